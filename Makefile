@@ -1,0 +1,42 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test test-all install lint format bench clean
+.DEFAULT_GOAL := demo
+
+demo: $(STAMP)  ## Select prototypes from the digits data set and show what came out
+	$(BIN)/uniproto demo
+
+install: $(STAMP)  ## Build .venv with everything the tests need
+
+# torch comes first and pinned, so that no other package pulls a larger build of it.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,dev]'
+	touch $@
+
+test: $(STAMP)  ## The tests that run on every change
+	$(BIN)/python -m pytest -q -m "not slow"
+
+test-all: $(STAMP)  ## Every test, the long ones too
+	$(BIN)/python -m pytest -q
+
+lint: $(STAMP)  ## Style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## Ours beside the peers, in one run
+	$(BIN)/python -m pip install --quiet -c constraints.txt -r benchmarks/requirements.txt
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

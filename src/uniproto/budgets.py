@@ -1,0 +1,85 @@
+"""Quotas: how many prototypes each group may have."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.errors import InfeasibleError, invalid, unknown_name
+
+
+def quotas(
+    k: int,
+    budgets: str | Mapping[Hashable, int],
+    labels: NDArray[Any],
+    mass: NDArray[Any],
+    smallest: NDArray[np.int64],
+    largest: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """One quota per group (in the order of `labels`) that sum to k.
+
+    "proportional" gives each group the floor of its share of the target mass, "balanced" of an
+    equal share; what remains goes one each to the smallest groups first. Quotas stay between
+    `smallest` (prototypes already given) and `largest` (rows there are).
+
+    >>> quotas(5, "proportional", np.array(["a", "b"]), np.array([0.7, 0.3]),
+    ...        np.array([0, 0]), np.array([9, 9])).tolist()
+    [3, 2]
+    """
+    if largest.sum() < k:
+        raise InfeasibleError(
+            f"'k' must not exceed the rows that may be chosen. Got k={k} for {largest.sum()} "
+            "rows over all groups instead. Lower k or exclude fewer rows."
+        )
+    if isinstance(budgets, Mapping):
+        return _given_quotas(k, budgets, labels, smallest, largest)
+    if budgets == "proportional":
+        share = mass / mass.sum()
+    elif budgets == "balanced":
+        share = np.full(len(labels), 1 / len(labels))
+    else:
+        raise unknown_name("budgets", budgets, ["proportional", "balanced"])
+    # A share of k that is whole but for rounding counts as whole.
+    wanted = np.floor(k * share + 1e-9).astype(np.int64)
+    quota = np.clip(wanted, smallest, largest)
+    smallest_first = np.argsort(mass, kind="stable")
+    while quota.sum() != k:
+        step = 1 if quota.sum() < k else -1
+        order = smallest_first if step > 0 else smallest_first[::-1]
+        limit = largest if step > 0 else smallest
+        for group in order:
+            if quota.sum() == k:
+                break
+            if quota[group] != limit[group]:
+                quota[group] += step
+    return quota
+
+
+def _given_quotas(
+    k: int,
+    budgets: Mapping[Hashable, int],
+    labels: NDArray[Any],
+    smallest: NDArray[np.int64],
+    largest: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    names = labels.tolist()
+    unknown = [name for name in budgets if name not in names]
+    if unknown:
+        raise invalid(
+            "budgets", f"must name groups of the source ({names})", unknown, "Correct the names."
+        )
+    quota = np.array([int(budgets.get(name, 0)) for name in names], np.int64)
+    if quota.sum() != k:
+        raise invalid(
+            "budgets", f"must sum to k={k}", f"a sum of {quota.sum()}", "Adjust budgets or k."
+        )
+    for name, count, low, high in zip(names, quota, smallest, largest, strict=True):
+        if not low <= count <= high:
+            raise InfeasibleError(
+                f"'budgets' for group {name!r} must lie between {low} (prototypes already given) "
+                f"and {high} (rows that may be chosen). Got {count} instead. Adjust the budget."
+            )
+    return quota

@@ -1,0 +1,1 @@
+"""Reading what users have: arrays, tables, files."""

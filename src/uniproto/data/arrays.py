@@ -1,0 +1,146 @@
+"""Turn whatever the user holds (arrays, tables, tensors, sparse matrices) into checked numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from uniproto.errors import InvalidInputError, invalid
+
+_ROWS_CHECKED_TOGETHER = 65536
+
+
+def as_matrix(values: Any, parameter: str) -> Any:
+    """A 2-D float32 or float64 array, or a CSR matrix, free of NaN and infinity.
+
+    Accepts NumPy arrays and anything like them, pandas, polars and Arrow tables, torch tensors
+    and SciPy sparse matrices. Single precision stays single; narrow integers become single,
+    wide ones double.
+
+    >>> as_matrix([[1, 2], [3, 4]], "source").dtype
+    dtype('float64')
+    """
+    if sp.issparse(values):
+        matrix: Any = values.tocsr()
+        matrix = matrix.astype(_float_type(matrix.dtype, parameter), copy=False)
+    else:
+        matrix = _dense(values, parameter)
+    if matrix.ndim != 2:
+        raise invalid(
+            parameter,
+            "must be two-dimensional, one row per example",
+            f"{matrix.ndim} dimension(s), shape {matrix.shape}",
+            "Reshape it, for example with values.reshape(len(values), -1).",
+        )
+    if 0 in matrix.shape:
+        raise invalid(
+            parameter,
+            "must have at least one row and one column",
+            f"shape {matrix.shape}",
+            "Check how it was loaded or filtered.",
+        )
+    _require_finite(matrix, parameter)
+    return matrix
+
+
+def as_labels(values: Any, parameter: str, length: int) -> NDArray[Any]:
+    """One label per row, as a NumPy array."""
+    labels = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    if labels.shape != (length,):
+        raise invalid(
+            parameter,
+            f"must hold one label per row, {length} in all",
+            f"shape {labels.shape}",
+            "Pass a one-dimensional sequence of the same length.",
+        )
+    if labels.dtype == object and any(label is None or label != label for label in labels):
+        raise invalid(
+            parameter,
+            "must have a label in every row",
+            "missing values",
+            "Fill or drop those rows.",
+        )
+    return labels
+
+
+def as_rows(values: Any, parameter: str, m: int) -> NDArray[np.intp]:
+    """Row numbers (or a boolean mask over the rows), unique and in range."""
+    if values is None:
+        return np.empty(0, np.intp)
+    rows = np.asarray(values)
+    if rows.dtype == bool and rows.shape == (m,):
+        return np.flatnonzero(rows)
+    if rows.size == 0:
+        return np.empty(0, np.intp)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu":
+        raise invalid(
+            parameter,
+            f"must be row numbers or a boolean mask of length {m}",
+            f"an array of {rows.dtype} with shape {rows.shape}",
+            "Pass a list of integers.",
+        )
+    if rows.min() < 0 or rows.max() >= m:
+        raise invalid(
+            parameter,
+            f"must hold row numbers from 0 to {m - 1}",
+            f"values from {rows.min()} to {rows.max()}",
+            "Count rows from 0.",
+        )
+    if len(np.unique(rows)) < len(rows):
+        raise invalid(parameter, "must not repeat a row", "repeated rows", "Remove the repeats.")
+    return rows.astype(np.intp)
+
+
+def _dense(values: Any, parameter: str) -> NDArray[Any]:
+    if hasattr(values, "detach"):  # a torch tensor, without importing torch
+        values = values.detach().cpu()
+        values = values.float().numpy() if "bfloat16" in str(values.dtype) else values.numpy()
+    elif hasattr(values, "__arrow_c_stream__"):  # pandas, polars or Arrow
+        from uniproto.data.tables import arrow_table, numeric_matrix
+
+        values = numeric_matrix(arrow_table(values), parameter)
+    try:
+        array = np.asanyarray(values)
+    except ValueError as error:
+        raise invalid(
+            parameter,
+            "must be a rectangular array of numbers",
+            f"rows that differ ({error})",
+            "Give every row the same length.",
+        ) from error
+    kind = _float_type(array.dtype, parameter)
+    return array.astype(kind, copy=False)
+
+
+def _float_type(dtype: np.dtype[Any], parameter: str) -> type:
+    if dtype.kind not in "fiub":
+        raise invalid(
+            parameter,
+            "must hold numbers",
+            f"values of type {dtype}",
+            "Convert or drop the columns that are not numeric.",
+        )
+    return np.float32 if dtype == np.float32 or dtype.itemsize <= 2 else np.float64
+
+
+def _require_finite(matrix: Any, parameter: str) -> None:
+    if sp.issparse(matrix):
+        if not np.isfinite(matrix.data).all():
+            raise _not_finite(parameter, "a stored value")
+        return
+    for start in range(0, len(matrix), _ROWS_CHECKED_TOGETHER):
+        finite = np.isfinite(matrix[start : start + _ROWS_CHECKED_TOGETHER]).all(axis=1)
+        if not finite.all():
+            raise _not_finite(parameter, f"row {start + int(np.argmin(finite))}")
+
+
+def _not_finite(parameter: str, where: str) -> InvalidInputError:
+    return invalid(
+        parameter,
+        "must be free of NaN and infinity",
+        f"one in {where}",
+        "Drop or impute those rows before selecting.",
+    )

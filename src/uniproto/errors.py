@@ -1,0 +1,61 @@
+"""What can go wrong, each with its remedy.
+
+Every message has the same form: the parameter, the constraint, what was received, what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UniprotoError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class InvalidInputError(UniprotoError, ValueError):
+    """An argument breaks its constraint."""
+
+
+class InfeasibleError(UniprotoError, ValueError):
+    """Every argument is legal, but together they admit no answer."""
+
+
+class SolverError(UniprotoError, RuntimeError):
+    """A numerical solver ended without a trustworthy answer."""
+
+
+class MissingExtraError(UniprotoError, ImportError):
+    """An optional dependency is needed and not installed."""
+
+    def __init__(self, purpose: str, extra: str) -> None:
+        super().__init__(
+            f"{purpose} needs the optional dependencies of the extra {extra!r}, which are not "
+            f"installed. Install them with: pip install 'uniproto[{extra}]'"
+        )
+        self.extra = extra
+
+
+class InputFileError(UniprotoError, OSError):
+    """A file cannot be read, or does not hold what it should."""
+
+
+class OutputError(UniprotoError, OSError):
+    """A result cannot be written."""
+
+
+def invalid(parameter: str, constraint: str, received: object, remedy: str) -> InvalidInputError:
+    """Build the one message form used for bad arguments.
+
+    >>> str(invalid("k", "must be at least 1", 0, "Ask for one prototype or more."))
+    "'k' must be at least 1. Got 0 instead. Ask for one prototype or more."
+    """
+    return InvalidInputError(f"{parameter!r} {constraint}. Got {received} instead. {remedy}")
+
+
+def unknown_name(parameter: str, received: object, valid: Iterable[str]) -> InvalidInputError:
+    """Reject a misspelt name and offer the nearest valid one."""
+    names = sorted(valid)
+    near = difflib.get_close_matches(str(received).lower(), names, n=1, cutoff=0.4)
+    remedy = f"Did you mean {near[0]!r}?" if near else "Use one of those names."
+    return invalid(parameter, f"must be one of {', '.join(names)}", repr(received), remedy)

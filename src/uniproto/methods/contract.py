@@ -1,0 +1,41 @@
+"""What every selection method takes and gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from uniproto.problem import Problem
+from uniproto.progress import Progress
+
+
+@dataclass(frozen=True)
+class Picks:
+    """A method's answer, in the order picked.
+
+    `gains` is what each pick added to the method's own objective. `weights` are the prototype
+    weights the method learned, or None where all count equally. `kept` is the plan the method
+    held at the end, in whole masses, where it held one: its cost bounds the exact cost from above.
+    """
+
+    rows: NDArray[np.intp]
+    gains: NDArray[np.float64]
+    weights: NDArray[np.float64] | None = None
+    kept: sp.csr_array | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+class Method(Protocol):
+    """A way of choosing k rows. Options are fields of the object; `pick` has no state.
+
+    A method starts from `problem.initial`, adds rows of `problem.candidates` only, and returns
+    exactly `problem.k` different rows.
+    """
+
+    name: ClassVar[str]
+
+    def pick(self, problem: Problem, progress: Progress) -> Picks: ...

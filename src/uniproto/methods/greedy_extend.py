@@ -1,0 +1,55 @@
+"""Greedy picks with the plan `extend`: earlier rows stay, the newcomer claims its fill."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from uniproto.methods.contract import Picks
+from uniproto.methods.lazy_fills import LazyFills, list_length
+from uniproto.methods.pool import Pool
+from uniproto.methods.trail import Trail
+from uniproto.problem import Problem
+from uniproto.progress import Progress
+
+_PICKS_BETWEEN_REPORTS = 64
+
+
+def pick_extend(problem: Problem, pool: Pool, progress: Progress) -> Picks:
+    """Each pick takes its cheapest fill out of what is unclaimed, once and for all."""
+    trail = Trail(problem)
+    if pool.sampled:
+        return _pick_from_samples(problem, pool, trail, progress)
+    if trail.wanted == 0:
+        return trail.finish()
+    need, length = problem.masses.need, list_length(problem.masses)
+    fills = LazyFills(
+        problem.costs, pool.rows, trail.unclaimed, need, trail.wanted, length, progress
+    )
+    fills.forbid(np.flatnonzero(~pool.free))
+    with progress.stage("picking", trail.wanted) as advance:
+        while fills.picked < trail.wanted:
+            first = fills.picked
+            step = 1 if pool.thinning else _PICKS_BETWEEN_REPORTS
+            if pool.thinning:
+                pool.require_free(len(problem.initial) + first)
+            fills.pick_and_claim(min(first + step, trail.wanted))
+            if pool.thinning:  # near-duplicates of the pick are ruled out before the next
+                fills.forbid(pool.take(int(fills.picks[first])))
+            advance(fills.picked - first)
+    trail.add(pool.rows[fills.picks], fills.pick_costs, fills.kept())
+    return trail.finish(recomputed_rows=fills.recomputed)
+
+
+def _pick_from_samples(problem: Problem, pool: Pool, trail: Trail, progress: Progress) -> Picks:
+    need, length = problem.masses.need, list_length(problem.masses)
+    with progress.stage("picking", trail.wanted) as advance:
+        while trail.wanted:
+            pool.require_free(problem.k - trail.wanted)
+            sample = pool.positions()
+            fills = LazyFills(problem.costs, pool.rows[sample], trail.unclaimed, need, 1, length)
+            fills.pick_and_claim(1)
+            position = int(sample[fills.picks[0]])
+            pool.take(position)
+            trail.add(pool.rows[position], fills.pick_costs, fills.kept())
+            advance(1)
+    return trail.finish()

@@ -1,0 +1,45 @@
+"""Greedy picks with the plan `resolve`: after each pick the exact plan of the whole set."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from uniproto.methods.contract import Picks
+from uniproto.methods.lazy_fills import LazyFills, list_length
+from uniproto.methods.pool import Pool
+from uniproto.methods.trail import Trail
+from uniproto.problem import Problem
+from uniproto.progress import Progress
+from uniproto.transport.incremental import IncrementalPlan
+
+
+def pick_resolve(problem: Problem, pool: Pool, progress: Progress) -> Picks:
+    """Each pick is compared by its fill, then the plan is re-solved with it.
+
+    The residual of the exact plan only shrinks, so stale fill costs remain lower bounds and the
+    lazy search returns the picks of the full scan.
+    """
+    trail = Trail(problem)
+    masses, costs = problem.masses, problem.costs
+    plan = IncrementalPlan(masses.offer, masses.need, problem.k)
+    for row in problem.initial:
+        plan.add(costs.exact_block(np.array([row]))[0])
+    length = list_length(masses)
+    fills, looked_at = None, pool.positions()
+    with progress.stage("picking", trail.wanted) as advance:
+        while trail.wanted:
+            pool.require_free(problem.k - trail.wanted)
+            if fills is None or pool.sampled:
+                looked_at = pool.positions()
+                fills = LazyFills(
+                    costs, pool.rows[looked_at], plan.unclaimed, masses.need, 1, length
+                )
+            found, cost = fills.cheapest()
+            position = int(looked_at[found])
+            plan.add(costs.exact_block(pool.rows[position : position + 1])[0])
+            ruled_out = pool.take(position)
+            fills.accept(found)
+            fills.forbid(np.flatnonzero(np.isin(looked_at, ruled_out)))
+            trail.add(pool.rows[position], cost)
+            advance(1)
+    return trail.finish(kept=plan.masses())

@@ -1,0 +1,206 @@
+"""The next cheapest fill, found lazily over neighbour lists: same answer as scanning every row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from uniproto.geometry.costs import Costs
+from uniproto.geometry.neighbours import nearest, rows_at_once
+from uniproto.masses import Masses
+from uniproto.methods import fill_kernels as kernels
+from uniproto.progress import Progress
+
+_SHORTEST_LIST = 32
+_ROWS_RECOMPUTED_TOGETHER = 1024
+
+
+def list_length(masses: Masses) -> int:
+    """How many nearest targets a row should list: those of about eight fills."""
+    typical = float(np.median(masses.offer[masses.offer > 0]))
+    return max(_SHORTEST_LIST, int(np.ceil(8 * masses.need / typical)))
+
+
+class LazyFills:
+    """Fill costs of candidate rows against the unclaimed target mass, which only shrinks.
+
+    Each row keeps a list of its nearest targets and the last known value of its fill cost. A row
+    whose list runs out has a lower bound, and is recomputed in full only if that bound makes it
+    the next best; such rows are recomputed together, against the unclaimed targets alone.
+    """
+
+    def __init__(
+        self,
+        costs: Costs,
+        candidates: NDArray[np.intp],
+        unclaimed: NDArray[np.int64],
+        need: int,
+        k: int,
+        length: int,
+        progress: Progress | None = None,
+    ) -> None:
+        self.costs, self.candidates = costs, candidates
+        self.unclaimed, self.need = unclaimed, need
+        self.recomputed = 0
+        m, n = len(candidates), len(unclaimed)
+        length = min(length, int((unclaimed > 0).sum()))
+        self._lists = kernels.Lists(
+            costs=np.empty((m, length), costs.dtype),
+            columns=np.empty((m, length), np.int32),
+            start=np.zeros(m, np.int64),
+            stop=np.zeros(m, np.int64),
+            tail=np.zeros(m),
+        )
+        self._values = kernels.Values(
+            cost=np.zeros(m),
+            exact=np.zeros(m, np.bool_),
+            moment=np.zeros(m, np.int64),
+            alive=np.ones(m, np.bool_),
+            keys=np.empty(m),
+            rows=np.arange(m),
+        )
+        self._claims = kernels.Claims(
+            picks=np.empty(k, np.int64),
+            costs=np.empty(k),
+            ends=np.empty(k, np.int64),
+            columns=np.empty(n + k, np.int64),
+            masses=np.empty(n + k, np.int64),
+        )
+        self.picked = 0
+        progress = progress or Progress(shown=False)
+        with progress.stage("nearest targets", m) as advance:
+            for count in self._compute(np.arange(m)):
+                advance(count)
+        self._values.keys[:] = self._values.cost
+        self._heap_size = m
+        kernels.heapify(self._values.keys, self._values.rows)
+
+    @property
+    def picks(self) -> NDArray[np.int64]:
+        """Positions (among the candidates) that `pick_and_claim` has picked, in order."""
+        return self._claims.picks[: self.picked]
+
+    @property
+    def pick_costs(self) -> NDArray[np.float64]:
+        """The fill cost of each of `picks`."""
+        return self._claims.costs[: self.picked]
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """The last known fill cost of every candidate: a lower bound of today's."""
+        return self._values.cost
+
+    def kept(self) -> sp.csr_array:
+        """The mass each of `picks` claimed: a plan, though not always the cheapest."""
+        ends = self._claims.ends[: self.picked]
+        starts = np.concatenate([[0], ends])
+        total = int(starts[-1])
+        shape = (self.picked, len(self.unclaimed))
+        arrays = (self._claims.masses[:total], self._claims.columns[:total], starts)
+        return sp.csr_array(arrays, shape=shape)
+
+    def pick_and_claim(self, last: int) -> None:
+        """Pick until `last` rows are picked; each takes its fill out of `unclaimed`."""
+        while self.picked < last:
+            self.picked, self._heap_size, row = kernels.pick_and_claim(
+                self._lists,
+                self._values,
+                self._heap_size,
+                self.unclaimed,
+                self.need,
+                self._claims,
+                self.picked,
+                last,
+            )
+            if row >= 0:
+                self._settle(row)
+
+    def cheapest(self) -> tuple[int, float]:
+        """The next pick and its fill cost, without claiming anything."""
+        while True:
+            row, self._heap_size = kernels.cheapest_row(
+                self._lists, self._values, self._heap_size, self.picked, self.unclaimed, self.need
+            )
+            if self._values.exact[row]:
+                return row, float(self._values.cost[row])
+            self._recompute_with(row)
+
+    def accept(self, row: int) -> None:
+        """Note that the row from `cheapest` was picked and that `unclaimed` has been updated."""
+        self._values.alive[row] = False
+        self.picked += 1
+
+    def forbid(self, rows: NDArray[np.intp]) -> None:
+        """Rows (positions among the candidates) that may no longer be picked."""
+        self._values.alive[rows] = False
+
+    def _settle(self, row: int) -> None:
+        """A row on top of the heap whose list ran out: compute it, or claim it in full."""
+        if not self._values.exact[row]:
+            self._recompute_with(row)
+            return
+        # Its value is known but its stored list is too short to claim from: read the whole row.
+        columns = np.flatnonzero(self.unclaimed > 0)
+        _, order = nearest(self.costs, self.candidates[row : row + 1], columns, len(columns))
+        first = self._claims.ends[self.picked - 1] if self.picked else 0
+        end = kernels.claim(order[0], self.unclaimed, self.need, self._claims, first)
+        self._claims.picks[self.picked] = row
+        self._claims.costs[self.picked] = self._values.cost[row]
+        self._claims.ends[self.picked] = end
+        self.accept(row)
+
+    def _recompute_with(self, row: int) -> None:
+        """Recompute a row together with those most likely to need it next."""
+        waiting = np.flatnonzero(~self._values.exact & self._values.alive)
+        if len(waiting) > _ROWS_RECOMPUTED_TOGETHER:
+            bounds = self._values.cost[waiting]
+            nearest_to_top = np.argpartition(bounds, _ROWS_RECOMPUTED_TOGETHER)
+            waiting = waiting[nearest_to_top[:_ROWS_RECOMPUTED_TOGETHER]]
+            waiting = np.union1d(waiting, [row])
+        for _ in self._compute(waiting):
+            pass
+        self.recomputed += len(waiting)
+
+    def _compute(self, rows: NDArray[np.intp]) -> Iterator[int]:
+        """Exact fill costs and fresh lists of some rows, against the unclaimed targets alone."""
+        columns = np.flatnonzero(self.unclaimed > 0)
+        stored = self._lists.columns.shape[1]
+        step = rows_at_once(len(columns), stored)
+        for begin in range(0, len(rows), step):
+            part = rows[begin : begin + step]
+            pending, length = part, stored
+            while len(pending):
+                pending = self._compute_with(pending, columns, length)
+                length *= 4
+            yield len(part)
+
+    def _compute_with(
+        self, rows: NDArray[np.intp], columns: NDArray[np.intp], length: int
+    ) -> NDArray[np.intp]:
+        """One try of `_compute` with lists of a given length; returns the rows it was short for."""
+        found, where = nearest(self.costs, self.candidates[rows], columns, length)
+        complete = found.shape[1] == len(columns)
+        tail = np.full(len(rows), np.inf) if complete else found[:, -1].astype(np.float64)
+        trial = kernels.Lists(
+            found,
+            where,
+            np.zeros(len(rows), np.int64),
+            np.full(len(rows), found.shape[1], np.int64),
+            tail,
+        )
+        cost, exact = np.empty(len(rows)), np.empty(len(rows), np.bool_)
+        kernels.fill_costs(trial, np.arange(len(rows)), self.unclaimed, self.need, cost, exact)
+        done = rows[exact]
+        stored = min(self._lists.columns.shape[1], found.shape[1])
+        self._lists.costs[done, :stored] = found[exact, :stored]
+        self._lists.columns[done, :stored] = where[exact, :stored]
+        self._lists.start[done], self._lists.stop[done] = 0, stored
+        self._lists.tail[done] = (
+            tail[exact] if stored == found.shape[1] else found[exact, stored - 1]
+        )
+        self._values.cost[done], self._values.exact[done] = cost[exact], True
+        self._values.moment[done] = self.picked
+        return rows[~exact]

@@ -1,0 +1,39 @@
+"""Uniformly random rows: the yardstick every method must beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from uniproto.methods.contract import Picks
+from uniproto.methods.pool import Pool
+from uniproto.problem import Problem
+from uniproto.progress import Progress
+
+
+@dataclass(frozen=True)
+class Random:
+    """k candidates drawn without replacement, from the problem's seed. Its gains are all 0.
+
+    >>> import uniproto
+    >>> sel = uniproto.select([[1.0, 0.0], [0.0, 1.0]], k=1, method="random", seed=3)
+    >>> len(sel.indices)
+    1
+    """
+
+    name: ClassVar[str] = "random"
+
+    def pick(self, problem: Problem, progress: Progress) -> Picks:
+        pool = Pool(problem)
+        rows = problem.initial.tolist()
+        for position in np.random.default_rng(problem.seed).permutation(len(pool.rows)):
+            if len(rows) == problem.k:
+                break
+            if pool.free[position]:
+                pool.take(int(position))
+                rows.append(int(pool.rows[position]))
+        if len(rows) < problem.k:
+            raise problem.too_few_distinct(len(rows))
+        return Picks(np.array(rows, np.intp), np.zeros(problem.k))

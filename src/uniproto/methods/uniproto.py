@@ -1,0 +1,112 @@
+"""UniPROT: greedy selection of equally weighted prototypes by partial optimal transport."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from uniproto.errors import invalid, unknown_name
+from uniproto.methods.contract import Picks
+from uniproto.problem import Problem
+from uniproto.progress import Progress
+
+PLANS = ("extend", "resolve", "entropic")
+GAINS = ("approx", "exact")
+_DEFAULT_REG = 0.01  # the paper's best λ
+_DEFAULT_ITERATIONS = 1000
+
+
+@dataclass(frozen=True)
+class Stochastic:
+    """Look at a fresh random sample of (m/k)·log(1/ε) candidates before each pick, not at all.
+
+    >>> Stochastic(epsilon=0.1).sample_size(m=1000, k=10)
+    231
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon < 1:
+            raise invalid("epsilon", "must lie between 0 and 1", self.epsilon, "Try 0.1.")
+
+    def sample_size(self, m: int, k: int) -> int:
+        return min(m, max(1, math.ceil(m / k * math.log(1 / self.epsilon))))
+
+
+@dataclass(frozen=True)
+class UniProto:
+    """The paper's greedy algorithm.
+
+    Each pick is the candidate whose fill of one unit of unclaimed target mass is cheapest.
+    `plan` says what happens to the plan between picks: `"extend"` keeps it and lets the newcomer
+    claim its fill, `"resolve"` re-solves it exactly, `"entropic"` re-solves it with entropic
+    strength `reg` (λ; 0.01 if not given) in at most `iterations` steps (1000 if not given).
+    `gains="exact"` compares candidates by the exact rise of the optimal cost instead (the
+    classical greedy algorithm, 1 − 1/e), which implies the exact plan.
+    `candidates=Stochastic(epsilon)` looks at a random sample before each pick.
+
+    >>> import uniproto
+    >>> method = UniProto(plan="resolve")
+    >>> uniproto.select([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], k=2, method=method).indices
+    array([0, 2])
+    """
+
+    name: ClassVar[str] = "uniproto"
+
+    plan: str = "extend"
+    gains: str = "approx"
+    reg: float | None = None
+    candidates: str | Stochastic = "all"
+    iterations: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.plan not in PLANS:
+            raise unknown_name("plan", self.plan, PLANS)
+        if self.gains not in GAINS:
+            raise unknown_name("gains", self.gains, GAINS)
+        if isinstance(self.candidates, str) and self.candidates != "all":
+            raise invalid(
+                "candidates",
+                "must be 'all' or Stochastic(epsilon)",
+                repr(self.candidates),
+                "Pass uniproto.Stochastic(0.1) to look at random samples.",
+            )
+        for option in ("reg", "iterations"):
+            value = getattr(self, option)
+            if value is None:
+                continue
+            if self.plan != "entropic":
+                raise invalid(
+                    option, "is an option of plan='entropic'", f"plan={self.plan!r}", "Drop it."
+                )
+            if not 0 < value < math.inf:
+                raise invalid(option, "must be positive", value, "Try reg=0.01.")
+        if self.gains == "exact" and self.plan == "entropic":
+            raise invalid(
+                "gains",
+                "must be 'approx' with plan='entropic': exact gains come from the exact plan",
+                "'exact'",
+                "Use plan='resolve'.",
+            )
+
+    def pick(self, problem: Problem, progress: Progress) -> Picks:
+        # The compiled loops load with these, so `import uniproto` stays quick.
+        from uniproto.methods.greedy_entropic import pick_entropic
+        from uniproto.methods.greedy_exact import pick_by_exact_gains
+        from uniproto.methods.greedy_extend import pick_extend
+        from uniproto.methods.greedy_resolve import pick_resolve
+        from uniproto.methods.pool import Pool
+
+        sampler = self.candidates if isinstance(self.candidates, Stochastic) else None
+        pool = Pool(problem, sampler.sample_size if sampler else None)
+        if self.gains == "exact":
+            return pick_by_exact_gains(problem, pool, progress)
+        if self.plan == "extend":
+            return pick_extend(problem, pool, progress)
+        if self.plan == "resolve":
+            return pick_resolve(problem, pool, progress)
+        reg = _DEFAULT_REG if self.reg is None else self.reg
+        iterations = _DEFAULT_ITERATIONS if self.iterations is None else self.iterations
+        return pick_entropic(problem, pool, progress, reg, iterations)

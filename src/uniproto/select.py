@@ -1,0 +1,160 @@
+"""The front door: a question in, a Selection out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.methods import Method, Picks, as_method
+from uniproto.problem import Problem, make_problem
+from uniproto.progress import Progress
+from uniproto.selection import Selection
+
+
+def select(
+    source: Any,
+    k: int,
+    target: Any = None,
+    *,
+    method: str | Method = "uniproto",
+    metric: str = "cosine",
+    target_weights: Any = None,
+    groups: Any = None,
+    target_groups: Any = None,
+    budgets: str | Mapping[Hashable, int] = "proportional",
+    initial: Any = None,
+    exclude: Any = None,
+    distinct: bool | float = False,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Selection:
+    """Choose the k source rows that, all counting equally, are closest to the target.
+
+    Closest means: smallest optimal-transport cost between the k rows with weight 1/k each and the
+    target rows with their weights.
+
+    Args:
+        source: the pool, one row per example: a NumPy array, a pandas, polars or Arrow table, a
+            torch tensor, a SciPy sparse matrix; with a matrix metric the m × n matrix itself.
+        k: how many rows to choose. The first 15 picks of k=60 are not the picks of k=15.
+        target: what the chosen rows must stand for. Default: the source itself.
+        method: a method's name, or a method object with its options, such as
+            `UniProto(plan="resolve")`.
+        metric: `cosine`, `euclidean`, `sqeuclidean`, `l1`, `dot` (max − inner product),
+            `precomputed` (source is an m × n cost matrix) or `similarity` (source is an m × n
+            similarity matrix, cost = max − similarity).
+        target_weights: one non-negative weight per target row. Default: all equal.
+        groups: one label per source row: a separate selection inside each group.
+        target_groups: one label per target row, when the target is another set.
+        budgets: how k is shared among groups: `proportional` to target mass, `balanced`, or a
+            mapping from label to count.
+        initial: rows already chosen. They come first and count towards k.
+        exclude: rows never to choose. They remain targets where source and target are one set.
+        distinct: True, or a distance: never choose two rows that close to each other.
+        seed: for methods that draw random numbers.
+        progress: True or False to force or forbid progress bars. Default: on a terminal.
+
+    Returns:
+        A `Selection`: `indices`, `gains`, `cost`, `plan`, `summary()`, `save(folder)` and more.
+
+    >>> import uniproto
+    >>> points = [[1.0, 0.0], [0.9, 0.1], [0.1, 0.9], [0.0, 1.0]]
+    >>> uniproto.select(points, k=2).indices
+    array([0, 2])
+    """
+    begin = time.perf_counter()
+    chosen = as_method(method)
+    problem = make_problem(
+        source,
+        k,
+        target,
+        metric=metric,
+        target_weights=target_weights,
+        groups=groups,
+        target_groups=target_groups,
+        budgets=budgets,
+        initial=initial,
+        exclude=exclude,
+        distinct=distinct,
+        seed=seed,
+    )
+    checked = time.perf_counter()
+    bars = Progress(progress)
+    picks, group_rows = (
+        _pick_in_groups(problem, chosen, bars)
+        if problem.groups
+        else (chosen.pick(problem, bars), None)
+    )
+    picked = time.perf_counter()
+    uniform = np.full(problem.k, 1 / problem.k)
+    return Selection(
+        indices=picks.rows.astype(np.int64),
+        gains=picks.gains,
+        weights=uniform if picks.weights is None else picks.weights,
+        beta=problem.costs.ceiling,
+        shape=problem.costs.shape,
+        metric=metric,
+        method=chosen.name,
+        options=_options(chosen),
+        seed=problem.seed,
+        timings={"check": checked - begin, "pick": picked - checked},
+        notes=picks.notes,
+        problem=problem,
+        picks=picks,
+        group_rows=group_rows,
+    )
+
+
+def _pick_in_groups(
+    problem: Problem, method: Method, progress: Progress
+) -> tuple[Picks, dict[Hashable, NDArray[np.intp]]]:
+    """One selection inside each group, joined; given prototypes come first, then group by group."""
+    rows, gains, weights = [], [], []
+    local_rows: dict[Hashable, NDArray[np.intp]] = {}
+    taken: list[int] = problem.initial.tolist()
+    for group in problem.groups:
+        part = _without_twins(group.problem, group.source_rows, problem, taken)
+        picks = method.pick(part, progress)
+        local_rows[group.label] = picks.rows
+        rows.append(group.source_rows[picks.rows])
+        gains.append(picks.gains)
+        share = part.k / problem.k
+        weights.append(
+            np.full(part.k, 1 / problem.k) if picks.weights is None else picks.weights * share
+        )
+        taken.extend(rows[-1].tolist())
+    joined, joined_gains = np.concatenate(rows), np.concatenate(gains)
+    place = {int(row): position for position, row in enumerate(joined)}
+    first = [place[int(row)] for row in problem.initial]
+    given = set(first)
+    order = np.array(first + [p for p in range(len(joined)) if p not in given], np.intp)
+    return Picks(joined[order], joined_gains[order], np.concatenate(weights)[order]), local_rows
+
+
+def _without_twins(
+    part: Problem, source_rows: NDArray[np.intp], whole: Problem, taken: list[int]
+) -> Problem:
+    """The group's problem without near-duplicates of rows taken elsewhere."""
+    if whole.twin_distance is None:
+        return part
+    elsewhere = [row for row in taken if row not in set(source_rows[part.initial].tolist())]
+    barred = np.zeros(whole.m, bool)
+    for row in elsewhere:
+        barred |= whole.costs.twin_distances(row) <= whole.twin_distance
+    kept = part.candidates[~barred[source_rows[part.candidates]]]
+    if len(part.initial) + len(kept) < part.k:
+        raise part.too_few_distinct(len(part.initial) + len(kept))
+    return replace(part, candidates=kept)
+
+
+def _options(method: Method) -> dict[str, Any]:
+    """The method's options as plain values, for the record."""
+    if not is_dataclass(method):
+        return {}
+    values = {field.name: getattr(method, field.name) for field in fields(method)}
+    return {name: repr(value) if is_dataclass(value) else value for name, value in values.items()}

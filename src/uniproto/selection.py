@@ -1,0 +1,155 @@
+"""The answer: which rows, what they cost, and whom each stands for."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Hashable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from uniproto.methods.contract import Picks
+from uniproto.problem import Problem
+from uniproto.transport.prototypes import Transport, transport
+
+
+class Selection:
+    """k prototypes in the order picked. Made by `uniproto.select` or `Selection.load`.
+
+    `cost`, `plan` and `group_costs` need an exact transport solve; it runs on first access and
+    is remembered.
+
+    >>> import uniproto
+    >>> sel = uniproto.select([[1.0, 0.0], [0.8, 0.2], [0.0, 1.0]], k=1)
+    >>> sel.indices
+    array([1])
+    >>> sel.plan.shape
+    (1, 3)
+    """
+
+    def __init__(
+        self,
+        *,
+        indices: NDArray[np.int64],
+        gains: NDArray[np.float64],
+        weights: NDArray[np.float64],
+        beta: float,
+        shape: tuple[int, int],
+        metric: str,
+        method: str,
+        options: Mapping[str, Any],
+        seed: int,
+        timings: dict[str, float],
+        notes: Mapping[str, Any],
+        transport: Transport | None = None,
+        group_costs: dict[Hashable, float] | None = None,
+        problem: Problem | None = None,
+        picks: Picks | None = None,
+        group_rows: Mapping[Hashable, NDArray[np.int64]] | None = None,
+    ) -> None:
+        self.indices = indices
+        self.gains = gains
+        self.weights = weights
+        self.beta = beta
+        self.shape = shape
+        self.metric = metric
+        self.method = method
+        self.options = dict(options)
+        self.seed = seed
+        self.timings = timings
+        self.notes = dict(notes)
+        self._problem = problem
+        self._picks = picks
+        self._group_rows = dict(group_rows or {})
+        if transport is not None:
+            self.__dict__["_transport"] = transport
+        if group_costs is not None:
+            self.__dict__["group_costs"] = group_costs
+
+    @property
+    def k(self) -> int:
+        """How many prototypes there are."""
+        return len(self.indices)
+
+    @property
+    def cost(self) -> float:
+        """Optimal-transport cost between the equally weighted prototypes and the target."""
+        return self._transport.cost
+
+    @property
+    def plan(self) -> sp.csr_array:
+        """Sparse (k, n): which targets each prototype stands for, as shares of all mass."""
+        return self._transport.plan
+
+    @property
+    def cost_is_exact(self) -> bool:
+        """False where no exact solve fitted and `cost` is an upper bound."""
+        return self._transport.is_exact
+
+    @cached_property
+    def group_costs(self) -> dict[Hashable, float]:
+        """Each group's own cost: its prototypes against its target rows. Empty without groups."""
+        if self._problem is None:
+            return {}
+        return {
+            group.label: transport(group.problem, self._group_rows[group.label]).cost
+            for group in self._problem.groups
+        }
+
+    @cached_property
+    def _transport(self) -> Transport:
+        assert self._problem is not None  # else the transport was given by `load`
+        assert self._picks is not None
+        begin = time.perf_counter()
+        solved = transport(self._problem, self.indices, self._picks.kept)
+        self.timings["plan"] = time.perf_counter() - begin
+        return solved
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write selection.parquet, plan.npz and manifest.json; returns the folder."""
+        from uniproto.storage import save_selection
+
+        return save_selection(self, Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Selection:
+        """Read what `save` or the command line wrote."""
+        from uniproto.storage import load_selection
+
+        return load_selection(Path(folder))
+
+    def summary(self) -> str:
+        """A few lines for people."""
+        m, n = self.shape
+        word = "exactly" if self.cost_is_exact else "at most"
+        lines = [
+            f"{self.k} prototypes of {m:,} source rows for {n:,} targets "
+            f"({self.method}, {self.metric})",
+            f"  optimal-transport cost  {word} {self.cost:.6g}",
+            f"  each stands for         {n / self.k:.4g} targets' worth of mass, on average "
+            f"{self.plan.nnz / self.k:.4g} different ones",
+        ]
+        if self.group_costs:
+            costs = ", ".join(f"{label}: {cost:.4g}" for label, cost in self.group_costs.items())
+            lines.append(f"  cost within groups      {costs}")
+        spent = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.timings.items())
+        lines.append(f"  time                    {spent}")
+        return "\n".join(lines)
+
+    def __len__(self) -> int:
+        return self.k
+
+    def __repr__(self) -> str:
+        known = "_transport" in self.__dict__
+        cost = f"cost={self.cost:.6g}" if known else "cost not computed yet"
+        m, n = self.shape
+        first = ", ".join(map(str, self.indices[:6].tolist()))
+        more = ", …" if self.k > 6 else ""
+        return (
+            f"Selection(k={self.k} of {m} for {n} targets, {self.method}, {cost}, [{first}{more}])"
+        )

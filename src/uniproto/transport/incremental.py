@@ -1,0 +1,237 @@
+"""An exact partial plan that grows row by row, by cheapest augmenting paths.
+
+Re-solving the whole plan after each pick repeats nearly all of the work. Adding one row to an
+optimal plan only needs its mass to be pushed along shortest paths of the residual graph: from the
+new row to targets, back from a full target to the rows that hold it, until a target with mass to
+spare is reached. The dual prices make all reduced costs non-negative, so Dijkstra finds the
+paths, and the plan is optimal again after each one. A path ends at a target with spare mass, so
+full targets stay full: the residual only shrinks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit
+from numpy.typing import NDArray
+
+
+class _State(NamedTuple):
+    costs: NDArray[np.float64]  # (capacity, n), one line per row of the plan
+    unclaimed: NDArray[np.int64]
+    prices: NDArray[np.float64]  # v_j ≥ 0, and 0 wherever mass is unclaimed
+    potentials: NDArray[np.float64]  # u_i ≤ C_ij + v_j, with equality where mass flows
+    # Flow arcs, as one linked list per target.
+    first: NDArray[np.int64]
+    following: NDArray[np.int64]
+    holder: NDArray[np.int64]
+    mass: NDArray[np.int64]
+    free: NDArray[np.int64]  # free[0]: the first unused arc, chained through `following`
+
+
+class IncrementalPlan:
+    """The exact partial plan of the rows added so far.
+
+    >>> plan = IncrementalPlan(np.array([1, 1, 1]), need=1, rows=2)
+    >>> plan.add(np.array([0.0, 0.1, 9.0])), plan.add(np.array([0.0, 5.0, 9.0]))
+    (0.0, 0.1)
+    >>> plan.masses().toarray().tolist()
+    [[0, 1, 0], [1, 0, 0]]
+    """
+
+    def __init__(self, offer: NDArray[np.int64], need: int, rows: int) -> None:
+        n = len(offer)
+        arcs = n + 2 * rows + 64
+        self.need = need
+        self.rows = 0
+        self._state = _State(
+            costs=np.empty((rows, n)),
+            unclaimed=offer.astype(np.int64),
+            prices=np.zeros(n),
+            potentials=np.zeros(rows),
+            first=np.full(n, -1, np.int64),
+            following=np.arange(1, arcs + 1),
+            holder=np.empty(arcs, np.int64),
+            mass=np.empty(arcs, np.int64),
+            free=np.zeros(1, np.int64),
+        )
+
+    @property
+    def unclaimed(self) -> NDArray[np.int64]:
+        return self._state.unclaimed
+
+    @property
+    def prices(self) -> NDArray[np.float64]:
+        """Optimal dual prices of the targets' capacities."""
+        return self._state.prices
+
+    def add(self, costs: NDArray[Any]) -> float:
+        """Add a row with these costs; returns by how much the optimal cost rose, per unit."""
+        self._state.costs[self.rows] = costs
+        self._state, rise = _push(self._state, self.rows, self.need)
+        self.rows += 1
+        return rise
+
+    def trial(self, costs: NDArray[Any]) -> float:
+        """By how much the optimal cost would rise (per unit) if such a row were added."""
+        self._state.costs[self.rows] = costs
+        changing = {
+            name: getattr(self._state, name).copy() for name in _State._fields if name != "costs"
+        }
+        _, rise = _push(self._state._replace(**changing), self.rows, self.need)
+        return rise
+
+    def masses(self) -> sp.csr_array:
+        """The plan, in whole masses."""
+        state = self._state
+        rows, columns, masses = [], [], []
+        for j in np.flatnonzero(state.first >= 0):
+            arc = state.first[j]
+            while arc >= 0:
+                rows.append(state.holder[arc])
+                columns.append(j)
+                masses.append(state.mass[arc])
+                arc = state.following[arc]
+        shape = (self.rows, len(state.unclaimed))
+        return sp.csr_array((np.array(masses, np.int64), (rows, columns)), shape=shape)
+
+
+def _push(state: _State, row: int, need: int) -> tuple[_State, float]:
+    """Give a new row its mass; returns the state, which may have grown, and the rise in cost."""
+    cost, missing = _augment(state, row, need)
+    while missing > 0:  # no room left for arcs
+        state = _with_more_arcs(state)
+        more, missing = _augment(state, row, missing)
+        cost += more
+    return state, cost / need
+
+
+def _with_more_arcs(state: _State) -> _State:
+    old = len(state.holder)
+    return state._replace(
+        following=np.concatenate([state.following, np.arange(old + 1, 2 * old + 1)]),
+        holder=np.resize(state.holder, 2 * old),
+        mass=np.resize(state.mass, 2 * old),
+    )
+
+
+@njit(cache=True)
+def _move(state: _State, row: int, column: int, mass: int) -> None:
+    """Add mass (of either sign) to the arc from a row to a target, making or freeing the arc."""
+    before, arc = -1, state.first[column]
+    while arc >= 0 and state.holder[arc] != row:
+        before, arc = arc, state.following[arc]
+    if arc < 0:
+        arc = state.free[0]
+        state.free[0] = state.following[arc]
+        state.holder[arc], state.mass[arc] = row, mass
+        state.following[arc] = state.first[column]
+        state.first[column] = arc
+        return
+    state.mass[arc] += mass
+    if state.mass[arc] == 0:
+        if before < 0:
+            state.first[column] = state.following[arc]
+        else:
+            state.following[before] = state.following[arc]
+        state.following[arc] = state.free[0]
+        state.free[0] = arc
+
+
+@njit(cache=True)
+def _arc_mass(state: _State, row: int, column: int) -> int:
+    arc = state.first[column]
+    while state.holder[arc] != row:
+        arc = state.following[arc]
+    return state.mass[arc]
+
+
+@njit(cache=True)
+def _room(state: _State, wanted: int) -> bool:
+    """Whether at least `wanted` arcs are free."""
+    arc, count = state.free[0], 0
+    while arc < len(state.holder) and count < wanted:
+        arc, count = state.following[arc], count + 1
+    return count >= wanted
+
+
+@njit(cache=True)
+def _augment(state: _State, new_row: int, missing: int) -> tuple[float, int]:
+    """Push `missing` units from a new row along shortest paths.
+
+    Returns the rise in cost, and the mass still missing because room for arcs ran out.
+    """
+    n = state.costs.shape[1]
+    u, v = state.potentials, state.prices
+    rise = 0.0
+    distance = np.empty(n)
+    reached_from = np.empty(n, np.int64)
+    target_settled = np.empty(n, np.bool_)
+    row_distance = np.empty(new_row + 1)
+    row_via = np.empty(new_row + 1, np.int64)  # the target through which a row was reached
+    queue = np.empty(new_row + 1, np.int64)
+    u[new_row] = (state.costs[new_row] + v).min()
+    while missing > 0:
+        # Dijkstra from the new row. A held target passes its distance on to its holders as it
+        # is, because flow arcs have reduced cost 0: rows settle the moment they are reached.
+        distance[:] = np.inf
+        target_settled[:] = False
+        row_distance[:] = np.inf
+        row_distance[new_row], row_via[new_row] = 0.0, -1
+        queue[0] = new_row
+        scanned, settled_rows = 0, 1
+        while True:
+            while scanned < settled_rows:
+                p = queue[scanned]
+                scanned += 1
+                offset = row_distance[p] - u[p]
+                costs = state.costs[p]
+                for j in range(n):
+                    reach = offset + costs[j] + v[j]
+                    if reach < distance[j]:
+                        distance[j] = reach
+                        reached_from[j] = p
+            end, nearest = -1, np.inf
+            for j in range(n):
+                if not target_settled[j] and distance[j] < nearest:
+                    end, nearest = j, distance[j]
+            if state.unclaimed[end] > 0:
+                break
+            target_settled[end] = True
+            arc = state.first[end]
+            while arc >= 0:
+                q = state.holder[arc]
+                if row_distance[q] == np.inf:
+                    row_distance[q], row_via[q] = nearest, end
+                    queue[settled_rows] = q
+                    settled_rows += 1
+                arc = state.following[arc]
+        # The bottleneck of the path, walked back from its end to the new row.
+        amount = min(missing, state.unclaimed[end])
+        j = end
+        while row_via[reached_from[j]] >= 0:
+            p = reached_from[j]
+            j = row_via[p]
+            amount = min(amount, _arc_mass(state, p, j))
+        if not _room(state, settled_rows + 1):
+            return rise, missing
+        # Raise potentials and prices so that the path becomes tight and the rest stays feasible.
+        for t in range(settled_rows):
+            u[queue[t]] += nearest - row_distance[queue[t]]
+        for j in range(n):
+            if target_settled[j]:
+                v[j] += nearest - distance[j]
+        rise += amount * u[new_row]  # the path's true length: it ends at a target of price 0
+        state.unclaimed[end] -= amount
+        j = end
+        while True:
+            p = reached_from[j]
+            _move(state, p, j, amount)
+            if row_via[p] < 0:
+                break
+            j = row_via[p]
+            _move(state, p, j, -amount)
+        missing -= amount
+    return rise, 0
