@@ -1,5 +1,44 @@
-"""The command line."""
+"""The command line: one file per command, heavy imports only when a command runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from uniproto import __version__
+from uniproto.cli import demo, select
+from uniproto.errors import UniprotoError
+
+_COMMANDS = (demo, select)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status. Errors are one message, without a traceback."""
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    try:
+        options.run(options)
+    except UniprotoError as error:
+        print(f"uniproto: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("uniproto: interrupted; no result was written.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone, for example `head`
+        sys.stderr.close()
+        return 0
     return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="uniproto",
+        description="Choose the k examples that, all counting equally, stand best for your data.",
+        epilog="Start with 'uniproto demo'; 'uniproto select --help' explains the main command.",
+    )
+    parser.add_argument("--version", action="version", version=f"uniproto {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in _COMMANDS:
+        command.add_parser(commands)
+    return parser

@@ -97,10 +97,10 @@ def _append_below(
         for j in range(chunk, stop):
             kept[end] = j
             end += np.uint64(row[j] < limit)
-        for position in range(size, int(end)):
+        for position in range(size, np.int64(end)):
             costs[position] = row[kept[position]]
             kept[position] = columns[kept[position]]
-        size = int(end)
+        size = np.int64(end)
     return size, limit
 
 

@@ -1,0 +1,55 @@
+"""`uniproto demo`: the whole journey on a data set everyone has."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+_RANDOM_DRAWS = 10
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "demo",
+        help="select prototypes of handwritten digits and show what came out",
+        description="Select prototypes of scikit-learn's handwritten digits (1,797 images of 8 x 8 "
+        "pixels), compare them with random choices and write the result to a folder.",
+    )
+    parser.add_argument("-k", type=int, default=50, help="how many prototypes (50)")
+    parser.add_argument(
+        "-o", "--output", default="uniproto-demo", metavar="OUT", help="folder (uniproto-demo)"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    import numpy as np
+    from sklearn.datasets import load_digits
+
+    import uniproto
+    from uniproto.cli.select import require_writable
+
+    output = Path(options.output)
+    require_writable(output)
+    images, labels = load_digits(return_X_y=True)
+    shown = False if options.quiet else None
+    selection = uniproto.select(images, k=options.k, progress=shown)
+    random_costs = [
+        uniproto.select(images, k=options.k, method="random", seed=seed, progress=shown).cost
+        for seed in range(_RANDOM_DRAWS)
+    ]
+    selection.save(output)
+    mean, spread = np.mean(random_costs), np.std(random_costs)
+    print(f"Handwritten digits: {len(images):,} images, {options.k} prototypes, cosine cost\n")
+    print(f"{'':28}optimal-transport cost")
+    print(f"{'uniproto':28}{selection.cost:.4f}")
+    print(f"{f'random ({_RANDOM_DRAWS} draws)':28}{mean:.4f} ± {spread:.4f}")
+    print(f"{'':28}{1 - selection.cost / mean:.1%} below random\n")
+    print(f"{'digit':>8}{'share of data':>16}{'of prototypes':>16}{'prototypes':>13}")
+    for digit in range(10):
+        count = int((labels[selection.indices] == digit).sum())
+        print(f"{digit:>8}{(labels == digit).mean():>16.1%}{count / options.k:>16.1%}{count:>13}")
+    print(f"\nThe selection is in {output.resolve()}")
+    print("Next: uniproto select --help")
