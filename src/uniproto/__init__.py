@@ -19,7 +19,18 @@ from uniproto.errors import (
     SolverError,
     UniprotoError,
 )
-from uniproto.methods import Random, Stochastic, UniProto
+from uniproto.methods import (
+    FacilityLocation,
+    FasterPAM,
+    KCenter,
+    KMeansNearest,
+    KMedoids,
+    MMDCritic,
+    ProtoDash,
+    Random,
+    Stochastic,
+    UniProto,
+)
 from uniproto.select import select
 from uniproto.selection import Selection
 
@@ -29,11 +40,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "FacilityLocation",
+    "FasterPAM",
     "InfeasibleError",
     "InputFileError",
     "InvalidInputError",
+    "KCenter",
+    "KMeansNearest",
+    "KMedoids",
+    "MMDCritic",
     "MissingExtraError",
     "OutputError",
+    "ProtoDash",
     "PrototypeSelector",
     "Random",
     "Selection",

@@ -1,9 +1,8 @@
-"""The scikit-learn face: fit chooses prototypes, transform and predict compare rows to them."""
+"""The scikit-learn face: fit chooses prototypes, transform and predict compare rows with them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -12,45 +11,40 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from uniproto.data.arrays import as_matrix
 from uniproto.errors import invalid, unknown_name
-from uniproto.geometry.costs import EVERY, FEATURE_METRICS, FeatureCosts, row_blocks
+from uniproto.geometry.costs import EVERY, FEATURE_METRICS, MATRIX_METRICS, FeatureCosts, row_blocks
 from uniproto.methods import Method
 from uniproto.select import select
-from uniproto.selection import Selection
 
 
 class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Choose prototypes with `uniproto.select`, then describe rows by their distances to them.
+    """Choose prototypes with `uniproto.select`, then describe rows by their costs to them.
 
     Args:
         n_prototypes: how many rows to choose, at most as many as `X` has.
         metric: `euclidean`, `sqeuclidean`, `l1`, `cosine` or `dot`. The default is not that of
-            `select`, because a scikit-learn estimator must accept rows of zeros and cosine cannot.
+            `select`: a scikit-learn estimator must accept rows of zeros, and cosine cannot.
         method: a method's name, or a method object such as `UniProto(plan="resolve")`.
         distinct: True, or a distance: never choose two rows that close to each other.
-        random_state: the seed of methods that draw random numbers; None draws a new one per fit.
+        random_state: the seed of methods that draw random numbers; None: a new one in every fit.
 
     Attributes:
-        indices_: rows of `X` that were chosen, in the order picked.
+        indices_: the chosen rows of `X`, in the order picked.
         prototypes_: those rows themselves; sparse where `X` is.
         cost_: exact optimal-transport cost to the target, computed on first access.
-        selection_: the whole `Selection`, with its plan and gains.
-        n_features_in_, feature_names_in_: as in every scikit-learn estimator.
+        selection_: the whole `Selection`, with plan and gains.
 
     >>> from uniproto import PrototypeSelector
     >>> points = [[0.0, 0.0], [0.0, 1.0], [0.0, 2.0], [8.0, 0.0], [8.0, 1.0], [8.0, 2.0]]
     >>> selector = PrototypeSelector(n_prototypes=2).fit(points)
-    >>> selector.prototypes_
-    array([[0., 1.], [8., 1.]])
-    >>> selector.transform([[0.0, 4.0]])[:, 0]
-    array([3.])
-    >>> selector.predict([[1.0, 1.0], [7.0, 1.0]])
+    >>> selector.indices_
+    array([1, 4])
+    >>> selector.transform([[0.0, 5.0], [8.0, 3.0]]).round(2)
+    array([[4.  , 8.94], [8.25, 2.  ]])
+    >>> selector.predict([[0.0, 5.0], [8.0, 3.0]])
     array([0, 1])
     """
-
-    indices_: NDArray[np.int64]
-    prototypes_: Any
-    selection_: Selection
 
     def __init__(
         self,
@@ -68,15 +62,17 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, *, target: Any = None) -> PrototypeSelector:
-        """Choose rows of `X` to stand for `target`, rows of the same features. Default: `X`."""
+        """Choose rows of `X` to stand for `target`, rows with the same features. Default: `X`."""
+        if self.metric in MATRIX_METRICS:
+            constraint = "must compare features, for rows unseen in fit to be compared as well"
+            raise invalid("metric", constraint, repr(self.metric), "Use uniproto.select instead.")
         if self.metric not in FEATURE_METRICS:
             raise unknown_name("metric", self.metric, FEATURE_METRICS)
         rows = self._checked_rows(X, "X", self.metric, reset=True)
-        aim = None if target is None else self._checked_rows(target, "target", self.metric)
         selection = select(
             rows,
             _checked_count(self.n_prototypes, rows.shape[0]),
-            aim,
+            None if target is None else self._checked_rows(target, "target", self.metric),
             metric=self.metric,
             method=self.method,
             distinct=self.distinct,
@@ -89,13 +85,11 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.selection_ = selection
         self.indices_ = selection.indices
         self.prototypes_ = rows[selection.indices]
+        self._n_features_out = selection.k
         return self
 
     def transform(self, X: Any) -> NDArray[Any]:
-        """Cost of every row to every prototype, shape (rows, n_prototypes).
-
-        With metric `dot` the maximum is the one seen in fit, so other rows may fall below 0.
-        """
+        """Cost of every row to every prototype; `dot` keeps fit's maximum, so it may be below 0."""
         return np.concatenate(list(self._costs_by_block(X)))
 
     def predict(self, X: Any) -> NDArray[np.intp]:
@@ -104,13 +98,8 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     @property
     def cost_(self) -> float:
-        """Exact optimal-transport cost between the prototypes and the target."""
         check_is_fitted(self, "selection_")
         return self.selection_.cost
-
-    @property
-    def _n_features_out(self) -> int:
-        return len(self.indices_)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -120,55 +109,41 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     def _costs_by_block(self, X: Any) -> Iterator[NDArray[Any]]:
         check_is_fitted(self, "selection_")
-        metric = self.selection_.metric
+        metric = self.selection_.metric  # of the fit, whatever set_params did since
         rows = self._checked_rows(X, "X", metric)
-        kind = np.result_type(rows.dtype, self.prototypes_.dtype)
+        dtype = np.result_type(rows.dtype, self.prototypes_.dtype)
         prototypes = self.prototypes_.astype(np.float64)
         for part in row_blocks(rows.shape[0], prototypes.shape[0]):
-            block = rows[part].astype(np.float64)  # x² + y² − 2xy needs the digits
+            block = rows[part].astype(np.float64)  # single precision blurs distances near 0
             costs = FeatureCosts(block, prototypes, metric, self._shift, ceiling=0.0)
-            yield costs.block(EVERY).astype(kind)
+            yield costs.block(EVERY).astype(dtype)
 
     def _checked_rows(self, values: Any, parameter: str, metric: str, reset: bool = False) -> Any:
-        kinds = (np.float64, np.float32)
-        try:
-            rows = validate_data(self, values, reset=reset, accept_sparse="csr", dtype=kinds)
+        kinds = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
+        try:  # what scikit-learn asks for, except that our word for NaN names the row
+            rows = validate_data(self, values, reset=reset, ensure_all_finite=False, **kinds)
         except ValueError as error:
-            raise invalid(
-                parameter,
-                "must hold finite numbers, one row per example, in the same features everywhere",
-                f"what scikit-learn refuses ({error})",
-                "Drop or impute bad rows, and pass the columns of fit in the same order.",
-            ) from error
+            constraint = "must be rows of numbers, with the same columns in fit and after it"
+            remedy = "Pass a two-dimensional array or table, its columns in the order of fit."
+            raise invalid(parameter, constraint, f"({error})", remedy) from error
+        rows = as_matrix(rows, parameter)
         if metric == "cosine" and not np.all((rows != 0).sum(axis=1)):
-            raise invalid(
-                parameter,
-                "must have no all-zero row when metric='cosine', which has no angle",
-                "a zero row",
-                "Drop those rows, or use metric='euclidean'.",
-            )
+            constraint = "must have no all-zero row when metric='cosine', which has no angle"
+            raise invalid(parameter, constraint, "one", "Drop such rows, or use another metric.")
         return rows
 
 
 def _checked_count(n_prototypes: Any, n_samples: int) -> int:
-    if not isinstance(n_prototypes, Integral) or not 1 <= n_prototypes <= n_samples:
-        raise invalid(
-            "n_prototypes",
-            "must be a whole number from 1 to the number of rows of X",
-            f"{n_prototypes!r} with n_samples={n_samples}",
-            "Lower n_prototypes or fit on more rows.",
-        )
-    return int(n_prototypes)
+    if isinstance(n_prototypes, (int, np.integer)) and 1 <= n_prototypes <= n_samples:
+        return int(n_prototypes)
+    constraint = f"must be a whole number from 1 to the rows of X (n_samples={n_samples})"
+    raise invalid("n_prototypes", constraint, repr(n_prototypes), "Lower it or fit on more rows.")
 
 
 def _checked_seed(random_state: Any) -> int:
     if random_state is None:
         return int(np.random.default_rng().integers(2**31))
-    if not isinstance(random_state, Integral) or random_state < 0:
-        raise invalid(
-            "random_state",
-            "must be None or a whole number of at least 0",
-            repr(random_state),
-            "Pass an integer for the same picks in every fit.",
-        )
-    return int(random_state)
+    if isinstance(random_state, (int, np.integer)) and random_state >= 0:
+        return int(random_state)
+    constraint = "must be None or a whole number of at least 0"
+    raise invalid("random_state", constraint, repr(random_state), "Pass an integer, such as 0.")

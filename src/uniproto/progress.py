@@ -26,4 +26,8 @@ class Progress:
         from tqdm import tqdm
 
         with tqdm(total=total, desc=name, unit="", file=sys.stderr, delay=1.0) as bar:
-            yield lambda steps: bar.update(steps) and None
+
+            def advance(steps: int) -> None:
+                bar.update(steps)
+
+            yield advance

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,9 @@ def save_selection(
     """Write a selection to a folder.
 
     `source_ids` and `target_ids` are (column name, one id per row): the chosen ids go into every
-    file. `prototypes` are the chosen rows of a table input; `record` is added to the manifest.
+    file; in selection.parquet an id column called `rank`, `index`, `gain` or `mass` gets the
+    ending `_id`. `prototypes` are the chosen rows of a table input; `record` is added to the
+    manifest.
     """
     plan, cost = selection.plan, selection.cost
     columns: dict[str, Any] = {
@@ -52,6 +54,7 @@ def save_selection(
     }
     arrays = {
         "format": np.bytes_("csr"),
+        "_is_array": np.True_,
         "shape": np.array(plan.shape),
         "data": plan.data,
         "indices": plan.indices,
@@ -77,7 +80,7 @@ def save_selection(
     if source_ids is not None:
         name, ids = source_ids
         chosen = ids[selection.indices]
-        columns = {name: chosen, **columns} if name not in columns else columns
+        columns = {f"{name}_id" if name in columns else name: chosen, **columns}
         arrays["prototype_ids"] = _storable(chosen)
         manifest["id"] = {"column": name, "prototypes": [_plain(value) for value in chosen]}
     if target_ids is not None:
@@ -87,8 +90,9 @@ def save_selection(
         if prototypes is not None:
             pq.write_table(prototypes, stage / PROTOTYPES)
         np.savez_compressed(stage / PLAN, **arrays)
-        text = json.dumps(manifest, indent=2, ensure_ascii=False, default=_plain)
-        (stage / MANIFEST).write_text(text + "\n", encoding="utf-8")
+        text = json.dumps(manifest, indent=2, ensure_ascii=False, default=_plain) + "\n"
+        # Paths may hold bytes that are not UTF-8; their escapes are JSON's own.
+        (stage / MANIFEST).write_text(text, encoding="utf-8", errors="backslashreplace")
     return folder
 
 
@@ -99,7 +103,9 @@ def load_selection(folder: Path) -> Selection:
     manifest = load_manifest(folder)
     try:
         table = pq.read_table(folder / SELECTION)
-        plan = sp.csr_array(sp.load_npz(folder / PLAN))
+        with (folder / PLAN).open("rb") as file:
+            plan = sp.csr_array(sp.load_npz(file))
+        plan.check_format()
         selection = Selection(
             indices=table.column("index").to_numpy().astype(np.int64),
             gains=table.column("gain").to_numpy(),
@@ -115,10 +121,10 @@ def load_selection(folder: Path) -> Selection:
             transport=Transport(manifest["cost"], plan, manifest["cost_is_exact"]),
             group_costs=dict(manifest["group_costs"]),
         )
-    except (OSError, KeyError, ValueError, TypeError, pa.ArrowException) as error:
+        if plan.shape != (manifest["k"], selection.shape[1]) or selection.k != manifest["k"]:
+            raise ValueError("its files are of different selections")
+    except Exception as error:  # what a parser makes of a damaged file can be anything
         raise _damaged(folder, error) from error
-    if plan.shape != (selection.k, selection.shape[1]) or selection.k != manifest["k"]:
-        raise _damaged(folder, ValueError("its files are of different selections"))
     return selection
 
 
@@ -127,23 +133,34 @@ def load_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise InputFileError(
             f"{folder}: the folder must hold a saved selection. Got no {MANIFEST} there instead. "
             "Pass the folder given to 'uniproto select -o'."
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _damaged(folder, error) from error
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise _damaged(folder, ValueError("its manifest has another format"))
     return manifest
 
 
-class staged_folder:
-    """Write files beside their destination and move them there only when all are complete.
+def require_writable(folder: Path) -> None:
+    """Find out that nothing can be written before the work, not after it."""
+    try:
+        place = folder
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        _make_stage(place).rmdir()
+    except OSError as error:
+        raise _unwritable(folder, error) from error
 
-    A run that is killed leaves either the old result, or the new one, or (while files move)
-    a folder without a manifest, which nothing takes for a result.
+
+class staged_folder:
+    """Write files aside and move them to their folder only when all are complete.
+
+    A run that is killed leaves either the old result, or the new one, or (while files move
+    into a folder that was there before) one without a manifest, which nothing takes for a result.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -152,10 +169,9 @@ class staged_folder:
     def __enter__(self) -> Path:
         try:
             self.folder.parent.mkdir(parents=True, exist_ok=True)
-            if self.folder.exists() and not self.folder.is_dir():
-                raise NotADirectoryError(f"{self.folder} is a file")
-            prefix = f".{self.folder.name}-"
-            self.stage = Path(tempfile.mkdtemp(prefix=prefix, dir=self.folder.parent))
+            self.is_new = not self.folder.exists()
+            # Inside a folder that is there already: it may be a mount of its own.
+            self.stage = _make_stage(self.folder.parent if self.is_new else self.folder)
         except OSError as error:
             raise _unwritable(self.folder, error) from error
         return self.stage
@@ -172,17 +188,24 @@ class staged_folder:
             raise _unwritable(self.folder, error) from error
 
     def _publish(self) -> None:
-        for file in self.stage.iterdir():
+        files = list(self.stage.iterdir())
+        for file in files:
             with file.open("rb") as handle:
                 os.fsync(handle.fileno())
-        if not self.folder.exists():
-            self.stage.chmod(0o755)
+        if self.is_new:
             self.stage.rename(self.folder)
             return
-        (self.folder / MANIFEST).unlink(missing_ok=True)
-        # The manifest goes last: it vouches for the files beside it.
-        for file in sorted(self.stage.iterdir(), key=lambda file: file.name == MANIFEST):
+        # The manifest goes first and comes last: it vouches for the files beside it.
+        for name in (MANIFEST, SELECTION, PROTOTYPES, PLAN):
+            (self.folder / name).unlink(missing_ok=True)
+        for file in sorted(files, key=lambda file: file.name == MANIFEST):
             file.replace(self.folder / file.name)
+
+
+def _make_stage(place: Path) -> Path:
+    stage = place / f".uniproto-{uuid.uuid4().hex}"
+    stage.mkdir()
+    return stage
 
 
 def _version() -> str:
@@ -193,7 +216,7 @@ def _version() -> str:
 
 def _plain(value: Any) -> Any:
     """A JSON value for a NumPy scalar or another simple object."""
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) and value.dtype.kind not in "mM":
         return value.item()
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
@@ -212,6 +235,6 @@ def _damaged(folder: Path, error: BaseException) -> InputFileError:
 
 def _unwritable(folder: Path, error: OSError) -> OutputError:
     return OutputError(
-        f"{folder}: the output folder must be writable. It is not "
-        f"({error.strerror or error}). Choose another folder with -o, or free some space."
+        f"{folder}: the output must be a folder that can be written. Writing failed "
+        f"({error.strerror or error}). Choose another folder, or free some space."
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -15,19 +17,23 @@ _COMMANDS = (demo, select)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status. Errors are one message, without a traceback."""
-    parser = build_parser()
-    options = parser.parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # an odd terminal must not spoil a good result
+        sys.stdout.reconfigure(errors="backslashreplace")
+    options = build_parser().parse_args(arguments)
     try:
         options.run(options)
+        sys.stdout.flush()
     except UniprotoError as error:
         print(f"uniproto: error: {error}", file=sys.stderr)
+        return 2
+    except MemoryError as error:
+        print(f"uniproto: error: Not enough memory ({error}). Use fewer rows.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("uniproto: interrupted; no result was written.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output has gone, for example `head`
-        sys.stderr.close()
-        return 0
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

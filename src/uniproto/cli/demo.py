@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> None:
     from sklearn.datasets import load_digits
 
     import uniproto
-    from uniproto.cli.select import require_writable
+    from uniproto.storage import require_writable
 
     output = Path(options.output)
     require_writable(output)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import os
 import textwrap
 from collections.abc import Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.errors import OutputError, invalid
-from uniproto.geometry.costs import METRICS
+from uniproto.errors import invalid
+from uniproto.geometry.costs import MATRIX_METRICS, METRICS
 from uniproto.methods import METHODS, Method, UniProto, as_method
 from uniproto.methods.uniproto import GAINS, PLANS
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from uniproto.data.tables import InputData
-    from uniproto.selection import Selection
 
 
 def add_parser(commands: Any) -> None:
@@ -53,10 +53,15 @@ def add_parser(commands: Any) -> None:
     data = parser.add_argument_group("what the columns mean")
     data.add_argument(
         "--column",
+        metavar="COLUMN",
         help="the list column (or .npz array) of features; without it every column not named by "
         "another option must be numeric",
     )
-    data.add_argument("--id", help="a column that names rows; it appears in every output file")
+    data.add_argument(
+        "--id",
+        metavar="COLUMN",
+        help="a column that names rows; it appears in every output file",
+    )
     data.add_argument("--groups", metavar="COLUMN", help="select inside each group of this column")
     data.add_argument("--weights", metavar="COLUMN", help="the target's weights (default: equal)")
     how = parser.add_argument_group("how to choose")
@@ -67,7 +72,6 @@ def add_parser(commands: Any) -> None:
     how.add_argument("--reg", type=float, help="uniproto, plan entropic: strength of the entropy")
     how.add_argument(
         "--budgets",
-        default="proportional",
         help="with --groups: proportional, balanced, or label=count,label=count (proportional)",
     )
     how.add_argument("--initial", metavar="ROWS", help="rows already chosen, such as 3,17")
@@ -77,7 +81,7 @@ def add_parser(commands: Any) -> None:
         nargs="?",
         const=True,
         default=False,
-        type=float,
+        type=_distance,
         metavar="DISTANCE",
         help="never choose near-duplicates (rows at most DISTANCE apart)",
     )
@@ -89,14 +93,17 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     import uniproto
     from uniproto.data.tables import read_input
+    from uniproto.storage import require_writable, save_selection
 
     method = _method(options)
     output = Path(options.output)
     require_writable(output)
     named = [name for name in (options.id, options.groups, options.weights) if name]
     pool = read_input(options.pool, options.column, named)
-    target = read_input(options.target, options.column, named) if options.target else None
+    target = read_input(options.target, options.column, named, pool) if options.target else None
     aim = target or pool
+    ids = _ids(pool, target, options)
+    groups = pool.column(options.groups, "--groups") if options.groups else None
     selection = uniproto.select(
         pool.features,
         options.k,
@@ -104,40 +111,21 @@ def run(options: argparse.Namespace) -> None:
         method=method,
         metric=options.metric,
         target_weights=aim.column(options.weights, "--weights") if options.weights else None,
-        groups=pool.column(options.groups, "--groups") if options.groups else None,
+        groups=groups,
         target_groups=target.column(options.groups, "--groups")
         if target and options.groups
         else None,
-        budgets=_budgets(options.budgets, pool, options.groups),
+        budgets=_budgets(options.budgets, groups),
         initial=_rows(options.initial, "--initial"),
         exclude=_rows(options.exclude, "--exclude"),
         distinct=options.distinct,
         seed=options.seed,
         progress=False if options.quiet else None,
     )
-    write(selection, output, pool, target, options)
-    if not options.quiet:
-        print(selection.summary())
-        print(f"  written to              {output}")
-
-
-def write(
-    selection: Selection,
-    output: Path,
-    pool: InputData,
-    target: InputData | None,
-    options: argparse.Namespace,
-) -> None:
-    """Save the selection with what the files it came from can add."""
-    from uniproto.storage import save_selection
-
-    aim = target or pool
-    has_target_ids = options.id and aim.table is not None and options.id in aim.table.column_names
     save_selection(
         selection,
         output,
-        source_ids=(options.id, pool.column(options.id, "--id")) if options.id else None,
-        target_ids=(options.id, aim.column(options.id, "--id")) if has_target_ids else None,
+        **ids,
         prototypes=None if pool.table is None else pool.table.take(selection.indices),
         record={
             "inputs": {
@@ -149,18 +137,25 @@ def write(
             },
         },
     )
+    if not options.quiet:
+        print(selection.summary())
+        if pool.feature_columns:
+            columns = textwrap.shorten(", ".join(pool.feature_columns), 72, placeholder=" …")
+            print(f"  features                {columns}")
+        print(f"  written to              {output}")
 
 
-def require_writable(folder: Path) -> None:
-    """Find out that nothing can be written before the work, not after it."""
-    place = folder
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    if not place.is_dir() or not os.access(place, os.W_OK):
-        raise OutputError(
-            f"{folder}: the output folder must be writable. {place} is "
-            f"{'read-only' if place.is_dir() else 'a file'}. Choose another folder with -o."
-        )
+def _ids(pool: InputData, target: InputData | None, options: argparse.Namespace) -> dict[str, Any]:
+    """The names of rows for the files to write; those of a target only where it has them."""
+    name = options.id
+    if name is None:
+        return {}
+    ids = {"source_ids": (name, pool.column(name, "--id"))}
+    if target is None and options.metric not in MATRIX_METRICS:
+        ids["target_ids"] = ids["source_ids"]
+    elif target and target.table is not None and name in target.table.column_names:
+        ids["target_ids"] = (name, target.column(name, "--id"))
+    return ids
 
 
 def _method(options: argparse.Namespace) -> Method:
@@ -181,20 +176,36 @@ def _method(options: argparse.Namespace) -> Method:
     return UniProto(**given)
 
 
-def _budgets(text: str, pool: InputData, groups: str | None) -> str | dict[Hashable, int]:
+def _budgets(text: str | None, groups: NDArray[Any] | None) -> str | dict[Hashable, int]:
+    if text is None:
+        return "proportional"
+    if groups is None:
+        raise invalid("--budgets", "needs --groups", repr(text), "Name the column of groups.")
     if "=" not in text:
         return text
-    remedy = "Write it as label=count,label=count."
-    if groups is None:
-        raise invalid("--budgets", "needs --groups", text, "Name the column of groups.")
-    labels = {str(label): label for label in pool.column(groups, "--groups").tolist()}
+    labels = {str(label): label for label in groups.tolist()}
     budgets: dict[Hashable, int] = {}
     for part in text.split(","):
         label, _, count = part.rpartition("=")
-        if not count.strip().isdigit():
-            raise invalid("--budgets", "must give each group a whole number", repr(part), remedy)
-        budgets[labels.get(label.strip(), label.strip())] = int(count)
+        try:
+            budgets[labels.get(label.strip(), label.strip())] = int(count)
+        except ValueError:
+            raise invalid(
+                "--budgets",
+                "must give each group a whole number",
+                repr(part),
+                "Write it as label=count,label=count.",
+            ) from None
     return budgets
+
+
+def _distance(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a number, not {text!r} (POOL goes before the options)"
+        ) from None
 
 
 def _rows(text: str | None, parameter: str) -> list[int] | None:

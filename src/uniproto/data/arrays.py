@@ -48,7 +48,7 @@ def as_matrix(values: Any, parameter: str) -> Any:
 
 def as_labels(values: Any, parameter: str, length: int) -> NDArray[Any]:
     """One label per row, as a NumPy array."""
-    labels = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    labels = _plain_array(values, parameter, "must hold one label per row")
     if labels.shape != (length,):
         raise invalid(
             parameter,
@@ -56,7 +56,7 @@ def as_labels(values: Any, parameter: str, length: int) -> NDArray[Any]:
             f"shape {labels.shape}",
             "Pass a one-dimensional sequence of the same length.",
         )
-    if labels.dtype == object and any(label is None or label != label for label in labels):
+    if labels.dtype.kind in "OfmM" and any(map(_is_missing, labels)):
         raise invalid(
             parameter,
             "must have a label in every row",
@@ -70,7 +70,7 @@ def as_rows(values: Any, parameter: str, m: int) -> NDArray[np.intp]:
     """Row numbers (or a boolean mask over the rows), unique and in range."""
     if values is None:
         return np.empty(0, np.intp)
-    rows = np.asarray(values)
+    rows = _plain_array(values, parameter, "must be a list of row numbers")
     if rows.dtype == bool and rows.shape == (m,):
         return np.flatnonzero(rows)
     if rows.size == 0:
@@ -97,22 +97,33 @@ def as_rows(values: Any, parameter: str, m: int) -> NDArray[np.intp]:
 def _dense(values: Any, parameter: str) -> NDArray[Any]:
     if hasattr(values, "detach"):  # a torch tensor, without importing torch
         values = values.detach().cpu()
-        values = values.float().numpy() if "bfloat16" in str(values.dtype) else values.numpy()
+        values = values.float() if "bfloat16" in str(values.dtype) else values
     elif hasattr(values, "__arrow_c_stream__"):  # pandas, polars or Arrow
         from uniproto.data.tables import arrow_table, numeric_matrix
 
-        values = numeric_matrix(arrow_table(values), parameter)
+        values = numeric_matrix(arrow_table(values, parameter), parameter)
+    elif np.ma.is_masked(values):
+        raise invalid(parameter, "must have no missing values", "masked ones", "Drop those rows.")
+    array = _plain_array(values, parameter, "must be a rectangular array of numbers")
+    return array.astype(_float_type(array.dtype, parameter), copy=False)
+
+
+def _plain_array(values: Any, parameter: str, constraint: str) -> NDArray[Any]:
     try:
-        array = np.asanyarray(values)
-    except ValueError as error:
+        return np.asarray(values)
+    except (TypeError, ValueError) as error:
         raise invalid(
             parameter,
-            "must be a rectangular array of numbers",
-            f"rows that differ ({error})",
-            "Give every row the same length.",
+            constraint,
+            f"a {type(values).__name__} that does not convert ({error})",
+            "Pass a NumPy array, and give every row the same length.",
         ) from error
-    kind = _float_type(array.dtype, parameter)
-    return array.astype(kind, copy=False)
+
+
+def _is_missing(label: Any) -> bool:
+    """None, NaN, NaT, or pandas' NA, whose comparisons are neither true nor false."""
+    same = label == label
+    return label is None or not isinstance(same, bool | np.bool_) or not same
 
 
 def _float_type(dtype: np.dtype[Any], parameter: str) -> type:
@@ -123,7 +134,8 @@ def _float_type(dtype: np.dtype[Any], parameter: str) -> type:
             f"values of type {dtype}",
             "Convert or drop the columns that are not numeric.",
         )
-    return np.float32 if dtype == np.float32 or dtype.itemsize <= 2 else np.float64
+    single = dtype.itemsize <= (4 if dtype.kind == "f" else 2)
+    return np.float32 if single else np.float64
 
 
 def _require_finite(matrix: Any, parameter: str) -> None:

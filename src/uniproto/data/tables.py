@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,22 +13,27 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from uniproto.errors import InputFileError, invalid, unknown_name
+from uniproto.errors import InputFileError, UniprotoError, invalid, unknown_name
 
 _CHUNK = 2**20
+_BLOCK = 64 * _CHUNK  # a reader's block must hold a whole line; long documents make long lines
 
 
 @dataclass(frozen=True)
 class InputData:
-    """One input file: its features, the table it came from (None for arrays), and its identity."""
+    """One input file: its features, where they came from, and its identity.
+
+    `table` is None and `feature_columns` is empty where the file holds a bare array.
+    """
 
     path: Path
     sha256: str
     features: Any
-    table: pa.Table | None
+    table: pa.Table | None = None
+    feature_columns: tuple[str, ...] = ()
 
     def column(self, name: str, parameter: str) -> NDArray[Any]:
-        """A named column as a NumPy array."""
+        """A named column of text or numbers, without gaps; dates become text."""
         if self.table is None:
             raise invalid(
                 parameter,
@@ -36,7 +42,25 @@ class InputData:
                 "Put the column in a table, or leave the option out.",
             )
         require_column(self.table, name, parameter, self.path)
-        return self.table.column(name).to_numpy(zero_copy_only=False)
+        values = self.table.column(name)
+        kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+        if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
+            values = values.cast(pa.string())
+        elif not (_is_numeric(kind) or _is_text(kind)):
+            raise invalid(
+                parameter,
+                "must name a column of text or numbers",
+                f"{name!r} of {self.path.name}, which holds {kind}",
+                "Name another column.",
+            )
+        if values.null_count:
+            raise invalid(
+                parameter,
+                "must name a column with a value in every row",
+                f"{name!r} of {self.path.name} with {values.null_count} missing",
+                "Fill or drop those rows.",
+            )
+        return values.to_numpy(zero_copy_only=False)
 
     def identity(self) -> dict[str, Any]:
         """What a manifest says about this file."""
@@ -44,95 +68,96 @@ class InputData:
             "path": str(self.path.resolve()),
             "sha256": self.sha256,
             "shape": list(self.features.shape),
+            "columns": list(self.feature_columns),
         }
 
 
 def read_input(
-    path: str | Path, column: str | None = None, named: Collection[str] = ()
+    path: str | Path,
+    column: str | None = None,
+    named: Collection[str] = (),
+    like: InputData | None = None,
 ) -> InputData:
-    """Read a file. Features are `column`, or every column not `named` by another option."""
+    """Read a file. Features are `column`, or every column not `named` by another option.
+
+    With `like`, numeric columns must be those of that file, and are put in its order.
+    """
     path = Path(path)
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise InputFileError(
             f"{path}: the file name must end in one of {', '.join(sorted(_READERS))}. "
-            f"Got {path.suffix or 'no ending'!r} instead. Convert the file to one of those."
+            f"Got {repr(path.suffix) if path.suffix else 'no ending'} instead. "
+            "Convert the file to one of those."
         )
     digest = file_digest(path)
     try:
-        content = reader(path)
-    except (OSError, ValueError, EOFError, pa.ArrowException) as error:
-        if isinstance(error, InputFileError):
-            raise
+        content = reader(path, column)
+    except UniprotoError:
+        raise
+    except Exception as error:  # what a parser makes of a damaged file can be anything
         raise InputFileError(
             f"{path}: the file must hold valid {path.suffix} data. It could not be read "
-            f"({_first_line(error)}). Check that it is complete."
+            f"({_first_line(error)}). Check that it is complete, and UTF-8 where it is text."
         ) from error
-    if isinstance(content, pa.Table):
-        if column is not None:
-            require_column(content, column, "--column", path)
-            features = numeric_matrix(content.select([column]), str(path))
-        else:
-            rest = [name for name in content.column_names if name not in named]
-            features = numeric_matrix(content.select(rest), str(path))
-        return InputData(path, digest, features, content)
-    if isinstance(content, dict):
-        content = _one_array(content, column, path)
-    elif column is not None:
-        raise invalid(
-            "--column",
-            "needs a table or an .npz archive",
-            f"{path.name}, one bare array",
-            "Drop it.",
-        )
-    return InputData(path, digest, content, None)
+    if not isinstance(content, pa.Table):
+        return InputData(path, digest, content)
+    if column is None:
+        names = _feature_columns(content, named, path)
+        names = names if like is None else _aligned(names, path, like)
+    else:
+        require_column(content, column, "--column", path)
+        names = [column]
+    features = numeric_matrix(content.select(names), str(path))
+    return InputData(path, digest, features, content, tuple(names))
 
 
-def arrow_table(values: Any) -> pa.Table:
+def arrow_table(values: Any, parameter: str) -> pa.Table:
     """An Arrow table from an Arrow, pandas or polars one."""
-    if isinstance(values, pa.Table):
-        return values
-    if type(values).__module__.startswith("pandas"):
-        return pa.Table.from_pandas(values, preserve_index=False)
-    return pa.table(values)
+    try:
+        if type(values).__module__.startswith("pandas"):
+            return pa.Table.from_pandas(values, preserve_index=False)
+        return pa.table(values)
+    except (pa.ArrowException, AttributeError, TypeError, ValueError) as error:
+        raise invalid(
+            parameter,
+            "must be a table of numeric columns, or with one column of lists",
+            f"a {type(values).__name__} that does not convert ({_first_line(error)})",
+            "Pass a data frame or a NumPy array of numbers.",
+        ) from error
 
 
 def numeric_matrix(table: pa.Table, parameter: str) -> NDArray[Any]:
     """Rows of numbers from numeric columns side by side, or from one list column."""
-    if table.num_columns == 0:
-        raise invalid(parameter, "must have a column of features", "none", "Name one by --column.")
-    types = [field.type for field in table.schema]
-    if len(types) == 1 and _is_list(types[0]):
-        return _list_matrix(table.column(0).combine_chunks(), parameter)
-    wrong = [
-        f"{field.name} ({field.type})"
-        for field in table.schema
-        if not (
-            pa.types.is_integer(field.type)
-            or pa.types.is_floating(field.type)
-            or pa.types.is_boolean(field.type)
+    if 0 in table.shape:
+        raise invalid(
+            parameter,
+            "must have at least one row and one column of features",
+            f"{table.num_rows} rows and {table.num_columns} columns",
+            "Check how it was loaded or filtered.",
         )
+    if table.num_columns == 1 and _is_list(table.schema.field(0).type):
+        return _list_matrix(table.column(0), parameter)
+    wrong = [
+        f"{field.name} ({field.type})" for field in table.schema if not _is_numeric(field.type)
     ]
     if wrong:
         raise invalid(
             parameter,
             "must have only numeric columns, or one list column of features",
             f"the columns {', '.join(wrong)}",
-            "Name the feature column (--column), or name these by --id, --groups or --weights, "
-            "or drop them.",
+            "Keep only the features; on the command line name them by --column, or set other "
+            "columns aside by --id, --groups and --weights.",
         )
-    columns = []
-    for name in table.column_names:
-        values = table.column(name)
+    for field, values in zip(table.schema, table.columns, strict=True):
         if values.null_count:
             raise invalid(
                 parameter,
                 "must have no missing values",
-                f"{values.null_count} in column {name!r}",
+                f"{values.null_count} in column {field.name!r}",
                 "Drop or impute those rows.",
             )
-        columns.append(values.to_numpy())
-    return np.column_stack(columns)
+    return np.column_stack([values.to_numpy() for values in table.columns])
 
 
 def require_column(table: pa.Table, name: str, parameter: str, path: Path) -> None:
@@ -152,9 +177,42 @@ def file_digest(path: Path) -> str:
     except OSError as error:
         reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
         raise InputFileError(
-            f"{path}: the input must be a readable file, but {reason}. Check the path."
+            f"{path}: the input must be a readable file. It could not be opened ({reason}). "
+            "Check the path."
         ) from error
     return digest.hexdigest()
+
+
+def _feature_columns(table: pa.Table, named: Collection[str], path: Path) -> list[str]:
+    """Every column that is neither named by another option nor the index pandas stored."""
+    pandas_index = (table.schema.pandas_metadata or {}).get("index_columns", [])
+    names = [name for name in table.column_names if name not in (*named, *pandas_index)]
+    if "" in names:
+        raise InputFileError(
+            f"{path}: every column of features must have a name. Got one without instead. If it is "
+            "the row number that pandas writes, use to_csv(index=False); otherwise name it."
+        )
+    return names
+
+
+def _aligned(names: list[str], path: Path, like: InputData) -> list[str]:
+    """The same columns in the order of the other file, so that features match by name."""
+    if min(len(names), len(like.feature_columns)) <= 1:  # one list column may have any name
+        return names
+    if odd := sorted(set(names) ^ set(like.feature_columns)):
+        raise InputFileError(
+            f"{path}: the feature columns must be those of {like.path}. Got {', '.join(odd)} in "
+            "only one of the two instead. Give both files the same columns."
+        )
+    return list(like.feature_columns)
+
+
+def _is_numeric(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return str(kind) in ("string", "large_string", "string_view")
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -163,9 +221,12 @@ def _is_list(kind: pa.DataType) -> bool:
     )
 
 
-def _list_matrix(lists: Any, parameter: str) -> NDArray[Any]:
-    if isinstance(lists, pa.ChunkedArray):
-        lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else lists.combine_chunks()
+def _list_matrix(lists: pa.ChunkedArray, parameter: str) -> NDArray[Any]:
+    import pyarrow.compute as pc
+
+    kind = lists.type.value_type
+    if not _is_numeric(kind):
+        raise invalid(parameter, "must hold lists of numbers", f"lists of {kind}", "Convert them.")
     if lists.null_count:
         raise invalid(
             parameter,
@@ -173,104 +234,128 @@ def _list_matrix(lists: Any, parameter: str) -> NDArray[Any]:
             f"{lists.null_count} missing",
             "Drop those rows.",
         )
-    widths = np.unique(lists.value_lengths().to_numpy(zero_copy_only=False))
+    widths = np.unique(pc.list_value_length(lists).to_numpy())
     if len(widths) != 1:
         raise invalid(
             parameter,
             "must have feature lists of one length",
-            f"lengths from {widths[0]} to {widths[-1]}" if len(widths) else "no rows",
+            f"lengths from {widths[0]} to {widths[-1]}",
             "Give every row the same number of features.",
         )
-    values = lists.flatten()
-    if values.null_count:
+    parts = [chunk.flatten() for chunk in lists.chunks]
+    if missing := sum(part.null_count for part in parts):
         raise invalid(
             parameter,
             "must have no missing features",
-            f"{values.null_count} missing",
+            f"{missing} missing",
             "Drop or impute those rows.",
         )
-    try:
-        flat = values.to_numpy(zero_copy_only=False)
-    except (pa.ArrowException, ValueError) as error:
-        raise invalid(
-            parameter, "must hold lists of numbers", str(values.type), "Convert the column."
-        ) from error
+    flat = np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
     return flat.reshape(len(lists), int(widths[0]))
 
 
-def _one_array(arrays: dict[str, NDArray[Any]], name: str | None, path: Path) -> NDArray[Any]:
-    if name is not None:
-        if name not in arrays:
-            raise InputFileError(f"{path}: {unknown_name('--column', name, arrays)}")
-        return arrays[name]
-    if len(arrays) != 1:
+def _read_numpy(path: Path, column: str | None) -> NDArray[Any]:
+    try:
+        with path.open("rb") as file:
+            content = np.load(file, allow_pickle=False)
+            if not isinstance(content, np.ndarray):  # an archive
+                return np.asarray(content[_array_name(content.files, column, path)])
+    except ValueError as error:
+        if "pickle" not in str(error):
+            raise
+        raise InputFileError(
+            f"{path}: the file must hold a plain array of numbers. It holds pickled Python "
+            "objects, which can run code and are never loaded, or is no NumPy file at all. "
+            "Save a numeric array with np.save."
+        ) from error
+    if column is not None:
+        raise invalid(
+            "--column",
+            "needs a table or an .npz archive",
+            f"{path.name}, one bare array",
+            "Drop it.",
+        )
+    return content
+
+
+def _array_name(names: Sequence[str], wanted: str | None, path: Path) -> str:
+    if wanted is not None:
+        if wanted not in names:
+            raise InputFileError(f"{path}: {unknown_name('--column', wanted, names)}")
+        return wanted
+    if len(names) != 1:
         raise InputFileError(
             f"{path}: the archive must hold one array, or --column must name one. "
-            f"Got {', '.join(sorted(arrays))} instead. Add --column NAME."
+            f"Got {', '.join(sorted(names)) or 'an empty archive'} instead. Add --column NAME."
         )
-    return next(iter(arrays.values()))
+    return names[0]
 
 
-def _read_npy(path: Path) -> NDArray[Any]:
-    try:
-        return np.load(path, allow_pickle=False)
-    except ValueError as error:
-        raise _refuse_pickle(path, error) from error
-
-
-def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    import zipfile
-
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except ValueError as error:
-        raise _refuse_pickle(path, error) from error
-    except zipfile.BadZipFile as error:
-        raise InputFileError(
-            f"{path}: the file must be a valid .npz archive. It is damaged ({error}). "
-            "Write it again."
-        ) from error
-
-
-def _refuse_pickle(path: Path, error: ValueError) -> InputFileError:
-    if "pickle" in str(error).lower() or "object" in str(error).lower():
-        return InputFileError(
-            f"{path}: the array must hold plain numbers. It holds pickled Python objects, which "
-            "can run code and are never loaded. Save it as a numeric array."
-        )
-    return InputFileError(
-        f"{path}: the file must be a valid NumPy file. It could not be read "
-        f"({_first_line(error)}). Check that it is complete."
-    )
-
-
-def _read_parquet(path: Path) -> pa.Table:
+def _read_parquet(path: Path, column: str | None) -> pa.Table:
     import pyarrow.parquet as pq
 
-    return pq.read_table(path)
+    return _checked(pq.read_table(path, partitioning=None), path)
 
 
-def _read_csv(path: Path) -> pa.Table:
+def _read_csv(path: Path, column: str | None) -> pa.Table:
     import pyarrow.csv as csv
 
-    return csv.read_csv(path)
+    table = csv.read_csv(
+        path,
+        csv.ReadOptions(block_size=_BLOCK),
+        csv.ParseOptions(newlines_in_values=True),
+    )
+    names = table.column_names
+    if all(map(_is_number, names)) and not all(name.isdigit() for name in names):
+        raise InputFileError(
+            f"{path}: the first line must name the columns. Got the numbers {', '.join(names[:3])} "
+            "… instead. Add a line of names."
+        )
+    return _checked(table, path)
 
 
-def _read_jsonl(path: Path) -> pa.Table:
+def _read_jsonl(path: Path, column: str | None) -> pa.Table:
     import pyarrow.json as json
+    import pyarrow.parquet as pq
 
-    # One block must hold a whole line; long documents make long lines.
-    return json.read_json(path, json.ReadOptions(block_size=64 * _CHUNK))
+    table = json.read_json(path, json.ReadOptions(block_size=_BLOCK))
+    try:  # the chosen rows are written as .parquet: learn now what does not fit there
+        pq.write_table(table.schema.empty_table(), pa.BufferOutputStream())
+    except pa.ArrowException as error:
+        raise InputFileError(
+            f"{path}: every field must fit into a .parquet file. One does not "
+            f"({_first_line(error)}). Drop that field."
+        ) from error
+    return _checked(table, path)
+
+
+def _checked(table: pa.Table, path: Path) -> pa.Table:
+    """Refuse text that is not UTF-8, and names that are not unique."""
+    table.validate(full=True)
+    twice = [name for name, count in Counter(table.column_names).items() if count > 1]
+    if twice:
+        raise InputFileError(
+            f"{path}: every column must have a name of its own. Got {', '.join(twice)} more than "
+            "once instead. Rename the columns; a .csv file needs a first line of names."
+        )
+    return table
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().split("\n")[0]
 
 
-_READERS: dict[str, Callable[[Path], Any]] = {
-    ".npy": _read_npy,
-    ".npz": _read_npz,
+_READERS: dict[str, Callable[[Path, str | None], Any]] = {
+    ".npy": _read_numpy,
+    ".npz": _read_numpy,
     ".parquet": _read_parquet,
     ".csv": _read_csv,
     ".jsonl": _read_jsonl,

@@ -6,6 +6,7 @@ sees features. The whole m × n matrix is never formed here unless the user hand
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -32,6 +33,7 @@ class Costs(Protocol):
     shape: tuple[int, int]
     dtype: np.dtype[Any]
     ceiling: float  # β: no cost is above it
+    rounding: float  # how far `block` may be from `exact_block`
 
     def block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[Any]:
         """Costs of some rows against some columns, in `dtype`. Read only: it may be a view."""
@@ -43,6 +45,10 @@ class Costs(Protocol):
 
     def restrict(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Costs:
         """The sub-problem of these rows and columns; `ceiling` and any shift stay the same."""
+        ...
+
+    def facing(self, columns: NDArray[np.intp]) -> Costs:
+        """The same source against these columns alone, gathered once."""
         ...
 
     def twin_distances(self, row: int) -> NDArray[np.float64]:
@@ -81,6 +87,8 @@ class MatrixCosts:
         self.matrix = matrix
         self.shape = matrix.shape
         self.dtype = matrix.dtype
+        self.rounding = 0.0
+        self._columns: NDArray[np.intp] | None = None  # those faced, where not all are
         self.shift = 0.0 if shift is None else shift
         self.ceiling = ceiling
         if shift is None:
@@ -99,6 +107,8 @@ class MatrixCosts:
                 self.shift, self.ceiling = highest, highest - lowest
 
     def block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[Any]:
+        if self._columns is not None:
+            columns = self._columns[columns]
         part = _submatrix(self.matrix, rows, columns)
         if self.metric == "similarity":
             return np.subtract(self.dtype.type(self.shift), part)
@@ -110,6 +120,12 @@ class MatrixCosts:
     def restrict(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> MatrixCosts:
         part = _submatrix(self.matrix, rows, columns)
         return MatrixCosts(part, self.metric, self.shift, self.ceiling)
+
+    def facing(self, columns: NDArray[np.intp]) -> MatrixCosts:
+        part = copy.copy(self)  # the matrix is shared: only the columns asked for are ever read
+        part._columns = columns if self._columns is None else self._columns[columns]
+        part.shape = (self.shape[0], len(columns))
+        return part
 
     def twin_distances(self, row: int) -> NDArray[np.float64]:
         # Without features, two rows are as far apart as the target can tell them apart.
@@ -154,6 +170,9 @@ class FeatureCosts:
             if metric == "dot":  # cost = max − inner product: the maximum takes a pass of its own
                 self.shift = -min(float(self.block(part).min()) for part in row_blocks(*self.shape))
             self.ceiling = self._ceiling()
+        # A product of w terms is off by at most about w units in the last place.
+        relative = (self.source.shape[1] + 16) * float(np.finfo(self.dtype).eps)
+        self.rounding = self.ceiling * (relative**0.5 if metric == "euclidean" else relative)
 
     def block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[Any]:
         return self._costs(_take(self.source, rows), _take(self.target, columns))
@@ -168,6 +187,12 @@ class FeatureCosts:
     def restrict(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> FeatureCosts:
         source, target = _take(self.source, rows), _take(self.target, columns)
         return FeatureCosts(source, target, self.metric, self.shift, self.ceiling, prepared=True)
+
+    def facing(self, columns: NDArray[np.intp]) -> FeatureCosts:
+        part = copy.copy(self)
+        part.target = _take(self.target, columns)
+        part.shape = (self.shape[0], len(columns))
+        return part
 
     def twin_distances(self, row: int) -> NDArray[np.float64]:
         # An inner product does not tell how far apart two rows are: compare those by distance.

@@ -1,20 +1,23 @@
-"""Compiled loops of the geometry: L1 distances and the nearest columns of a block."""
+"""Compiled loops of the geometry: L1 distances and the nearest columns of a block.
+
+They use one core and release the interpreter lock; `uniproto.threads` runs them side by side.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import NDArray
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, nogil=True)
 def l1_distances(source: NDArray[Any], target: NDArray[Any]) -> NDArray[Any]:
     """Sum of absolute differences between every row of `source` and every row of `target`."""
     m, n, width = source.shape[0], target.shape[0], source.shape[1]
     distances = np.empty((m, n), source.dtype)
-    for i in prange(m):
+    for i in range(m):
         for j in range(n):
             total = 0.0
             for t in range(width):
@@ -104,7 +107,7 @@ def _append_below(
     return size, limit
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, nogil=True)
 def keep_nearest(
     block: NDArray[Any],
     columns: NDArray[Any],
@@ -120,7 +123,7 @@ def keep_nearest(
     columns. Columns must ascend over all calls: an entry as costly as the farthest one kept then
     comes after it and is rightly refused.
     """
-    for i in prange(block.shape[0]):
+    for i in range(block.shape[0]):
         row, costs, kept, size = block[i], kept_costs[i], kept_columns[i], 0
         if sizes[i] == 0 and 4 * length < len(row):
             limit = _guess_limit(row, length)
@@ -133,10 +136,10 @@ def keep_nearest(
         sizes[i], limits[i] = size, limit
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, nogil=True)
 def order_ties(costs: NDArray[Any], columns: NDArray[Any]) -> None:
     """In rows sorted by cost, put entries of equal cost in the order of their columns."""
-    for i in prange(costs.shape[0]):
+    for i in range(costs.shape[0]):
         for position in range(1, costs.shape[1]):
             column, hole = columns[i, position], position
             while (

@@ -9,28 +9,28 @@ from numpy.typing import NDArray
 
 from uniproto.geometry.costs import Costs, block_rows
 from uniproto.geometry.kernels import keep_nearest, order_ties
+from uniproto.threads import available_cores, pieces_of
 
 _COLUMNS_PER_BLOCK = 16384
 
 
 def nearest(
-    costs: Costs, rows: NDArray[np.intp], columns: NDArray[np.intp], length: int
+    costs: Costs, rows: NDArray[np.intp], length: int
 ) -> tuple[NDArray[Any], NDArray[np.int32]]:
-    """The `length` cheapest of `columns` for each of `rows`, cheapest first, ties by column.
+    """The `length` cheapest columns for each of `rows`, cheapest first, ties by column.
 
     Returns their costs and their column numbers, both (rows, min(length, columns)).
     """
-    length = min(length, len(columns))
+    n = costs.shape[1]
+    length = min(length, n)
     shape = (len(rows), 2 * length + 64)
     kept_costs, kept_columns = np.empty(shape, costs.dtype), np.empty(shape, np.int32)
     sizes = np.zeros(len(rows), np.int64)
     limits = np.full(len(rows), np.inf, costs.dtype)
-    everything = len(columns) == costs.shape[1]
-    for start in range(0, len(columns), _COLUMNS_PER_BLOCK):
-        part = columns[start : start + _COLUMNS_PER_BLOCK]
-        wanted = slice(int(part[0]), int(part[-1]) + 1) if everything else part
-        block = costs.block(_as_slice(rows), wanted)
-        keep_nearest(block, part, length, kept_costs, kept_columns, sizes, limits)
+    for part in pieces_of(n, _COLUMNS_PER_BLOCK):
+        block = costs.block(_as_slice(rows), part)
+        columns = np.arange(part.start, part.stop)
+        keep_nearest(block, columns, length, kept_costs, kept_columns, sizes, limits)
     order = np.argsort(kept_costs[:, :length], axis=1)
     list_costs = np.take_along_axis(kept_costs, order, axis=1)
     list_columns = np.take_along_axis(kept_columns, order, axis=1)
@@ -38,9 +38,10 @@ def nearest(
     return list_costs, list_columns
 
 
-def rows_at_once(n_columns: int, length: int) -> int:
-    """How many rows to build together: their costs and their lists both fit one block."""
-    return block_rows(min(n_columns, _COLUMNS_PER_BLOCK) + 4 * min(length, n_columns))
+def row_pieces(n_rows: int, n_columns: int, length: int) -> list[slice]:
+    """Rows to build together: their costs and lists fit one block, and every core has work."""
+    at_once = block_rows(min(n_columns, _COLUMNS_PER_BLOCK) + 4 * min(length, n_columns))
+    return pieces_of(n_rows, max(1, min(at_once, -(-n_rows // available_cores()))))
 
 
 def _as_slice(rows: NDArray[np.intp]) -> slice | NDArray[np.intp]:

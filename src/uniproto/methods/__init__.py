@@ -4,10 +4,30 @@ from __future__ import annotations
 
 from uniproto.errors import invalid, unknown_name
 from uniproto.methods.contract import Method, Picks
+from uniproto.methods.facility_location import FacilityLocation
+from uniproto.methods.fasterpam import FasterPAM
+from uniproto.methods.kcenter import KCenter
+from uniproto.methods.kmeans import KMeansNearest
+from uniproto.methods.kmedoids import KMedoids
+from uniproto.methods.mmd_critic import MMDCritic
+from uniproto.methods.protodash import ProtoDash
 from uniproto.methods.random import Random
 from uniproto.methods.uniproto import Stochastic, UniProto
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (UniProto, Random)}
+METHODS: dict[str, type[Method]] = {
+    method.name: method
+    for method in (
+        UniProto,
+        KMedoids,
+        FacilityLocation,
+        FasterPAM,
+        MMDCritic,
+        ProtoDash,
+        KMeansNearest,
+        KCenter,
+        Random,
+    )
+}
 
 
 def as_method(method: str | Method) -> Method:
@@ -26,4 +46,19 @@ def as_method(method: str | Method) -> Method:
     return method
 
 
-__all__ = ["METHODS", "Method", "Picks", "Random", "Stochastic", "UniProto", "as_method"]
+__all__ = [
+    "METHODS",
+    "FacilityLocation",
+    "FasterPAM",
+    "KCenter",
+    "KMeansNearest",
+    "KMedoids",
+    "MMDCritic",
+    "Method",
+    "Picks",
+    "ProtoDash",
+    "Random",
+    "Stochastic",
+    "UniProto",
+    "as_method",
+]

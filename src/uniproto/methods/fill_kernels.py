@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import NDArray
 
 # A bound from an exhausted list is a sum in another order than the fill itself: step below it.
@@ -86,7 +86,7 @@ def fill_cost(lists: Lists, row: int, unclaimed: NDArray[Any], need: float) -> t
     return value - _ROUNDING * abs(value), False
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, nogil=True)
 def fill_costs(
     lists: Lists,
     rows: NDArray[Any],
@@ -96,7 +96,7 @@ def fill_costs(
     exact: NDArray[np.bool_],
 ) -> None:
     """`fill_cost` of many rows, written to their places in `cost` and `exact`."""
-    for t in prange(rows.shape[0]):
+    for t in range(rows.shape[0]):
         cost[rows[t]], exact[rows[t]] = fill_cost(lists, rows[t], unclaimed, need)
 
 

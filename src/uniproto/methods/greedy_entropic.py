@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import NDArray
 
-from uniproto.geometry.neighbours import nearest, rows_at_once
+from uniproto.geometry.neighbours import nearest, row_pieces
 from uniproto.memory import require_memory
 from uniproto.methods.contract import Picks
 from uniproto.methods.pool import Pool
 from uniproto.methods.trail import Trail
 from uniproto.problem import Problem
 from uniproto.progress import Progress
+from uniproto.threads import pieces_of, side_by_side
 from uniproto.transport.entropic import entropic_plan
+
+_ROWS_PER_PIECE = 1024
 
 
 def pick_entropic(
@@ -43,7 +46,7 @@ def pick_entropic(
                 unconverged += not solved.converged
                 unclaimed = np.maximum(capacity - solved.plan.sum(axis=0), 0.0)
             looked_at = pool.positions()
-            found = _scan_fills(sorted_costs, sorted_columns, looked_at, unclaimed)
+            found = _fills(sorted_costs, sorted_columns, looked_at, unclaimed)
             position = int(looked_at[np.argmin(found)])
             held[picked] = costs.exact_block(pool.rows[position : position + 1])[0]
             picked += 1
@@ -64,17 +67,30 @@ def _sorted_rows(
         "Use plan='extend', whose memory does not grow with the matrix, or fewer rows.",
     )
     costs, columns = np.empty((m, n), problem.costs.dtype), np.empty((m, n), np.int32)
-    step = rows_at_once(n, n)
+
+    def sort(piece: slice) -> int:
+        costs[piece], columns[piece] = nearest(problem.costs, pool.rows[piece], n)
+        return piece.stop - piece.start
+
     with progress.stage("sorting targets", m) as advance:
-        for start in range(0, m, step):
-            part = slice(start, start + step)
-            rows = pool.rows[part]
-            costs[part], columns[part] = nearest(problem.costs, rows, np.arange(n), n)
-            advance(len(rows))
+        for count in side_by_side(sort, row_pieces(m, n, n)):
+            advance(count)
     return costs, columns
 
 
-@njit(cache=True, parallel=True)
+def _fills(
+    costs: NDArray[Any],
+    columns: NDArray[np.int32],
+    positions: NDArray[np.intp],
+    unclaimed: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    def scan(piece: slice) -> NDArray[np.float64]:
+        return _scan_fills(costs, columns, positions[piece], unclaimed)
+
+    return np.concatenate(list(side_by_side(scan, pieces_of(len(positions), _ROWS_PER_PIECE))))
+
+
+@njit(cache=True, nogil=True)
 def _scan_fills(
     costs: NDArray[Any],
     columns: NDArray[np.int32],
@@ -83,7 +99,7 @@ def _scan_fills(
 ) -> NDArray[np.float64]:
     """Fill costs (of one unit) of some candidates, over their whole sorted rows."""
     values = np.empty(len(positions))
-    for t in prange(len(positions)):
+    for t in range(len(positions)):
         row_costs, row_columns = costs[positions[t]], columns[positions[t]]
         missing, total = 1.0, 0.0
         for position in range(len(row_columns)):

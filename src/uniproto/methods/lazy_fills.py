@@ -9,13 +9,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.geometry.costs import Costs
-from uniproto.geometry.neighbours import nearest, rows_at_once
+from uniproto.geometry.neighbours import nearest, row_pieces
 from uniproto.masses import Masses
 from uniproto.methods import fill_kernels as kernels
 from uniproto.progress import Progress
+from uniproto.threads import side_by_side
 
 _SHORTEST_LIST = 32
 _ROWS_RECOMPUTED_TOGETHER = 1024
+_GATHER_AGAIN = 0.9  # when the unclaimed targets are this share of those last gathered
 
 
 def list_length(masses: Masses) -> int:
@@ -45,6 +47,7 @@ class LazyFills:
         self.costs, self.candidates = costs, candidates
         self.unclaimed, self.need = unclaimed, need
         self.recomputed = 0
+        self._facing, self._columns = costs, np.arange(costs.shape[1])
         m, n = len(candidates), len(unclaimed)
         length = min(length, int((unclaimed > 0).sum()))
         self._lists = kernels.Lists(
@@ -143,8 +146,7 @@ class LazyFills:
             self._recompute_with(row)
             return
         # Its value is known but its stored list is too short to claim from: read the whole row.
-        columns = np.flatnonzero(self.unclaimed > 0)
-        _, order = nearest(self.costs, self.candidates[row : row + 1], columns, len(columns))
+        _, order = nearest(self.costs, self.candidates[row : row + 1], self.costs.shape[1])
         first = self._claims.ends[self.picked - 1] if self.picked else 0
         end = kernels.claim(order[0], self.unclaimed, self.need, self._claims, first)
         self._claims.picks[self.picked] = row
@@ -166,41 +168,44 @@ class LazyFills:
 
     def _compute(self, rows: NDArray[np.intp]) -> Iterator[int]:
         """Exact fill costs and fresh lists of some rows, against the unclaimed targets alone."""
-        columns = np.flatnonzero(self.unclaimed > 0)
+        unclaimed = np.flatnonzero(self.unclaimed > 0)
+        # Targets claimed since the last gathering do no harm, and gathering costs time.
+        if len(unclaimed) < _GATHER_AGAIN * len(self._columns):
+            self._columns = unclaimed
+            self._facing = self.costs.facing(unclaimed)
         stored = self._lists.columns.shape[1]
-        step = rows_at_once(len(columns), stored)
-        for begin in range(0, len(rows), step):
-            part = rows[begin : begin + step]
-            pending, length = part, stored
-            while len(pending):
-                pending = self._compute_with(pending, columns, length)
-                length *= 4
-            yield len(part)
 
-    def _compute_with(
-        self, rows: NDArray[np.intp], columns: NDArray[np.intp], length: int
-    ) -> NDArray[np.intp]:
+        def compute(piece: slice) -> int:
+            pending, length = rows[piece], stored
+            while len(pending):
+                pending = self._compute_with(pending, length)
+                length *= 4
+            return piece.stop - piece.start
+
+        yield from side_by_side(compute, row_pieces(len(rows), len(self._columns), stored))
+
+    def _compute_with(self, rows: NDArray[np.intp], length: int) -> NDArray[np.intp]:
         """One try of `_compute` with lists of a given length; returns the rows it was short for."""
-        found, where = nearest(self.costs, self.candidates[rows], columns, length)
-        complete = found.shape[1] == len(columns)
+        found, where = nearest(self._facing, self.candidates[rows], length)
+        where = self._columns[where].astype(np.int32)
+        count = found.shape[1]
+        complete = count == len(self._columns)
         tail = np.full(len(rows), np.inf) if complete else found[:, -1].astype(np.float64)
         trial = kernels.Lists(
-            found,
-            where,
-            np.zeros(len(rows), np.int64),
-            np.full(len(rows), found.shape[1], np.int64),
-            tail,
+            costs=found.copy(),
+            columns=where.copy(),
+            start=np.zeros(len(rows), np.int64),
+            stop=np.full(len(rows), count, np.int64),
+            tail=tail,
         )
         cost, exact = np.empty(len(rows)), np.empty(len(rows), np.bool_)
         kernels.fill_costs(trial, np.arange(len(rows)), self.unclaimed, self.need, cost, exact)
         done = rows[exact]
-        stored = min(self._lists.columns.shape[1], found.shape[1])
+        stored = min(self._lists.columns.shape[1], count)
         self._lists.costs[done, :stored] = found[exact, :stored]
         self._lists.columns[done, :stored] = where[exact, :stored]
         self._lists.start[done], self._lists.stop[done] = 0, stored
-        self._lists.tail[done] = (
-            tail[exact] if stored == found.shape[1] else found[exact, stored - 1]
-        )
+        self._lists.tail[done] = tail[exact] if stored == count else found[exact, stored - 1]
         self._values.cost[done], self._values.exact[done] = cost[exact], True
         self._values.moment[done] = self.picked
         return rows[~exact]

@@ -77,11 +77,31 @@ class IncrementalPlan:
     def trial(self, costs: NDArray[Any]) -> float:
         """By how much the optimal cost would rise (per unit) if such a row were added."""
         self._state.costs[self.rows] = costs
-        changing = {
-            name: getattr(self._state, name).copy() for name in _State._fields if name != "costs"
-        }
-        _, rise = _push(self._state._replace(**changing), self.rows, self.need)
+        _, rise = _push(_copy(self._state), self.rows, self.need)
         return rise
+
+    def swap_trial(self, row: int, costs: NDArray[Any]) -> float:
+        """By how much the optimal cost (per unit) would change if a row had other costs."""
+        before = self._state.costs[row].copy()
+        change = self._swapped(row, costs)[1]
+        self._state.costs[row] = before
+        return change
+
+    def swap(self, row: int, costs: NDArray[Any]) -> float:
+        """Give a row other costs; returns the change of the optimal cost, per unit.
+
+        Only a plan that claims everything may be changed so: the mass of the row that leaves is
+        then exactly what the newcomer must take, wherever the prices of its targets stand.
+        """
+        self._state, change = self._swapped(row, costs)
+        return change
+
+    def _swapped(self, row: int, costs: NDArray[Any]) -> tuple[_State, float]:
+        state = _copy(self._state)
+        freed = _release(state, row)
+        state.costs[row] = costs
+        state, rise = _push(state, row, self.need)
+        return state, rise - freed / self.need
 
     def masses(self) -> sp.csr_array:
         """The plan, in whole masses."""
@@ -96,6 +116,12 @@ class IncrementalPlan:
                 arc = state.following[arc]
         shape = (self.rows, len(state.unclaimed))
         return sp.csr_array((np.array(masses, np.int64), (rows, columns)), shape=shape)
+
+
+def _copy(state: _State) -> _State:
+    """A state that can change without the other; the costs are shared."""
+    fields = (name for name in _State._fields if name != "costs")
+    return state._replace(**{name: getattr(state, name).copy() for name in fields})
 
 
 def _push(state: _State, row: int, need: int) -> tuple[_State, float]:
@@ -168,46 +194,48 @@ def _augment(state: _State, new_row: int, missing: int) -> tuple[float, int]:
     rise = 0.0
     distance = np.empty(n)
     reached_from = np.empty(n, np.int64)
-    target_settled = np.empty(n, np.bool_)
-    row_distance = np.empty(new_row + 1)
-    row_via = np.empty(new_row + 1, np.int64)  # the target through which a row was reached
-    queue = np.empty(new_row + 1, np.int64)
+    passed = np.empty(n, np.bool_)
+    rows = len(u)
+    row_distance = np.empty(rows)
+    row_via = np.empty(rows, np.int64)  # the target through which a row was reached
+    settled = np.empty(rows, np.int64)  # rows in the order they were settled
     u[new_row] = (state.costs[new_row] + v).min()
     while missing > 0:
         # Dijkstra from the new row. A held target passes its distance on to its holders as it
         # is, because flow arcs have reduced cost 0: rows settle the moment they are reached.
         distance[:] = np.inf
-        target_settled[:] = False
+        passed[:] = False
         row_distance[:] = np.inf
         row_distance[new_row], row_via[new_row] = 0.0, -1
-        queue[0] = new_row
-        scanned, settled_rows = 0, 1
+        settled[0] = new_row
+        scanned, count = 0, 1
         while True:
-            while scanned < settled_rows:
-                p = queue[scanned]
+            end, nearest = -1, np.inf
+            while scanned < count:
+                p = settled[scanned]
                 scanned += 1
-                offset = row_distance[p] - u[p]
-                costs = state.costs[p]
+                offset, costs = row_distance[p] - u[p], state.costs[p]
                 for j in range(n):
                     reach = offset + costs[j] + v[j]
-                    if reach < distance[j]:
-                        distance[j] = reach
-                        reached_from[j] = p
-            end, nearest = -1, np.inf
+                    # Rounding must not lead back to a target the way has already passed.
+                    if reach < distance[j] and not passed[j]:
+                        distance[j], reached_from[j] = reach, p
             for j in range(n):
-                if not target_settled[j] and distance[j] < nearest:
+                if distance[j] < nearest and _leads_on(state, j, row_distance):
                     end, nearest = j, distance[j]
             if state.unclaimed[end] > 0:
                 break
-            target_settled[end] = True
+            passed[end] = True
             arc = state.first[end]
             while arc >= 0:
                 q = state.holder[arc]
                 if row_distance[q] == np.inf:
                     row_distance[q], row_via[q] = nearest, end
-                    queue[settled_rows] = q
-                    settled_rows += 1
+                    settled[count] = q
+                    count += 1
                 arc = state.following[arc]
+        if not _room(state, count + 1):
+            return rise, missing
         # The bottleneck of the path, walked back from its end to the new row.
         amount = min(missing, state.unclaimed[end])
         j = end
@@ -215,15 +243,13 @@ def _augment(state: _State, new_row: int, missing: int) -> tuple[float, int]:
             p = reached_from[j]
             j = row_via[p]
             amount = min(amount, _arc_mass(state, p, j))
-        if not _room(state, settled_rows + 1):
-            return rise, missing
         # Raise potentials and prices so that the path becomes tight and the rest stays feasible.
-        for t in range(settled_rows):
-            u[queue[t]] += nearest - row_distance[queue[t]]
+        for t in range(count):
+            u[settled[t]] += nearest - row_distance[settled[t]]
         for j in range(n):
-            if target_settled[j]:
+            if distance[j] < nearest:
                 v[j] += nearest - distance[j]
-        rise += amount * u[new_row]  # the path's true length: it ends at a target of price 0
+        rise += amount * (u[new_row] - v[end])  # the length of the path, now that it is tight
         state.unclaimed[end] -= amount
         j = end
         while True:
@@ -235,3 +261,32 @@ def _augment(state: _State, new_row: int, missing: int) -> tuple[float, int]:
             _move(state, p, j, -amount)
         missing -= amount
     return rise, 0
+
+
+@njit(cache=True)
+def _leads_on(state: _State, column: int, row_distance: NDArray[np.float64]) -> bool:
+    """Whether a target ends a path, or leads to a row that no path has reached yet."""
+    if state.unclaimed[column] > 0:
+        return True
+    arc = state.first[column]
+    while arc >= 0:
+        if row_distance[state.holder[arc]] == np.inf:
+            return True
+        arc = state.following[arc]
+    return False
+
+
+@njit(cache=True)
+def _release(state: _State, row: int) -> float:
+    """Take a row's mass back; returns what it had cost."""
+    freed = 0.0
+    for j in range(state.costs.shape[1]):
+        arc = state.first[j]
+        while arc >= 0 and state.holder[arc] != row:
+            arc = state.following[arc]
+        if arc >= 0:
+            mass = state.mass[arc]
+            freed += mass * state.costs[row, j]
+            state.unclaimed[j] += mass
+            _move(state, row, j, -mass)
+    return freed

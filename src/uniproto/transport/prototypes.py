@@ -23,6 +23,7 @@ class Transport:
     cost: float
     plan: sp.csr_array
     is_exact: bool
+    prices: NDArray[np.float64] | None = None  # optimal dual prices of the targets, if exact
 
 
 def transport(
@@ -35,7 +36,8 @@ def transport(
     masses, costs = problem.masses, problem.costs
     if 4 * 8 * len(rows) * problem.n <= budget_bytes():  # costs, flow and the solver's arcs
         exact = partial_plan(costs.exact_block(rows), masses.offer, masses.need)
-        return Transport(exact.cost / masses.total, _shares(exact.masses, masses.total), True)
+        shares = _shares(exact.masses, masses.total)
+        return Transport(exact.cost / masses.total, shares, True, exact.prices)
     if kept is None:
         raise InfeasibleError(
             f"Not enough memory for the exact plan of {len(rows)} prototypes over {problem.n} "

@@ -1,0 +1,298 @@
+"""A certificate of quality: no choice of k prototypes can cost less than this.
+
+For any prices v ≥ 0 on the targets and any admissible set P of k rows, weak duality gives
+
+    k · OT(P)  ≥  Σ over P of BotAvg_i(C + v) − Σ_j k ν_j v_j
+               ≥  (sum of the k smallest BotAvg_i(C + v)) − Σ_j k ν_j v_j,
+
+where BotAvg_i(C + v) is the cheapest unit of mass row i can collect when target j offers k ν_j at
+cost C_ij + v_j. The right side is concave in v; subgradient steps raise it, starting from the
+prices of the plan in hand. Constraints enter through which rows may be summed: excluded rows are
+left out, given rows are always in, and with groups each group contributes its own quota.
+
+The steps use truncated neighbour lists (what is not listed costs at least the last entry), so
+they are cheap and still valid. The bound that is reported comes from one last evaluation in
+double precision over whole rows, with every rounding error taken off.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.geometry.neighbours import nearest, row_pieces
+from uniproto.memory import budget_bytes
+from uniproto.methods.fill_kernels import Lists
+from uniproto.methods.lazy_fills import list_length
+from uniproto.priced_kernels import cheapest_units, cheapest_units_of_rows, mass_taken
+from uniproto.problem import Problem
+from uniproto.progress import Progress
+from uniproto.threads import pieces_of, side_by_side
+
+_MOST_STEPS = 2000
+_DEFLECTION = 0.4  # how much of the last direction each step keeps
+_PATIENCE = 10  # steps without progress before the step length is halved
+_SHORTEST_STEP = 2e-3
+_LIST_FACTOR = 8  # prices make targets beyond a row's own neighbourhood worth a look
+_ROWS_PER_PIECE = 2048
+_WHOLE_ROWS_PER_PIECE = 64
+_SHIFTED = ("dot", "similarity")  # their costs have an arbitrary zero: only differences mean much
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """No k admissible prototypes have an optimal-transport cost below `lower_bound`.
+
+    `gap` is cost / lower_bound − 1 (0 when they meet, infinite when the bound is 0); for metrics
+    whose zero is arbitrary (`dot`, `similarity`) look at `absolute_gap`, cost − lower_bound.
+    `prices` prove the bound: anyone can put them into the formula. `converged` says whether the
+    search ended by itself rather than at the time limit.
+    """
+
+    lower_bound: float
+    cost: float
+    prices: NDArray[np.float64]
+    converged: bool
+    steps: int
+    seconds: float
+    relative: bool = True
+
+    @property
+    def absolute_gap(self) -> float:
+        return max(self.cost - self.lower_bound, 0.0)
+
+    @property
+    def gap(self) -> float:
+        if self.cost <= self.lower_bound:
+            return 0.0
+        return self.cost / self.lower_bound - 1 if self.lower_bound > 0 else np.inf
+
+    def __str__(self) -> str:
+        gap = f"gap {self.gap:.2%}" if self.relative else f"absolute gap {self.absolute_gap:.4g}"
+        return (
+            f"cost {self.cost:.6g}; no choice can be below {self.lower_bound:.6g} ({gap}"
+            f"{'' if self.converged else ', stopped early'})"
+        )
+
+
+def certify(
+    problem: Problem,
+    cost: float,
+    prices: NDArray[np.float64],
+    *,
+    time_limit: float | None = None,
+    progress: Progress | None = None,
+) -> Certificate:
+    """Search for the best bound, starting from `prices`, aiming at `cost`."""
+    begin = time.perf_counter()
+    deadline = np.inf if time_limit is None else begin + time_limit
+    progress = progress or Progress(shown=False)
+    ascent = _Ascent(problem, progress)
+    best, steps, converged = ascent.climb(prices, cost, deadline, progress)
+    # With no prices the bound is simple and never negative: a floor for every search.
+    candidates = (best, np.zeros_like(best))
+    bounds = [proven_bound(problem, v, ascent.bounds_at(v)) for v in candidates]
+    winner = int(np.argmax(bounds))
+    return Certificate(
+        lower_bound=bounds[winner],
+        cost=cost,
+        prices=candidates[winner],
+        converged=converged,
+        steps=steps,
+        seconds=time.perf_counter() - begin,
+        relative=problem.costs.metric not in _SHIFTED,
+    )
+
+
+@dataclass(frozen=True)
+class _Quota:
+    """Rows (positions in a common list) of which `count` are summed, besides the given ones."""
+
+    given: NDArray[np.intp]
+    free: NDArray[np.intp]
+    count: int
+
+
+def _admissible(problem: Problem) -> tuple[NDArray[np.intp], list[_Quota]]:
+    """The rows a bound may sum, and how many of each group."""
+    if problem.groups:
+        parts = [
+            (g.source_rows[g.problem.initial], g.source_rows[g.problem.candidates], g.problem.k)
+            for g in problem.groups
+        ]
+    else:
+        parts = [(problem.initial, problem.candidates, problem.k)]
+    rows: list[NDArray[np.intp]] = []
+    quotas = []
+    start = 0
+    for given, free, k in parts:
+        rows += [given, free]
+        middle, end = start + len(given), start + len(given) + len(free)
+        quotas.append(_Quota(np.arange(start, middle), np.arange(middle, end), k - len(given)))
+        start = end
+    return np.concatenate(rows), quotas
+
+
+class _Ascent:
+    """Subgradient steps on the bound, over truncated lists, evaluating few rows per step.
+
+    Lowering no price by more than d lowers no row's value by more than d. So a value computed
+    earlier, less the largest falls of prices since, still bounds the row from below, and only
+    rows whose bound is among the smallest need to be computed again.
+    """
+
+    def __init__(self, problem: Problem, progress: Progress) -> None:
+        self.problem = problem
+        self.rows, self.quotas = _admissible(problem)
+        masses = problem.masses
+        self.offer, self.need = masses.offer, masses.need
+        self.capacity = masses.offer / masses.need
+        m, entry = len(self.rows), problem.costs.dtype.itemsize + 4
+        affordable = max(1, budget_bytes() // 2 // (m * entry))
+        length = min(_LIST_FACTOR * list_length(masses), affordable, problem.n)
+        complete = length == problem.n
+        self.lists = Lists(
+            costs=np.empty((m, length), problem.costs.dtype),
+            columns=np.empty((m, length), np.int32),
+            start=np.zeros(m, np.int64),
+            stop=np.full(m, length, np.int64),
+            tail=np.full(m, np.inf),
+        )
+
+        def build(piece: slice) -> int:
+            costs, columns = nearest(problem.costs, self.rows[piece], length)
+            self.lists.costs[piece], self.lists.columns[piece] = costs, columns
+            if not complete:
+                self.lists.tail[piece] = costs[:, -1]
+            return piece.stop - piece.start
+
+        with progress.stage("certificate: nearest targets", m) as advance:
+            for count in side_by_side(build, row_pieces(m, problem.n, length)):
+                advance(count)
+        self.values = np.full(m, -np.inf)
+        self.fallen_then = np.zeros(m)
+        self.fallen = 0.0
+        self.prices = np.zeros(problem.n)
+
+    def climb(
+        self, start: NDArray[np.float64], cost: float, deadline: float, progress: Progress
+    ) -> tuple[NDArray[np.float64], int, bool]:
+        """Polyak steps towards the cost in hand; returns the best prices and how it ended."""
+        k = self.problem.k
+        prices, best_prices = start.copy(), start.copy()
+        best, length, waited = -np.inf, 1.0, 0
+        direction = np.zeros_like(prices)
+        with progress.stage("certificate: raising the bound", _MOST_STEPS) as advance:
+            for step in range(_MOST_STEPS):
+                value, chosen = self._evaluate(prices)
+                if value > best + 1e-7 * abs(best) or best == -np.inf:
+                    best, best_prices, waited = value, prices, 0
+                else:
+                    waited += 1
+                if waited > _PATIENCE:
+                    length, waited = length / 2, 0
+                    prices, direction = best_prices, np.zeros_like(direction)
+                    value, chosen = self._evaluate(prices)
+                if length < _SHORTEST_STEP or value >= k * cost * (1 - 1e-9):
+                    return best_prices, step, True
+                if time.perf_counter() > deadline:
+                    return best_prices, step, False
+                taken = mass_taken(self.lists, chosen, prices, self.offer, self.need)
+                direction = taken - self.capacity + _DEFLECTION * direction
+                scale = float(direction @ direction)
+                if scale == 0.0:
+                    return best_prices, step, True
+                move = length * (k * cost - value) / scale
+                prices = np.maximum(prices + move * direction, 0.0)
+                advance(1)
+        return best_prices, _MOST_STEPS, False
+
+    def bounds_at(self, prices: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A lower bound of every row's value at these prices."""
+        self._note(prices)
+        self._compute(np.arange(len(self.rows)))
+        return self.values.copy()
+
+    def _evaluate(self, prices: NDArray[np.float64]) -> tuple[float, NDArray[np.intp]]:
+        """The bound (times k) at these prices, and the rows it sums."""
+        self._note(prices)
+        chosen = []
+        for quota in self.quotas:
+            self._compute(quota.given)
+            chosen += [quota.given, self._smallest(quota.free, quota.count)]
+        summed = np.concatenate(chosen)
+        return float(self.values[summed].sum() - self.capacity @ prices), summed
+
+    def _note(self, prices: NDArray[np.float64]) -> None:
+        self.fallen += max(0.0, float((self.prices - prices).max()))
+        self.prices = prices
+
+    def _smallest(self, rows: NDArray[np.intp], count: int) -> NDArray[np.intp]:
+        """The rows with the `count` smallest values, computing no more of them than needed."""
+        if count == 0:
+            return rows[:0]
+        bounds = self.values[rows] - (self.fallen - self.fallen_then[rows])
+        likely = min(len(rows), count + count // 2)
+        order = np.argpartition(bounds, likely - 1) if likely < len(rows) else np.arange(len(rows))
+        self._compute(rows[order[:likely]])
+        limit = np.partition(self.values[rows[order[:likely]]], count - 1)[count - 1]
+        rest = rows[order[likely:]]
+        rest = rest[bounds[order[likely:]] < limit]
+        self._compute(rest)
+        computed = np.concatenate([rows[order[:likely]], rest])
+        return computed[np.argpartition(self.values[computed], count - 1)[:count]]
+
+    def _compute(self, rows: NDArray[np.intp]) -> None:
+        def compute(piece: slice) -> None:
+            part = rows[piece]
+            self.values[part] = cheapest_units(
+                self.lists, part, self.prices, self.offer, self.need
+            )
+
+        for _ in side_by_side(compute, pieces_of(len(rows), _ROWS_PER_PIECE)):
+            pass
+        self.fallen_then[rows] = self.fallen
+
+
+def proven_bound(
+    problem: Problem, prices: NDArray[np.float64], bounds: NDArray[np.float64] | None = None
+) -> float:
+    """The lower bound these prices prove, rounded down.
+
+    `bounds` are lower bounds of all rows' values, from which the rows worth computing exactly are
+    chosen; without them every row is computed exactly.
+    """
+    rows, quotas = _admissible(problem)
+    masses, costs = problem.masses, problem.costs
+    rounding = costs.rounding
+    capacity = masses.offer / masses.need
+    values = np.full(len(rows), -np.inf) if bounds is None else bounds - rounding
+
+    def exact(positions: NDArray[np.intp]) -> None:
+        def compute(piece: slice) -> None:
+            part = positions[piece]
+            block = costs.exact_block(rows[part])
+            values[part] = cheapest_units_of_rows(block, prices, masses.offer, masses.need)
+
+        for _ in side_by_side(compute, pieces_of(len(positions), _WHOLE_ROWS_PER_PIECE)):
+            pass
+
+    total = -math.fsum(capacity * prices)
+    for quota in quotas:
+        exact(quota.given)
+        total += math.fsum(values[quota.given])
+        if quota.count == 0:
+            continue
+        if bounds is None:
+            exact(quota.free)
+        else:  # twice as many as are summed: the others hardly ever come among the smallest
+            likely = min(len(quota.free), 2 * quota.count + 64)
+            exact(quota.free[np.argpartition(values[quota.free], likely - 1)[:likely]])
+        total += math.fsum(np.partition(values[quota.free], quota.count - 1)[: quota.count])
+    magnitude = problem.k * (costs.ceiling + float(prices.max()))
+    margin = (problem.n + 64) * np.finfo(np.float64).eps * magnitude
+    return float(np.nextafter((total - margin) / problem.k, -np.inf))

@@ -1,0 +1,36 @@
+"""Facility location: every target is as well served as its most similar prototype."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from uniproto.methods.contract import Picks
+from uniproto.problem import Problem
+from uniproto.progress import Progress
+
+
+@dataclass(frozen=True)
+class FacilityLocation:
+    """Greedy facility location: maximise Σ_j ν_j max_{i∈P} S_ij with S = β − C ≥ 0.
+
+    β is the problem's cost ceiling. The picks are those of k-medoids, because Σ_j ν_j (β − c_j)
+    differs from its objective by a constant; only the first gain is counted from another start.
+    The learned weight of a prototype is the target mass most similar to it.
+
+    >>> import uniproto
+    >>> sel = uniproto.select([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], k=2,
+    ...                       method="facility_location")
+    >>> sel.indices
+    array([1, 2])
+
+    Reference: Krause, Golovin, "Submodular function maximization", Tractability, Cambridge
+    University Press 2014; lazy evaluation: Minoux 1978.
+    """
+
+    name: ClassVar[str] = "facility_location"
+
+    def pick(self, problem: Problem, progress: Progress) -> Picks:
+        from uniproto.methods.coverage import pick_by_coverage
+
+        return pick_by_coverage(problem, progress, start=problem.costs.ceiling)

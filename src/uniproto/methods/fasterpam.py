@@ -1,0 +1,99 @@
+"""FasterPAM: k-medoids by swaps instead of greedy picks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from uniproto.errors import MissingExtraError, invalid
+from uniproto.geometry.costs import EVERY
+from uniproto.memory import require_memory
+from uniproto.methods.contract import Picks
+from uniproto.methods.needs import library_seed, need_one_set
+from uniproto.problem import Problem
+from uniproto.progress import Progress
+
+
+@dataclass(frozen=True)
+class FasterPAM:
+    """FasterPAM k-medoids: swap prototypes until no swap lowers Σ_j min_{i∈P} C_ij.
+
+    Starts from k random rows and makes at most `iterations` passes over all rows. Needs the extra
+    `compare` (the `kmedoids` package), source = target, a metric other than `dot`, and memory for
+    all m × m costs; target weights, `initial`, `exclude` and `distinct` are refused. Prototypes
+    come from the largest cluster to the smallest, ties by row; their learned weights are the
+    cluster sizes over n. All are found together, so gains are 0.
+
+    >>> import uniproto
+    >>> sel = uniproto.select([[0.0], [1.0], [2.0], [9.0]], k=2, metric="euclidean",
+    ...                       method="fasterpam")
+    >>> sel.indices, sel.weights
+    (array([1, 3]), array([0.75, 0.25]))
+
+    Reference: Schubert, Rousseeuw, "Fast and eager k-medoids clustering", Information Systems
+    2021.
+    """
+
+    name: ClassVar[str] = "fasterpam"
+
+    iterations: int = 100
+
+    def __post_init__(self) -> None:
+        if self.iterations < 1:
+            raise invalid("iterations", "must be at least 1", self.iterations, "Try 100.")
+
+    def pick(self, problem: Problem, progress: Progress) -> Picks:
+        try:
+            from kmedoids import fasterpam
+        except ImportError:
+            raise MissingExtraError(f"method={self.name!r}", "compare") from None
+        self._check(problem)
+        costs = problem.costs
+        if costs.metric != "precomputed":
+            require_memory(
+                problem.m**2 * costs.dtype.itemsize,
+                f"method={self.name!r} keeps all m × m costs",
+                "Use method='kmedoids', or select from a sample of the source.",
+            )
+        matrix = np.ascontiguousarray(costs.block(EVERY))
+        # One processor: more give the same answer, slower.
+        found = fasterpam(
+            matrix, problem.k, self.iterations, random_state=library_seed(problem), n_cpu=1
+        )
+        medoids = found.medoids.astype(np.intp)
+        sizes = np.bincount(found.labels.astype(np.intp), minlength=problem.k)
+        order = np.lexsort((medoids, -sizes))
+        return Picks(
+            medoids[order],
+            np.zeros(problem.k),
+            sizes[order] / problem.m,
+            notes={"loss": float(found.loss), "iterations_run": int(found.n_iter)},
+        )
+
+    def _check(self, problem: Problem) -> None:
+        if problem.costs.metric == "dot":
+            raise invalid(
+                "metric",
+                f"must put no cost between a row and itself for method={self.name!r}",
+                "'dot'",
+                "Use metric='cosine', or method='kmedoids'.",
+            )
+        need_one_set(problem, self.name)
+        weights = problem.target_weights
+        given = {
+            "target_weights": weights is not None and bool((weights != weights[0]).any()),
+            "initial": problem.initial.size > 0,
+            "exclude": problem.initial.size + problem.candidates.size < problem.m,
+            "distinct": problem.twin_distance is not None,
+        }
+        for parameter, present in given.items():
+            if present:
+                raise invalid(
+                    parameter,
+                    f"must be left out for method={self.name!r}, which chooses freely among rows "
+                    "that count alike",
+                    "a value",
+                    "Drop it, or use method='kmedoids', which takes it.",
+                )

@@ -1,0 +1,69 @@
+"""What some methods need of a problem, and a clear refusal where it is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from uniproto.errors import invalid
+from uniproto.geometry.costs import EVERY, FEATURE_METRICS, Costs, FeatureCosts, row_blocks
+from uniproto.problem import Problem
+
+
+def need_features(problem: Problem, method: str) -> FeatureCosts:
+    """The problem's feature rows; a matrix of costs alone is refused."""
+    if isinstance(problem.costs, FeatureCosts):
+        return problem.costs
+    raise invalid(
+        "metric",
+        f"must be one of {', '.join(FEATURE_METRICS)} for method={method!r}, which works on "
+        "feature rows",
+        repr(problem.costs.metric),
+        "Pass the features, or a method that works on costs: 'uniproto', 'kmedoids', "
+        "'facility_location' or 'kcenter'.",
+    )
+
+
+def need_one_set(problem: Problem, method: str) -> None:
+    """Refuse a target that is not the source itself."""
+    if not is_one_set(problem.costs):
+        raise invalid(
+            "target",
+            f"must be the source itself for method={method!r} (a matrix: square, symmetric, zero "
+            "diagonal)",
+            f"a target of its own, m={problem.m} and n={problem.n}",
+            "Leave the target out, or use method='kmedoids', which takes any target.",
+        )
+
+
+def is_one_set(costs: Costs) -> bool:
+    """Whether source and target are the same rows in the same order.
+
+    Features are compared as values, so a copy counts; a matrix must be square and symmetric with
+    a zero diagonal, up to the rounding of distances computed in its precision.
+    """
+    m, n = costs.shape
+    if m != n:
+        return False
+    if isinstance(costs, FeatureCosts):
+        return costs.source is costs.target or _equal(costs.source, costs.target)
+    tolerance = 4 * np.sqrt(np.finfo(costs.dtype).eps) * costs.ceiling
+    for part in row_blocks(m, n):
+        block = costs.block(part)
+        asymmetry = np.abs(block - costs.block(EVERY, part).T).max()
+        if max(asymmetry, np.diagonal(block, part.start).max()) > tolerance:
+            return False
+    return True
+
+
+def library_seed(problem: Problem) -> int:
+    """The problem's seed as the 32-bit number other libraries take."""
+    return int(np.random.default_rng(problem.seed).integers(2**31))
+
+
+def _equal(source: Any, target: Any) -> bool:
+    if sp.issparse(source) or sp.issparse(target):
+        return bool((source != target).nnz == 0)
+    return np.array_equal(source, target)

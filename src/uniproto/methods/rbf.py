@@ -1,0 +1,93 @@
+"""The RBF kernel k(x, y) = exp(−|x − y|² / 2σ²) over a problem's feature rows, block by block."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.errors import invalid
+from uniproto.geometry.costs import FeatureCosts, Rows, row_blocks
+from uniproto.progress import Progress
+from uniproto.threads import side_by_side
+
+_SAMPLED_ROWS = 1000  # of source and of target, for the median heuristic
+_SAME = 1e-6  # of the largest distance: pairs this close are copies and say nothing of the scale
+_KEEPS_DISTANCES = ("cosine", "euclidean", "sqeuclidean")  # rows already centred or of unit length
+
+
+def check_bandwidth(bandwidth: float | None) -> None:
+    """Refuse a σ that is no positive number."""
+    if bandwidth is not None and not 0 < bandwidth < math.inf:
+        raise invalid(
+            "bandwidth",
+            "must be a positive number or None",
+            bandwidth,
+            "Leave it out for the median distance.",
+        )
+
+
+class RBF:
+    """The kernel of the rows as the metric sees them: of unit length for cosine, raw for others.
+
+    Without a bandwidth, σ is the median distance between a source row and a target row that is
+    no copy of it (the median heuristic), over a fixed sample of at most 1,000 rows of each.
+    """
+
+    def __init__(self, costs: FeatureCosts, bandwidth: float | None) -> None:
+        source, target = costs.source, costs.target
+        prepared = costs.metric in _KEEPS_DISTANCES
+        self._across = FeatureCosts(source, target, "sqeuclidean", prepared=prepared)
+        self._within = (
+            self._across
+            if source is target
+            else FeatureCosts(source, source, "sqeuclidean", prepared=prepared)
+        )
+        self.dtype = costs.dtype
+        self.shape = costs.shape
+        self.bandwidth = self._median_distance() if bandwidth is None else float(bandwidth)
+
+    def means(self, target_weights: NDArray[np.float64], progress: Progress) -> NDArray[np.float64]:
+        """μ_i = Σ_j ν_j k(x_i, y_j) for every source row."""
+
+        def mean(part: slice) -> tuple[slice, NDArray[np.float64]]:
+            return part, self._kernel(self._across.block(part)) @ target_weights
+
+        means = np.empty(self.shape[0])
+        with progress.stage("kernel means", len(means)) as advance:
+            for part, values in side_by_side(mean, row_blocks(*self.shape)):
+                means[part] = values
+                advance(len(values))
+        if not means.max() > 0:  # all 0, or 0/0
+            raise invalid(
+                "bandwidth",
+                "must be wide enough for some target to be similar to some source row",
+                self.bandwidth,
+                "Raise it, or leave it out for the median distance.",
+            )
+        return means
+
+    def row(self, row: int) -> NDArray[Any]:
+        """k(x_row, x_i) for every source row i."""
+        return self._kernel(self._within.block(np.array([row])))[0]
+
+    def exact_block(self, rows: Rows, others: Rows) -> NDArray[np.float64]:
+        """k between some source rows and some others, in double precision."""
+        return self._kernel(self._within.exact_block(rows, others))
+
+    def _kernel(self, squared: NDArray[Any]) -> NDArray[Any]:
+        with np.errstate(all="ignore"):  # so far apart that the kernel is 0
+            return np.exp(squared / (-2 * self.bandwidth * self.bandwidth))
+
+    def _median_distance(self) -> float:
+        random = np.random.default_rng(0)
+        rows, columns = (_sample(random, size) for size in self.shape)
+        distances = np.sqrt(self._across.exact_block(rows, columns))
+        apart = distances[distances > _SAME * distances.max()]
+        return float(np.median(apart)) if apart.size else 1.0
+
+
+def _sample(random: np.random.Generator, size: int) -> NDArray[np.intp]:
+    return np.sort(random.choice(size, min(size, _SAMPLED_ROWS), replace=False))

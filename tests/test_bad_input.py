@@ -1,0 +1,341 @@
+"""Bad input gets a clear error: the parameter, the constraint, what was received, the remedy."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import uniproto
+from uniproto import InfeasibleError, Stochastic, UniProto, UniprotoError
+
+POINTS = np.random.default_rng(0).normal(size=(8, 3))
+COSTS = np.random.default_rng(1).random((5, 7))
+
+
+def _with(row: int, column: int, value: float) -> np.ndarray:
+    points = POINTS.copy()
+    points[row, column] = value
+    return points
+
+
+def _zero_row(row: int) -> np.ndarray:
+    points = POINTS.copy()
+    points[row] = 0.0
+    return points
+
+
+def _refusal(source: Any = POINTS, k: Any = 2, *args: Any, **options: Any) -> str:
+    with pytest.raises(UniprotoError) as caught:
+        uniproto.select(source, k, *args, **options)
+    assert isinstance(caught.value, ValueError)  # what Python users expect to catch
+    return str(caught.value)
+
+
+def _assert_says(message: str, *parts: str) -> None:
+    missing = [part for part in parts if part not in message]
+    assert not missing, f"{missing} not in: {message}"
+    assert re.search(r"\. [A-Z][^.]*[.?]", message), f"no remedy in: {message}"
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (_with(3, 1, np.nan), ["'source'", "NaN and infinity", "row 3", "Drop or impute"]),
+        (_with(0, 0, np.inf), ["'source'", "NaN and infinity", "row 0", "Drop or impute"]),
+        (_with(7, 2, -np.inf), ["'source'", "NaN and infinity", "row 7", "Drop or impute"]),
+        (sp.csr_array(_with(3, 1, np.nan)), ["'source'", "NaN and infinity", "stored value"]),
+        (np.empty((0, 3)), ["'source'", "at least one row", "shape (0, 3)", "Check how"]),
+        (np.empty((3, 0)), ["'source'", "one column", "shape (3, 0)", "Check how"]),
+        ([], ["'source'", "two-dimensional", "shape (0,)", "Reshape"]),
+        (np.ones(4), ["'source'", "two-dimensional", "1 dimension(s)", "Reshape"]),
+        (np.ones((2, 2, 2)), ["'source'", "two-dimensional", "shape (2, 2, 2)", "reshape"]),
+        (5.0, ["'source'", "two-dimensional", "0 dimension(s)"]),
+        (None, ["'source'", "must hold numbers", "object"]),
+        ([["a", "b"], ["c", "d"]], ["'source'", "must hold numbers", "<U1", "not numeric"]),
+        (np.array([[1, None]], object), ["'source'", "must hold numbers", "object"]),
+        (POINTS + 1j, ["'source'", "must hold numbers", "complex128"]),
+        ([[1.0, 2.0], [3.0]], ["'source'", "rectangular", "same length"]),
+        (_zero_row(4), ["all-zero row", "'cosine'", "index 4", "metric='euclidean'"]),
+        (sp.csr_array(_zero_row(4)), ["all-zero row", "'cosine'", "index 4", "Drop those rows"]),
+    ],
+)
+def test_a_source_that_is_no_matrix_of_numbers(source: Any, said: list[str]) -> None:
+    _assert_says(_refusal(source, 1), *said)
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (_with(2, 0, np.nan), ["'target'", "NaN and infinity", "row 2", "Drop or impute"]),
+        (np.empty((0, 3)), ["'target'", "at least one row", "shape (0, 3)"]),
+        (
+            np.ones((4, 5)),
+            ["'target'", "as many columns as the source, 3", "5 columns", "same fea"],
+        ),
+        (np.ones(3), ["'target'", "two-dimensional", "shape (3,)"]),
+        (_zero_row(6), ["'target'", "all-zero row", "index 6", "metric='euclidean'"]),
+        ([["a"]], ["'target'", "must hold numbers"]),
+    ],
+)
+def test_a_target_that_does_not_fit(target: Any, said: list[str]) -> None:
+    _assert_says(_refusal(POINTS, 2, target), *said)
+
+
+def test_zero_vectors_are_fine_where_there_is_no_angle() -> None:
+    assert len(uniproto.select(_zero_row(4), 2, metric="euclidean").indices) == 2
+
+
+@pytest.mark.parametrize(
+    ("k", "said"),
+    [
+        (0, ["'k' must be at least 1", "Got 0", "one prototype or more"]),
+        (-3, ["'k' must be at least 1", "Got -3"]),
+        (9, ["'k' must not exceed the 8 rows", "Got 9", "Lower k"]),
+        (2.5, ["'k' must be a whole number", "Got 2.5", "integer"]),
+        (2.0, ["'k' must be a whole number", "Got 2.0", "integer"]),
+        ("3", ["'k' must be a whole number", "Got '3'", "integer"]),
+        (None, ["'k' must be a whole number", "Got None", "integer"]),
+    ],
+)
+def test_a_count_that_cannot_be(k: Any, said: list[str]) -> None:
+    _assert_says(_refusal(POINTS, k), *said)
+
+
+@pytest.mark.parametrize("method", ["uniproto", "random", UniProto(plan="resolve")])
+def test_more_prototypes_than_candidates(method: Any) -> None:
+    message = _refusal(POINTS, 6, exclude=[0, 1, 2], method=method)
+    _assert_says(message, "'k'", "the 5 rows that may be chosen", "Got 6", "exclude fewer")
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        (np.ones(7), ["one weight per target row, 8 in all", "shape (7,)"]),
+        (np.ones((8, 1)), ["one weight per target row, 8 in all", "shape (8, 1)"]),
+        ([1.0] * 7 + [-0.5], ["must not be negative", "Got -0.5"]),
+        (np.zeros(8), ["must not all be zero", "only zeros"]),
+        ([1.0] * 7 + [np.nan], ["must be finite", "NaN or infinity"]),
+        ([1.0] * 7 + [np.inf], ["must be finite", "NaN or infinity"]),
+        (["heavy"] * 8, ["must hold numbers", "heavy"]),
+        ([[1.0], [2.0, 3.0]], ["must hold numbers"]),
+    ],
+)
+def test_target_weights_that_are_no_distribution(weights: Any, said: list[str]) -> None:
+    _assert_says(_refusal(target_weights=weights), "'target_weights'", *said)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "given", "suggested"),
+    [
+        ("metric", "cosin", "cosine"),
+        ("metric", "Euclidean", "euclidean"),
+        ("metric", "sqeuclid", "sqeuclidean"),
+        ("metric", "L1", "l1"),
+        ("metric", "precompute", "precomputed"),
+        ("method", "uniprot", "uniproto"),
+        ("method", "Random", "random"),
+        ("budgets", "proportionally", "proportional"),
+        ("budgets", "ballanced", "balanced"),
+    ],
+)
+def test_a_misspelt_name_meets_the_nearest_valid_one(
+    parameter: str, given: str, suggested: str
+) -> None:
+    message = _refusal(groups=[0] * 8, **{parameter: given})
+    _assert_says(message, f"'{parameter}'", repr(given), f"Did you mean '{suggested}'?")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"plan": "extent"}, ["'plan'", "'extent'", "Did you mean 'extend'?"]),
+        ({"plan": "Resolve"}, ["'plan'", "'Resolve'", "Did you mean 'resolve'?"]),
+        ({"plan": "entropy"}, ["'plan'", "'entropy'", "Did you mean 'entropic'?"]),
+        ({"gains": "aprox"}, ["'gains'", "'aprox'", "Did you mean 'approx'?"]),
+        ({"gains": "exactly"}, ["'gains'", "'exactly'", "Did you mean 'exact'?"]),
+        ({"candidates": "some"}, ["'candidates'", "'some'", "Stochastic(0.1)"]),
+        ({"reg": 0.1}, ["'reg'", "plan='entropic'", "plan='extend'", "Drop it"]),
+        ({"iterations": 9, "plan": "resolve"}, ["'iterations'", "plan='resolve'", "Drop it"]),
+        ({"reg": 0.0, "plan": "entropic"}, ["'reg'", "positive", "Got 0.0", "Try"]),
+        ({"reg": -1.0, "plan": "entropic"}, ["'reg'", "positive", "Got -1.0", "Try"]),
+        ({"reg": np.nan, "plan": "entropic"}, ["'reg'", "positive", "Got nan", "Try"]),
+        ({"reg": np.inf, "plan": "entropic"}, ["'reg'", "positive", "Got inf", "Try"]),
+        ({"iterations": 0, "plan": "entropic"}, ["'iterations'", "positive", "Got 0"]),
+        ({"gains": "exact", "plan": "entropic"}, ["'gains'", "plan='entropic'", "'resolve'"]),
+    ],
+)
+def test_options_of_the_method(options: dict[str, Any], said: list[str]) -> None:
+    with pytest.raises(UniprotoError) as caught:
+        UniProto(**options)
+    assert isinstance(caught.value, ValueError)
+    _assert_says(str(caught.value), *said)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, -0.1, 2.0, np.nan])
+def test_a_sampling_error_outside_its_range(epsilon: float) -> None:
+    with pytest.raises(UniprotoError, match="'epsilon' must lie between 0 and 1") as caught:
+        Stochastic(epsilon)
+    _assert_says(str(caught.value), f"Got {epsilon}", "Try 0.1.")
+
+
+def test_a_name_like_no_other_lists_the_valid_ones() -> None:
+    message = _refusal(metric="zzz")
+    _assert_says(message, "'metric'", "cosine", "sqeuclidean", "'zzz'", "Use one of those names.")
+
+
+def test_a_method_that_is_none() -> None:
+    _assert_says(_refusal(method=7), "'method'", "Got 7", "uniproto.UniProto(plan='resolve')")
+
+
+@pytest.mark.parametrize("parameter", ["initial", "exclude"])
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([8], ["row numbers from 0 to 7", "from 8 to 8", "Count rows from 0."]),
+        ([-1], ["row numbers from 0 to 7", "from -1 to -1", "Count rows from 0."]),
+        ([1, 1], ["must not repeat a row", "repeated rows", "Remove the repeats."]),
+        ([0.5], ["row numbers or a boolean mask of length 8", "float64", "list of integers"]),
+        (["a"], ["row numbers or a boolean mask of length 8", "<U1", "list of integers"]),
+        ([True, False], ["boolean mask of length 8", "shape (2,)", "list of integers"]),
+        ([[0, 1]], ["row numbers or a boolean mask", "shape (1, 2)", "list of integers"]),
+        (3, ["row numbers or a boolean mask", "shape ()", "list of integers"]),
+    ],
+)
+def test_rows_that_are_none(parameter: str, rows: Any, said: list[str]) -> None:
+    _assert_says(_refusal(**{parameter: rows}), f"'{parameter}'", *said)
+
+
+def test_rows_both_given_and_excluded() -> None:
+    message = _refusal(initial=[1, 2], exclude=[2, 3])
+    _assert_says(message, "'exclude'", "'initial'", "row 2 in both", "Drop it from one.")
+
+
+def test_more_given_rows_than_prototypes() -> None:
+    _assert_says(_refusal(initial=[1, 2, 3]), "'initial'", "k=2", "Got 3 rows", "Raise k.")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"groups": [0] * 7}, ["'groups'", "one label per row, 8 in all", "shape (7,)"]),
+        ({"groups": 3}, ["'groups'", "one label per row, 8 in all", "shape ()"]),
+        ({"groups": ["a"] * 7 + [None]}, ["'groups'", "a label in every row", "missing values"]),
+        ({"groups": [1.0] * 7 + [np.nan]}, ["'groups'", "a label in every row", "missing values"]),
+        ({"target_groups": [0] * 8}, ["'target_groups'", "needs 'groups'", "Pass both."]),
+        (
+            {"groups": [0] * 8, "target": POINTS[:3]},
+            ["'target_groups'", "must be given", "one group label per target row"],
+        ),
+        (
+            {"groups": [0] * 8, "target": POINTS[:3], "target_groups": [0, 1]},
+            ["'target_groups'", "3 in all", "shape (2,)"],
+        ),
+        (
+            {"groups": [0] * 8, "target": POINTS[:3], "target_groups": [0, 1, 2]},
+            ["'groups'", "every group of the target", "[1, 2]", "add source rows"],
+        ),
+        (
+            {"groups": [0] * 8, "budgets": {"nobody": 2}},
+            ["'budgets'", "groups of the source ([0])", "['nobody']", "Correct the names."],
+        ),
+        ({"groups": [0] * 8, "budgets": {0: 3}}, ["'budgets'", "k=2", "a sum of 3", "Adjust"]),
+        (
+            {"groups": [0] * 7 + [1], "budgets": {1: 2}},
+            ["'budgets'", "group 1", "1 (rows that may be chosen)", "Got 2", "Adjust"],
+        ),
+        (
+            {"groups": [0] * 7 + [1], "budgets": {1: 1, 0: 1}, "target_weights": [1] * 7 + [0]},
+            ["'target_weights'", "group 1", "budget is 1", "Set its budget to 0."],
+        ),
+        (
+            {
+                "groups": [0] * 7 + [1],
+                "target": POINTS[:2],
+                "target_groups": [0, 0],
+                "initial": [7],
+            },
+            ["'initial'", "groups the target has", "add target rows"],
+        ),
+    ],
+)
+def test_groups_that_cannot_be_served(options: dict[str, Any], said: list[str]) -> None:
+    _assert_says(_refusal(**options), *said)
+
+
+def test_labels_that_cannot_be_compared() -> None:
+    mixed = np.array(["a", 1] * 4, dtype=object)
+    _assert_says(_refusal(groups=mixed), "groups'", "one kind", "Convert them all to strings.")
+
+
+@pytest.mark.parametrize("distinct", [-0.1, np.nan, np.inf, "yes", None])
+def test_a_threshold_that_is_no_distance(distinct: Any) -> None:
+    message = _refusal(distinct=distinct)
+    _assert_says(message, "'distinct'", "at least 0", f"Got {distinct!r}", "largest distance")
+
+
+def test_a_threshold_that_leaves_too_few() -> None:
+    with pytest.raises(InfeasibleError) as caught:
+        uniproto.select(POINTS, 3, metric="euclidean", distinct=1e9)
+    _assert_says(str(caught.value), "'distinct'", "k=3", "only 1", "1e+09", "Lower the threshold")
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, "0", None])
+def test_a_seed_that_is_no_whole_number(seed: Any) -> None:
+    _assert_says(_refusal(seed=seed), "'seed' must", f"Got {seed!r}", "Pass")
+
+
+@pytest.mark.parametrize("metric", ["precomputed", "similarity"])
+@pytest.mark.parametrize(
+    ("source", "target", "said"),
+    [
+        (COSTS, POINTS, ["'target'", "must be left out", "Pass the matrix alone."]),
+        (sp.csr_array(COSTS), None, ["'source'", "dense matrix", "no cost", "toarray()"]),
+        (np.where(COSTS > 0.9, np.nan, COSTS), None, ["'source'", "NaN and infinity"]),
+    ],
+)
+def test_matrices_that_cannot_be_read(metric: str, source: Any, target: Any, said: Any) -> None:
+    _assert_says(_refusal(source, 2, target, metric=metric), *said)
+
+
+def test_negative_costs() -> None:
+    message = _refusal(COSTS - 0.5, 2, metric="precomputed")
+    _assert_says(message, "'source'", "at least 0", "smallest entry of -0.", "metric='similarity'")
+
+
+@pytest.mark.xfail(strict=True, reason="names 'target', which was not given")
+def test_a_zero_row_is_blamed_on_the_source_when_there_is_no_target() -> None:
+    _assert_says(_refusal(_zero_row(4)), "'source'", "index 4")
+
+
+@pytest.mark.xfail(strict=True, reason="'budgets' is not looked at without groups")
+def test_budgets_without_groups_are_not_ignored() -> None:
+    _assert_says(_refusal(budgets="ballanced"), "'budgets'")
+
+
+@pytest.mark.xfail(
+    strict=True, reason="int() truncates 1.5, and fails on other values in its own words"
+)
+@pytest.mark.parametrize("count", [1.5, "two", None])
+def test_a_budget_that_is_no_whole_number(count: Any) -> None:
+    message = _refusal(groups=[0] * 4 + [1] * 4, budgets={0: count, 1: 1})
+    _assert_says(message, "'budgets'", repr(count))
+
+
+@pytest.mark.xfail(strict=True, raises=(TypeError, pytest.fail.Exception), reason="not checked")
+@pytest.mark.parametrize(
+    ("make", "parameter"),
+    [
+        (lambda: UniProto(plan="entropic", reg="small"), "reg"),
+        (lambda: UniProto(plan="entropic", iterations=2.5), "iterations"),
+        (lambda: UniProto(candidates=5), "candidates"),
+        (lambda: Stochastic("0.1"), "epsilon"),
+        (lambda: uniproto.select(POINTS, 2, method=UniProto), "method"),
+    ],
+)
+def test_options_of_the_wrong_kind(make: Any, parameter: str) -> None:
+    with pytest.raises(UniprotoError, match=f"'{parameter}'"):
+        make()

@@ -1,0 +1,68 @@
+"""`import uniproto` is quick: nothing heavy loads before it is needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "jax", "ray", "faiss", "transformers", "matplotlib", "numba", "sklearn", "ot")
+
+
+def _loaded_after(statements: str) -> set[str]:
+    """The heavy modules a fresh interpreter holds after running the statements."""
+    report = f"import sys; print(' '.join(name for name in {HEAVY!r} if name in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{statements}\n{report}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    return set(done.stdout.split())
+
+
+def test_the_probe_sees_a_module_that_is_loaded() -> None:
+    assert _loaded_after("import sys; sys.modules['ray'] = sys") == {"ray"}
+
+
+def test_importing_uniproto_loads_nothing_heavy() -> None:
+    assert _loaded_after("import uniproto") == set()
+
+
+def test_misspelt_options_are_refused_before_anything_heavy_loads() -> None:
+    statements = """
+import uniproto
+try:
+    uniproto.select([[1.0, 0.0], [0.0, 1.0]], k=1, metric="cosinus")
+except uniproto.UniprotoError:
+    pass
+"""
+    assert _loaded_after(statements) == set()
+
+
+def test_solving_a_plan_loads_no_framework() -> None:
+    """POT loads every framework it finds unless told not to."""
+    statements = """
+import uniproto
+assert uniproto.select([[1.0, 0.0], [0.0, 1.0]], k=1).cost > 0
+"""
+    loaded = _loaded_after(statements)
+    assert "ot" in loaded  # else the plan was not solved by it and this shows nothing
+    assert not loaded & {"torch", "jax", "ray", "faiss", "transformers", "matplotlib"}
+
+
+@pytest.mark.parametrize("name", ["select", "Selection", "UniProto", "Stochastic", "UniprotoError"])
+def test_the_public_names_are_there(name: str) -> None:
+    import uniproto
+
+    assert name in uniproto.__all__
+    assert hasattr(uniproto, name)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    import uniproto
+
+    with pytest.raises(AttributeError, match="no attribute 'selekt'"):
+        _ = uniproto.selekt

@@ -1,0 +1,541 @@
+"""One suite every method must pass, then each method against its formula in plain NumPy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import combinations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import nnls
+from scipy.spatial.distance import cdist
+
+import uniproto
+from uniproto.errors import InfeasibleError, MissingExtraError, UniprotoError
+from uniproto.methods import METHODS
+from uniproto.methods.needs import is_one_set
+from uniproto.methods.protodash import nonnegative_optimum
+from uniproto.problem import make_problem
+
+NAMES = sorted(METHODS)
+WORKS_ON_FEATURES = {"kmeans", "mmd_critic", "protodash"}
+LEARNS_WEIGHTS = {"facility_location", "fasterpam", "kmeans", "kmedoids", "protodash"}
+CHOOSES_FREELY = {"fasterpam"}  # source = target; no weights, initial, exclude or distinct
+
+M, N, WIDTH = 36, 23, 3
+SOURCE = np.random.default_rng(0).normal(size=(M, WIDTH)) + 0.5
+TARGET = np.random.default_rng(1).normal(size=(N, WIDTH)) + 0.5
+WEIGHTS = np.random.default_rng(2).uniform(0.1, 2.0, N)
+
+
+@pytest.fixture(params=NAMES)
+def method(request):
+    return request.param
+
+
+def check(selection, k, m=M):
+    rows = selection.indices
+    assert rows.shape == selection.gains.shape == selection.weights.shape == (k,)
+    assert len(set(rows.tolist())) == k
+    assert rows.min() >= 0
+    assert rows.max() < m
+    assert np.isfinite(selection.gains).all()
+    assert selection.weights.min() >= 0
+    assert selection.weights.sum() == pytest.approx(1)
+    if selection.method not in LEARNS_WEIGHTS:
+        np.testing.assert_array_equal(selection.weights, np.full(k, 1 / k))
+
+
+def refused(method, parameter, **question):
+    with pytest.raises(UniprotoError, match=parameter) as caught:
+        uniproto.select(SOURCE, 5, method=method, **question)
+    assert method in str(caught.value)
+
+
+# --- the contract ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "sqeuclidean", "l1", "dot"])
+@pytest.mark.parametrize("k", [1, 7, M])
+def test_gives_k_different_rows(method, k, metric):
+    if method in CHOOSES_FREELY and metric == "dot":  # a row is not nearest to itself
+        refused(method, "metric", metric=metric)
+        return
+    check(uniproto.select(SOURCE, k, method=method, metric=metric), k)
+
+
+def test_a_single_row_and_a_single_target(method):
+    check(uniproto.select([[1.0, 2.0]], 1, method=method), 1, m=1)
+
+
+def test_copies_are_still_k_different_rows(method):
+    copies = np.repeat([[1.0, 2.0], [2.0, -1.0]], 6, axis=0)
+    for metric in ("cosine", "euclidean"):
+        check(uniproto.select(copies, 5, method=method, metric=metric), 5, m=12)
+
+
+def test_initial_rows_come_first_and_count(method):
+    if method in CHOOSES_FREELY:
+        refused(method, "initial", initial=[4])
+        return
+    for initial in ([17, 4, 30], [30, 17, 4, 9, 8, 1, 0]):
+        selection = uniproto.select(SOURCE, 7, method=method, initial=initial)
+        check(selection, 7)
+        assert selection.indices[: len(initial)].tolist() == initial
+
+
+def test_excluded_rows_are_never_chosen(method):
+    if method in CHOOSES_FREELY:
+        refused(method, "exclude", exclude=[4])
+        return
+    exclude = np.arange(0, M, 2)
+    for k in (5, M // 2):
+        selection = uniproto.select(SOURCE, k, method=method, exclude=exclude, metric="euclidean")
+        check(selection, k)
+        assert not np.isin(selection.indices, exclude).any()
+
+
+def test_distinct_rows_are_apart(method):
+    if method in CHOOSES_FREELY:
+        refused(method, "distinct", distinct=0.1)
+        return
+    question = {"method": method, "metric": "euclidean", "initial": [3]}
+    selection = uniproto.select(SOURCE, 6, distinct=1.0, **question)
+    check(selection, 6)
+    between = cdist(SOURCE[selection.indices], SOURCE[selection.indices])
+    assert between[np.triu_indices(6, 1)].min() > 1.0
+    with pytest.raises(InfeasibleError, match="distinct"):
+        uniproto.select(SOURCE, 6, distinct=100.0, **question)
+
+
+def test_one_seed_one_answer(method):
+    runs = [uniproto.select(SOURCE, 6, method=method, seed=2**40 + 5) for _ in range(2)]
+    for field in ("indices", "gains", "weights"):
+        np.testing.assert_array_equal(getattr(runs[0], field), getattr(runs[1], field))
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+def test_takes_another_set_as_target(method, weights):
+    if method in CHOOSES_FREELY:
+        refused(method, "target", target=TARGET)
+        return
+    for k in (1, 7):
+        selection = uniproto.select(SOURCE, k, TARGET, method=method, target_weights=weights)
+        check(selection, k)
+        assert np.isfinite(selection.cost)
+
+
+def test_more_prototypes_than_targets(method):
+    if method in CHOOSES_FREELY | {"kmeans"}:
+        refused(method, "target", target=TARGET[:3])
+        return
+    check(uniproto.select(SOURCE, 10, TARGET[:3], method=method), 10)
+
+
+def test_target_weights_matter(method):
+    weights = np.where(np.arange(M) < 3, 1.0, 0.0)
+    if method in CHOOSES_FREELY:
+        refused(method, "target_weights", target_weights=weights)
+        check(uniproto.select(SOURCE, 3, method=method, target_weights=np.full(M, 2.0)), 3)
+        return
+    selection = uniproto.select(
+        SOURCE, 3, method=method, target_weights=weights, metric="euclidean"
+    )
+    check(selection, 3)
+    if method not in ("random", "mmd_critic", "protodash"):  # a kernel mean is no set of points
+        assert sorted(selection.indices.tolist()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("budgets", ["proportional", "balanced", {"a": 1, "b": 6}])
+def test_groups(method, budgets):
+    groups = np.array(["a", "b", "b"])[np.arange(M) % 3]
+    selection = uniproto.select(SOURCE, 7, method=method, groups=groups, budgets=budgets)
+    check(selection, 7)
+    if isinstance(budgets, dict):
+        assert (groups[selection.indices] == "a").sum() == budgets["a"]
+
+
+def test_single_precision_agrees_with_double(method):
+    for metric in ("cosine", "euclidean", "l1"):
+        single, double = (
+            uniproto.select(SOURCE.astype(dtype), 6, method=method, metric=metric)
+            for dtype in (np.float32, np.float64)
+        )
+        np.testing.assert_array_equal(single.indices, double.indices)
+        np.testing.assert_allclose(single.weights, double.weights, atol=1e-4)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "l1", "dot"])
+def test_sparse_agrees_with_dense(method, metric):
+    if method in CHOOSES_FREELY and metric == "dot":
+        return
+    dense = np.where(np.abs(SOURCE - 0.5) > 0.4, SOURCE, 0.0)
+    sparse = sp.csr_array(dense) if metric == "cosine" else sp.csr_matrix(dense)
+    found, expected = (
+        uniproto.select(rows, 6, method=method, metric=metric) for rows in (sparse, dense)
+    )
+    check(found, 6)
+    np.testing.assert_array_equal(np.sort(found.indices), np.sort(expected.indices))
+
+
+def test_matrix_metrics(method):
+    costs = cdist(SOURCE, SOURCE)
+    for metric, matrix in {"precomputed": costs, "similarity": 3.0 - costs}.items():
+        if method in WORKS_ON_FEATURES:
+            with pytest.raises(UniprotoError, match=f"'metric' must be .*{method}.*Pass the feat"):
+                uniproto.select(matrix, 6, method=method, metric=metric)
+            continue
+        selection = uniproto.select(matrix, 6, method=method, metric=metric)
+        check(selection, 6)
+        features = uniproto.select(SOURCE, 6, method=method, metric="euclidean")
+        np.testing.assert_array_equal(selection.indices, features.indices)
+        if method in CHOOSES_FREELY:
+            with pytest.raises(UniprotoError, match="target"):
+                uniproto.select(matrix[:, :-1], 6, method=method, metric=metric)
+
+
+def test_source_and_arguments_are_left_alone(method):
+    source = SOURCE.copy()
+    uniproto.select(source, 5, method=method, metric="euclidean")
+    np.testing.assert_array_equal(source, SOURCE)
+    if method not in WORKS_ON_FEATURES:
+        costs = cdist(SOURCE, SOURCE)
+        uniproto.select(costs, 5, method=method, metric="precomputed")
+        np.testing.assert_array_equal(costs, cdist(SOURCE, SOURCE))
+
+
+def test_names_and_classes_are_public():
+    for name, cls in METHODS.items():
+        assert cls.name == name
+        assert cls.__name__ in uniproto.__all__
+        assert getattr(uniproto, cls.__name__) is cls
+
+
+def test_importing_methods_loads_nothing_heavy():
+    heavy = ("numba", "sklearn", "kmedoids", "torch", "ot", "scipy.optimize")
+    code = f"import sys, uniproto; print([name for name in {heavy!r} if name in sys.modules])"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert printed.stdout.strip() == "[]", printed.stderr
+
+
+@pytest.mark.parametrize("name", ["mmd_critic", "protodash"])
+@pytest.mark.parametrize("bandwidth", [0, -1.0, float("nan"), float("inf")])
+def test_bad_bandwidth(name, bandwidth):
+    with pytest.raises(UniprotoError, match="bandwidth"):
+        METHODS[name](bandwidth=bandwidth)
+
+
+@pytest.mark.parametrize("name", ["mmd_critic", "protodash"])
+def test_too_narrow_a_bandwidth_is_refused(name):
+    for narrow in (1e-9, 1e-200):
+        method = METHODS[name](bandwidth=narrow)
+        with pytest.raises(UniprotoError, match="bandwidth"):
+            uniproto.select(SOURCE, 3, TARGET, method=method)
+
+
+def test_bad_iterations():
+    with pytest.raises(UniprotoError, match="iterations"):
+        uniproto.FasterPAM(iterations=0)
+
+
+# --- k-medoids and facility location --------------------------------------------------------------
+
+
+def greedy(gain, k, candidates, chosen=()):
+    """Plain greedy: the candidate of largest `gain(chosen, row)`, ties to the lowest row."""
+    chosen, gains = list(chosen), []
+    while len(chosen) < k:
+        free = [row for row in candidates if row not in chosen]
+        values = [gain(chosen, row) for row in free]
+        gains.append(max(values))
+        chosen.append(free[int(np.argmax(values))])
+    return chosen, gains
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("name", ["kmedoids", "facility_location"])
+def test_coverage_against_its_formula(name, streamed, monkeypatch):
+    if streamed:
+        monkeypatch.setattr("uniproto.methods.coverage.budget_bytes", lambda: 0)
+    rng = np.random.default_rng(5)
+    for trial in range(6):
+        m, n, k = rng.integers(20, 300), rng.integers(5, 200), int(rng.integers(1, 20))
+        source, target = rng.normal(size=(m, 2)), rng.normal(size=(n, 2))
+        weights = rng.uniform(size=n)
+        nu, costs = weights / weights.sum(), cdist(source, target)
+        initial = [3, 1] if trial % 2 and k > 2 else []
+
+        def value(chosen, name=name, costs=costs, nu=nu, ceiling=None):
+            if name == "facility_location":
+                return nu @ (ceiling - costs[chosen]).max(axis=0)
+            return nu @ np.maximum(0.0, costs.max() - costs[chosen]).max(axis=0)
+
+        selection = uniproto.select(
+            source,
+            k,
+            target,
+            method=name,
+            metric="euclidean",
+            target_weights=weights,
+            initial=initial,
+        )
+
+        def gain(chosen, row, value=value, beta=selection.beta):
+            before = value(chosen, ceiling=beta) if chosen else 0.0
+            return value([*chosen, row], ceiling=beta) - before
+
+        chosen, gains = greedy(gain, k, range(m), initial)
+        np.testing.assert_array_equal(selection.indices, chosen)
+        np.testing.assert_allclose(selection.gains[len(initial) :], gains, atol=1e-9)
+        whole = value(chosen, ceiling=selection.beta)
+        assert selection.gains.sum() == pytest.approx(whole)
+        nearest = costs[chosen].argmin(axis=0)
+        np.testing.assert_allclose(
+            selection.weights, np.bincount(nearest, nu, minlength=k), atol=1e-9
+        )
+
+
+def test_lazy_coverage_looks_at_few_rows():
+    points = np.random.default_rng(3).normal(size=(2000, 2))
+    selection = uniproto.select(points, 40, method="kmedoids", metric="euclidean")
+    assert selection.notes["evaluated_rows"] < 0.25 * 40 * 2000
+
+
+def test_streamed_coverage_keeps_its_word_in_single_precision(monkeypatch):
+    points = np.random.default_rng(3).normal(size=(500, 4)).astype(np.float32)
+    held = uniproto.select(points, 30, method="kmedoids")
+    monkeypatch.setattr("uniproto.methods.coverage.budget_bytes", lambda: 0)
+    streamed = uniproto.select(points, 30, method="kmedoids")
+    np.testing.assert_array_equal(held.indices, streamed.indices)
+
+
+def test_ties_go_to_the_lowest_row():
+    matrix = np.tile(np.random.default_rng(0).integers(0, 4, size=(5, 9)).astype(float), (2, 1))
+    for name in ("kmedoids", "facility_location"):
+        chosen = uniproto.select(matrix, 3, method=name, metric="precomputed").indices
+        assert chosen.max() < 5
+
+
+# --- FasterPAM ------------------------------------------------------------------------------------
+
+
+def test_fasterpam_admits_no_better_swap():
+    costs = cdist(SOURCE, SOURCE)
+    selection = uniproto.select(SOURCE, 5, method="fasterpam", metric="euclidean")
+    chosen = selection.indices.tolist()
+
+    def loss(rows):
+        return costs[rows].min(axis=0).sum()
+
+    assert selection.notes["loss"] == pytest.approx(loss(chosen))
+    for place in range(5):
+        for row in set(range(M)) - set(chosen):
+            assert loss([*chosen[:place], row, *chosen[place + 1 :]]) >= loss(chosen) - 1e-9
+    sizes = np.bincount(costs[chosen].argmin(axis=0), minlength=5)
+    np.testing.assert_allclose(selection.weights, sizes / M)
+    assert (np.diff(selection.weights) <= 0).all()
+
+
+def test_fasterpam_without_its_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "kmedoids", None)
+    with pytest.raises(MissingExtraError, match=r"uniproto\[compare\]"):
+        uniproto.select(SOURCE, 3, method="fasterpam")
+
+
+def test_fasterpam_and_protodash_ask_for_memory_first(monkeypatch):
+    monkeypatch.setattr("uniproto.memory.budget_bytes", lambda: 100)
+    for name in ("fasterpam", "protodash"):
+        with pytest.raises(InfeasibleError, match=f"memory: method='{name}'"):
+            uniproto.select(SOURCE, 3, method=name)
+
+
+def test_one_set_or_two():
+    def one_set(source, target=None, metric="euclidean"):
+        return is_one_set(make_problem(source, 1, target, metric=metric).costs)
+
+    sparse, distances = sp.csr_matrix(SOURCE), cdist(SOURCE, SOURCE).astype(np.float32)
+    for metric in ("cosine", "l1", "dot"):
+        assert one_set(SOURCE, metric=metric)
+        assert one_set(sparse, metric=metric)
+    assert one_set(SOURCE, SOURCE.copy())
+    assert not one_set(SOURCE, SOURCE[::-1])
+    assert not one_set(sparse, sp.csr_matrix(SOURCE[::-1]))
+    assert one_set(distances, metric="precomputed")
+    assert one_set(1 - distances, metric="similarity")
+    assert not one_set(distances[:, ::-1], metric="precomputed")
+    assert not one_set(distances + 1, metric="precomputed")
+    assert not one_set(distances * np.arange(M), metric="precomputed")
+
+
+# --- kernel methods -------------------------------------------------------------------------------
+
+
+def rbf(first, second, bandwidth):
+    return np.exp(-cdist(first, second, "sqeuclidean") / (2 * bandwidth**2))
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("initial", [[], [7, 2]])
+def test_mmd_critic_against_its_formula(metric, initial):
+    selection = uniproto.select(
+        SOURCE, 9, TARGET, method="mmd_critic", metric=metric, target_weights=WEIGHTS,
+        initial=initial,
+    )  # fmt: skip
+    source, target = SOURCE, TARGET
+    if metric == "cosine":
+        source, target = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (source, target))
+    bandwidth = np.median(cdist(source, target))
+    assert selection.notes["bandwidth"] == pytest.approx(bandwidth)
+    kernel = rbf(source, source, bandwidth)
+    means = rbf(source, target, bandwidth) @ (WEIGHTS / WEIGHTS.sum())
+
+    def score(chosen, row):
+        crowding = 2 * kernel[chosen, row].sum() + kernel[row, row]
+        return 2 * means[row] - crowding / (len(chosen) + 1)
+
+    def objective(chosen):
+        return 2 * means[chosen].mean() - kernel[np.ix_(chosen, chosen)].mean()
+
+    chosen, _ = greedy(score, 9, range(M), initial)
+    np.testing.assert_array_equal(selection.indices, chosen)
+    values = [0.0, *(objective(chosen[: size + 1]) for size in range(9))]
+    np.testing.assert_allclose(selection.gains, np.diff(values), atol=1e-12)
+
+
+def test_median_bandwidth_ignores_copies():
+    copies = np.concatenate([np.zeros((30, 2)), [[3.0, 4.0]]]).astype(np.float32)
+    selection = uniproto.select(copies, 2, method="mmd_critic", metric="euclidean")
+    assert selection.notes["bandwidth"] == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("initial", [[], [7, 2]])
+def test_protodash_against_its_formula(initial):
+    k, bandwidth = 9, 1.3
+    selection = uniproto.select(
+        SOURCE,
+        k,
+        TARGET,
+        method=uniproto.ProtoDash(bandwidth),
+        metric="euclidean",
+        target_weights=WEIGHTS,
+        initial=initial,
+    )
+    kernel = rbf(SOURCE, SOURCE, bandwidth)
+    means = rbf(SOURCE, TARGET, bandwidth) @ (WEIGHTS / WEIGHTS.sum())
+
+    def optimum(chosen):
+        factor = np.linalg.cholesky(kernel[np.ix_(chosen, chosen)] + 1e-10 * np.eye(len(chosen)))
+        return nnls(factor.T, np.linalg.solve(factor, means[chosen]))[0]
+
+    def value(chosen):
+        weights = optimum(chosen)
+        return weights @ means[chosen] - weights @ kernel[np.ix_(chosen, chosen)] @ weights / 2
+
+    def slope(chosen, row):
+        return means[row] - (kernel[row, chosen] @ optimum(chosen) if chosen else 0.0)
+
+    chosen, _ = greedy(slope, k, range(M), initial)
+    np.testing.assert_array_equal(selection.indices, chosen)
+    weights = optimum(chosen)
+    np.testing.assert_allclose(selection.weights, weights / weights.sum(), atol=1e-6)
+    values = [0.0, *(value(chosen[: size + 1]) for size in range(k))]
+    np.testing.assert_allclose(selection.gains, np.diff(values), atol=1e-8)
+
+
+def test_nonnegative_optimum_is_optimal():
+    rng = np.random.default_rng(4)
+    for size in (1, 2, 5, 30):
+        for _ in range(20):
+            points = rng.normal(size=(size, 2))
+            gram = rbf(points, points, 1.0) + 1e-8 * np.eye(size)
+            means = rng.normal(size=size)
+            start = np.where(rng.uniform(size=size) < 0.5, rng.uniform(size=size), 0.0)
+            weights = nonnegative_optimum(gram, means, np.zeros(size))
+            slope = means - gram @ weights
+            assert weights.min() >= 0
+            assert slope.max() <= 1e-6  # no weight wants to grow,
+            assert np.abs(slope[weights > 0]).max(initial=0.0) <= 1e-6  # none in use to change
+            warm = nonnegative_optimum(gram, means, start)
+            value = [w @ means - w @ gram @ w / 2 for w in (weights, warm)]
+            assert value[1] <= value[0] + 1e-6
+
+
+# --- k-means --------------------------------------------------------------------------------------
+
+
+def test_kmeans_takes_the_row_nearest_to_each_centre():
+    rng = np.random.default_rng(6)
+    corners = 20.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
+    sizes = (40, 30, 20, 10)
+    target = np.concatenate(
+        [corner + rng.normal(size=(size, 2)) for corner, size in zip(corners, sizes, strict=True)]
+    )
+    weights = rng.uniform(0.5, 1.5, len(target))
+    source = corners[rng.integers(0, 4, 300)] + rng.normal(size=(300, 2)) * 3
+    blob = np.repeat(np.arange(4), sizes)
+    expected, masses = [], []
+    for index in range(4):
+        inside = blob == index
+        centre = np.average(target[inside], axis=0, weights=weights[inside])
+        expected.append(int(cdist([centre], source).argmin()))
+        masses.append(weights[inside].sum() / weights.sum())
+    order = np.argsort(-np.array(masses))
+    question = {"metric": "euclidean", "target_weights": weights, "method": "kmeans"}
+    selection = uniproto.select(source, 4, target, **question)
+    np.testing.assert_array_equal(selection.indices, np.array(expected)[order])
+    np.testing.assert_allclose(selection.weights, np.array(masses)[order])
+    # A given prototype stands in for the centre nearest to it.
+    given = int(cdist([corners[2]], source).argsort()[0, 5])
+    selection = uniproto.select(source, 4, target, initial=[given], **question)
+    assert selection.indices[0] == given
+    assert selection.weights[0] == pytest.approx(masses[2])
+    rest = [expected[index] for index in order if index != 2]
+    np.testing.assert_array_equal(selection.indices[1:], rest)
+
+
+# --- k-centre -------------------------------------------------------------------------------------
+
+
+def test_kcenter_against_its_formula():
+    for seed in range(5):
+        selection = uniproto.select(
+            SOURCE, 12, TARGET, method="kcenter", metric="euclidean", seed=seed
+        )
+        costs = cdist(SOURCE, TARGET)
+        first = np.random.default_rng(seed).choice(N, p=np.full(N, 1 / N))
+        chosen, left = [int(costs[:, first].argmin())], set(range(N)) - {first}
+        radii = [selection.beta, costs[chosen].min(axis=0).max()]
+        while len(chosen) < 12:
+            covered = costs[chosen].min(axis=0)
+            worst = max(sorted(left), key=lambda j: covered[j])
+            left.remove(worst)
+            free = [row for row in range(M) if row not in chosen]
+            nearest = min(free, key=lambda row: costs[row, worst])
+            if costs[nearest, worst] < covered[worst]:
+                chosen.append(nearest)
+                radii.append(costs[chosen].min(axis=0).max())
+        np.testing.assert_array_equal(selection.indices, chosen)
+        np.testing.assert_allclose(selection.gains, -np.diff(radii), atol=1e-9)
+
+
+def test_kcenter_radius_is_at_most_twice_the_best():
+    points = SOURCE[:14]
+    costs = cdist(points, points)
+    for k in (1, 2, 3, 4):
+        best = min(costs[list(rows)].min(axis=0).max() for rows in combinations(range(14), k))
+        for seed in range(4):
+            rows = uniproto.select(
+                points, k, method="kcenter", metric="euclidean", seed=seed
+            ).indices
+            assert costs[rows].min(axis=0).max() <= 2 * best + 1e-9
+
+
+def test_kcenter_starts_over_when_nothing_can_be_covered_better():
+    source = np.array([[0.0], [10.0], [0.5], [11.0], [0.25]])
+    rows = uniproto.select(
+        source, 4, [[0.0], [10.0]], method="kcenter", metric="euclidean"
+    ).indices.tolist()
+    assert set(rows[:2]) == {0, 1}  # each target's nearest row,
+    assert set(rows[2:]) == {4, 3}  # then each one's next nearest

@@ -1,0 +1,609 @@
+"""What a Selection means, through the front door `uniproto.select`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import linprog
+from scipy.spatial.distance import cdist
+
+import uniproto
+from uniproto import InfeasibleError, Selection, Stochastic, UniProto
+from uniproto.algorithm import uniprot
+from uniproto.masses import whole_masses
+
+METHODS = {
+    "extend": UniProto(),
+    "resolve": UniProto(plan="resolve"),
+    "entropic": UniProto(plan="entropic", reg=0.05, iterations=150),
+    "exact gains": UniProto(gains="exact"),
+    "sampled": UniProto(candidates=Stochastic(0.3)),
+    "random": uniproto.Random(),
+}
+M, N, K, WIDTH = 26, 40, 6, 4
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(101)
+
+
+@pytest.fixture
+def source(rng: np.random.Generator) -> np.ndarray:
+    return rng.normal(size=(M, WIDTH))
+
+
+@pytest.fixture
+def target(source: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return rng.normal(size=(N, WIDTH)) + 0.2
+
+
+@pytest.fixture
+def weights(target: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Not yet a distribution: one target is very heavy, some weigh nothing."""
+    weights = rng.random(N) + 0.1
+    weights[3] = 20.0
+    weights[[5, 9]] = 0.0
+    return weights
+
+
+def lp_cost(costs: np.ndarray, row_mass: np.ndarray, column_mass: np.ndarray) -> float:
+    """Optimal transport as a linear program, by HiGHS."""
+    rows, n = costs.shape
+    solved = linprog(
+        costs.ravel(),
+        A_eq=sp.vstack(
+            [
+                sp.kron(sp.eye_array(rows), np.ones((1, n))),
+                sp.kron(np.ones((1, rows)), sp.eye_array(n)),
+            ]
+        ),
+        b_eq=np.concatenate([row_mass, column_mass]),
+        method="highs",
+    )
+    assert solved.status == 0, solved.message
+    return solved.fun
+
+
+def assert_contract(selection: Selection, k: int, shape: tuple[int, int], nu: np.ndarray) -> None:
+    """What holds for every method, metric and option."""
+    m, n = shape
+    assert len(selection) == selection.k == k
+    assert selection.indices.dtype == np.int64
+    assert selection.indices.shape == (k,)
+    assert len(set(selection.indices.tolist())) == k
+    assert selection.indices.min() >= 0
+    assert selection.indices.max() < m
+    assert selection.gains.shape == (k,)
+    assert selection.gains.dtype == np.float64
+    assert selection.shape == shape
+    assert isinstance(selection.plan, sp.csr_array)
+    assert selection.plan.shape == (k, n)
+    assert (selection.plan.data > 0).all()
+    np.testing.assert_allclose(selection.plan.sum(axis=1), 1 / k, rtol=1e-12)
+    np.testing.assert_allclose(selection.plan.sum(axis=0), nu, atol=1e-12)
+    np.testing.assert_allclose(selection.weights, 1 / k)
+    assert {"check", "pick"} <= set(selection.timings)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", METHODS)
+def test_contract_and_exact_cost(name, weighted, source, target, weights) -> None:
+    selection = uniproto.select(
+        source,
+        K,
+        target,
+        metric="euclidean",
+        method=METHODS[name],
+        target_weights=weights if weighted else None,
+    )
+    nu = weights / weights.sum() if weighted else np.full(N, 1 / N)
+    assert_contract(selection, K, (M, N), nu)
+    assert selection.cost_is_exact
+    costs = cdist(source[selection.indices], target)
+    assert selection.cost == pytest.approx(lp_cost(costs, np.full(K, 1 / K), nu), rel=1e-7)
+    assert selection.plan.multiply(costs).sum() == pytest.approx(selection.cost, rel=1e-9)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "sqeuclidean", "l1", "dot"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_contract_for_every_metric(metric, dtype, source) -> None:
+    selection = uniproto.select(source.astype(dtype), K, metric=metric)
+    assert_contract(selection, K, (M, M), np.full(M, 1 / M))
+    assert selection.metric == metric
+    x = source.astype(dtype).astype(np.float64)
+    if metric == "dot":
+        costs = (x @ x.T).max() - x @ x.T
+    else:
+        costs = cdist(x, x, {"l1": "cityblock"}.get(metric, metric))
+    expected = lp_cost(costs[selection.indices], np.full(K, 1 / K), np.full(M, 1 / M))
+    assert selection.cost == pytest.approx(expected, rel=1e-5 if dtype is np.float32 else 1e-7)
+
+
+def test_gains_are_beta_minus_fill_costs(source, target) -> None:
+    costs = cdist(source, target)
+    selection = uniproto.select(costs, K, metric="precomputed")
+    _, fill_costs = uniprot(costs, K, whole_masses(K, N))
+    assert selection.beta == costs.max()
+    np.testing.assert_allclose(selection.gains, costs.max() - np.array(fill_costs), rtol=1e-12)
+    # Under `extend` the fills add up to a plan of all the mass: its cost bounds the exact cost.
+    assert selection.cost <= np.mean(fill_costs) + 1e-12
+
+
+def test_gains_with_exact_gains_add_up_to_the_cost(source, target) -> None:
+    """The rises telescope: f(P) = Σ gains, and f(P) = k·(β − cost) at |P| = k."""
+    selection = uniproto.select(source, K, target, method=METHODS["exact gains"])
+    assert selection.gains.sum() == pytest.approx(K * (selection.beta - selection.cost), rel=1e-9)
+    assert (np.diff(selection.gains) <= 1e-12).all()  # submodular: gains never rise
+
+
+@pytest.mark.parametrize("name", ["extend", "resolve", "exact gains"])
+def test_gains_never_rise(name, source, target) -> None:
+    gains = uniproto.select(source, 12, target, method=METHODS[name]).gains
+    assert (np.diff(gains) <= 1e-12).all()
+
+
+def test_weights_are_relative(source, target, weights) -> None:
+    plain = uniproto.select(source, K, target, target_weights=weights)
+    for scale in (1e-300, 1e300, 3):
+        scaled = uniproto.select(source, K, target, target_weights=weights * scale)
+        assert scaled.indices.tolist() == plain.indices.tolist()
+        assert scaled.cost == pytest.approx(plain.cost, rel=1e-9)
+
+
+def test_a_weight_counts_as_repeated_target_rows(source, target) -> None:
+    times = np.arange(N) % 3
+    weighted = uniproto.select(source, K, target, target_weights=times)
+    repeated = uniproto.select(source, K, np.repeat(target, times, axis=0))
+    assert weighted.indices.tolist() == repeated.indices.tolist()
+    assert weighted.cost == pytest.approx(repeated.cost, rel=1e-9)
+
+
+def test_everything_chosen_for_itself_costs_nothing(source) -> None:
+    selection = uniproto.select(source, M, metric="l1")
+    assert sorted(selection.indices) == list(range(M))
+    assert selection.cost == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["extend", "resolve", "exact gains"])
+def test_without_memory_for_the_exact_plan_the_kept_plan_bounds_the_cost(
+    name, source, target, weights, monkeypatch
+) -> None:
+    def selected() -> Selection:
+        return uniproto.select(
+            source, K, target, method=METHODS[name], target_weights=weights, initial=[4, 2]
+        )
+
+    exact = selected()
+    assert exact.cost_is_exact
+    monkeypatch.setattr("uniproto.transport.prototypes.budget_bytes", lambda: 0)
+    bounded = selected()
+    assert not bounded.cost_is_exact
+    assert bounded.cost >= exact.cost - 1e-12
+    assert_contract(bounded, K, (M, N), weights / weights.sum())
+    assert "at most" in bounded.summary()
+    if name != "extend":  # those keep the optimal plan all along
+        assert bounded.cost == pytest.approx(exact.cost, rel=1e-9)
+
+
+def test_without_memory_and_without_a_plan_there_is_a_clear_error(source, monkeypatch) -> None:
+    monkeypatch.setattr("uniproto.transport.prototypes.budget_bytes", lambda: 0)
+    selection = uniproto.select(source, K, method="random")
+    with pytest.raises(InfeasibleError, match="Not enough memory for the exact plan of 6"):
+        _ = selection.cost
+
+
+# --- Groups -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def groups(rng: np.random.Generator) -> np.ndarray:
+    return rng.permutation(np.repeat(["ant", "bee", "cat"], [12, 9, 5]))
+
+
+@pytest.fixture
+def target_groups(groups: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return rng.permutation(np.repeat(["cat", "bee", "ant"], [10, 10, 20]))
+
+
+def counts(selection: Selection, groups: np.ndarray) -> dict[str, int]:
+    names, numbers = np.unique(groups[selection.indices], return_counts=True)
+    return dict(zip(names.tolist(), numbers.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("budgets", "expected"),
+    [
+        ("proportional", {"ant": 4, "bee": 3, "cat": 2}),  # 20, 10 and 10 of 40: floors 4, 2, 2
+        ("balanced", {"ant": 3, "bee": 3, "cat": 3}),
+        ({"ant": 1, "bee": 6, "cat": 2}, {"ant": 1, "bee": 6, "cat": 2}),
+        ({"ant": 5, "cat": 4}, {"ant": 5, "cat": 4}),
+    ],
+)
+@pytest.mark.parametrize("name", METHODS)
+def test_groups_get_their_budgets_and_choose_on_their_own(
+    name, budgets, expected, source, target, groups, target_groups, weights
+) -> None:
+    del weights
+    selection = uniproto.select(
+        source,
+        9,
+        target,
+        metric="euclidean",
+        method=METHODS[name],
+        groups=groups,
+        target_groups=target_groups,
+        budgets=budgets,
+    )
+    assert_contract(selection, 9, (M, N), np.full(N, 1 / N))
+    assert counts(selection, groups) == expected
+    # The joined set is one set: its cost and plan know nothing of groups.
+    costs = cdist(source[selection.indices], target)
+    joined = lp_cost(costs, np.full(9, 1 / 9), np.full(N, 1 / N))
+    assert selection.cost == pytest.approx(joined, rel=1e-7)
+    assert list(selection.group_costs) == sorted(expected)
+    for label, quota in expected.items():
+        rows, columns = np.flatnonzero(groups == label), np.flatnonzero(target_groups == label)
+        alone = uniproto.select(
+            source[rows], quota, target[columns], metric="euclidean", method=METHODS[name]
+        )
+        inside = [row for row in selection.indices if groups[row] == label]
+        assert inside == rows[alone.indices].tolist()
+        assert selection.group_costs[label] == pytest.approx(alone.cost, rel=1e-9)
+
+
+def test_group_shares_are_shares_of_target_weight(source, target, groups, target_groups) -> None:
+    weights = np.select(
+        [target_groups == "ant", target_groups == "bee"], [1 / 20, 1 / 10], default=2 / 10
+    )
+    selection = uniproto.select(
+        source,
+        8,
+        target,
+        groups=groups,
+        target_groups=target_groups,
+        target_weights=weights,
+    )
+    assert counts(selection, groups) == {"ant": 2, "bee": 2, "cat": 4}
+    assert_contract(selection, 8, (M, N), weights / weights.sum())
+    inside = [row for row in selection.indices if groups[row] == "cat"]
+    rows, columns = np.flatnonzero(groups == "cat"), np.flatnonzero(target_groups == "cat")
+    alone = uniproto.select(source[rows], 4, target[columns], target_weights=weights[columns])
+    assert inside == rows[alone.indices].tolist()
+
+
+def test_groups_of_one_set_serve_as_target_groups_too(source, groups) -> None:
+    selection = uniproto.select(source, 13, groups=groups)
+    # 12, 9 and 5 of 26 rows: floors 6, 4 and 2, the remainder to the smallest group.
+    assert counts(selection, groups) == {"ant": 6, "bee": 4, "cat": 3}
+    square = cdist(source, source)
+    by_matrix = uniproto.select(square, 13, metric="precomputed", groups=groups)
+    assert counts(by_matrix, groups) == counts(selection, groups)
+
+
+def test_no_budget_exceeds_its_group(source, groups) -> None:
+    selection = uniproto.select(source, 24, groups=groups, budgets="balanced")
+    assert counts(selection, groups) == {"ant": 10, "bee": 9, "cat": 5}
+
+
+def test_source_groups_the_target_lacks_are_never_chosen(
+    source, target, groups, target_groups
+) -> None:
+    keep = target_groups != "bee"
+    selection = uniproto.select(
+        source, K, target[keep], groups=groups, target_groups=target_groups[keep]
+    )
+    assert set(counts(selection, groups)) == {"ant", "cat"}
+
+
+@pytest.mark.xfail(strict=True, reason="as the smallest group it is given what remains of k")
+def test_a_group_without_target_mass_gets_nothing(source, groups) -> None:
+    weights = np.where(groups == "cat", 0.0, 1.0)
+    selection = uniproto.select(source, 6, groups=groups, target_weights=weights)
+    assert set(counts(selection, groups)) == {"ant", "bee"}
+
+
+def test_without_groups_there_are_no_group_costs(source) -> None:
+    assert uniproto.select(source, K).group_costs == {}
+
+
+def test_labels_may_be_numbers(source, target, target_groups, groups) -> None:
+    numbers = {"ant": 7, "bee": 3, "cat": 5}
+    selection = uniproto.select(
+        source,
+        9,
+        target,
+        groups=[numbers[label] for label in groups],
+        target_groups=[numbers[label] for label in target_groups],
+        budgets={7: 2, 3: 3, 5: 4},
+    )
+    assert counts(selection, groups) == {"ant": 2, "bee": 3, "cat": 4}
+    assert set(selection.group_costs) == {3, 5, 7}
+
+
+# --- Given and excluded rows ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_given_rows_come_first_in_their_order(name, source, target) -> None:
+    selection = uniproto.select(source, K, target, method=METHODS[name], initial=[17, 3, 11])
+    assert selection.indices[:3].tolist() == [17, 3, 11]
+    assert_contract(selection, K, (M, N), np.full(N, 1 / N))
+
+
+def test_given_rows_may_be_a_mask(source, target) -> None:
+    mask = np.zeros(M, bool)
+    mask[[3, 17]] = True
+    selection = uniproto.select(source, K, target, initial=mask, exclude=~mask & (np.arange(M) < 9))
+    assert selection.indices[:2].tolist() == [3, 17]
+    assert (selection.indices[2:] >= 9).all()
+
+
+def test_given_rows_count_in_their_groups_budget(source, target, groups, target_groups) -> None:
+    cats = np.flatnonzero(groups == "cat")[[2, 0]].tolist()
+    bee = int(np.flatnonzero(groups == "bee")[4])
+    initial = [cats[0], bee, cats[1]]  # not in the order of the groups
+    selection = uniproto.select(
+        source,
+        9,
+        target,
+        groups=groups,
+        target_groups=target_groups,
+        initial=initial,
+        budgets={"ant": 3, "bee": 4, "cat": 2},
+    )
+    assert selection.indices[:3].tolist() == initial
+    assert counts(selection, groups) == {"ant": 3, "bee": 4, "cat": 2}
+    rows, columns = np.flatnonzero(groups == "bee"), np.flatnonzero(target_groups == "bee")
+    alone = uniproto.select(
+        source[rows], 4, target[columns], initial=[int(np.searchsorted(rows, bee))]
+    )
+    inside = [row for row in selection.indices if groups[row] == "bee"]
+    assert inside == rows[alone.indices].tolist()
+
+
+def test_given_rows_raise_a_budget_that_is_too_small_for_them(source, groups) -> None:
+    cats = np.flatnonzero(groups == "cat")[:4].tolist()
+    selection = uniproto.select(source, 8, groups=groups, initial=cats)
+    assert counts(selection, groups)["cat"] == 4
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_excluded_rows_are_never_chosen_and_remain_targets(name, source) -> None:
+    favourites = uniproto.select(source, K, method=METHODS[name]).indices
+    selection = uniproto.select(source, K, method=METHODS[name], exclude=favourites)
+    assert not set(favourites.tolist()) & set(selection.indices.tolist())
+    assert selection.plan.shape == (K, M)
+    np.testing.assert_allclose(selection.plan.sum(axis=0)[favourites], 1 / M, rtol=1e-9)
+
+
+def test_excluded_rows_do_not_count_in_a_groups_size(source, groups) -> None:
+    cats = np.flatnonzero(groups == "cat")
+    selection = uniproto.select(source, 9, groups=groups, budgets="balanced", exclude=cats[:4])
+    assert counts(selection, groups) == {"ant": 4, "bee": 4, "cat": 1}
+
+
+# --- Distinct prototypes --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copies(source: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Eight examples, each with four near-copies beside it."""
+    return (source[:8, None] + rng.normal(size=(8, 5, WIDTH)) * 1e-4).reshape(40, WIDTH)
+
+
+@pytest.mark.parametrize("distinct", [True, 0.01])
+@pytest.mark.parametrize("name", METHODS)
+def test_no_two_prototypes_are_near_duplicates(name, distinct, copies) -> None:
+    assert _closest_pair(copies, uniproto.select(copies, 20, metric="euclidean").indices) < 0.01
+    selection = uniproto.select(
+        copies, 8, metric="euclidean", method=METHODS[name], distinct=distinct, initial=[22]
+    )
+    assert selection.indices[0] == 22
+    assert _closest_pair(copies, selection.indices) > 0.01
+    assert sorted(selection.indices // 5) == list(range(8))
+
+
+def _closest_pair(points: np.ndarray, rows: np.ndarray) -> float:
+    distances = cdist(points[rows], points[rows])
+    return distances[np.triu_indices(len(rows), 1)].min()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_too_few_distinct_examples_are_noticed(name, copies) -> None:
+    with pytest.raises(InfeasibleError, match=r"'distinct' .*k=9.* only 8 .*0\.01 apart"):
+        uniproto.select(copies, 9, metric="euclidean", method=METHODS[name], distinct=0.01)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_near_duplicates_in_different_groups_are_not_both_chosen(name, copies) -> None:
+    labels = np.arange(40) % 2  # every example has copies in both groups
+    selection = uniproto.select(
+        copies, 8, metric="euclidean", method=METHODS[name], distinct=0.01, groups=labels
+    )
+    assert sorted(selection.indices // 5) == list(range(8))
+
+
+def test_near_duplicates_across_groups_can_make_it_impossible(copies) -> None:
+    labels = np.arange(40) % 2
+    with pytest.raises(InfeasibleError, match="'distinct'"):
+        uniproto.select(copies, 10, metric="euclidean", distinct=0.01, groups=labels)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "sqeuclidean", "l1", "dot"])
+def test_distinct_rules_out_exact_copies(metric, dtype, source) -> None:
+    repeated = np.concatenate([source[:8]] * 3).astype(dtype)
+    selection = uniproto.select(repeated, 8, metric=metric, distinct=True)
+    assert sorted(selection.indices % 8) == list(range(8))
+
+
+@pytest.mark.xfail(strict=True, reason="x² + y² − 2xy of a row and its copy is not 0 when rounded")
+@pytest.mark.parametrize(
+    ("metric", "dtype", "distinct"),
+    [
+        ("dot", np.float32, True),
+        ("dot", np.float32, 0.0),
+        ("dot", np.float64, 0.0),
+        ("cosine", np.float32, True),
+    ],
+)
+def test_copies_far_from_the_origin_are_told_by_their_difference(metric, dtype, distinct) -> None:
+    for seed in range(12):  # rounding is a matter of luck: any one failure is a failure
+        rng = np.random.default_rng(seed)
+        distinct_rows = rng.normal(size=(8, 30)) * 1e-3 + 5.0
+        repeated = np.concatenate([distinct_rows] * 3).astype(dtype)
+        selection = uniproto.select(repeated, 8, metric=metric, distinct=distinct)
+        assert sorted(selection.indices % 8) == list(range(8))
+
+
+@pytest.mark.xfail(strict=True, reason="float(np.True_) is taken for a threshold of 1")
+def test_a_numpy_true_is_true(copies) -> None:
+    expected = uniproto.select(copies, 8, distinct=True).indices.tolist()
+    assert uniproto.select(copies, 8, distinct=np.True_).indices.tolist() == expected
+
+
+@pytest.mark.parametrize("metric", ["precomputed", "similarity"])
+def test_distinct_rows_of_a_matrix_differ_in_some_column(metric, source, target) -> None:
+    repeated = np.concatenate([source[:8]] * 3)
+    selection = uniproto.select(cdist(repeated, target), 8, metric=metric, distinct=0.0)
+    assert sorted(selection.indices % 8) == list(range(8))
+
+
+# --- What a person sees ---------------------------------------------------------------------------
+
+
+def test_repr_tells_the_cost_only_once_it_is_known(source) -> None:
+    selection = uniproto.select(source, 8)
+    assert "cost not computed yet" in repr(selection)
+    assert selection.cost == selection.cost
+    text = repr(selection)
+    assert text.startswith("Selection(k=8 of 26 for 26 targets, uniproto, cost=")
+    assert f"{selection.cost:.6g}" in text
+    first = ", ".join(map(str, selection.indices[:6]))
+    assert f"[{first}, …]" in text
+    assert "…" not in repr(uniproto.select(source, 3))
+
+
+def test_cost_and_plan_are_computed_once(source, monkeypatch) -> None:
+    import uniproto.selection as module
+
+    solves = []
+    solve = module.transport
+    monkeypatch.setattr(module, "transport", lambda *args: solves.append(1) or solve(*args))
+    selection = uniproto.select(source, K)
+    assert not solves  # picking needs no exact solve
+    assert selection.plan is selection.plan
+    assert selection.cost > 0
+    assert len(solves) == 1
+    assert "plan" in selection.timings
+
+
+def test_summary_is_for_people(source, groups) -> None:
+    selection = uniproto.select(source, K, groups=groups)
+    text = selection.summary()
+    assert "6 prototypes of 26 source rows for 26 targets (uniproto, cosine)" in text
+    assert f"exactly {selection.cost:.6g}" in text
+    assert all(f"{label}: {cost:.4g}" in text for label, cost in selection.group_costs.items())
+    assert "check" in text
+
+
+def test_options_are_on_record(source) -> None:
+    method = UniProto(plan="resolve", candidates=Stochastic(0.2))
+    selection = uniproto.select(source, K, method=method, seed=9)
+    assert selection.method == "uniproto"
+    assert selection.options["plan"] == "resolve"
+    assert selection.options["candidates"] == "Stochastic(epsilon=0.2)"
+    assert selection.seed == 9
+
+
+# --- Kinds of input -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        pytest.param(np.asfortranarray, id="column-major"),
+        pytest.param(lambda x: np.repeat(x, 2, axis=0)[::2], id="strided"),
+        pytest.param(lambda x: x.tolist(), id="lists"),
+        pytest.param(lambda x: [tuple(row) for row in x], id="tuples"),
+        pytest.param(sp.csr_matrix, id="csr_matrix"),
+        pytest.param(sp.csr_array, id="csr_array"),
+        pytest.param(sp.csc_array, id="csc_array"),
+        pytest.param(sp.coo_array, id="coo_array"),
+        pytest.param(sp.lil_matrix, id="lil_matrix"),
+    ],
+)
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "l1"])
+def test_the_form_of_the_input_does_not_matter(metric, convert: Any, source, target) -> None:
+    plain = uniproto.select(source, K, target, metric=metric)
+    other = uniproto.select(convert(source), K, convert(target), metric=metric)
+    assert other.indices.tolist() == plain.indices.tolist()
+    assert other.cost == pytest.approx(plain.cost, rel=1e-9)
+    np.testing.assert_allclose(other.plan.toarray(), plain.plan.toarray(), atol=1e-12)
+
+
+@pytest.mark.parametrize("sparse_part", ["source", "target"])
+def test_one_part_may_be_sparse_and_the_other_dense(sparse_part, source, target) -> None:
+    plain = uniproto.select(source, K, target)
+    mixed = (
+        (sp.csr_array(source), target)
+        if sparse_part == "source"
+        else (source, sp.csr_array(target))
+    )
+    assert uniproto.select(mixed[0], K, mixed[1]).indices.tolist() == plain.indices.tolist()
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float64", "float32", "float16", "bfloat16", "int64", "int32", "uint8"]
+)
+def test_torch_tensors(dtype, source, target) -> None:
+    torch = pytest.importorskip("torch")
+    kind = getattr(torch, dtype)
+    tensors = [torch.tensor(np.abs(part) * 20 + 1).to(kind) for part in (source, target)]
+    arrays = [part.to(torch.float64).numpy() for part in tensors]
+    plain = uniproto.select(arrays[0], K, arrays[1], metric="l1")
+    other = uniproto.select(tensors[0], K, tensors[1], metric="l1")
+    assert other.indices.tolist() == plain.indices.tolist()
+    assert other.cost == pytest.approx(plain.cost, rel=1e-5)
+
+
+def test_a_tensor_that_wants_gradients(source) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.tensor(source, requires_grad=True)
+    assert (
+        uniproto.select(tensor, K).indices.tolist() == uniproto.select(source, K).indices.tolist()
+    )
+    assert tensor.requires_grad
+
+
+def test_single_precision_is_kept(source) -> None:
+    selection = uniproto.select(source.astype(np.float32), K)
+    assert selection._problem.costs.dtype == np.float32
+    assert uniproto.select(source, K)._problem.costs.dtype == np.float64
+
+
+def test_whole_numbers_and_booleans_are_numbers(rng) -> None:
+    whole = rng.integers(1, 50, (M, WIDTH))
+    expected = uniproto.select(whole.astype(float), K, metric="l1").indices.tolist()
+    for kind in (np.int64, np.int32, np.uint8):
+        assert uniproto.select(whole.astype(kind), K, metric="l1").indices.tolist() == expected
+    assert len(uniproto.select(whole > 25, K, metric="l1").indices) == K
+
+
+def test_read_only_arrays_are_fine_and_inputs_are_left_alone(source, target, weights) -> None:
+    parts = [source.copy(), target.copy(), weights.copy()]
+    for part in parts:
+        part.setflags(write=False)
+    for metric in ("cosine", "euclidean", "l1", "dot"):
+        uniproto.select(parts[0], K, parts[1], metric=metric, target_weights=parts[2])
+    costs = cdist(source, target)
+    costs.setflags(write=False)
+    before = costs.copy()
+    for method in METHODS.values():
+        uniproto.select(costs, K, metric="precomputed", method=method)
+    assert np.array_equal(costs, before)
+    assert np.array_equal(parts[0], source)
