@@ -102,8 +102,8 @@ def test_picks_of_features(name: str, metric: str, dtype: type) -> None:
         assert precomputed.indices.tolist() == selection.indices.tolist()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="first bounds from single precision are off by more than the step below"
+@pytest.mark.xfail(  # not strict: which row is misjudged depends on the matrix library's rounding
+    strict=False, reason="first bounds from single precision are off by more than the step below"
 )
 def test_exact_gains_of_near_duplicates_in_single_precision() -> None:
     """Distances of near-duplicates lose their digits in x² + y² − 2xy; rises are exact."""

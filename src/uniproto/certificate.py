@@ -24,22 +24,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.geometry.neighbours import nearest, row_pieces
-from uniproto.memory import budget_bytes
-from uniproto.methods.fill_kernels import Lists
-from uniproto.methods.lazy_fills import list_length
-from uniproto.priced_kernels import cheapest_units, cheapest_units_of_rows, mass_taken
+from uniproto.priced_rows import PricedRows, exact_values
 from uniproto.problem import Problem
 from uniproto.progress import Progress
-from uniproto.threads import pieces_of, side_by_side
 
 _MOST_STEPS = 2000
 _DEFLECTION = 0.4  # how much of the last direction each step keeps
 _PATIENCE = 10  # steps without progress before the step length is halved
 _SHORTEST_STEP = 2e-3
-_LIST_FACTOR = 8  # prices make targets beyond a row's own neighbourhood worth a look
-_ROWS_PER_PIECE = 2048
-_WHOLE_ROWS_PER_PIECE = 64
 _SHIFTED = ("dot", "similarity")  # their costs have an arbitrary zero: only differences mean much
 
 
@@ -140,39 +132,17 @@ def _admissible(problem: Problem) -> tuple[NDArray[np.intp], list[_Quota]]:
 class _Ascent:
     """Subgradient steps on the bound, over truncated lists, evaluating few rows per step.
 
-    Lowering no price by more than d lowers no row's value by more than d. So a value computed
+    If no price falls by more than d, no row's value falls by more than d. So a value computed
     earlier, less the largest falls of prices since, still bounds the row from below, and only
     rows whose bound is among the smallest need to be computed again.
     """
 
     def __init__(self, problem: Problem, progress: Progress) -> None:
         self.problem = problem
-        self.rows, self.quotas = _admissible(problem)
-        masses = problem.masses
-        self.offer, self.need = masses.offer, masses.need
-        self.capacity = masses.offer / masses.need
-        m, entry = len(self.rows), problem.costs.dtype.itemsize + 4
-        affordable = max(1, budget_bytes() // 2 // (m * entry))
-        length = min(_LIST_FACTOR * list_length(masses), affordable, problem.n)
-        complete = length == problem.n
-        self.lists = Lists(
-            costs=np.empty((m, length), problem.costs.dtype),
-            columns=np.empty((m, length), np.int32),
-            start=np.zeros(m, np.int64),
-            stop=np.full(m, length, np.int64),
-            tail=np.full(m, np.inf),
-        )
-
-        def build(piece: slice) -> int:
-            costs, columns = nearest(problem.costs, self.rows[piece], length)
-            self.lists.costs[piece], self.lists.columns[piece] = costs, columns
-            if not complete:
-                self.lists.tail[piece] = costs[:, -1]
-            return piece.stop - piece.start
-
-        with progress.stage("certificate: nearest targets", m) as advance:
-            for count in side_by_side(build, row_pieces(m, problem.n, length)):
-                advance(count)
+        rows, self.quotas = _admissible(problem)
+        self.priced = PricedRows(problem, rows, progress)
+        self.capacity = problem.masses.offer / problem.masses.need
+        m = len(rows)
         self.values = np.full(m, -np.inf)
         self.fallen_then = np.zeros(m)
         self.fallen = 0.0
@@ -201,7 +171,7 @@ class _Ascent:
                     return best_prices, step, True
                 if time.perf_counter() > deadline:
                     return best_prices, step, False
-                taken = mass_taken(self.lists, chosen, prices, self.offer, self.need)
+                taken = self.priced.taken(chosen, prices)
                 direction = taken - self.capacity + _DEFLECTION * direction
                 scale = float(direction @ direction)
                 if scale == 0.0:
@@ -214,7 +184,7 @@ class _Ascent:
     def bounds_at(self, prices: NDArray[np.float64]) -> NDArray[np.float64]:
         """A lower bound of every row's value at these prices."""
         self._note(prices)
-        self._compute(np.arange(len(self.rows)))
+        self._compute(np.arange(len(self.values)))
         return self.values.copy()
 
     def _evaluate(self, prices: NDArray[np.float64]) -> tuple[float, NDArray[np.intp]]:
@@ -247,14 +217,7 @@ class _Ascent:
         return computed[np.argpartition(self.values[computed], count - 1)[:count]]
 
     def _compute(self, rows: NDArray[np.intp]) -> None:
-        def compute(piece: slice) -> None:
-            part = rows[piece]
-            self.values[part] = cheapest_units(
-                self.lists, part, self.prices, self.offer, self.need
-            )
-
-        for _ in side_by_side(compute, pieces_of(len(rows), _ROWS_PER_PIECE)):
-            pass
+        self.values[rows] = self.priced.values(rows, self.prices)
         self.fallen_then[rows] = self.fallen
 
 
@@ -267,31 +230,17 @@ def proven_bound(
     chosen; without them every row is computed exactly.
     """
     rows, quotas = _admissible(problem)
-    masses, costs = problem.masses, problem.costs
-    rounding = costs.rounding
-    capacity = masses.offer / masses.need
-    values = np.full(len(rows), -np.inf) if bounds is None else bounds - rounding
-
-    def exact(positions: NDArray[np.intp]) -> None:
-        def compute(piece: slice) -> None:
-            part = positions[piece]
-            block = costs.exact_block(rows[part])
-            values[part] = cheapest_units_of_rows(block, prices, masses.offer, masses.need)
-
-        for _ in side_by_side(compute, pieces_of(len(positions), _WHOLE_ROWS_PER_PIECE)):
-            pass
-
-    total = -math.fsum(capacity * prices)
+    costs = problem.costs
+    values = np.full(len(rows), -np.inf) if bounds is None else bounds - costs.rounding
+    total = -math.fsum(problem.masses.offer / problem.masses.need * prices)
     for quota in quotas:
-        exact(quota.given)
-        total += math.fsum(values[quota.given])
+        total += math.fsum(exact_values(problem, rows[quota.given], prices))
         if quota.count == 0:
             continue
-        if bounds is None:
-            exact(quota.free)
-        else:  # twice as many as are summed: the others hardly ever come among the smallest
-            likely = min(len(quota.free), 2 * quota.count + 64)
-            exact(quota.free[np.argpartition(values[quota.free], likely - 1)[:likely]])
+        # Twice as many as are summed: the others hardly ever come among the smallest.
+        likely = len(quota.free) if bounds is None else min(len(quota.free), 2 * quota.count + 64)
+        lowest = quota.free[np.argpartition(values[quota.free], likely - 1)[:likely]]
+        values[lowest] = exact_values(problem, rows[lowest], prices)
         total += math.fsum(np.partition(values[quota.free], quota.count - 1)[: quota.count])
     magnitude = problem.k * (costs.ceiling + float(prices.max()))
     margin = (problem.n + 64) * np.finfo(np.float64).eps * magnitude

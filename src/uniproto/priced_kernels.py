@@ -115,9 +115,7 @@ def cheapest_units(
     columns = np.empty(room, np.int64)
     values = np.empty(len(rows))
     for t in range(len(rows)):
-        total, _, _ = _cheapest_listed(
-            lists, rows[t], prices, offer, need, costs, masses, columns
-        )
+        total, _, _ = _cheapest_listed(lists, rows[t], prices, offer, need, costs, masses, columns)
         values[t] = total / need
     return values
 

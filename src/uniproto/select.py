@@ -31,6 +31,7 @@ def select(
     exclude: Any = None,
     distinct: bool | float = False,
     seed: int = 0,
+    certify: bool = False,
     progress: bool | None = None,
 ) -> Selection:
     """Choose the k source rows that, all counting equally, are closest to the target.
@@ -57,6 +58,8 @@ def select(
         exclude: rows never to choose. They remain targets where source and target are one set.
         distinct: True, or a distance: never choose two rows that close to each other.
         seed: for methods that draw random numbers.
+        certify: also compute the certificate (as `Selection.certify` does later): a lower bound
+            on the cost of any k rows.
         progress: True or False to force or forbid progress bars. Default: on a terminal.
 
     Returns:
@@ -92,7 +95,7 @@ def select(
     )
     picked = time.perf_counter()
     uniform = np.full(problem.k, 1 / problem.k)
-    return Selection(
+    selection = Selection(
         indices=picks.rows.astype(np.int64),
         gains=picks.gains,
         weights=uniform if picks.weights is None else picks.weights,
@@ -108,6 +111,9 @@ def select(
         picks=picks,
         group_rows=group_rows,
     )
+    if certify:
+        selection.certify(progress=progress)
+    return selection
 
 
 def _pick_in_groups(

@@ -7,15 +7,20 @@ import time
 from collections.abc import Hashable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from uniproto.errors import InvalidInputError
 from uniproto.methods.contract import Picks
 from uniproto.problem import Problem
+from uniproto.progress import Progress
 from uniproto.transport.prototypes import Transport, transport
+
+if TYPE_CHECKING:
+    from uniproto.certificate import Certificate
 
 
 class Selection:
@@ -48,6 +53,7 @@ class Selection:
         notes: Mapping[str, Any],
         transport: Transport | None = None,
         group_costs: dict[Hashable, float] | None = None,
+        certificate: Certificate | None = None,
         problem: Problem | None = None,
         picks: Picks | None = None,
         group_rows: Mapping[Hashable, NDArray[np.int64]] | None = None,
@@ -63,6 +69,7 @@ class Selection:
         self.seed = seed
         self.timings = timings
         self.notes = dict(notes)
+        self.certificate = certificate  # None until certified
         self._problem = problem
         self._picks = picks
         self._group_rows = dict(group_rows or {})
@@ -110,6 +117,32 @@ class Selection:
         self.timings["plan"] = time.perf_counter() - begin
         return solved
 
+    def certify(
+        self, *, time_limit: float | None = None, progress: bool | None = None
+    ) -> Certificate:
+        """Bound how much better any other k prototypes could be; sets `certificate`.
+
+        Takes the constraints of the selection (`exclude`, `initial`, groups) into account. Stops
+        when the bound no longer rises, or after `time_limit` seconds.
+        """
+        if self._problem is None:
+            raise InvalidInputError(
+                "A loaded selection must be certified from its files, because it no longer holds "
+                "the data. Run: uniproto certify FOLDER"
+            )
+        from uniproto.certificate import certify
+
+        prices = self._transport.prices
+        self.certificate = certify(
+            self._problem,
+            self.cost,
+            np.zeros(self.shape[1]) if prices is None else prices,
+            time_limit=time_limit,
+            progress=Progress(progress),
+        )
+        self.timings["certificate"] = self.certificate.seconds
+        return self.certificate
+
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write selection.parquet, plan.npz and manifest.json; returns the folder."""
         from uniproto.storage import save_selection
@@ -134,6 +167,8 @@ class Selection:
             f"  each stands for         {n / self.k:.4g} targets' worth of mass, on average "
             f"{self.plan.nnz / self.k:.4g} different ones",
         ]
+        if self.certificate is not None:
+            lines.insert(2, f"  certificate             {self.certificate}")
         if self.group_costs:
             costs = ", ".join(f"{label}: {cost:.4g}" for label, cost in self.group_costs.items())
             lines.append(f"  cost within groups      {costs}")

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from uniproto.geometry.costs import Costs, block_rows
 from uniproto.geometry.kernels import keep_nearest, order_ties
-from uniproto.threads import available_cores, pieces_of
+from uniproto.progress import Progress
+from uniproto.threads import available_cores, pieces_of, side_by_side
 
 _COLUMNS_PER_BLOCK = 16384
 
@@ -35,6 +36,23 @@ def nearest(
     list_costs = np.take_along_axis(kept_costs, order, axis=1)
     list_columns = np.take_along_axis(kept_columns, order, axis=1)
     order_ties(list_costs, list_columns)
+    return list_costs, list_columns
+
+
+def nearest_lists(
+    costs: Costs, rows: NDArray[np.intp], length: int, progress: Progress
+) -> tuple[NDArray[Any], NDArray[np.int32]]:
+    """`nearest` of many rows, on all cores, with a progress bar."""
+    shape = (len(rows), min(length, costs.shape[1]))
+    list_costs, list_columns = np.empty(shape, costs.dtype), np.empty(shape, np.int32)
+
+    def build(piece: slice) -> int:
+        list_costs[piece], list_columns[piece] = nearest(costs, rows[piece], length)
+        return piece.stop - piece.start
+
+    with progress.stage("nearest targets", len(rows)) as advance:
+        for count in side_by_side(build, row_pieces(len(rows), costs.shape[1], length)):
+            advance(count)
     return list_costs, list_columns
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from uniproto.geometry.neighbours import nearest, row_pieces
+from uniproto.geometry.neighbours import nearest_lists
 from uniproto.memory import require_memory
 from uniproto.methods.contract import Picks
 from uniproto.methods.pool import Pool
@@ -66,16 +66,7 @@ def _sorted_rows(
         f"plan='entropic' holds {m} × {n} sorted costs",
         "Use plan='extend', whose memory does not grow with the matrix, or fewer rows.",
     )
-    costs, columns = np.empty((m, n), problem.costs.dtype), np.empty((m, n), np.int32)
-
-    def sort(piece: slice) -> int:
-        costs[piece], columns[piece] = nearest(problem.costs, pool.rows[piece], n)
-        return piece.stop - piece.start
-
-    with progress.stage("sorting targets", m) as advance:
-        for count in side_by_side(sort, row_pieces(m, n, n)):
-            advance(count)
-    return costs, columns
+    return nearest_lists(problem.costs, pool.rows, n, progress)
 
 
 def _fills(

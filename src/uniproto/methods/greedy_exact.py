@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.geometry.costs import Costs
 from uniproto.methods.contract import Picks
-from uniproto.methods.lazy_fills import LazyFills, list_length
 from uniproto.methods.pool import Pool
 from uniproto.methods.trail import Trail
+from uniproto.priced_rows import PricedRows
 from uniproto.problem import Problem
 from uniproto.progress import Progress
 from uniproto.transport.incremental import IncrementalPlan
@@ -20,28 +18,24 @@ from uniproto.transport.incremental import IncrementalPlan
 def pick_by_exact_gains(problem: Problem, pool: Pool, progress: Progress) -> Picks:
     """Each pick raises the cost of the exact plan the least.
 
-    f is submodular, so an exact rise computed earlier is a lower bound of today's: candidates
-    wait in a heap under their last known rise and only the top one is computed again.
+    f is submodular, so a rise computed earlier is a lower bound of today's. So is the value of a
+    row at the prices of today's plan: f(x | P) ≤ TopAvg(S_x − v). Candidates are tried from the
+    lowest bound up, until no bound is below the best rise.
     """
     trail = Trail(problem)
     masses, costs = problem.masses, problem.costs
     plan = IncrementalPlan(masses.offer, masses.need, problem.k)
     for row in problem.initial:
         plan.add(costs.exact_block(np.array([row]))[0])
-    # The fill of the untouched target is the rise beside no other prototype: the first bound.
-    bounds = LazyFills(
-        costs, pool.rows, masses.offer.copy(), masses.need, 1, list_length(masses), progress
-    ).values
-    # Bounds come from single-precision costs, rises from double: step below the difference.
-    bounds = bounds - 1e-5 * costs.ceiling if costs.dtype == np.float32 else bounds - 1e-9
-
-    def rise(position: int) -> float:
-        return plan.trial(costs.exact_block(pool.rows[position : position + 1])[0])
-
+    priced = PricedRows(problem, pool.rows, progress)
+    bounds = np.full(len(pool.rows), -np.inf)
     with progress.stage("picking", trail.wanted) as advance:
         while trail.wanted:
             pool.require_free(problem.k - trail.wanted)
-            position = _lowest(bounds, pool.positions(), rise)
+            looked_at = pool.positions()
+            today = priced.values(looked_at, plan.prices) - costs.rounding
+            bounds[looked_at] = np.maximum(bounds[looked_at], today)
+            position = _lowest_rise(plan, costs, pool.rows, looked_at, bounds)
             exact = plan.add(costs.exact_block(pool.rows[position : position + 1])[0])
             pool.take(position)
             trail.add(pool.rows[position], exact)
@@ -49,15 +43,23 @@ def pick_by_exact_gains(problem: Problem, pool: Pool, progress: Progress) -> Pic
     return trail.finish(kept=plan.masses())
 
 
-def _lowest(
-    bounds: NDArray[np.float64], positions: NDArray[np.intp], rise: Callable[[int], float]
+def _lowest_rise(
+    plan: IncrementalPlan,
+    costs: Costs,
+    rows: NDArray[np.intp],
+    looked_at: NDArray[np.intp],
+    bounds: NDArray[np.float64],
 ) -> int:
-    """The position of lowest rise, ties to the lowest; `bounds` is tightened on the way."""
-    heap = [(bounds[position], int(position), False) for position in positions]
-    heapq.heapify(heap)
-    while True:
-        _, position, exact = heap[0]
-        if exact:
-            return position
-        bounds[position] = rise(position)
-        heapq.heapreplace(heap, (bounds[position], position, True))
+    """The position of lowest exact rise, ties to the lowest; `bounds` is tightened on the way."""
+    best, winner = np.inf, -1
+    for position in looked_at[np.argsort(bounds[looked_at], kind="stable")].tolist():
+        if bounds[position] > best:
+            break
+        row = costs.exact_block(rows[position : position + 1])[0]
+        # A hair above the best, so that an equal rise is still computed and its index compared.
+        limit = best + 1e-12 * abs(best)
+        rise = plan.trial(row, limit=limit)
+        bounds[position] = max(bounds[position], min(rise, limit))
+        if (rise, position) < (best, winner):
+            best, winner = rise, position
+    return winner

@@ -15,6 +15,7 @@ PLANS = ("extend", "resolve", "entropic")
 GAINS = ("approx", "exact")
 _DEFAULT_REG = 0.01  # the paper's best λ
 _DEFAULT_ITERATIONS = 1000
+_POLISH_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class UniProto:
     `gains="exact"` compares candidates by the exact rise of the optimal cost instead (the
     classical greedy algorithm, 1 − 1/e), which implies the exact plan.
     `candidates=Stochastic(epsilon)` looks at a random sample before each pick.
+    `polish=True` then exchanges single prototypes for better ones, for a minute at most, or for
+    as many seconds as given; the cost never goes up.
 
     >>> import uniproto
     >>> method = UniProto(plan="resolve")
@@ -60,6 +63,7 @@ class UniProto:
     reg: float | None = None
     candidates: str | Stochastic = "all"
     iterations: int | None = None
+    polish: bool | float = False
 
     def __post_init__(self) -> None:
         if self.plan not in PLANS:
@@ -91,7 +95,21 @@ class UniProto:
                 "Use plan='resolve'.",
             )
 
+        if not isinstance(self.polish, bool) and not 0 < self.polish < math.inf:
+            raise invalid(
+                "polish", "must be True, False or a number of seconds", self.polish, "Try 60."
+            )
+
     def pick(self, problem: Problem, progress: Progress) -> Picks:
+        picks = self._greedy(problem, progress)
+        if not self.polish:
+            return picks
+        from uniproto.methods.polish import polish
+
+        seconds = _POLISH_SECONDS if self.polish is True else self.polish
+        return polish(problem, picks, seconds, progress)
+
+    def _greedy(self, problem: Problem, progress: Progress) -> Picks:
         # The compiled loops load with these, so `import uniproto` stays quick.
         from uniproto.methods.greedy_entropic import pick_entropic
         from uniproto.methods.greedy_exact import pick_by_exact_gains

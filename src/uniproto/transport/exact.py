@@ -21,12 +21,14 @@ class Plan:
     """An optimal plan in whole masses, its total cost, and the price of each target.
 
     `prices` are optimal dual variables v ≥ 0 of the target capacities: a target with mass left
-    over has price 0, and no reassignment can save more than the prices say.
+    over has price 0. `potentials` are those of the rows: u_i ≤ C_ij + v_j, with equality wherever
+    mass flows.
     """
 
     masses: sp.csr_array
     cost: float
     prices: NDArray[np.float64]
+    potentials: NDArray[np.float64]
 
 
 def partial_plan(costs: NDArray[Any], offer: NDArray[np.int64], need: int) -> Plan:
@@ -56,12 +58,29 @@ def partial_plan(costs: NDArray[Any], offer: NDArray[np.int64], need: int) -> Pl
     flow, log = ot.emd(supply, demand, full, numItermax=_ITERATIONS, log=True)
     flow = np.rint(flow)
     verify_flow(flow.sum(axis=1), flow.sum(axis=0), supply, demand, log)
-    # Shift the duals so that the dummy row, which is free, has potential 0: prices are then ≥ 0.
-    source_potential = log["u"][-1] if spare > 0 else 0.0
-    prices = -(log["v"] + source_potential)
-    prices = np.maximum(prices, 0.0) if spare > 0 else prices - prices.min()
     masses = sp.csr_array(flow[:rows].astype(np.int64))
-    return Plan(masses, float(masses.multiply(full[:rows]).sum()), prices)
+    cost = float(masses.multiply(full[:rows]).sum())
+    # The dummy row is free: with its potential at 0 the prices of the targets are at least 0.
+    floor = float(log["u"][-1]) if spare > 0 else -float(log["v"].max())
+    prices, potentials = -(log["v"] + floor), log["u"][:rows] - floor
+    return Plan(masses, cost, np.maximum(prices, 0.0), potentials)
+
+
+def sparse_plan(costs: sp.coo_array, offer: NDArray[np.int64], need: int) -> Plan:
+    """The same over the stored arcs alone, for as many rows as claim everything offered.
+
+    The arcs must admit a plan.
+    """
+    ot = import_ot()
+    supply, demand = np.full(costs.shape[0], float(need)), offer.astype(np.float64)
+    flow, log = ot.emd(supply, demand, costs, numItermax=_ITERATIONS, log=True)
+    masses = sp.csr_array(flow)
+    masses.data = np.rint(masses.data)
+    verify_flow(masses.sum(axis=1), masses.sum(axis=0), supply, demand, log)
+    masses.eliminate_zeros()
+    cost = float(masses.multiply(sp.csr_array(costs)).sum())
+    floor = -float(log["v"].max())
+    return Plan(masses.astype(np.int64), cost, -(log["v"] + floor), log["u"] - floor)
 
 
 def verify_flow(

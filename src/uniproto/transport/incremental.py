@@ -67,41 +67,43 @@ class IncrementalPlan:
         """Optimal dual prices of the targets' capacities."""
         return self._state.prices
 
-    def add(self, costs: NDArray[Any]) -> float:
-        """Add a row with these costs; returns by how much the optimal cost rose, per unit."""
-        self._state.costs[self.rows] = costs
-        self._state, rise = _push(self._state, self.rows, self.need)
-        self.rows += 1
-        return rise
+    def add(self, costs: NDArray[Any], row: int | None = None) -> float:
+        """Add a row with these costs; returns by how much the optimal cost rose, per unit.
 
-    def trial(self, costs: NDArray[Any]) -> float:
-        """By how much the optimal cost would rise (per unit) if such a row were added."""
-        self._state.costs[self.rows] = costs
-        _, rise = _push(_copy(self._state), self.rows, self.need)
-        return rise
-
-    def swap_trial(self, row: int, costs: NDArray[Any]) -> float:
-        """By how much the optimal cost (per unit) would change if a row had other costs."""
-        before = self._state.costs[row].copy()
-        change = self._swapped(row, costs)[1]
-        self._state.costs[row] = before
-        return change
-
-    def swap(self, row: int, costs: NDArray[Any]) -> float:
-        """Give a row other costs; returns the change of the optimal cost, per unit.
-
-        Only a plan that claims everything may be changed so: the mass of the row that leaves is
-        then exactly what the newcomer must take, wherever the prices of its targets stand.
+        `row` is a place that `remove` has left empty; by default the row comes last.
         """
-        self._state, change = self._swapped(row, costs)
-        return change
+        place = self.rows if row is None else row
+        self._state.costs[place] = costs
+        self._state, rise = _push(self._state, place, self.need, np.inf)
+        self.rows += row is None
+        return rise
 
-    def _swapped(self, row: int, costs: NDArray[Any]) -> tuple[_State, float]:
-        state = _copy(self._state)
-        freed = _release(state, row)
-        state.costs[row] = costs
-        state, rise = _push(state, row, self.need)
-        return state, rise - freed / self.need
+    def trial(self, costs: NDArray[Any], row: int | None = None, limit: float = np.inf) -> float:
+        """By how much the optimal cost would rise (per unit) if such a row were added.
+
+        Infinite as soon as the rise is known to reach `limit`.
+        """
+        place = self.rows if row is None else row
+        self._state.costs[place] = costs
+        return _push(_copy(self._state), place, self.need, limit)[1]
+
+    def remove(self, row: int) -> float:
+        """Empty a row's place; returns by how much the optimal cost fell, per unit.
+
+        The row is first exchanged for one that costs nothing anywhere, which takes the mass that
+        the others can best spare; then that mass is left unclaimed, at price 0.
+        """
+        state = self._state
+        freed = _release(state, row) / self.need
+        state.costs[row] = 0.0
+        state, rise = _push(state, row, self.need, np.inf)
+        floor = state.potentials[row]  # what the free row pays: the lowest price
+        state.prices[:] = np.maximum(state.prices - floor, 0.0)
+        state.potentials[:] -= floor
+        _release(state, row)
+        state.prices[state.unclaimed > 0] = 0.0
+        self._state = state
+        return freed - rise
 
     def masses(self) -> sp.csr_array:
         """The plan, in whole masses."""
@@ -124,12 +126,12 @@ def _copy(state: _State) -> _State:
     return state._replace(**{name: getattr(state, name).copy() for name in fields})
 
 
-def _push(state: _State, row: int, need: int) -> tuple[_State, float]:
-    """Give a new row its mass; returns the state, which may have grown, and the rise in cost."""
-    cost, missing = _augment(state, row, need)
+def _push(state: _State, row: int, need: int, limit: float) -> tuple[_State, float]:
+    """Give a new row its mass; returns the state, which may have grown, and the rise per unit."""
+    cost, missing = _augment(state, row, need, limit * need)
     while missing > 0:  # no room left for arcs
         state = _with_more_arcs(state)
-        more, missing = _augment(state, row, missing)
+        more, missing = _augment(state, row, missing, limit * need - cost)
         cost += more
     return state, cost / need
 
@@ -184,10 +186,12 @@ def _room(state: _State, wanted: int) -> bool:
 
 
 @njit(cache=True)
-def _augment(state: _State, new_row: int, missing: int) -> tuple[float, int]:
+def _augment(state: _State, new_row: int, missing: int, limit: float) -> tuple[float, int]:
     """Push `missing` units from a new row along shortest paths.
 
-    Returns the rise in cost, and the mass still missing because room for arcs ran out.
+    Returns the rise in cost, and the mass still missing because room for arcs ran out. Each path
+    is at least as long as the one before, so a rise that will reach `limit` is known long before
+    the last path: it is given up as infinite.
     """
     n = state.costs.shape[1]
     u, v = state.potentials, state.prices
@@ -249,7 +253,10 @@ def _augment(state: _State, new_row: int, missing: int) -> tuple[float, int]:
         for j in range(n):
             if distance[j] < nearest:
                 v[j] += nearest - distance[j]
-        rise += amount * (u[new_row] - v[end])  # the length of the path, now that it is tight
+        length = u[new_row] - v[end]  # of the path, now that it is tight
+        if rise + missing * length >= limit:
+            return np.inf, 0
+        rise += amount * length
         state.unclaimed[end] -= amount
         j = end
         while True:

@@ -8,10 +8,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.errors import InfeasibleError
-from uniproto.memory import budget_bytes
 from uniproto.problem import Problem
-from uniproto.transport.exact import partial_plan
+from uniproto.threads import pieces_of, side_by_side
+from uniproto.transport.exact import partial_plan, sparse_plan
+
+_DENSE_ENTRIES = 200_000  # below this the whole matrix of costs is the quickest way
+_NEAREST = 16  # prototypes that each target may be sent to at first
+_ADDED = 4  # and those added where the prices show that something cheaper was left out
+_LARGEST_TARGET = 400_000  # beyond this the exact solver takes too long
+_TARGETS_PER_PIECE = 4096
+_TOLERANCE = 1e-10
 
 
 @dataclass(frozen=True)
@@ -29,25 +35,116 @@ class Transport:
 def transport(
     problem: Problem, rows: NDArray[np.intp], kept: sp.csr_array | None = None
 ) -> Transport:
-    """The optimal plan of these prototypes; where it does not fit in memory, the kept plan.
+    """The optimal plan of these prototypes.
 
-    The kept plan is feasible, so its cost is an upper bound: `is_exact` is then False.
+    `kept` is any plan the prototypes already have. Where an exact solve would take too long, it
+    is the answer: its cost is an upper bound, and `is_exact` is False.
     """
-    masses, costs = problem.masses, problem.costs
-    if 4 * 8 * len(rows) * problem.n <= budget_bytes():  # costs, flow and the solver's arcs
-        exact = partial_plan(costs.exact_block(rows), masses.offer, masses.need)
-        shares = _shares(exact.masses, masses.total)
-        return Transport(exact.cost / masses.total, shares, True, exact.prices)
-    if kept is None:
-        raise InfeasibleError(
-            f"Not enough memory for the exact plan of {len(rows)} prototypes over {problem.n} "
-            "targets, and this method keeps no plan of its own. Use fewer prototypes or targets."
+    masses = problem.masses
+    if len(rows) * problem.n <= _DENSE_ENTRIES:
+        exact = partial_plan(problem.costs.exact_block(rows), masses.offer, masses.need)
+        return Transport(
+            exact.cost / masses.total, _shares(exact.masses, masses.total), True, exact.prices
         )
+    if kept is None:
+        kept = _any_plan(problem, rows)
+    if problem.n > _LARGEST_TARGET:
+        return Transport(
+            _cost_of(problem, rows, kept) / masses.total, _shares(kept, masses.total), False
+        )
+    return _by_column_generation(problem, rows, kept)
+
+
+def _by_column_generation(
+    problem: Problem, rows: NDArray[np.intp], kept: sp.csr_array
+) -> Transport:
+    """Solve over few arcs; add those the dual prices show to be missing; repeat.
+
+    When no arc has a negative reduced cost, the plan is optimal over all k × n of them.
+    """
+    masses = problem.masses
+    tolerance = _TOLERANCE * problem.costs.ceiling
+    arcs = sp.csr_array((np.ones(kept.nnz, np.int8), kept.indices, kept.indptr), shape=kept.shape)
+    nothing = np.zeros(len(rows)), np.zeros(problem.n)
+    arcs = arcs + _cheapest_arcs(problem, rows, *nothing, _NEAREST, np.inf)
+    while True:
+        costs = _costs_of_arcs(problem, rows, arcs)
+        solved = sparse_plan(costs, masses.offer, masses.need)
+        missing = _cheapest_arcs(
+            problem, rows, solved.potentials, solved.prices, _ADDED, -tolerance
+        )
+        if missing.nnz == 0:
+            shares = _shares(solved.masses, masses.total)
+            return Transport(solved.cost / masses.total, shares, True, solved.prices)
+        arcs = arcs + missing
+
+
+def _cheapest_arcs(
+    problem: Problem,
+    rows: NDArray[np.intp],
+    potentials: NDArray[np.float64],
+    prices: NDArray[np.float64],
+    count: int,
+    below: float,
+) -> sp.csr_array:
+    """For each target, the `count` arcs of lowest reduced cost, if they are below a limit."""
+    count = min(count, len(rows))
+
+    def search(piece: slice) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        reduced = problem.costs.exact_block(rows, piece)
+        reduced -= potentials[:, None]
+        reduced += prices[piece]
+        lowest = np.argpartition(reduced, count - 1, axis=0)[:count]
+        wanted = np.take_along_axis(reduced, lowest, axis=0) < below
+        columns = np.broadcast_to(np.arange(piece.start, piece.stop), lowest.shape)
+        return lowest[wanted], columns[wanted]
+
+    found = list(side_by_side(search, pieces_of(problem.n, _TARGETS_PER_PIECE)))
+    places = np.concatenate([part for part, _ in found])
+    columns = np.concatenate([part for _, part in found])
+    shape = (len(rows), problem.n)
+    return sp.csr_array((np.ones(len(places), np.int8), (places, columns)), shape=shape)
+
+
+def _costs_of_arcs(problem: Problem, rows: NDArray[np.intp], arcs: sp.csr_array) -> sp.coo_array:
+    """The arcs, weighted by their costs in double precision."""
+    by_target = sp.csc_array(arcs)
+    values = np.empty(by_target.nnz)
+
+    def fill(piece: slice) -> None:
+        first, last = by_target.indptr[piece.start], by_target.indptr[piece.stop]
+        counts = np.diff(by_target.indptr[piece.start : piece.stop + 1])
+        block = problem.costs.exact_block(rows, piece)
+        columns = np.repeat(np.arange(piece.stop - piece.start), counts)
+        values[first:last] = block[by_target.indices[first:last], columns]
+
+    for _ in side_by_side(fill, pieces_of(problem.n, _TARGETS_PER_PIECE)):
+        pass
+    return sp.coo_array(
+        sp.csc_array((values, by_target.indices, by_target.indptr), by_target.shape)
+    )
+
+
+def _any_plan(problem: Problem, rows: NDArray[np.intp]) -> sp.csr_array:
+    """A feasible plan of these prototypes: each claims its fill in turn, the cheapest first."""
+    from uniproto.methods.lazy_fills import LazyFills, list_length
+
+    masses = problem.masses
+    fills = LazyFills(
+        problem.costs, rows, masses.offer.copy(), masses.need, len(rows), list_length(masses)
+    )
+    fills.pick_and_claim(len(rows))
+    claimed = fills.kept()
+    return sp.csr_array(claimed[np.argsort(fills.picks)])
+
+
+def _cost_of(problem: Problem, rows: NDArray[np.intp], plan: sp.csr_array) -> float:
     total = 0.0
-    for position, row in enumerate(rows):
-        line = kept[[position]]
-        total += float(costs.exact_block(np.array([row]), line.indices)[0] @ line.data)
-    return Transport(total / masses.total, _shares(kept, masses.total), False)
+    for place, row in enumerate(rows):
+        line = slice(plan.indptr[place], plan.indptr[place + 1])
+        costs = problem.costs.exact_block(np.array([row]), plan.indices[line])[0]
+        total += float(costs @ plan.data[line])
+    return total
 
 
 def _shares(masses: sp.csr_array, total: int) -> sp.csr_array:

@@ -1,0 +1,113 @@
+"""Polishing: exchange single prototypes for better ones, guided by the plan's prices."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from uniproto.methods.contract import Picks
+from uniproto.priced_rows import PricedRows
+from uniproto.problem import Problem
+from uniproto.progress import Progress
+from uniproto.transport.incremental import IncrementalPlan
+
+_FIRST_TRIALS = 3  # candidates tried for each prototype in the first round
+_MORE_TRIALS = 4  # how many times as many in the next, once a round finds nothing
+_IMPROVEMENT = 1e-9
+
+
+def polish(problem: Problem, picks: Picks, seconds: float, progress: Progress) -> Picks:
+    """Exchange prototypes as long as that lowers the exact cost; it never rises.
+
+    Visits the prototypes in turn. Without prototype p, the exact plan of the others has prices v,
+    and any x in its place adds at least BotAvg_x(C + v): candidates are tried from the lowest
+    such bound up, and given up as soon as they are known to be no better than p. Where the bounds
+    leave nothing to try for any prototype, no single exchange can improve the set.
+    """
+    deadline = time.perf_counter() + seconds
+    search = _Exchanges(problem, picks.rows, progress)
+    given, k = len(problem.initial), problem.k
+    trials, quiet, place, exhaustive = _FIRST_TRIALS, 0, given, True
+    exchanged = 0
+    with progress.stage("polishing", int(seconds)) as advance:
+        shown = 0
+        while k > given and time.perf_counter() < deadline:
+            improved, complete = search.visit(place, trials, deadline)
+            exchanged += improved
+            exhaustive = exhaustive and complete
+            quiet = 0 if improved else quiet + 1
+            place = place + 1 if place + 1 < k else given
+            elapsed = int(seconds - (deadline - time.perf_counter()))
+            advance(min(elapsed, int(seconds)) - shown)
+            shown = min(elapsed, int(seconds))
+            if quiet == k - given:  # a whole round without an exchange
+                if exhaustive:
+                    break
+                trials, quiet, exhaustive = trials * _MORE_TRIALS, 0, True
+            elif improved:
+                exhaustive = True
+    masses = search.plan.masses()
+    held = masses.multiply(search.costs).sum(axis=1) / problem.masses.need
+    return Picks(
+        rows=search.rows,
+        gains=problem.costs.ceiling - np.asarray(held).ravel(),
+        kept=sp.csr_array(masses),
+        notes={**picks.notes, "exchanged": exchanged},
+    )
+
+
+class _Exchanges:
+    """The prototypes, their exact plan, and the candidates that could take a place."""
+
+    def __init__(self, problem: Problem, rows: NDArray[np.intp], progress: Progress) -> None:
+        self.problem, self.rows = problem, rows.copy()
+        self.costs = problem.costs.exact_block(self.rows)
+        self.plan = IncrementalPlan(problem.masses.offer, problem.masses.need, problem.k)
+        self.cost = sum(self.plan.add(row) for row in self.costs)
+        self.priced = PricedRows(problem, problem.candidates, progress)
+        self.everyone = np.arange(len(problem.candidates))
+        # How many prototypes rule each candidate out, by being it or too close to it.
+        self.ruled_out = np.zeros(len(problem.candidates), np.int64)
+        for row in self.rows:
+            self.ruled_out[self._too_close(int(row))] += 1
+
+    def visit(self, place: int, trials: int, deadline: float) -> tuple[bool, bool]:
+        """Give a place to the best of its likeliest candidates.
+
+        Returns whether that changed it, and whether every candidate worth a trial had one.
+        """
+        worth = self.plan.remove(place)
+        own = self._too_close(int(self.rows[place]))
+        self.ruled_out[own] -= 1
+        bounds = self.priced.values(self.everyone, self.plan.prices) - self.problem.costs.rounding
+        bounds[self.ruled_out > 0] = np.inf
+        best, winner, winning_costs = worth - _IMPROVEMENT * self.cost, -1, self.costs[place]
+        likely = min(trials + 1, len(bounds))  # the present holder may be among them
+        order = np.argpartition(bounds, likely - 1)[:likely]
+        tried_all = True
+        for position in order[np.argsort(bounds[order], kind="stable")].tolist():
+            if bounds[position] >= best:
+                break
+            row = int(self.problem.candidates[position])
+            if row == self.rows[place]:
+                continue
+            costs = self.problem.costs.exact_block(np.array([row]))[0]
+            rise = self.plan.trial(costs, place, best)
+            if rise < best:
+                best, winner, winning_costs = rise, row, costs
+            if time.perf_counter() > deadline:
+                break
+        else:
+            tried_all = likely == len(bounds)
+        self.cost += self.plan.add(winning_costs, place) - worth
+        if winner >= 0:
+            self.rows[place], self.costs[place] = winner, winning_costs
+        self.ruled_out[self._too_close(int(self.rows[place]))] += 1
+        return winner >= 0, tried_all
+
+    def _too_close(self, row: int) -> NDArray[np.intp]:
+        itself = np.flatnonzero(self.problem.candidates == row)
+        return np.union1d(self.problem.twins(row), itself).astype(np.intp)

@@ -1,0 +1,77 @@
+"""Rows against priced targets: the cheapest unit of mass each could collect at those prices.
+
+For prices v ≥ 0 this is BotAvg_i(C + v) of the duality bounds. The certificate sums it, the swap
+search and exact gains rule candidates out by it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.geometry.neighbours import nearest_lists
+from uniproto.memory import budget_bytes
+from uniproto.methods.fill_kernels import Lists
+from uniproto.methods.lazy_fills import list_length
+from uniproto.priced_kernels import cheapest_units, cheapest_units_of_rows, mass_taken
+from uniproto.problem import Problem
+from uniproto.progress import Progress
+from uniproto.threads import pieces_of, side_by_side
+
+_LIST_FACTOR = 8  # prices make targets beyond a row's own neighbourhood worth a look
+_ROWS_PER_PIECE = 2048
+_WHOLE_ROWS_PER_PIECE = 64
+
+
+class PricedRows:
+    """Neighbour lists of some rows, for evaluating them under many sets of prices.
+
+    Lists may be truncated: values are then lower bounds, as everything that uses them needs.
+    """
+
+    def __init__(self, problem: Problem, rows: NDArray[np.intp], progress: Progress) -> None:
+        self.problem, self.rows = problem, rows
+        self.offer, self.need = problem.masses.offer, problem.masses.need
+        entry = problem.costs.dtype.itemsize + 4
+        affordable = max(1, budget_bytes() // 2 // (max(1, len(rows)) * entry))
+        length = min(_LIST_FACTOR * list_length(problem.masses), affordable, problem.n)
+        costs, columns = nearest_lists(problem.costs, rows, length, progress)
+        complete = length == problem.n
+        self._lists = Lists(
+            costs=costs,
+            columns=columns,
+            start=np.zeros(len(rows), np.int64),
+            stop=np.full(len(rows), length, np.int64),
+            tail=np.full(len(rows), np.inf) if complete else costs[:, -1].astype(np.float64),
+        )
+
+    def values(
+        self, positions: NDArray[np.intp], prices: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Lower bounds of the rows' values at these prices, in the costs' own precision."""
+
+        def compute(piece: slice) -> NDArray[np.float64]:
+            return cheapest_units(self._lists, positions[piece], prices, self.offer, self.need)
+
+        found = list(side_by_side(compute, pieces_of(len(positions), _ROWS_PER_PIECE)))
+        return np.concatenate(found) if found else np.empty(0)
+
+    def taken(
+        self, positions: NDArray[np.intp], prices: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """The units each target gives when all these rows collect their cheapest unit."""
+        return mass_taken(self._lists, positions, prices, self.offer, self.need)
+
+
+def exact_values(
+    problem: Problem, rows: NDArray[np.intp], prices: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The rows' values over the whole target, in double precision."""
+    offer, need = problem.masses.offer, problem.masses.need
+
+    def compute(piece: slice) -> NDArray[np.float64]:
+        block = problem.costs.exact_block(rows[piece])
+        return cheapest_units_of_rows(block, prices, offer, need)
+
+    found = list(side_by_side(compute, pieces_of(len(rows), _WHOLE_ROWS_PER_PIECE)))
+    return np.concatenate(found) if found else np.empty(0)
