@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -23,25 +24,25 @@ def quotas(
 
     "proportional" gives each group the floor of its share of the target mass, "balanced" of an
     equal share; what remains goes one each to the smallest groups first. Quotas stay between
-    `smallest` (prototypes already given) and `largest` (rows there are).
+    `smallest` (prototypes already given) and `largest` (rows there are). A group without target
+    mass has nothing to stand for, and gets no more than it was given.
 
     >>> quotas(5, "proportional", np.array(["a", "b"]), np.array([0.7, 0.3]),
     ...        np.array([0, 0]), np.array([9, 9])).tolist()
     [3, 2]
     """
-    if largest.sum() < k:
-        raise InfeasibleError(
-            f"'k' must not exceed the rows that may be chosen. Got k={k} for {largest.sum()} "
-            "rows over all groups instead. Lower k or exclude fewer rows."
-        )
     if isinstance(budgets, Mapping):
         return _given_quotas(k, budgets, labels, smallest, largest)
-    if budgets == "proportional":
-        share = mass / mass.sum()
-    elif budgets == "balanced":
-        share = np.full(len(labels), 1 / len(labels))
-    else:
-        raise unknown_name("budgets", budgets, ["proportional", "balanced"])
+    shares = {"proportional": mass, "balanced": mass > 0}
+    if not isinstance(budgets, str) or budgets not in shares:
+        raise unknown_name("budgets", budgets, shares)
+    share = shares[budgets] / shares[budgets].sum()
+    largest = np.where(mass > 0, largest, smallest)
+    if largest.sum() < k:
+        raise InfeasibleError(
+            f"'k' must not exceed the rows that may be chosen. Got k={k} for {largest.sum()} rows "
+            "of groups with target mass instead. Lower k or exclude fewer rows."
+        )
     # A share of k that is whole but for rounding counts as whole.
     wanted = np.floor(k * share + 1e-9).astype(np.int64)
     quota = np.clip(wanted, smallest, largest)
@@ -71,15 +72,24 @@ def _given_quotas(
         raise invalid(
             "budgets", f"must name groups of the source ({names})", unknown, "Correct the names."
         )
-    quota = np.array([int(budgets.get(name, 0)) for name in names], np.int64)
-    if quota.sum() != k:
+    counts = [_checked_count(budgets.get(name, 0)) for name in names]
+    if sum(counts) != k:
         raise invalid(
-            "budgets", f"must sum to k={k}", f"a sum of {quota.sum()}", "Adjust budgets or k."
+            "budgets", f"must sum to k={k}", f"a sum of {sum(counts)}", "Adjust budgets or k."
         )
-    for name, count, low, high in zip(names, quota, smallest, largest, strict=True):
+    for name, count, low, high in zip(names, counts, smallest, largest, strict=True):
         if not low <= count <= high:
             raise InfeasibleError(
                 f"'budgets' for group {name!r} must lie between {low} (prototypes already given) "
                 f"and {high} (rows that may be chosen). Got {count} instead. Adjust the budget."
             )
-    return quota
+    return np.array(counts, np.int64)
+
+
+def _checked_count(count: Any) -> int:
+    try:
+        return operator.index(count)
+    except TypeError:
+        raise invalid(
+            "budgets", "must give each group a whole number", repr(count), "Pass integers."
+        ) from None

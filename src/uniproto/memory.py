@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
-from uniproto.errors import InfeasibleError
+from uniproto.errors import InfeasibleError, invalid
 
 _SHARE = 4  # use at most a quarter of what is free
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def free_bytes() -> int:
@@ -20,16 +22,42 @@ def free_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
-def budget_bytes() -> int:
-    """The memory a selection allows itself."""
-    return free_bytes() // _SHARE
+def memory_budget(memory: int | float | str | None) -> int:
+    """Bytes of working memory allowed: a number, a text like "4GB", or a quarter of what is free.
+
+    >>> memory_budget("1.5GB") == 1.5 * 2**30
+    True
+    """
+    if memory is None:
+        return free_bytes() // _SHARE
+    remedy = "Pass bytes, or a text such as '4GB'."
+    text = str(memory).strip().upper()
+    match = re.fullmatch(r"(\d+(?:\.\d*)?(?:E\+?\d+)?)\s*([KMGT]?)I?B?", text)
+    if isinstance(memory, bool) or match is None:
+        raise invalid("memory", "must be an amount of memory", repr(memory), remedy)
+    amount = int(float(match[1]) * _UNITS[match[2]])
+    if amount < 1:
+        raise invalid("memory", "must be positive", repr(memory), remedy)
+    return amount
 
 
-def require_memory(needed: int, purpose: str, remedy: str) -> None:
+def require_memory(needed: int, allowed: int, purpose: str, remedy: str) -> None:
     """Refuse work that would not fit, before it starts."""
-    allowed = budget_bytes()
     if needed > allowed:
         raise InfeasibleError(
-            f"Not enough memory: {purpose} and needs {needed / 2**30:.1f} GiB, more than the "
-            f"{allowed / 2**30:.1f} GiB allowed (a quarter of what is free). {remedy}"
+            f"Not enough memory: {purpose} and needs {readable(needed)}, more than the "
+            f"{readable(allowed)} allowed. {remedy}"
         )
+
+
+def readable(amount: int) -> str:
+    """Bytes for people.
+
+    >>> readable(3 * 2**29)
+    '1.5 GiB'
+    """
+    for unit in ("B", "KiB", "MiB"):
+        if amount < 1024:
+            return f"{amount:.4g} {unit}"
+        amount /= 1024  # type: ignore[assignment]
+    return f"{amount:.4g} GiB"

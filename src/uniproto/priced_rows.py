@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.geometry.neighbours import nearest_lists
-from uniproto.memory import budget_bytes
+from uniproto.geometry.lists import CpuLists, lists_of
 from uniproto.methods.fill_kernels import Lists
 from uniproto.methods.lazy_fills import list_length
 from uniproto.priced_kernels import cheapest_units, cheapest_units_of_rows, mass_taken
@@ -33,9 +32,16 @@ class PricedRows:
         self.problem, self.rows = problem, rows
         self.offer, self.need = problem.masses.offer, problem.masses.need
         entry = problem.costs.dtype.itemsize + 4
-        affordable = max(1, budget_bytes() // 2 // (max(1, len(rows)) * entry))
+        affordable = max(1, problem.memory // 2 // (max(1, len(rows)) * entry))
         length = min(_LIST_FACTOR * list_length(problem.masses), affordable, problem.n)
-        costs, columns = nearest_lists(problem.costs, rows, length, progress)
+        costs, columns = lists_of(
+            CpuLists() if not problem.lists.exact else problem.lists,
+            problem.costs,
+            rows,
+            length,
+            problem.memory,
+            progress,
+        )
         complete = length == problem.n
         self._lists = Lists(
             costs=costs,

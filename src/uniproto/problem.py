@@ -6,6 +6,7 @@ import operator
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.budgets import quotas
-from uniproto.data.arrays import as_labels, as_matrix, as_rows
+from uniproto.data.arrays import align_tables, as_labels, as_matrix, as_rows
 from uniproto.errors import InfeasibleError, invalid, unknown_name
 from uniproto.geometry.costs import MATRIX_METRICS, METRICS, Costs, make_costs
+from uniproto.geometry.lists import ListBuilder, make_builder
 from uniproto.masses import Masses, whole_masses
+from uniproto.memory import memory_budget
 
 _NEAR_DUPLICATE = 0.01  # of the median distance: what distinct=True calls the same example
 _SAMPLED_ROWS = 16
@@ -24,11 +27,12 @@ _SAMPLED_ROWS = 16
 
 @dataclass(frozen=True)
 class Group:
-    """One group's part of a problem: its label, its rows of source and target, its own question."""
+    """One group's part of a problem: its label, rows, share of the target, and own question."""
 
     label: Hashable
     source_rows: NDArray[np.intp]
     target_rows: NDArray[np.intp]
+    mass: float
     problem: Problem
 
 
@@ -43,6 +47,8 @@ class Problem:
     candidates: NDArray[np.intp]  # ascending, without the initial rows
     twin_distance: float | None  # rows at most this far apart count as the same example
     seed: int
+    memory: int  # bytes of working memory allowed
+    lists: ListBuilder
     groups: tuple[Group, ...] = ()
 
     @property
@@ -85,6 +91,9 @@ def make_problem(
     exclude: Any = None,
     distinct: bool | float = False,
     seed: int = 0,
+    memory: int | float | str | None = None,
+    device: str = "auto",
+    lists: str = "exact",
 ) -> Problem:
     """Check every argument of `select` and build the problem it describes."""
     costs = _checked_costs(source, target, metric)
@@ -122,11 +131,20 @@ def make_problem(
         candidates=candidates,
         twin_distance=_twin_distance(distinct, costs),
         seed=_checked_seed(seed),
+        memory=memory_budget(memory),
+        lists=make_builder(device, lists, costs),
     )
     if groups is None:
         if target_groups is not None:
             raise invalid(
                 "target_groups", "needs 'groups' as well", "only target_groups", "Pass both."
+            )
+        if str(budgets) != "proportional":
+            raise invalid(
+                "budgets",
+                "needs 'groups' as well",
+                f"only budgets={budgets!r}",
+                "Pass one group label per source row.",
             )
         return problem
     labels = as_labels(groups, "groups", m)
@@ -152,7 +170,8 @@ def _split(
 ) -> tuple[Group, ...]:
     """One problem per group: its candidates against its own target rows."""
     names, target_group = _unique(target_labels, "target_groups")
-    missing = [name for name in names.tolist() if name not in set(labels.tolist())]
+    present = set(labels.tolist())
+    missing = [name for name in names.tolist() if name not in present]
     if missing:
         raise InfeasibleError(
             "'groups' must have source rows for every group of the target. Got none for "
@@ -187,11 +206,11 @@ def _split(
             continue
         source_rows = np.flatnonzero(source_group == index)
         target_rows = np.flatnonzero(target_group == index)
-        mass = weights[target_rows]
-        if mass.sum() == 0:
+        mass = float(weights[target_rows].sum())
+        if mass == 0:
             raise InfeasibleError(
                 f"'target_weights' must give group {name!r} some weight, because its budget is "
-                f"{quota[index]}. Got a total of 0 instead. Set its budget to 0."
+                f"{quota[index]}. Got a total of 0 instead. Give it no budget and no 'initial' row."
             )
         inside = np.full(problem.m, -1)
         inside[source_rows] = np.arange(len(source_rows))
@@ -200,13 +219,15 @@ def _split(
         part = Problem(
             costs=problem.costs.restrict(source_rows, target_rows),
             k=int(quota[index]),
-            target_weights=None if problem.target_weights is None else mass / mass.sum(),
+            target_weights=None if problem.target_weights is None else weights[target_rows] / mass,
             initial=local_initial[local_initial >= 0],
             candidates=local_candidates[local_candidates >= 0],
             twin_distance=problem.twin_distance,
             seed=problem.seed,
+            memory=problem.memory,
+            lists=problem.lists,
         )
-        parts.append(Group(name, source_rows, target_rows, part))
+        parts.append(Group(name, source_rows, target_rows, mass, part))
     return tuple(parts)
 
 
@@ -226,15 +247,16 @@ def _unique(labels: NDArray[Any], parameter: str) -> tuple[NDArray[Any], NDArray
 def _checked_costs(source: Any, target: Any, metric: str) -> Costs:
     if metric not in METRICS:
         raise unknown_name("metric", metric, METRICS)
+    if metric in MATRIX_METRICS and target is not None:
+        raise invalid(
+            "target",
+            f"must be left out when metric={metric!r}, whose columns are the target",
+            "a target",
+            "Pass the matrix alone.",
+        )
+    source, target = align_tables(source, target)
     checked = as_matrix(source, "source")
     if metric in MATRIX_METRICS:
-        if target is not None:
-            raise invalid(
-                "target",
-                f"must be left out when metric={metric!r}, whose columns are the target",
-                "a target",
-                "Pass the matrix alone.",
-            )
         if sp.issparse(checked):
             raise invalid(
                 "source",
@@ -306,21 +328,17 @@ def _checked_weights(values: Any, n: int) -> NDArray[np.float64] | None:
 
 
 def _twin_distance(distinct: bool | float, costs: Costs) -> float | None:
-    if distinct is False:
-        return None
-    if distinct is not True:
-        try:
-            threshold = float(distinct)
-        except (TypeError, ValueError):
-            threshold = -1.0
-        if not 0 <= threshold < np.inf:
+    if not isinstance(distinct, bool | np.bool_):
+        if not isinstance(distinct, Real) or not 0 <= distinct < np.inf:
             raise invalid(
                 "distinct",
                 "must be True, False or a distance of at least 0",
                 repr(distinct),
                 "Pass the largest distance at which two examples count as the same.",
             )
-        return threshold
+        return float(distinct)
+    if not distinct:
+        return None
     rows = np.unique(np.linspace(0, costs.shape[0] - 1, _SAMPLED_ROWS).astype(np.intp))
     typical = np.median([np.median(costs.twin_distances(int(row))) for row in rows])
     return _NEAR_DUPLICATE * float(typical)

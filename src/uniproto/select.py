@@ -32,6 +32,9 @@ def select(
     distinct: bool | float = False,
     seed: int = 0,
     certify: bool = False,
+    memory: int | float | str | None = None,
+    device: str = "auto",
+    lists: str = "exact",
     progress: bool | None = None,
 ) -> Selection:
     """Choose the k source rows that, all counting equally, are closest to the target.
@@ -60,6 +63,11 @@ def select(
         seed: for methods that draw random numbers.
         certify: also compute the certificate (as `Selection.certify` does later): a lower bound
             on the cost of any k rows.
+        memory: how much working memory to use beyond the inputs: bytes, or a text such as "4GB".
+            Default: a quarter of what is free.
+        device: where neighbour lists are built: `cpu`, `cuda`, or `auto`, which takes a GPU where
+            torch sees one.
+        lists: `exact`, or `faiss` for approximate lists whose measured recall is in `notes`.
         progress: True or False to force or forbid progress bars. Default: on a terminal.
 
     Returns:
@@ -85,6 +93,9 @@ def select(
         exclude=exclude,
         distinct=distinct,
         seed=seed,
+        memory=memory,
+        device=device,
+        lists=lists,
     )
     checked = time.perf_counter()
     bars = Progress(progress)
@@ -120,18 +131,21 @@ def _pick_in_groups(
     problem: Problem, method: Method, progress: Progress
 ) -> tuple[Picks, dict[Hashable, NDArray[np.intp]]]:
     """One selection inside each group, joined; given prototypes come first, then group by group."""
-    rows, gains, weights = [], [], []
+    rows, gains, weights, notes = [], [], [], {}
     local_rows: dict[Hashable, NDArray[np.intp]] = {}
     taken: list[int] = problem.initial.tolist()
+    served = sum(group.mass for group in problem.groups)
     for group in problem.groups:
         part = _without_twins(group.problem, group.source_rows, problem, taken)
         picks = method.pick(part, progress)
         local_rows[group.label] = picks.rows
         rows.append(group.source_rows[picks.rows])
         gains.append(picks.gains)
-        share = part.k / problem.k
+        notes[str(group.label)] = picks.notes
         weights.append(
-            np.full(part.k, 1 / problem.k) if picks.weights is None else picks.weights * share
+            np.full(part.k, 1 / problem.k)
+            if picks.weights is None
+            else picks.weights * (group.mass / served)
         )
         taken.extend(rows[-1].tolist())
     joined, joined_gains = np.concatenate(rows), np.concatenate(gains)
@@ -139,7 +153,9 @@ def _pick_in_groups(
     first = [place[int(row)] for row in problem.initial]
     given = set(first)
     order = np.array(first + [p for p in range(len(joined)) if p not in given], np.intp)
-    return Picks(joined[order], joined_gains[order], np.concatenate(weights)[order]), local_rows
+    joined_weights = np.concatenate(weights)
+    picks = Picks(joined[order], joined_gains[order], joined_weights[order], notes=notes)
+    return picks, local_rows
 
 
 def _without_twins(
@@ -148,9 +164,8 @@ def _without_twins(
     """The group's problem without near-duplicates of rows taken elsewhere."""
     if whole.twin_distance is None:
         return part
-    elsewhere = [row for row in taken if row not in set(source_rows[part.initial].tolist())]
     barred = np.zeros(whole.m, bool)
-    for row in elsewhere:
+    for row in set(taken).difference(source_rows[part.initial].tolist()):
         barred |= whole.costs.twin_distances(row) <= whole.twin_distance
     kept = part.candidates[~barred[source_rows[part.candidates]]]
     if len(part.initial) + len(kept) < part.k:

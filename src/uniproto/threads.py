@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
@@ -32,15 +33,27 @@ def side_by_side(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> It
     if len(pieces) < 2 or cores < 2:
         yield from map(work, pieces)
         return
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(cores) as executor:
+    with _libraries().limit(limits=1, user_api="blas"), ThreadPoolExecutor(cores) as executor:
         try:
             yield from executor.map(work, pieces)
         finally:  # an error or Ctrl-C does not wait for pieces that have not begun
             executor.shutdown(cancel_futures=True)
 
 
+@cache
+def _libraries() -> Any:
+    """The matrix libraries loaded: finding them takes milliseconds, so it is done once."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
 def pieces_of(count: int, step: int) -> list[slice]:
     """Slices of at most `step` that cover `range(count)`."""
     return [slice(start, min(start + step, count)) for start in range(0, count, step)]
+
+
+def finish(results: Iterable[object]) -> None:
+    """Wait for all pieces where only their effect matters."""
+    for _ in results:
+        pass

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from uniproto.cli.question import Question, read_question
 from uniproto.errors import invalid
 from uniproto.geometry.costs import MATRIX_METRICS, METRICS
 from uniproto.methods import METHODS, Method, UniProto, as_method
 from uniproto.methods.uniproto import GAINS, PLANS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from uniproto.data.tables import InputData
 
 
 def add_parser(commands: Any) -> None:
@@ -31,12 +26,16 @@ def add_parser(commands: Any) -> None:
               uniproto select pool.parquet -k 500 --target wanted.parquet --column embedding \\
                   --id doc_id -o out
               uniproto select pool.csv -k 60 --groups source --id row --metric euclidean -o out
+              uniproto select vectors.npy -k 100 --polish 30 --certify -o out
 
             what is written to OUT:
               selection.parquet   rank, index (row of POOL, from 0), gain, mass it stands for
               prototypes.parquet  the chosen rows of POOL, if it is a table
               plan.npz            sparse K x targets: who stands for whom (scipy.sparse.load_npz)
-              manifest.json       cost, options, seed, timings, digests of the inputs
+              certificate.npz     with --certify: the prices that prove the bound
+              manifest.json       cost, bound, options, seed, timings, digests of all files
+
+            Later: 'uniproto certify OUT' adds the bound, 'uniproto verify OUT' checks everything.
             """),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -71,6 +70,15 @@ def add_parser(commands: Any) -> None:
     how.add_argument("--gains", help=f"uniproto: one of {', '.join(GAINS)} (approx)")
     how.add_argument("--reg", type=float, help="uniproto, plan entropic: strength of the entropy")
     how.add_argument(
+        "--polish",
+        nargs="?",
+        const=True,
+        type=_number,
+        metavar="SECONDS",
+        help="uniproto: then exchange single rows for better ones, as long as that lowers the "
+        "cost and for SECONDS at most (60)",
+    )
+    how.add_argument(
         "--budgets",
         help="with --groups: proportional, balanced, or label=count,label=count (proportional)",
     )
@@ -81,57 +89,43 @@ def add_parser(commands: Any) -> None:
         nargs="?",
         const=True,
         default=False,
-        type=_distance,
+        type=_number,
         metavar="DISTANCE",
         help="never choose near-duplicates (rows at most DISTANCE apart)",
     )
     how.add_argument("--seed", type=int, default=0, help="for methods that draw at random (0)")
+    parser.add_argument(
+        "--certify",
+        action="store_true",
+        help="also prove how good the result is: a cost that no choice of K rows can be below",
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     import uniproto
-    from uniproto.data.tables import read_input
     from uniproto.storage import require_writable, save_selection
 
     method = _method(options)
     output = Path(options.output)
     require_writable(output)
-    named = [name for name in (options.id, options.groups, options.weights) if name]
-    pool = read_input(options.pool, options.column, named)
-    target = read_input(options.target, options.column, named, pool) if options.target else None
-    aim = target or pool
-    ids = _ids(pool, target, options)
-    groups = pool.column(options.groups, "--groups") if options.groups else None
+    question = read_question(options)
+    ids = _ids(question, options)
     selection = uniproto.select(
-        pool.features,
-        options.k,
-        target.features if target else None,
+        **question.asked,
         method=method,
-        metric=options.metric,
-        target_weights=aim.column(options.weights, "--weights") if options.weights else None,
-        groups=groups,
-        target_groups=target.column(options.groups, "--groups")
-        if target and options.groups
-        else None,
-        budgets=_budgets(options.budgets, groups),
-        initial=_rows(options.initial, "--initial"),
-        exclude=_rows(options.exclude, "--exclude"),
-        distinct=options.distinct,
-        seed=options.seed,
+        certify=options.certify,
         progress=False if options.quiet else None,
     )
+    pool = question.pool
     save_selection(
         selection,
         output,
         **ids,
         prototypes=None if pool.table is None else pool.table.take(selection.indices),
         record={
-            "inputs": {
-                "source": pool.identity(),
-                "target": target.identity() if target else None,
-            },
+            "inputs": question.identities(),
             "arguments": {
                 name: value for name, value in vars(options).items() if name not in ("run", "quiet")
             },
@@ -145,9 +139,9 @@ def run(options: argparse.Namespace) -> None:
         print(f"  written to              {output}")
 
 
-def _ids(pool: InputData, target: InputData | None, options: argparse.Namespace) -> dict[str, Any]:
+def _ids(question: Question, options: argparse.Namespace) -> dict[str, Any]:
     """The names of rows for the files to write; those of a target only where it has them."""
-    name = options.id
+    name, pool, target = options.id, question.pool, question.target
     if name is None:
         return {}
     ids = {"source_ids": (name, pool.column(name, "--id"))}
@@ -161,7 +155,7 @@ def _ids(pool: InputData, target: InputData | None, options: argparse.Namespace)
 def _method(options: argparse.Namespace) -> Method:
     given = {
         name: getattr(options, name)
-        for name in ("plan", "gains", "reg")
+        for name in ("plan", "gains", "reg", "polish")
         if getattr(options, name) is not None
     }
     if not given:
@@ -176,44 +170,10 @@ def _method(options: argparse.Namespace) -> Method:
     return UniProto(**given)
 
 
-def _budgets(text: str | None, groups: NDArray[Any] | None) -> str | dict[Hashable, int]:
-    if text is None:
-        return "proportional"
-    if groups is None:
-        raise invalid("--budgets", "needs --groups", repr(text), "Name the column of groups.")
-    if "=" not in text:
-        return text
-    labels = {str(label): label for label in groups.tolist()}
-    budgets: dict[Hashable, int] = {}
-    for part in text.split(","):
-        label, _, count = part.rpartition("=")
-        try:
-            budgets[labels.get(label.strip(), label.strip())] = int(count)
-        except ValueError:
-            raise invalid(
-                "--budgets",
-                "must give each group a whole number",
-                repr(part),
-                "Write it as label=count,label=count.",
-            ) from None
-    return budgets
-
-
-def _distance(text: str) -> float:
+def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"must be a number, not {text!r} (POOL goes before the options)"
-        ) from None
-
-
-def _rows(text: str | None, parameter: str) -> list[int] | None:
-    if text is None:
-        return None
-    try:
-        return [int(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        raise invalid(
-            parameter, "must be row numbers", repr(text), "Write them as 3,17,40."
         ) from None

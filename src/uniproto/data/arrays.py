@@ -46,6 +46,19 @@ def as_matrix(values: Any, parameter: str) -> Any:
     return matrix
 
 
+def align_tables(source: Any, target: Any) -> tuple[Any, Any]:
+    """Where both are tables, the target's columns in the source's order: they match by name."""
+    if not (_is_table(source) and _is_table(target)):
+        return source, target
+    from uniproto.data.tables import arrow_table, in_order_of
+
+    source, target = arrow_table(source, "source"), arrow_table(target, "target")
+    wanted, names = source.column_names, target.column_names
+    if names != wanted:
+        target = target.select(in_order_of(wanted, names, "target.columns", "the source"))
+    return source, target
+
+
 def as_labels(values: Any, parameter: str, length: int) -> NDArray[Any]:
     """One label per row, as a NumPy array."""
     labels = _plain_array(values, parameter, "must hold one label per row")
@@ -98,7 +111,7 @@ def _dense(values: Any, parameter: str) -> NDArray[Any]:
     if hasattr(values, "detach"):  # a torch tensor, without importing torch
         values = values.detach().cpu()
         values = values.float() if "bfloat16" in str(values.dtype) else values
-    elif hasattr(values, "__arrow_c_stream__"):  # pandas, polars or Arrow
+    elif _is_table(values):
         from uniproto.data.tables import arrow_table, numeric_matrix
 
         values = numeric_matrix(arrow_table(values, parameter), parameter)
@@ -106,6 +119,10 @@ def _dense(values: Any, parameter: str) -> NDArray[Any]:
         raise invalid(parameter, "must have no missing values", "masked ones", "Drop those rows.")
     array = _plain_array(values, parameter, "must be a rectangular array of numbers")
     return array.astype(_float_type(array.dtype, parameter), copy=False)
+
+
+def _is_table(values: Any) -> bool:
+    return hasattr(values, "__arrow_c_stream__")  # pandas, polars or Arrow
 
 
 def _plain_array(values: Any, parameter: str, constraint: str) -> NDArray[Any]:

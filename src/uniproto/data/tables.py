@@ -13,7 +13,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from uniproto.errors import InputFileError, UniprotoError, invalid, unknown_name
+from uniproto.errors import (
+    InputFileError,
+    InvalidInputError,
+    UniprotoError,
+    invalid,
+    unknown_name,
+)
 
 _CHUNK = 2**20
 _BLOCK = 64 * _CHUNK  # a reader's block must hold a whole line; long documents make long lines
@@ -160,6 +166,22 @@ def numeric_matrix(table: pa.Table, parameter: str) -> NDArray[Any]:
     return np.column_stack([values.to_numpy() for values in table.columns])
 
 
+def in_order_of(
+    others: Sequence[str], names: Sequence[str], parameter: str, owner: str
+) -> list[str]:
+    """The same names in the order of the owner's, so that features match by name."""
+    if min(len(names), len(others)) <= 1:  # one list column may have any name
+        return list(names)
+    if odd := sorted(set(names) ^ set(others)):
+        raise invalid(
+            parameter,
+            f"must be those of {owner}",
+            f"{', '.join(odd)} in only one of the two",
+            "Give both the same columns.",
+        )
+    return list(others)
+
+
 def require_column(table: pa.Table, name: str, parameter: str, path: Path) -> None:
     """Refuse a column the table does not have, and list those it has."""
     if name not in table.column_names:
@@ -196,15 +218,10 @@ def _feature_columns(table: pa.Table, named: Collection[str], path: Path) -> lis
 
 
 def _aligned(names: list[str], path: Path, like: InputData) -> list[str]:
-    """The same columns in the order of the other file, so that features match by name."""
-    if min(len(names), len(like.feature_columns)) <= 1:  # one list column may have any name
-        return names
-    if odd := sorted(set(names) ^ set(like.feature_columns)):
-        raise InputFileError(
-            f"{path}: the feature columns must be those of {like.path}. Got {', '.join(odd)} in "
-            "only one of the two instead. Give both files the same columns."
-        )
-    return list(like.feature_columns)
+    try:
+        return in_order_of(like.feature_columns, names, "columns", str(like.path))
+    except InvalidInputError as error:
+        raise InputFileError(f"{path}: {error}") from error
 
 
 def _is_numeric(kind: pa.DataType) -> bool:

@@ -15,6 +15,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.errors import invalid, unknown_name
+from uniproto.geometry.features import (
+    largest_l1_norm,
+    mean_row,
+    prepare,
+    squared_norms,
+    unit_rows,
+)
 
 FEATURE_METRICS = ("cosine", "euclidean", "sqeuclidean", "l1", "dot")
 MATRIX_METRICS = ("precomputed", "similarity")
@@ -43,12 +50,11 @@ class Costs(Protocol):
         """The same in double precision: what reported numbers are computed from."""
         ...
 
-    def restrict(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Costs:
-        """The sub-problem of these rows and columns; `ceiling` and any shift stay the same."""
-        ...
+    def restrict(self, rows: Rows, columns: Rows) -> Costs:
+        """The sub-problem of these rows and columns; `ceiling` and any shift stay the same.
 
-    def facing(self, columns: NDArray[np.intp]) -> Costs:
-        """The same source against these columns alone, gathered once."""
+        What is asked for is read and prepared once; `EVERY` leaves a side as it is.
+        """
         ...
 
     def twin_distances(self, row: int) -> NDArray[np.float64]:
@@ -88,7 +94,8 @@ class MatrixCosts:
         self.shape = matrix.shape
         self.dtype = matrix.dtype
         self.rounding = 0.0
-        self._columns: NDArray[np.intp] | None = None  # those faced, where not all are
+        self._rows: Rows = EVERY  # those of the matrix this object speaks of
+        self._columns: Rows = EVERY
         self.shift = 0.0 if shift is None else shift
         self.ceiling = ceiling
         if shift is None:
@@ -107,9 +114,7 @@ class MatrixCosts:
                 self.shift, self.ceiling = highest, highest - lowest
 
     def block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[Any]:
-        if self._columns is not None:
-            columns = self._columns[columns]
-        part = _submatrix(self.matrix, rows, columns)
+        part = _submatrix(self.matrix, _within(self._rows, rows), _within(self._columns, columns))
         if self.metric == "similarity":
             return np.subtract(self.dtype.type(self.shift), part)
         return part
@@ -117,23 +122,17 @@ class MatrixCosts:
     def exact_block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[np.float64]:
         return self.block(rows, columns).astype(np.float64)
 
-    def restrict(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> MatrixCosts:
-        part = _submatrix(self.matrix, rows, columns)
-        return MatrixCosts(part, self.metric, self.shift, self.ceiling)
-
-    def facing(self, columns: NDArray[np.intp]) -> MatrixCosts:
-        part = copy.copy(self)  # the matrix is shared: only the columns asked for are ever read
-        part._columns = columns if self._columns is None else self._columns[columns]
-        part.shape = (self.shape[0], len(columns))
+    def restrict(self, rows: Rows, columns: Rows) -> MatrixCosts:
+        part = copy.copy(self)  # the matrix is shared: only the entries asked for are ever read
+        part._rows, part._columns = _within(self._rows, rows), _within(self._columns, columns)
+        part.shape = (_count(rows, self.shape[0]), _count(columns, self.shape[1]))
         return part
 
     def twin_distances(self, row: int) -> NDArray[np.float64]:
         # Without features, two rows are as far apart as the target can tell them apart.
-        own = self.matrix[row]
-        distances = np.empty(self.shape[0])
-        for part in row_blocks(*self.shape):
-            distances[part] = np.abs(self.matrix[part] - own).max(axis=1)
-        return distances
+        own = self.block(np.array([row]))
+        distances = [np.abs(self.block(part) - own).max(axis=1) for part in row_blocks(*self.shape)]
+        return np.concatenate(distances).astype(np.float64)
 
 
 class FeatureCosts:
@@ -149,19 +148,10 @@ class FeatureCosts:
         prepared: bool = False,
     ) -> None:
         self.metric = metric
-        self.dtype = np.result_type(source.dtype, target.dtype)
+        self.dtype = np.result_type(float_type(source.dtype), float_type(target.dtype))
         self.shape = (source.shape[0], target.shape[0])
         if not prepared:
-            same = source is target
-            source, target = source.astype(self.dtype), target.astype(self.dtype)
-            if metric == "cosine":
-                target = _unit_rows(target, "target")
-                source = target if same else _unit_rows(source, "source")
-            elif metric in ("euclidean", "sqeuclidean") and not _is_sparse(source, target):
-                # Distances do not change, and x² + y² − 2xy loses fewer digits near the origin.
-                centre = target.mean(axis=0, dtype=np.float64).astype(self.dtype)
-                target = target - centre
-                source = target if same else source - centre
+            source, target = self._prepared(source, target)
         self.source, self.target = source, target
         self.shift = 0.0
         if shift is not None and ceiling is not None:
@@ -174,6 +164,18 @@ class FeatureCosts:
         relative = (self.source.shape[1] + 16) * float(np.finfo(self.dtype).eps)
         self.rounding = self.ceiling * (relative**0.5 if metric == "euclidean" else relative)
 
+    def _prepared(self, source: Any, target: Any) -> tuple[Any, Any]:
+        unit_length, centre = self.metric == "cosine", None
+        if self.metric in ("euclidean", "sqeuclidean") and not _is_sparse(source, target):
+            # Distances do not change, and x² + y² − 2xy loses fewer digits near the origin.
+            centre = mean_row(target)
+        ready = prepare(source, self.dtype, unit_length=unit_length, centre=centre)
+        if source is target:
+            return ready, ready
+        return ready, prepare(
+            target, self.dtype, unit_length=unit_length, centre=centre, parameter="target"
+        )
+
     def block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[Any]:
         return self._costs(_take(self.source, rows), _take(self.target, columns))
 
@@ -181,26 +183,37 @@ class FeatureCosts:
         source = _take(self.source, rows).astype(np.float64)
         target = _take(self.target, columns).astype(np.float64)
         if self.metric == "cosine":  # rows normalised in single precision are off by its rounding
-            source, target = _unit_rows(source, "source"), _unit_rows(target, "target")
+            source, target = unit_rows(source, "source"), unit_rows(target, "target")
         return np.maximum(self._costs(source, target), 0.0)
 
-    def restrict(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> FeatureCosts:
-        source, target = _take(self.source, rows), _take(self.target, columns)
-        return FeatureCosts(source, target, self.metric, self.shift, self.ceiling, prepared=True)
-
-    def facing(self, columns: NDArray[np.intp]) -> FeatureCosts:
+    def restrict(self, rows: Rows, columns: Rows) -> FeatureCosts:
         part = copy.copy(self)
-        part.target = _take(self.target, columns)
-        part.shape = (self.shape[0], len(columns))
+        part.source, part.target = _take(self.source, rows), _take(self.target, columns)
+        part.shape = (part.source.shape[0], part.target.shape[0])
         return part
 
     def twin_distances(self, row: int) -> NDArray[np.float64]:
-        # An inner product does not tell how far apart two rows are: compare those by distance.
-        metric = "euclidean" if self.metric == "dot" else self.metric
-        own = FeatureCosts(
-            self.source, _take(self.source, slice(row, row + 1)), metric, 0.0, 0.0, prepared=True
-        )
-        return own.block(EVERY)[:, 0].astype(np.float64)
+        own = _take(self.source, slice(row, row + 1))
+        parts = row_blocks(self.shape[0], self.source.shape[1])
+        return np.concatenate([self._twin_distances(self.source[part], own) for part in parts])
+
+    def _twin_distances(self, rows: Any, own: Any) -> NDArray[np.float64]:
+        # From differences, in double precision: copies are exactly 0 apart. An inner product does
+        # not tell how far apart two rows are, so `dot` compares by distance.
+        if sp.issparse(rows):
+            apart = (rows - sp.csr_matrix(np.ones((rows.shape[0], 1), rows.dtype)) @ own).astype(
+                np.float64
+            )
+            squares = apart.multiply(apart).sum(axis=1)
+        else:
+            apart = rows.astype(np.float64) - own
+            squares = np.einsum("ij,ij->i", apart, apart)
+        if self.metric == "l1":
+            return np.asarray(abs(apart).sum(axis=1)).ravel()
+        squares = np.asarray(squares).ravel()
+        if self.metric == "cosine":  # of unit rows
+            return squares / 2
+        return squares if self.metric == "sqeuclidean" else np.sqrt(squares)
 
     def _costs(self, source: Any, target: Any) -> NDArray[Any]:
         if self.metric == "l1":
@@ -214,8 +227,8 @@ class FeatureCosts:
             np.subtract(product.dtype.type(1), product, out=product)
             return np.maximum(product, 0, out=product)  # rounding may put cos a hair above 1
         product *= -2
-        product += _squared_norms(source)[:, None]
-        product += _squared_norms(target)[None, :]
+        product += squared_norms(source)[:, None]
+        product += squared_norms(target)[None, :]
         np.maximum(product, 0, out=product)
         return np.sqrt(product, out=product) if self.metric == "euclidean" else product
 
@@ -224,13 +237,18 @@ class FeatureCosts:
         if self.metric == "cosine":
             return 2.0
         if self.metric == "l1":
-            return _largest_l1_norm(self.source) + _largest_l1_norm(self.target)
-        longest_source = float(np.sqrt(_squared_norms(self.source).max()))
-        longest_target = float(np.sqrt(_squared_norms(self.target).max()))
+            return largest_l1_norm(self.source) + largest_l1_norm(self.target)
+        longest_source = float(np.sqrt(squared_norms(self.source).max()))
+        longest_target = float(np.sqrt(squared_norms(self.target).max()))
         if self.metric == "dot":
             return self.shift + longest_source * longest_target
         reach = longest_source + longest_target
         return reach if self.metric == "euclidean" else reach**2
+
+
+def float_type(dtype: np.dtype[Any]) -> type:
+    """Single precision stays single; narrow integers become single, wide ones double."""
+    return np.float32 if dtype == np.float32 or dtype.itemsize <= 2 else np.float64
 
 
 def _is_sparse(*arrays: Any) -> bool:
@@ -241,43 +259,42 @@ def _take(features: Any, rows: Rows) -> Any:
     return features if isinstance(rows, slice) and rows == EVERY else features[rows]
 
 
+def _within(outer: Rows, inner: Rows) -> Rows:
+    """Rows of rows: `inner` counts what `outer` has picked."""
+    if isinstance(outer, slice) and outer == EVERY:
+        return inner
+    if isinstance(inner, slice) and inner == EVERY:
+        return outer
+    if isinstance(outer, slice):
+        start = outer.start or 0
+        if isinstance(inner, slice):
+            return slice(start + (inner.start or 0), min(start + inner.stop, outer.stop))
+        return inner + start
+    return outer[inner]
+
+
+def _count(rows: Rows, total: int) -> int:
+    return len(range(*rows.indices(total))) if isinstance(rows, slice) else len(rows)
+
+
 def _submatrix(matrix: NDArray[Any], rows: Rows, columns: Rows) -> NDArray[Any]:
     if isinstance(rows, np.ndarray) and isinstance(columns, np.ndarray):
         return matrix[np.ix_(rows, columns)]
     return matrix[rows, columns]
 
 
-def _squared_norms(rows: Any) -> NDArray[Any]:
-    if sp.issparse(rows):
-        return np.asarray(rows.multiply(rows).sum(axis=1)).ravel().astype(rows.dtype)
-    return np.einsum("ij,ij->i", rows, rows)
-
-
-def _largest_l1_norm(rows: Any) -> float:
-    return float(abs(rows).sum(axis=1).max())
-
-
-def _unit_rows(rows: Any, parameter: str) -> Any:
-    norms = np.sqrt(_squared_norms(rows).astype(np.float64))
-    zero = np.flatnonzero(norms == 0)
-    if zero.size:
-        raise invalid(
-            parameter,
-            "must have no all-zero row when metric='cosine', which has no angle",
-            f"{zero.size} zero row(s), the first at index {zero[0]}",
-            "Drop those rows, or use metric='euclidean'.",
-        )
-    scale = (1.0 / norms).astype(rows.dtype)
-    if sp.issparse(rows):
-        return sp.csr_matrix(sp.diags(scale).astype(rows.dtype) @ rows)
-    return rows * scale[:, None]
+def _narrow_indices(matrix: Any) -> Any:
+    """32-bit indices, all that scikit-learn's loop over sparse rows takes."""
+    matrix.indices, matrix.indptr = matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32)
+    return matrix
 
 
 def _l1_distances(source: Any, target: Any) -> NDArray[Any]:
     if _is_sparse(source, target):
         from sklearn.metrics.pairwise import manhattan_distances
 
-        return manhattan_distances(source, target)
+        source, target = (_narrow_indices(sp.csr_matrix(side)) for side in (source, target))
+        return manhattan_distances(source, target).astype(source.dtype, copy=False)
     from uniproto.geometry.kernels import l1_distances
 
     return l1_distances(source, target)

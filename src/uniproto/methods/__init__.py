@@ -36,7 +36,7 @@ def as_method(method: str | Method) -> Method:
         if method not in METHODS:
             raise unknown_name("method", method, METHODS)
         return METHODS[method]()
-    if not hasattr(method, "pick"):
+    if isinstance(method, type) or not hasattr(method, "pick"):
         raise invalid(
             "method",
             "must be a method's name or a method object",

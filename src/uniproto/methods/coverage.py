@@ -16,7 +16,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 from uniproto.geometry.costs import block_rows, row_blocks
-from uniproto.memory import budget_bytes
 from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import first_best, pick_greedily
 from uniproto.problem import Problem
@@ -43,7 +42,7 @@ class Coverage:
         self.costs = costs = problem.costs
         self.target_weights = problem.masses.weights
         m, n = costs.shape
-        fits = m * n * costs.dtype.itemsize <= budget_bytes()
+        fits = m * n * costs.dtype.itemsize <= problem.memory
         self._matrix = np.empty((m, n), costs.dtype) if fits else None
         self.served_at = np.full(n, costs.ceiling)  # c_j
         self.server = np.zeros(n, np.intp)  # which pick serves target j; the first, at first

@@ -54,6 +54,7 @@ class FasterPAM:
         if costs.metric != "precomputed":
             require_memory(
                 problem.m**2 * costs.dtype.itemsize,
+                problem.memory,
                 f"method={self.name!r} keeps all m × m costs",
                 "Use method='kmedoids', or select from a sample of the source.",
             )

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from uniproto.geometry.neighbours import nearest_lists
+from uniproto.geometry.lists import lists_of
 from uniproto.memory import require_memory
 from uniproto.methods.contract import Picks
 from uniproto.methods.pool import Pool
@@ -63,10 +63,11 @@ def _sorted_rows(
     m, n = len(pool.rows), problem.n
     require_memory(
         m * n * (problem.costs.dtype.itemsize + 4),
+        problem.memory,
         f"plan='entropic' holds {m} × {n} sorted costs",
         "Use plan='extend', whose memory does not grow with the matrix, or fewer rows.",
     )
-    return nearest_lists(problem.costs, pool.rows, n, progress)
+    return lists_of(problem.lists, problem.costs, pool.rows, n, problem.memory, progress)
 
 
 def _fills(

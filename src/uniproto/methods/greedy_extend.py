@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from uniproto.methods.contract import Picks
-from uniproto.methods.lazy_fills import LazyFills, list_length
+from uniproto.methods.lazy_fills import LazyFills
 from uniproto.methods.pool import Pool
 from uniproto.methods.trail import Trail
 from uniproto.problem import Problem
@@ -21,10 +21,7 @@ def pick_extend(problem: Problem, pool: Pool, progress: Progress) -> Picks:
         return _pick_from_samples(problem, pool, trail, progress)
     if trail.wanted == 0:
         return trail.finish()
-    need, length = problem.masses.need, list_length(problem.masses)
-    fills = LazyFills(
-        problem.costs, pool.rows, trail.unclaimed, need, trail.wanted, length, progress
-    )
+    fills = LazyFills(problem, pool.rows, trail.unclaimed, trail.wanted, progress)
     fills.forbid(np.flatnonzero(~pool.free))
     with progress.stage("picking", trail.wanted) as advance:
         while fills.picked < trail.wanted:
@@ -37,16 +34,15 @@ def pick_extend(problem: Problem, pool: Pool, progress: Progress) -> Picks:
                 fills.forbid(pool.take(int(fills.picks[first])))
             advance(fills.picked - first)
     trail.add(pool.rows[fills.picks], fills.pick_costs, fills.kept())
-    return trail.finish(recomputed_rows=fills.recomputed)
+    return trail.finish(recomputed_rows=fills.recomputed, **problem.lists.notes())
 
 
 def _pick_from_samples(problem: Problem, pool: Pool, trail: Trail, progress: Progress) -> Picks:
-    need, length = problem.masses.need, list_length(problem.masses)
     with progress.stage("picking", trail.wanted) as advance:
         while trail.wanted:
             pool.require_free(problem.k - trail.wanted)
             sample = pool.positions()
-            fills = LazyFills(problem.costs, pool.rows[sample], trail.unclaimed, need, 1, length)
+            fills = LazyFills(problem, pool.rows[sample], trail.unclaimed, 1)
             fills.pick_and_claim(1)
             position = int(sample[fills.picks[0]])
             pool.take(position)

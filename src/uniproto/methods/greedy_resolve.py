@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from uniproto.methods.contract import Picks
-from uniproto.methods.lazy_fills import LazyFills, list_length
+from uniproto.methods.lazy_fills import LazyFills
 from uniproto.methods.pool import Pool
 from uniproto.methods.trail import Trail
 from uniproto.problem import Problem
@@ -24,16 +24,13 @@ def pick_resolve(problem: Problem, pool: Pool, progress: Progress) -> Picks:
     plan = IncrementalPlan(masses.offer, masses.need, problem.k)
     for row in problem.initial:
         plan.add(costs.exact_block(np.array([row]))[0])
-    length = list_length(masses)
     fills, looked_at = None, pool.positions()
     with progress.stage("picking", trail.wanted) as advance:
         while trail.wanted:
             pool.require_free(problem.k - trail.wanted)
             if fills is None or pool.sampled:
                 looked_at = pool.positions()
-                fills = LazyFills(
-                    costs, pool.rows[looked_at], plan.unclaimed, masses.need, 1, length
-                )
+                fills = LazyFills(problem, pool.rows[looked_at], plan.unclaimed, 1)
             found, cost = fills.cheapest()
             position = int(looked_at[found])
             plan.add(costs.exact_block(pool.rows[position : position + 1])[0])

@@ -8,15 +8,17 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.geometry.costs import Costs
-from uniproto.geometry.neighbours import nearest, row_pieces
+from uniproto.geometry.neighbours import as_slice, nearest, rows_at_once
 from uniproto.masses import Masses
+from uniproto.memory import require_memory
 from uniproto.methods import fill_kernels as kernels
+from uniproto.problem import Problem
 from uniproto.progress import Progress
-from uniproto.threads import side_by_side
+from uniproto.threads import finish, pieces_of, side_by_side
 
 _SHORTEST_LIST = 32
 _ROWS_RECOMPUTED_TOGETHER = 1024
+_ROWS_EVALUATED_TOGETHER = 1024
 _GATHER_AGAIN = 0.9  # when the unclaimed targets are this share of those last gathered
 
 
@@ -24,6 +26,18 @@ def list_length(masses: Masses) -> int:
     """How many nearest targets a row should list: those of about eight fills."""
     typical = float(np.median(masses.offer[masses.offer > 0]))
     return max(_SHORTEST_LIST, int(np.ceil(8 * masses.need / typical)))
+
+
+def affordable_length(problem: Problem, rows: int) -> int:
+    """The length of list that half of the memory holds for this many rows."""
+    entry = rows * (problem.costs.dtype.itemsize + 4)
+    require_memory(
+        2 * entry,
+        problem.memory,
+        f"even lists of one target for each of {rows:,} candidate rows take memory",
+        f"Allow at least memory={2 * entry}, or select from a sample of the source.",
+    )
+    return min(list_length(problem.masses), problem.memory // 2 // entry)
 
 
 class LazyFills:
@@ -36,22 +50,20 @@ class LazyFills:
 
     def __init__(
         self,
-        costs: Costs,
+        problem: Problem,
         candidates: NDArray[np.intp],
         unclaimed: NDArray[np.int64],
-        need: int,
-        k: int,
-        length: int,
+        picks: int,
         progress: Progress | None = None,
     ) -> None:
-        self.costs, self.candidates = costs, candidates
-        self.unclaimed, self.need = unclaimed, need
+        self.problem, self.candidates = problem, candidates
+        self.unclaimed, self.need = unclaimed, problem.masses.need
         self.recomputed = 0
-        self._facing, self._columns = costs, np.arange(costs.shape[1])
-        m, n = len(candidates), len(unclaimed)
-        length = min(length, int((unclaimed > 0).sum()))
+        self._facing, self._columns = problem.lists.face(problem.costs), np.arange(problem.n)
+        m, n = len(candidates), problem.n
+        length = min(affordable_length(problem, m), int((unclaimed > 0).sum()))
         self._lists = kernels.Lists(
-            costs=np.empty((m, length), costs.dtype),
+            costs=np.empty((m, length), problem.costs.dtype),
             columns=np.empty((m, length), np.int32),
             start=np.zeros(m, np.int64),
             stop=np.zeros(m, np.int64),
@@ -66,11 +78,11 @@ class LazyFills:
             rows=np.arange(m),
         )
         self._claims = kernels.Claims(
-            picks=np.empty(k, np.int64),
-            costs=np.empty(k),
-            ends=np.empty(k, np.int64),
-            columns=np.empty(n + k, np.int64),
-            masses=np.empty(n + k, np.int64),
+            picks=np.empty(picks, np.int64),
+            costs=np.empty(picks),
+            ends=np.empty(picks, np.int64),
+            columns=np.empty(n + picks, np.int64),
+            masses=np.empty(n + picks, np.int64),
         )
         self.picked = 0
         progress = progress or Progress(shown=False)
@@ -146,7 +158,7 @@ class LazyFills:
             self._recompute_with(row)
             return
         # Its value is known but its stored list is too short to claim from: read the whole row.
-        _, order = nearest(self.costs, self.candidates[row : row + 1], self.costs.shape[1])
+        _, order = nearest(self.problem.costs, self.candidates[row : row + 1], self.problem.n)
         first = self._claims.ends[self.picked - 1] if self.picked else 0
         end = kernels.claim(order[0], self.unclaimed, self.need, self._claims, first)
         self._claims.picks[self.picked] = row
@@ -157,11 +169,10 @@ class LazyFills:
     def _recompute_with(self, row: int) -> None:
         """Recompute a row together with those most likely to need it next."""
         waiting = np.flatnonzero(~self._values.exact & self._values.alive)
-        if len(waiting) > _ROWS_RECOMPUTED_TOGETHER:
-            bounds = self._values.cost[waiting]
-            nearest_to_top = np.argpartition(bounds, _ROWS_RECOMPUTED_TOGETHER)
-            waiting = waiting[nearest_to_top[:_ROWS_RECOMPUTED_TOGETHER]]
-            waiting = np.union1d(waiting, [row])
+        together = max(_ROWS_RECOMPUTED_TOGETHER, len(self.candidates) // 32)
+        if len(waiting) > together:
+            likeliest = np.argpartition(self._values.cost[waiting], together)[:together]
+            waiting = np.union1d(waiting[likeliest], [row])
         for _ in self._compute(waiting):
             pass
         self.recomputed += len(waiting)
@@ -172,39 +183,43 @@ class LazyFills:
         # Targets claimed since the last gathering do no harm, and gathering costs time.
         if len(unclaimed) < _GATHER_AGAIN * len(self._columns):
             self._columns = unclaimed
-            self._facing = self.costs.facing(unclaimed)
+            self._facing = self.problem.lists.face(self.problem.costs, unclaimed)
         stored = self._lists.columns.shape[1]
-
-        def compute(piece: slice) -> int:
+        for piece in pieces_of(len(rows), rows_at_once(stored, self.problem.memory // 8)):
             pending, length = rows[piece], stored
             while len(pending):
                 pending = self._compute_with(pending, length)
                 length *= 4
-            return piece.stop - piece.start
-
-        yield from side_by_side(compute, row_pieces(len(rows), len(self._columns), stored))
+            yield piece.stop - piece.start
 
     def _compute_with(self, rows: NDArray[np.intp], length: int) -> NDArray[np.intp]:
         """One try of `_compute` with lists of a given length; returns the rows it was short for."""
-        found, where = nearest(self._facing, self.candidates[rows], length)
-        where = self._columns[where].astype(np.int32)
+        found, where = self._facing.nearest(self.candidates[rows], length)
+        if len(self._columns) < self.problem.n:
+            where = self._columns[where].astype(np.int32)
         count = found.shape[1]
         complete = count == len(self._columns)
         tail = np.full(len(rows), np.inf) if complete else found[:, -1].astype(np.float64)
-        trial = kernels.Lists(
-            costs=found.copy(),
-            columns=where.copy(),
-            start=np.zeros(len(rows), np.int64),
-            stop=np.full(len(rows), count, np.int64),
-            tail=tail,
-        )
+        stops = np.full(len(rows), count, np.int64)
+        lists = kernels.Lists(found, where, np.zeros(len(rows), np.int64), stops, tail)
         cost, exact = np.empty(len(rows)), np.empty(len(rows), np.bool_)
-        kernels.fill_costs(trial, np.arange(len(rows)), self.unclaimed, self.need, cost, exact)
+
+        def evaluate(piece: slice) -> None:
+            some = np.arange(piece.start, piece.stop)
+            kernels.fill_costs(lists, some, self.unclaimed, self.need, cost, exact)
+
+        finish(side_by_side(evaluate, pieces_of(len(rows), _ROWS_EVALUATED_TOGETHER)))
         done = rows[exact]
         stored = min(self._lists.columns.shape[1], count)
-        self._lists.costs[done, :stored] = found[exact, :stored]
-        self._lists.columns[done, :stored] = where[exact, :stored]
-        self._lists.start[done], self._lists.stop[done] = 0, stored
+        if len(done) == len(rows):  # the usual case, without picking rows out of large arrays
+            self._lists.costs[as_slice(rows), :stored] = found[:, :stored]
+            self._lists.columns[as_slice(rows), :stored] = where[:, :stored]
+        else:
+            self._lists.costs[done, :stored] = found[exact, :stored]
+            self._lists.columns[done, :stored] = where[exact, :stored]
+        # Claimed targets that were dropped leave a gap at the beginning of the list.
+        self._lists.start[done] = np.minimum(lists.start[exact], stored)
+        self._lists.stop[done] = stored
         self._lists.tail[done] = tail[exact] if stored == count else found[exact, stored - 1]
         self._values.cost[done], self._values.exact[done] = cost[exact], True
         self._values.moment[done] = self.picked

@@ -51,6 +51,7 @@ class ProtoDash:
         kernel = RBF(need_features(problem, self.name), self.bandwidth)
         require_memory(
             problem.k * (problem.m * kernel.dtype.itemsize + problem.k * 8),
+            problem.memory,
             f"method={self.name!r} keeps k kernel rows of length m",
             "Lower k, or select from a sample of the source.",
         )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
 
 from uniproto.errors import invalid, unknown_name
 from uniproto.methods.contract import Picks
@@ -18,6 +21,10 @@ _DEFAULT_ITERATIONS = 1000
 _POLISH_SECONDS = 60.0
 
 
+def _lies_between(low: float, value: Any, high: float) -> bool:
+    return isinstance(value, Real) and low < float(value) < high
+
+
 @dataclass(frozen=True)
 class Stochastic:
     """Look at a fresh random sample of (m/k)·log(1/ε) candidates before each pick, not at all.
@@ -29,8 +36,8 @@ class Stochastic:
     epsilon: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon < 1:
-            raise invalid("epsilon", "must lie between 0 and 1", self.epsilon, "Try 0.1.")
+        if not _lies_between(0, self.epsilon, 1):
+            raise invalid("epsilon", "must lie between 0 and 1", repr(self.epsilon), "Try 0.1.")
 
     def sample_size(self, m: int, k: int) -> int:
         return min(m, max(1, math.ceil(m / k * math.log(1 / self.epsilon))))
@@ -70,7 +77,7 @@ class UniProto:
             raise unknown_name("plan", self.plan, PLANS)
         if self.gains not in GAINS:
             raise unknown_name("gains", self.gains, GAINS)
-        if isinstance(self.candidates, str) and self.candidates != "all":
+        if not isinstance(self.candidates, Stochastic) and str(self.candidates) != "all":
             raise invalid(
                 "candidates",
                 "must be 'all' or Stochastic(epsilon)",
@@ -78,15 +85,18 @@ class UniProto:
                 "Pass uniproto.Stochastic(0.1) to look at random samples.",
             )
         for option in ("reg", "iterations"):
-            value = getattr(self, option)
-            if value is None:
-                continue
-            if self.plan != "entropic":
+            if self.plan != "entropic" and getattr(self, option) is not None:
                 raise invalid(
                     option, "is an option of plan='entropic'", f"plan={self.plan!r}", "Drop it."
                 )
-            if not 0 < value < math.inf:
-                raise invalid(option, "must be positive", value, "Try reg=0.01.")
+        if self.reg is not None and not _lies_between(0, self.reg, math.inf):
+            raise invalid("reg", "must be positive and finite", repr(self.reg), "Try 0.01.")
+        if self.iterations is not None and not (
+            isinstance(self.iterations, Integral) and self.iterations > 0
+        ):
+            raise invalid(
+                "iterations", "must be a positive whole number", repr(self.iterations), "Try 1000."
+            )
         if self.gains == "exact" and self.plan == "entropic":
             raise invalid(
                 "gains",
@@ -94,10 +104,14 @@ class UniProto:
                 "'exact'",
                 "Use plan='resolve'.",
             )
-
-        if not isinstance(self.polish, bool) and not 0 < self.polish < math.inf:
+        if isinstance(self.polish, np.bool_):
+            object.__setattr__(self, "polish", bool(self.polish))
+        if not isinstance(self.polish, bool) and not _lies_between(0, self.polish, math.inf):
             raise invalid(
-                "polish", "must be True, False or a number of seconds", self.polish, "Try 60."
+                "polish",
+                "must be True, False or a positive number of seconds",
+                repr(self.polish),
+                "Try 60.",
             )
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:

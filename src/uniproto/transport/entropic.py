@@ -66,7 +66,7 @@ def _alternate(
     """Row and column updates in turn; returns the prices, whether they settled, the steps taken."""
     log_capacity = np.log(capacity)
     for step in range(1, iterations + 1):
-        log_taken = _logsumexp(_log_plan(costs, prices, reg), axis=0)
+        log_taken = _log_column_sums(_log_plan(costs, prices, reg))
         updated = np.maximum(0.0, prices + reg * (log_taken - log_capacity))
         settled = bool((np.abs(updated - prices) <= _TOLERANCE * reg).all())
         prices = updated
@@ -80,10 +80,10 @@ def _log_plan(
 ) -> NDArray[np.float64]:
     """The logarithm of the plan these prices lead to, rows normalised."""
     exponent = -(costs + prices) / reg
-    return exponent - _logsumexp(exponent, axis=1)[:, None]
+    exponent -= exponent.max(axis=1, keepdims=True)  # first: large numbers swallow the logarithm
+    return exponent - np.log(np.exp(exponent).sum(axis=1, keepdims=True))
 
 
-def _logsumexp(exponent: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    largest = exponent.max(axis=axis, keepdims=True)
-    total = np.exp(exponent - largest).sum(axis=axis)
-    return np.log(total) + largest.squeeze(axis)
+def _log_column_sums(log_plan: NDArray[np.float64]) -> NDArray[np.float64]:
+    largest = log_plan.max(axis=0)
+    return np.log(np.exp(log_plan - largest).sum(axis=0)) + largest

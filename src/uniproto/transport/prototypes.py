@@ -127,12 +127,9 @@ def _costs_of_arcs(problem: Problem, rows: NDArray[np.intp], arcs: sp.csr_array)
 
 def _any_plan(problem: Problem, rows: NDArray[np.intp]) -> sp.csr_array:
     """A feasible plan of these prototypes: each claims its fill in turn, the cheapest first."""
-    from uniproto.methods.lazy_fills import LazyFills, list_length
+    from uniproto.methods.lazy_fills import LazyFills
 
-    masses = problem.masses
-    fills = LazyFills(
-        problem.costs, rows, masses.offer.copy(), masses.need, len(rows), list_length(masses)
-    )
+    fills = LazyFills(problem, rows, problem.masses.offer.copy(), len(rows))
     fills.pick_and_claim(len(rows))
     claimed = fills.kept()
     return sp.csr_array(claimed[np.argsort(fills.picks)])

@@ -1,0 +1,127 @@
+"""Feature rows prepared for a metric: in memory once and for all, on disk as they are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from uniproto.errors import invalid
+
+_ROWS_AT_ONCE = 16384
+
+
+class RowsOnDisk:
+    """A memory-mapped matrix whose rows are prepared as they are read.
+
+    Indexing with a slice or an array of rows gives an ordinary array.
+    """
+
+    def __init__(
+        self,
+        values: np.memmap[Any, Any],
+        dtype: np.dtype[Any],
+        scale: NDArray[np.float64] | None,
+        centre: NDArray[np.float64] | None,
+    ) -> None:
+        self.values, self.dtype, self.shape = values, dtype, values.shape
+        self._scale, self._centre = scale, centre
+
+    def __getitem__(self, rows: Any) -> NDArray[Any]:
+        scale = None if self._scale is None else self._scale[rows]
+        return _prepared(np.asarray(self.values[rows]), self.dtype, scale, self._centre)
+
+
+def prepare(
+    values: Any,
+    dtype: np.dtype[Any],
+    *,
+    unit_length: bool = False,
+    centre: NDArray[np.float64] | None = None,
+    parameter: str = "source",
+) -> Any:
+    """Rows in `dtype`, scaled to unit length or moved by `centre` where asked for."""
+    scale = _inverse_norms(values, parameter) if unit_length else None
+    if isinstance(values, np.memmap):
+        return RowsOnDisk(values, dtype, scale, centre)
+    if sp.issparse(values):
+        rows = values.astype(dtype)
+        return rows if scale is None else sp.csr_matrix(sp.diags(scale.astype(dtype)) @ rows)
+    if scale is None and centre is None:
+        return np.ascontiguousarray(values, dtype=dtype)
+    prepared = np.empty(values.shape, dtype)
+    for part in _pieces(len(values)):
+        part_scale = None if scale is None else scale[part]
+        prepared[part] = _prepared(values[part], dtype, part_scale, centre)
+    return prepared
+
+
+def mean_row(values: Any) -> NDArray[np.float64]:
+    """The mean of all rows, in double precision."""
+    total = np.zeros(values.shape[1])
+    for part in _pieces(len(values)):
+        total += values[part].sum(axis=0, dtype=np.float64)
+    return total / len(values)
+
+
+def squared_norms(rows: Any) -> NDArray[Any]:
+    """The squared length of every row."""
+    if sp.issparse(rows):
+        return np.asarray(rows.multiply(rows).sum(axis=1)).ravel().astype(rows.dtype)
+    if isinstance(rows, RowsOnDisk):
+        return np.concatenate([squared_norms(rows[part]) for part in _pieces(rows.shape[0])])
+    return np.einsum("ij,ij->i", rows, rows)
+
+
+def largest_l1_norm(rows: Any) -> float:
+    """The largest sum of absolute values of a row."""
+    if isinstance(rows, RowsOnDisk):
+        return max(largest_l1_norm(rows[part]) for part in _pieces(rows.shape[0]))
+    return float(abs(rows).sum(axis=1).max())
+
+
+def unit_rows(rows: Any, parameter: str) -> Any:
+    """Rows of length 1, in the precision they have."""
+    return prepare(rows, rows.dtype, unit_length=True, parameter=parameter)
+
+
+def _pieces(count: int) -> list[slice]:
+    return [slice(start, start + _ROWS_AT_ONCE) for start in range(0, count, _ROWS_AT_ONCE)]
+
+
+def _prepared(
+    values: NDArray[Any],
+    dtype: np.dtype[Any],
+    scale: NDArray[np.float64] | None,
+    centre: NDArray[np.float64] | None,
+) -> NDArray[Any]:
+    # In double precision on the way: neither huge nor tiny features overflow or vanish.
+    rows = values if scale is None else values * scale[:, None]
+    rows = rows if centre is None else rows - centre
+    return np.ascontiguousarray(rows, dtype=dtype)
+
+
+def _inverse_norms(values: Any, parameter: str) -> NDArray[np.float64]:
+    norms = np.concatenate([_norms(values[part]) for part in _pieces(values.shape[0])])
+    zero = np.flatnonzero(norms == 0)
+    if zero.size:
+        raise invalid(
+            parameter,
+            "must have no all-zero row when metric='cosine', which has no angle",
+            f"{zero.size} zero row(s), the first at index {zero[0]}",
+            "Drop those rows, or use metric='euclidean'.",
+        )
+    return 1.0 / norms
+
+
+def _norms(values: Any) -> NDArray[np.float64]:
+    """Row lengths, by way of the largest entry, so that squares cannot overflow."""
+    values = values.astype(np.float64)
+    if sp.issparse(values):
+        peak = abs(values).max(axis=1).toarray().ravel()
+        scaled = sp.diags(1 / np.where(peak > 0, peak, 1)) @ values
+        return peak * np.sqrt(squared_norms(scaled))
+    peak = np.abs(values).max(axis=1)
+    return peak * np.sqrt(squared_norms(values / np.where(peak > 0, peak, 1)[:, None]))

@@ -1,0 +1,204 @@
+"""Neighbour lists on a GPU, with torch."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import sys
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from uniproto.errors import InfeasibleError, MissingExtraError, invalid
+from uniproto.geometry.costs import Costs, FeatureCosts
+
+_SMALLEST_WORK = 10**7  # entries of the cost matrix below which the processor is as quick
+_TILE_SHARE = 8  # of the free GPU memory: one tile of costs
+_LARGEST_TILE = 6 * 2**30
+_SMALLEST_TILE_ROWS = 16
+_HALF_FROM = 200_000  # targets from which half-precision products pay
+_OVERFETCH = 1.3  # how many more columns than wanted are fetched by half-precision products
+# Rounding unit rows to half precision changes their product by at most 2 · 2^-11, and rounding
+# the product itself by 2^-11; a little more for sums of tiny terms.
+_HALF_ERROR = 3.5 * 2.0**-11
+
+
+def gpu_builder(costs: Costs, required: bool) -> GpuLists | None:
+    """A builder where torch sees a GPU and the costs suit it; otherwise None, or an error."""
+    suits = isinstance(costs, FeatureCosts) and not sp.issparse(costs.source)
+    if not suits:
+        if required:
+            raise invalid(
+                "device",
+                "must be 'cpu' for cost matrices and sparse features, which gain nothing on a GPU",
+                "'cuda'",
+                "Pass device='cpu', or dense features.",
+            )
+        return None
+    if importlib.util.find_spec("torch") is None:
+        if required:
+            raise MissingExtraError("device='cuda'", "torch")
+        return None
+    # Loading torch takes seconds: only where there is a GPU, and work enough for it.
+    worthwhile = costs.shape[0] * costs.shape[1] >= _SMALLEST_WORK
+    if (required or worthwhile) and _driver_sees_gpu():
+        import torch
+
+        if torch.cuda.is_available():
+            return GpuLists()
+    if required:
+        raise invalid(
+            "device",
+            "must name a device torch can use",
+            "'cuda', but torch sees no GPU",
+            "Pass device='cpu', or install a CUDA build of torch and its driver.",
+        )
+    return None
+
+
+def _driver_sees_gpu() -> bool:
+    """Ask the CUDA driver itself, which takes no time where there is none."""
+    try:
+        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int(0)
+    return (
+        driver.cuInit(0) == 0
+        and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+        and count.value > 0
+    )
+
+
+class GpuLists:
+    """Exact lists by matrix products on a GPU; source and target stay there between calls."""
+
+    exact = True
+
+    def __init__(self) -> None:
+        self._held: tuple[Costs, Any, Any] | None = None
+
+    def face(self, costs: Costs, columns: NDArray[np.intp] | None = None) -> _GpuFacing:
+        import torch
+
+        assert isinstance(costs, FeatureCosts)
+        if self._held is None or self._held[0] is not costs:
+            target = _upload(costs.target)
+            source = target if costs.source is costs.target else _upload(costs.source)
+            self._held = (costs, source, target)
+        _, source, target = self._held
+        if columns is not None:
+            target = target.index_select(0, torch.from_numpy(columns).to(target.device))
+        return _GpuFacing(costs.metric, costs.dtype, costs.shift, source, target)
+
+    def notes(self) -> dict[str, Any]:
+        import torch
+
+        return {"device": torch.cuda.get_device_name()}
+
+
+class _GpuFacing:
+    def __init__(
+        self, metric: str, dtype: np.dtype[Any], shift: float, source: Any, target: Any
+    ) -> None:
+        self.metric, self.dtype, self.shift = metric, dtype, shift
+        self.source, self.target = source, target
+        self._squares = (target * target).sum(1) if "euclidean" in metric else None
+        half = metric == "cosine" and dtype == np.float32 and len(target) >= _HALF_FROM
+        self._half = target.half() if half else None
+
+    def nearest(
+        self, rows: NDArray[np.intp], length: int
+    ) -> tuple[NDArray[Any], NDArray[np.int32]]:
+        import torch
+
+        from uniproto.geometry.kernels import order_ties
+        from uniproto.threads import finish, pieces_of, side_by_side
+
+        length = min(length, len(self.target))
+        costs = np.empty((len(rows), length), self.dtype)
+        columns = np.empty((len(rows), length), np.int32)
+        step = self._rows_per_tile()
+        start = 0
+        while start < len(rows):
+            part = slice(start, min(start + step, len(rows)))
+            try:
+                found, where = self._tile(rows[part], length)
+            except torch.OutOfMemoryError:
+                torch.cuda.empty_cache()
+                step //= 2
+                if step < _SMALLEST_TILE_ROWS:
+                    raise InfeasibleError(
+                        f"Not enough GPU memory: {_SMALLEST_TILE_ROWS} rows of "
+                        f"{len(self.target):,} costs do not fit. Free memory on the GPU, or pass "
+                        "device='cpu'."
+                    ) from None
+                continue
+            costs[part], columns[part] = found.cpu().numpy(), where.int().cpu().numpy()
+            start = part.stop
+
+        def settle(piece: slice) -> None:
+            order_ties(costs[piece], columns[piece])
+
+        finish(side_by_side(settle, pieces_of(len(rows), 4096)))
+        return costs, columns
+
+    def _rows_per_tile(self) -> int:
+        import torch
+
+        free, _ = torch.cuda.mem_get_info(self.target.device)
+        tile = min(free // _TILE_SHARE, _LARGEST_TILE)
+        entry = 2 if self._half is not None else self.target.element_size()
+        return max(_SMALLEST_TILE_ROWS, tile // (len(self.target) * entry))
+
+    def _tile(self, rows: NDArray[np.intp], length: int) -> tuple[Any, Any]:
+        """Costs and columns of the `length` nearest, for rows that fit one tile."""
+        import torch
+
+        source = self.source.index_select(0, torch.from_numpy(rows).to(self.source.device))
+        fetched = int(_OVERFETCH * length) + 64
+        if self._half is None or fetched >= len(self.target) // 4:
+            return self._nearest_exactly(source, length)
+        products, where = (source.half() @ self._half.T).topk(fetched, dim=1)
+        # No column left out has a product above this, in single precision either.
+        limit = products[:, -1].float() + _HALF_ERROR
+        exact = torch.empty(where.shape, dtype=torch.float32, device=where.device)
+        for part in torch.arange(len(source), device=where.device).split(256):
+            exact[part] = torch.bmm(self.target[where[part]], source[part].unsqueeze(2)).squeeze(2)
+        best, order = exact.topk(length, dim=1)
+        unsure = torch.nonzero(best[:, -1] < limit).squeeze(1)
+        found, columns = (1 - best).clamp_(min=0), where.gather(1, order)
+        if len(unsure):
+            found[unsure], columns[unsure] = self._nearest_exactly(source[unsure], length)
+        return found, columns
+
+    def _nearest_exactly(self, source: Any, length: int) -> tuple[Any, Any]:
+        import torch
+
+        if self.metric == "l1":
+            costs = torch.cdist(source, self.target, p=1)
+        else:
+            costs = source @ self.target.T
+            if self.metric == "dot":
+                costs = costs.neg_().add_(self.shift)
+            elif self.metric == "cosine":
+                costs = costs.neg_().add_(1).clamp_(min=0)
+            else:
+                squares = (source * source).sum(1, keepdim=True)
+                costs = costs.mul_(-2).add_(squares).add_(self._squares).clamp_(min=0)
+                costs = costs.sqrt_() if self.metric == "euclidean" else costs
+        return costs.topk(length, dim=1, largest=False)
+
+
+def _upload(rows: Any) -> Any:
+    import torch
+
+    try:
+        return torch.from_numpy(np.ascontiguousarray(rows[:])).to("cuda")
+    except torch.OutOfMemoryError as error:
+        raise InfeasibleError(
+            f"Not enough GPU memory: {rows.shape[0]:,} rows of {rows.shape[1]} features do not "
+            "fit. Free memory on the GPU, or pass device='cpu'."
+        ) from error

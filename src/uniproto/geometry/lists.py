@@ -1,0 +1,108 @@
+"""Who builds the neighbour lists: the processor, a GPU, or FAISS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.errors import unknown_name
+from uniproto.geometry.costs import EVERY, Costs
+from uniproto.progress import Progress
+
+DEVICES = ("auto", "cpu", "cuda")
+LISTS = ("exact", "faiss")
+_SHARE_FOR_BUILDING = 8  # of the memory allowed: what is held while lists are being built
+
+
+class Facing(Protocol):
+    """A set of columns, ready to be searched."""
+
+    def nearest(
+        self, rows: NDArray[np.intp], length: int
+    ) -> tuple[NDArray[Any], NDArray[np.int32]]:
+        """The `length` cheapest columns of each row: costs and positions, cheapest first.
+
+        Both are (rows, min(length, columns)); equal costs come in the order of their columns.
+        """
+        ...
+
+
+class ListBuilder(Protocol):
+    """Finds nearest columns; `exact` says whether none can be missed."""
+
+    exact: bool
+
+    def face(self, costs: Costs, columns: NDArray[np.intp] | None = None) -> Facing:
+        """Get ready to search these columns (all of them by default)."""
+        ...
+
+    def notes(self) -> dict[str, Any]:
+        """What a manifest says about these lists."""
+        ...
+
+
+class CpuLists:
+    """Exact lists by blocks of matrix products on all cores."""
+
+    exact = True
+
+    def face(self, costs: Costs, columns: NDArray[np.intp] | None = None) -> Facing:
+        return _CpuFacing(costs if columns is None else costs.restrict(EVERY, columns))
+
+    def notes(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True)
+class _CpuFacing:
+    costs: Costs
+
+    def nearest(
+        self, rows: NDArray[np.intp], length: int
+    ) -> tuple[NDArray[Any], NDArray[np.int32]]:
+        from uniproto.geometry.neighbours import nearest
+
+        return nearest(self.costs, rows, length)
+
+
+def make_builder(device: str, lists: str, costs: Costs) -> ListBuilder:
+    """The builder that `device` and `lists` ask for; "auto" takes a GPU where torch sees one."""
+    if device not in DEVICES:
+        raise unknown_name("device", device, DEVICES)
+    if lists not in LISTS:
+        raise unknown_name("lists", lists, LISTS)
+    if lists == "faiss":
+        from uniproto.geometry.faiss_lists import FaissLists
+
+        return FaissLists(costs)
+    if device == "cpu":
+        return CpuLists()
+    from uniproto.geometry.gpu_lists import gpu_builder
+
+    return gpu_builder(costs, required=device == "cuda") or CpuLists()
+
+
+def lists_of(
+    builder: ListBuilder,
+    costs: Costs,
+    rows: NDArray[np.intp],
+    length: int,
+    memory: int,
+    progress: Progress,
+) -> tuple[NDArray[Any], NDArray[np.int32]]:
+    """The lists of many rows, built group by group within `memory`, with a progress bar."""
+    from uniproto.geometry.neighbours import rows_at_once
+    from uniproto.threads import pieces_of
+
+    shape = (len(rows), min(length, costs.shape[1]))
+    list_costs, list_columns = np.empty(shape, costs.dtype), np.empty(shape, np.int32)
+    step = rows_at_once(shape[1], memory // _SHARE_FOR_BUILDING)
+    facing = builder.face(costs)
+    with progress.stage("nearest targets", len(rows)) as advance:
+        for piece in pieces_of(len(rows), step):
+            list_costs[piece], list_columns[piece] = facing.nearest(rows[piece], length)
+            advance(piece.stop - piece.start)
+    return list_costs, list_columns
