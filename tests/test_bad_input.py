@@ -6,11 +6,14 @@ import re
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 
 import uniproto
-from uniproto import InfeasibleError, Stochastic, UniProto, UniprotoError
+from uniproto import InfeasibleError, InvalidInputError, Stochastic, UniProto, UniprotoError
 
 POINTS = np.random.default_rng(0).normal(size=(8, 3))
 COSTS = np.random.default_rng(1).random((5, 7))
@@ -249,7 +252,7 @@ def test_more_given_rows_than_prototypes() -> None:
         ),
         (
             {"groups": [0] * 7 + [1], "budgets": {1: 1, 0: 1}, "target_weights": [1] * 7 + [0]},
-            ["'target_weights'", "group 1", "budget is 1", "Set its budget to 0."],
+            ["'target_weights'", "group 1", "budget is 1", "Give it no budget"],
         ),
         (
             {
@@ -306,36 +309,79 @@ def test_negative_costs() -> None:
     _assert_says(message, "'source'", "at least 0", "smallest entry of -0.", "metric='similarity'")
 
 
-@pytest.mark.xfail(strict=True, reason="names 'target', which was not given")
 def test_a_zero_row_is_blamed_on_the_source_when_there_is_no_target() -> None:
     _assert_says(_refusal(_zero_row(4)), "'source'", "index 4")
 
 
-@pytest.mark.xfail(strict=True, reason="'budgets' is not looked at without groups")
-def test_budgets_without_groups_are_not_ignored() -> None:
-    _assert_says(_refusal(budgets="ballanced"), "'budgets'")
+@pytest.mark.parametrize("budgets", ["ballanced", "balanced", {0: 2}, np.array([1, 1])])
+def test_budgets_without_groups_are_not_ignored(budgets: Any) -> None:
+    _assert_says(_refusal(budgets=budgets), "'budgets' needs 'groups'", f"budgets={budgets!r}")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="int() truncates 1.5, and fails on other values in its own words"
-)
 @pytest.mark.parametrize("count", [1.5, "two", None])
 def test_a_budget_that_is_no_whole_number(count: Any) -> None:
     message = _refusal(groups=[0] * 4 + [1] * 4, budgets={0: count, 1: 1})
-    _assert_says(message, "'budgets'", repr(count))
+    _assert_says(message, "'budgets'", "whole number", repr(count))
 
 
-@pytest.mark.xfail(strict=True, raises=(TypeError, pytest.fail.Exception), reason="not checked")
+@pytest.mark.parametrize("budgets", [{0: 10**30}, {0: 10**30, 1: 2 - 10**30}])
+def test_a_budget_too_large_for_any_machine(budgets: Any) -> None:
+    _assert_says(_refusal(groups=[0] * 4 + [1] * 4, budgets=budgets), "'budgets'", str(10**30))
+
+
+def test_budgets_that_are_neither_a_name_nor_a_mapping() -> None:
+    message = _refusal(groups=[0] * 4 + [1] * 4, budgets=np.array([1, 1]))
+    _assert_says(message, "'budgets'", "balanced, proportional", "array([1, 1])")
+
+
 @pytest.mark.parametrize(
     ("make", "parameter"),
     [
         (lambda: UniProto(plan="entropic", reg="small"), "reg"),
         (lambda: UniProto(plan="entropic", iterations=2.5), "iterations"),
         (lambda: UniProto(candidates=5), "candidates"),
+        (lambda: UniProto(candidates=np.array([0, 1])), "candidates"),
+        (lambda: UniProto(candidates=Stochastic), "candidates"),
+        (lambda: UniProto(polish="x"), "polish"),
+        (lambda: UniProto(polish=None), "polish"),
         (lambda: Stochastic("0.1"), "epsilon"),
         (lambda: uniproto.select(POINTS, 2, method=UniProto), "method"),
     ],
 )
 def test_options_of_the_wrong_kind(make: Any, parameter: str) -> None:
-    with pytest.raises(UniprotoError, match=f"'{parameter}'"):
+    with pytest.raises(InvalidInputError) as caught:
         make()
+    _assert_says(str(caught.value), f"'{parameter}' must")
+
+
+TABLES = {
+    "pandas": lambda columns: pd.DataFrame(columns),
+    "polars": lambda columns: pl.DataFrame(columns),
+    "arrow": lambda columns: pa.table(columns),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_columns_of_tables_match_by_name(kind: str) -> None:
+    columns = dict(zip("abc", POINTS.T.copy(), strict=True))
+    table = TABLES[kind](columns)
+    turned = TABLES["pandas"]({name: columns[name] for name in "cab"})
+    plain = uniproto.select(POINTS, 2, POINTS[:5], metric="l1")
+    assert uniproto.select(table, 2, turned[:5], metric="l1").cost == plain.cost
+    other = TABLES[kind]({name: columns[name[0]] for name in ("a", "b", "c2")})
+    message = _refusal(turned, 2, other)
+    _assert_says(message, "'target.columns'", "those of the source", "Got c, c2 in only one")
+
+
+def test_a_table_and_an_array_match_by_position() -> None:
+    table = pd.DataFrame(POINTS, columns=list("abc"))
+    plain = uniproto.select(POINTS, 2, POINTS[:5])
+    assert uniproto.select(table, 2, POINTS[:5]).cost == plain.cost
+    assert uniproto.select(POINTS, 2, table[:5]).cost == plain.cost
+
+
+def test_single_columns_may_have_any_name() -> None:
+    lists = pa.table({"mine": list(POINTS)}), pa.table({"theirs": list(POINTS[:5])})
+    assert (
+        uniproto.select(lists[0], 2, lists[1]).cost == uniproto.select(POINTS, 2, POINTS[:5]).cost
+    )

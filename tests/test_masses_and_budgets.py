@@ -121,6 +121,9 @@ def test_unbounded_quotas_are_floors_and_the_smallest_groups_get_the_remainder(
         (6, "proportional", [0.5, 0.5], {"largest": [1, 9]}, [1, 5]),
         (4, "proportional", [0.9, 0.1], {"smallest": [0, 3]}, [1, 3]),
         (9, "proportional", [0.1, 0.2, 0.7], {"largest": [9, 9, 2]}, [3, 4, 2]),
+        (5, "proportional", [0.0, 0.5, 0.5], {}, [0, 3, 2]),  # nothing to stand for
+        (7, "balanced", [0.0, 0.1, 0.9], {}, [0, 4, 3]),
+        (5, "proportional", [0.0, 0.5, 0.5], {"smallest": [1, 0, 0]}, [1, 2, 2]),
     ],
 )
 def test_quotas_by_example(k, budgets, mass, bounds, expected) -> None:
@@ -159,3 +162,5 @@ def test_budgets_that_cannot_be_met_are_refused(budgets, error, said) -> None:
 def test_more_prototypes_than_rows_are_refused() -> None:
     with pytest.raises(InfeasibleError, match="Got k=5 for 4 rows"):
         _quotas(5, "proportional", [0.5, 0.5], largest=[2, 2])
+    with pytest.raises(InfeasibleError, match="Got k=5 for 4 rows of groups with target mass"):
+        _quotas(5, "proportional", [0.5, 0.0], largest=[4, 9])

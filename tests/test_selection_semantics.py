@@ -169,7 +169,7 @@ def test_everything_chosen_for_itself_costs_nothing(source) -> None:
 
 
 @pytest.mark.parametrize("name", ["extend", "resolve", "exact gains"])
-def test_without_memory_for_the_exact_plan_the_kept_plan_bounds_the_cost(
+def test_where_no_exact_solve_fits_the_kept_plan_bounds_the_cost(
     name, source, target, weights, monkeypatch
 ) -> None:
     def selected() -> Selection:
@@ -179,7 +179,7 @@ def test_without_memory_for_the_exact_plan_the_kept_plan_bounds_the_cost(
 
     exact = selected()
     assert exact.cost_is_exact
-    monkeypatch.setattr("uniproto.transport.prototypes.budget_bytes", lambda: 0)
+    _forbid_exact_solves(monkeypatch)
     bounded = selected()
     assert not bounded.cost_is_exact
     assert bounded.cost >= exact.cost - 1e-12
@@ -189,11 +189,26 @@ def test_without_memory_for_the_exact_plan_the_kept_plan_bounds_the_cost(
         assert bounded.cost == pytest.approx(exact.cost, rel=1e-9)
 
 
-def test_without_memory_and_without_a_plan_there_is_a_clear_error(source, monkeypatch) -> None:
-    monkeypatch.setattr("uniproto.transport.prototypes.budget_bytes", lambda: 0)
-    selection = uniproto.select(source, K, method="random")
-    with pytest.raises(InfeasibleError, match="Not enough memory for the exact plan of 6"):
-        _ = selection.cost
+@pytest.mark.parametrize("grouped", [False, True])
+def test_where_no_exact_solve_fits_any_plan_bounds_the_cost(
+    grouped, source, groups, monkeypatch
+) -> None:
+    def selected() -> Selection:
+        return uniproto.select(source, K, method="random", groups=groups if grouped else None)
+
+    exact = selected()
+    assert exact.cost_is_exact
+    _forbid_exact_solves(monkeypatch)
+    bounded = selected()
+    assert not bounded.cost_is_exact
+    assert bounded.cost >= exact.cost - 1e-12
+    assert_contract(bounded, K, (M, M), np.full(M, 1 / M))
+
+
+def _forbid_exact_solves(patch: pytest.MonkeyPatch) -> None:
+    """What a target far too large for the exact solver would do."""
+    patch.setattr("uniproto.transport.prototypes._DENSE_ENTRIES", 0)
+    patch.setattr("uniproto.transport.prototypes._LARGEST_TARGET", 0)
 
 
 # --- Groups -------------------------------------------------------------------------------------
@@ -299,11 +314,30 @@ def test_source_groups_the_target_lacks_are_never_chosen(
     assert set(counts(selection, groups)) == {"ant", "cat"}
 
 
-@pytest.mark.xfail(strict=True, reason="as the smallest group it is given what remains of k")
-def test_a_group_without_target_mass_gets_nothing(source, groups) -> None:
+@pytest.mark.parametrize("budgets", ["proportional", "balanced"])
+def test_a_group_without_target_mass_gets_nothing(budgets, source, groups) -> None:
     weights = np.where(groups == "cat", 0.0, 1.0)
-    selection = uniproto.select(source, 6, groups=groups, target_weights=weights)
+    selection = uniproto.select(source, 6, groups=groups, target_weights=weights, budgets=budgets)
     assert set(counts(selection, groups)) == {"ant", "bee"}
+
+
+@pytest.mark.parametrize("method", ["kmeans", "protodash", "facility_location"])
+def test_learned_weights_of_a_group_add_up_to_its_share(method, source, groups) -> None:
+    budgets = {"ant": 1, "bee": 4}  # nothing like the 12 and 9 rows that weights must follow
+    selection = uniproto.select(source, 5, groups=groups, budgets=budgets, method=method)
+    for label, share in {"ant": 12 / 21, "bee": 9 / 21}.items():
+        inside = groups[selection.indices] == label
+        assert selection.weights[inside].sum() == pytest.approx(share)
+        rows = groups == label
+        alone = uniproto.select(source[rows], budgets[label], method=method)
+        np.testing.assert_allclose(selection.weights[inside], alone.weights * share)
+
+
+def test_every_group_keeps_its_notes(source, groups) -> None:
+    selection = uniproto.select(source, 6, groups=groups, method="protodash")
+    for label in ("ant", "bee", "cat"):
+        alone = uniproto.select(source[groups == label], 1, method="protodash")
+        assert selection.notes[label] == pytest.approx(alone.notes)
 
 
 def test_without_groups_there_are_no_group_costs(source) -> None:
@@ -441,7 +475,6 @@ def test_distinct_rules_out_exact_copies(metric, dtype, source) -> None:
     assert sorted(selection.indices % 8) == list(range(8))
 
 
-@pytest.mark.xfail(strict=False, reason="x² + y² − 2xy of a row and its copy rounds to above 0")
 @pytest.mark.parametrize(
     ("metric", "dtype", "distinct"),
     [
@@ -460,10 +493,27 @@ def test_copies_far_from_the_origin_are_told_by_their_difference(metric, dtype, 
         assert sorted(selection.indices % 8) == list(range(8))
 
 
-@pytest.mark.xfail(strict=True, reason="float(np.True_) is taken for a threshold of 1")
-def test_a_numpy_true_is_true(copies) -> None:
-    expected = uniproto.select(copies, 8, distinct=True).indices.tolist()
-    assert uniproto.select(copies, 8, distinct=np.True_).indices.tolist() == expected
+@pytest.mark.parametrize("distinct", [True, False])
+def test_a_numpy_boolean_is_a_boolean(distinct, copies) -> None:
+    expected = uniproto.select(copies, 8, distinct=distinct).indices.tolist()
+    assert uniproto.select(copies, 8, distinct=np.bool_(distinct)).indices.tolist() == expected
+
+
+def test_numpy_numbers_are_numbers(copies) -> None:
+    plain = uniproto.select(copies, 4, method=UniProto(polish=True), distinct=0.5, seed=3)
+    other = uniproto.select(
+        copies,
+        np.uint8(4),
+        method=UniProto(polish=np.True_),
+        distinct=np.float32(0.5),
+        seed=np.int16(3),
+    )
+    assert other.indices.tolist() == plain.indices.tolist()
+    assert other.options == plain.options
+    labels = np.arange(40) % 2
+    budgets = {np.int64(0): np.int32(3), 1: np.uint8(2)}
+    grouped = uniproto.select(copies, 5, groups=labels, budgets=budgets)
+    assert np.bincount(labels[grouped.indices]).tolist() == [3, 2]
 
 
 @pytest.mark.parametrize("metric", ["precomputed", "similarity"])

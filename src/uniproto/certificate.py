@@ -19,11 +19,13 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.geometry.costs import EVERY, Costs, Rows
 from uniproto.priced_rows import PricedRows, exact_values
 from uniproto.problem import Problem
 from uniproto.progress import Progress
@@ -32,15 +34,16 @@ _MOST_STEPS = 2000
 _DEFLECTION = 0.4  # how much of the last direction each step keeps
 _PATIENCE = 10  # steps without progress before the step length is halved
 _SHORTEST_STEP = 2e-3
-_SHIFTED = ("dot", "similarity")  # their costs have an arbitrary zero: only differences mean much
+SHIFTED = ("dot", "similarity")  # their costs have an arbitrary zero: only differences mean much
 
 
 @dataclass(frozen=True)
 class Certificate:
     """No k admissible prototypes have an optimal-transport cost below `lower_bound`.
 
-    `gap` is cost / lower_bound − 1 (0 when they meet, infinite when the bound is 0); for metrics
-    whose zero is arbitrary (`dot`, `similarity`) look at `absolute_gap`, cost − lower_bound.
+    `gap` is cost / lower_bound − 1 (0 when they meet, otherwise infinite when the bound is 0); for
+    metrics whose zero is arbitrary (`dot`, `similarity`) look at `absolute_gap`, cost −
+    lower_bound.
     `prices` prove the bound: anyone can put them into the formula. `converged` says whether the
     search ended by itself rather than at the time limit.
     """
@@ -96,7 +99,7 @@ def certify(
         converged=converged,
         steps=steps,
         seconds=time.perf_counter() - begin,
-        relative=problem.costs.metric not in _SHIFTED,
+        relative=problem.costs.metric not in SHIFTED,
     )
 
 
@@ -222,26 +225,64 @@ class _Ascent:
 
 
 def proven_bound(
-    problem: Problem, prices: NDArray[np.float64], bounds: NDArray[np.float64] | None = None
+    problem: Problem,
+    prices: NDArray[np.float64],
+    bounds: NDArray[np.float64] | None = None,
+    *,
+    rounded_down: bool = True,
 ) -> float:
-    """The lower bound these prices prove, rounded down.
+    """The lower bound these prices prove, rounded down; at least 0, as no cost is negative.
 
     `bounds` are lower bounds of all rows' values, from which the rows worth computing exactly are
-    chosen; without them every row is computed exactly.
+    chosen; without them every row is computed exactly. With `rounded_down=False` rounding errors
+    are left in: what no honest bound from these prices is above.
     """
     rows, quotas = _admissible(problem)
     costs = problem.costs
+    least = replace(problem, costs=cast(Costs, _LeastCosts(costs))) if rounded_down else problem
     values = np.full(len(rows), -np.inf) if bounds is None else bounds - costs.rounding
     total = -math.fsum(problem.masses.offer / problem.masses.need * prices)
     for quota in quotas:
-        total += math.fsum(exact_values(problem, rows[quota.given], prices))
+        total += math.fsum(exact_values(least, rows[quota.given], prices))
         if quota.count == 0:
             continue
         # Twice as many as are summed: the others hardly ever come among the smallest.
         likely = len(quota.free) if bounds is None else min(len(quota.free), 2 * quota.count + 64)
         lowest = quota.free[np.argpartition(values[quota.free], likely - 1)[:likely]]
-        values[lowest] = exact_values(problem, rows[lowest], prices)
+        values[lowest] = exact_values(least, rows[lowest], prices)
         total += math.fsum(np.partition(values[quota.free], quota.count - 1)[: quota.count])
-    magnitude = problem.k * (costs.ceiling + float(prices.max()))
-    margin = (problem.n + 64) * np.finfo(np.float64).eps * magnitude
-    return float(np.nextafter((total - margin) / problem.k, -np.inf))
+    bound = total / problem.k
+    if rounded_down:
+        magnitude = costs.ceiling + float(np.abs(prices).max())
+        bound -= (problem.n + 64) * np.finfo(np.float64).eps * magnitude
+        if problem.target_weights is not None:  # whole masses differ from them by a hair
+            moved = np.abs(problem.masses.weights - problem.target_weights).sum() / 2
+            bound -= float(moved) * costs.ceiling
+        bound = float(np.nextafter(bound, -np.inf))
+    return max(bound, 0.0)
+
+
+class _LeastCosts:
+    """Costs of which each is the least that the rounding of double precision leaves possible."""
+
+    def __init__(self, costs: Costs) -> None:
+        self.costs, self.shape = costs, costs.shape
+
+    def exact_block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[np.float64]:
+        return extreme_costs(self.costs, self.costs.exact_block(rows, columns), -1)
+
+
+def extreme_costs(costs: Costs, block: NDArray[np.float64], side: int) -> NDArray[np.float64]:
+    """The least (`side` −1) or the most (+1) that costs in double precision may really be.
+
+    Also of what `exact_block` gives for them in blocks of another shape, hence twice the error. A
+    distance is the root of a difference of squares: where two rows are close, half of its digits
+    are lost.
+    """
+    if costs.rounding == 0:
+        return block
+    # `rounding` is that of the costs' own precision.
+    shrunk = float(np.finfo(np.float64).eps / np.finfo(costs.dtype).eps)
+    if costs.metric == "euclidean":
+        return np.sqrt(np.maximum(block**2 + side * 2 * shrunk * costs.rounding**2, 0.0))
+    return np.maximum(block + side * 2 * shrunk * costs.rounding, 0.0)

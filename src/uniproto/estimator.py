@@ -112,7 +112,8 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         metric = self.selection_.metric  # of the fit, whatever set_params did since
         rows = self._checked_rows(X, "X", metric)
         dtype = np.result_type(rows.dtype, self.prototypes_.dtype)
-        prototypes = self.prototypes_.astype(np.float64)
+        # A pickle may be memory-mapped; the prototypes are few and belong in memory.
+        prototypes = as_matrix(self.prototypes_, "prototypes_").astype(np.float64)
         for part in row_blocks(rows.shape[0], prototypes.shape[0]):
             block = rows[part].astype(np.float64)  # single precision blurs distances near 0
             costs = FeatureCosts(block, prototypes, metric, self._shift, ceiling=0.0)

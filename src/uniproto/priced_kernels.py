@@ -72,7 +72,7 @@ def _cheapest_listed(
     stands for them all and makes the value a lower bound.
     """
     listed, listed_columns = lists.costs[row], lists.columns[row]
-    position, stop, tail = lists.start[row], lists.stop[row], lists.tail[row]
+    position, stop, tail = lists.rest[row], lists.stop[row], lists.tail[row]
     size, held = 0, 0
     while position < stop and held < 2 * need:
         column = listed_columns[position]

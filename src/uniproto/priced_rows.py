@@ -46,7 +46,8 @@ class PricedRows:
         self._lists = Lists(
             costs=costs,
             columns=columns,
-            start=np.zeros(len(rows), np.int64),
+            kept=np.zeros(len(rows), np.int64),
+            rest=np.zeros(len(rows), np.int64),
             stop=np.full(len(rows), length, np.int64),
             tail=np.full(len(rows), np.inf) if complete else costs[:, -1].astype(np.float64),
         )

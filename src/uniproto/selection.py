@@ -144,7 +144,10 @@ class Selection:
         return self.certificate
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write selection.parquet, plan.npz and manifest.json; returns the folder."""
+        """Write selection.parquet, plan.npz and manifest.json; returns the folder.
+
+        With a certificate, also certificate.npz.
+        """
         from uniproto.storage import save_selection
 
         return save_selection(self, Path(folder))

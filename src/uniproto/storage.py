@@ -16,16 +16,19 @@ import pyarrow.parquet as pq
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from uniproto.data.tables import file_digest
 from uniproto.errors import InputFileError, OutputError
 from uniproto.transport.prototypes import Transport
 
 if TYPE_CHECKING:
+    from uniproto.certificate import Certificate
     from uniproto.selection import Selection
 
 MANIFEST = "manifest.json"
 SELECTION = "selection.parquet"
 PROTOTYPES = "prototypes.parquet"
 PLAN = "plan.npz"
+CERTIFICATE = "certificate.npz"
 _FORMAT = 1
 
 
@@ -43,7 +46,8 @@ def save_selection(
     `source_ids` and `target_ids` are (column name, one id per row): the chosen ids go into every
     file; in selection.parquet an id column called `rank`, `index`, `gain` or `mass` gets the
     ending `_id`. `prototypes` are the chosen rows of a table input; `record` is added to the
-    manifest.
+    manifest. Where the selection has a certificate, its numbers are in the manifest (an infinite
+    gap, which JSON cannot say, as null) and its prices in certificate.npz.
     """
     plan, cost = selection.plan, selection.cost
     columns: dict[str, Any] = {
@@ -72,7 +76,7 @@ def save_selection(
         "cost": cost,
         "cost_is_exact": selection.cost_is_exact,
         "beta": selection.beta,
-        "group_costs": [[_plain(label), cost] for label, cost in selection.group_costs.items()],
+        "group_costs": [[plain(label), cost] for label, cost in selection.group_costs.items()],
         "notes": selection.notes,
         "timings": selection.timings,
         **(record or {}),
@@ -82,7 +86,7 @@ def save_selection(
         chosen = ids[selection.indices]
         columns = {f"{name}_id" if name in columns else name: chosen, **columns}
         arrays["prototype_ids"] = _storable(chosen)
-        manifest["id"] = {"column": name, "prototypes": [_plain(value) for value in chosen]}
+        manifest["id"] = {"column": name, "prototypes": [plain(value) for value in chosen]}
     if target_ids is not None:
         arrays["target_ids"] = _storable(target_ids[1])
     with staged_folder(folder) as stage:
@@ -90,10 +94,68 @@ def save_selection(
         if prototypes is not None:
             pq.write_table(prototypes, stage / PROTOTYPES)
         np.savez_compressed(stage / PLAN, **arrays)
-        text = json.dumps(manifest, indent=2, ensure_ascii=False, default=_plain) + "\n"
-        # Paths may hold bytes that are not UTF-8; their escapes are JSON's own.
-        (stage / MANIFEST).write_text(text, encoding="utf-8", errors="backslashreplace")
+        manifest["files"] = {file.name: file_digest(file) for file in sorted(stage.iterdir())}
+        if selection.certificate is not None:
+            manifest = _certified(manifest, selection.certificate, stage)
+        _write_manifest(manifest, stage / MANIFEST)
     return folder
+
+
+def save_certificate(folder: Path, certificate: Certificate) -> None:
+    """Give a saved selection a certificate, or another one; its other files stay as they are.
+
+    A manifest vouches for the files beside it, so a certificate it has is struck from it before
+    new prices take the place of the old. A run that is killed leaves a selection with its old
+    certificate, with the new one, or with none.
+    """
+    manifest = load_manifest(folder)
+    try:
+        stage = _make_stage(folder)
+        try:
+            _write_manifest(_certified(manifest, certificate, stage), stage / MANIFEST)
+            steps = [stage / CERTIFICATE, stage / MANIFEST]
+            if "certificate" in manifest:
+                _write_manifest(_uncertified(manifest), stage / "uncertified.json")
+                steps.insert(0, stage / "uncertified.json")
+            for file in steps:
+                _write_through(file)
+            for file in steps:
+                file.replace(folder / (CERTIFICATE if file.name == CERTIFICATE else MANIFEST))
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+
+
+def _certified(manifest: dict[str, Any], certificate: Certificate, stage: Path) -> dict[str, Any]:
+    """The manifest with a certificate, whose prices are written beside it."""
+    np.savez_compressed(stage / CERTIFICATE, prices=certificate.prices)
+    return {
+        **manifest,
+        "certificate": {
+            "lower_bound": certificate.lower_bound,
+            "gap": certificate.gap if np.isfinite(certificate.gap) else None,
+            "absolute_gap": certificate.absolute_gap,
+            "relative": certificate.relative,
+            "converged": certificate.converged,
+            "steps": certificate.steps,
+            "seconds": certificate.seconds,
+        },
+        "timings": {**manifest["timings"], "certificate": certificate.seconds},
+        "files": {**manifest.get("files", {}), CERTIFICATE: file_digest(stage / CERTIFICATE)},
+    }
+
+
+def _uncertified(manifest: dict[str, Any]) -> dict[str, Any]:
+    bare = {name: value for name, value in manifest.items() if name != "certificate"}
+    files = bare.get("files", {})
+    return {**bare, "files": {name: files[name] for name in files if name != CERTIFICATE}}
+
+
+def _write_manifest(manifest: dict[str, Any], path: Path) -> None:
+    text = json.dumps(manifest, indent=2, ensure_ascii=False, default=plain) + "\n"
+    # Paths may hold bytes that are not UTF-8; their escapes are JSON's own.
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def load_selection(folder: Path) -> Selection:
@@ -120,12 +182,36 @@ def load_selection(folder: Path) -> Selection:
             notes=manifest["notes"],
             transport=Transport(manifest["cost"], plan, manifest["cost_is_exact"]),
             group_costs=dict(manifest["group_costs"]),
+            certificate=_load_certificate(folder, manifest),
         )
         if plan.shape != (manifest["k"], selection.shape[1]) or selection.k != manifest["k"]:
             raise ValueError("its files are of different selections")
     except Exception as error:  # what a parser makes of a damaged file can be anything
-        raise _damaged(folder, error) from error
+        raise damaged(folder, error) from error
     return selection
+
+
+def _load_certificate(folder: Path, manifest: dict[str, Any]) -> Certificate | None:
+    if "certificate" not in manifest:
+        return None
+    from uniproto.certificate import Certificate
+
+    record = manifest["certificate"]
+    with (folder / CERTIFICATE).open("rb") as file:
+        prices = np.load(file, allow_pickle=False)["prices"]
+    if prices.shape != (manifest["shape"][1],) or prices.dtype != np.float64:
+        raise ValueError("its certificate is of another selection")
+    if not (np.isfinite(prices).all() and np.isfinite(record["lower_bound"])):
+        raise ValueError("its certificate is not of finite numbers")
+    return Certificate(
+        lower_bound=record["lower_bound"],
+        cost=manifest["cost"],
+        prices=prices,
+        converged=record["converged"],
+        steps=record["steps"],
+        seconds=record["seconds"],
+        relative=record["relative"],
+    )
 
 
 def load_manifest(folder: Path) -> dict[str, Any]:
@@ -139,9 +225,9 @@ def load_manifest(folder: Path) -> dict[str, Any]:
             "Pass the folder given to 'uniproto select -o'."
         ) from error
     except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(folder, error) from error
+        raise damaged(folder, error) from error
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
-        raise _damaged(folder, ValueError("its manifest has another format"))
+        raise damaged(folder, ValueError("its manifest has another format"))
     return manifest
 
 
@@ -190,13 +276,12 @@ class staged_folder:
     def _publish(self) -> None:
         files = list(self.stage.iterdir())
         for file in files:
-            with file.open("rb") as handle:
-                os.fsync(handle.fileno())
+            _write_through(file)
         if self.is_new:
             self.stage.rename(self.folder)
             return
         # The manifest goes first and comes last: it vouches for the files beside it.
-        for name in (MANIFEST, SELECTION, PROTOTYPES, PLAN):
+        for name in (MANIFEST, SELECTION, PROTOTYPES, PLAN, CERTIFICATE):
             (self.folder / name).unlink(missing_ok=True)
         for file in sorted(files, key=lambda file: file.name == MANIFEST):
             file.replace(self.folder / file.name)
@@ -208,13 +293,19 @@ def _make_stage(place: Path) -> Path:
     return stage
 
 
+def _write_through(file: Path) -> None:
+    """Wait until a file's content is on the disk."""
+    with file.open("rb") as handle:
+        os.fsync(handle.fileno())
+
+
 def _version() -> str:
     from uniproto import __version__
 
     return __version__
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A JSON value for a NumPy scalar or another simple object."""
     if isinstance(value, np.generic) and value.dtype.kind not in "mM":
         return value.item()
@@ -226,7 +317,8 @@ def _storable(ids: NDArray[Any]) -> NDArray[Any]:
     return ids.astype(str) if ids.dtype == object else ids
 
 
-def _damaged(folder: Path, error: BaseException) -> InputFileError:
+def damaged(folder: Path, error: BaseException) -> InputFileError:
+    """What to say of a folder whose files do not make sense."""
     return InputFileError(
         f"{folder}: the folder must hold a complete saved selection. It is damaged ({error}). "
         "Run the selection again."

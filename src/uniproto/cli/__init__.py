@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 
 from uniproto import __version__
-from uniproto.cli import demo, select
+from uniproto.cli import certify, demo, select, verify
 from uniproto.errors import UniprotoError
 
-_COMMANDS = (demo, select)
+_COMMANDS = (demo, select, certify, verify)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     options = build_parser().parse_args(arguments)
     try:
-        options.run(options)
+        status: int | None = options.run(options)
         sys.stdout.flush()
     except UniprotoError as error:
         print(f"uniproto: error: {error}", file=sys.stderr)
@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # the reader of our output has gone, for example `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+        return 0
+    return status or 0
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -9,8 +9,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.errors import InvalidInputError, invalid
+from uniproto.threads import pieces_of, side_by_side
 
-_ROWS_CHECKED_TOGETHER = 65536
+_ROWS_CHECKED_TOGETHER = 4096
 
 
 def as_matrix(values: Any, parameter: str) -> Any:
@@ -117,6 +118,9 @@ def _dense(values: Any, parameter: str) -> NDArray[Any]:
         values = numeric_matrix(arrow_table(values, parameter), parameter)
     elif np.ma.is_masked(values):
         raise invalid(parameter, "must have no missing values", "masked ones", "Drop those rows.")
+    if isinstance(values, np.memmap):  # stays on disk; read and converted piece by piece
+        _float_type(values.dtype, parameter)
+        return values
     array = _plain_array(values, parameter, "must be a rectangular array of numbers")
     return array.astype(_float_type(array.dtype, parameter), copy=False)
 
@@ -160,10 +164,14 @@ def _require_finite(matrix: Any, parameter: str) -> None:
         if not np.isfinite(matrix.data).all():
             raise _not_finite(parameter, "a stored value")
         return
-    for start in range(0, len(matrix), _ROWS_CHECKED_TOGETHER):
-        finite = np.isfinite(matrix[start : start + _ROWS_CHECKED_TOGETHER]).all(axis=1)
-        if not finite.all():
-            raise _not_finite(parameter, f"row {start + int(np.argmin(finite))}")
+
+    def bad_row(part: slice) -> int | None:
+        finite = np.isfinite(matrix[part])
+        return None if finite.all() else part.start + int(np.argmin(finite.all(axis=1)))
+
+    for row in side_by_side(bad_row, pieces_of(len(matrix), _ROWS_CHECKED_TOGETHER)):
+        if row is not None:
+            raise _not_finite(parameter, f"row {row}")
 
 
 def _not_finite(parameter: str, where: str) -> InvalidInputError:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from uniproto.errors import invalid, unknown_name
 from uniproto.geometry.features import (
+    RowsOnDisk,
     largest_l1_norm,
     mean_row,
     prepare,
@@ -188,7 +189,7 @@ class FeatureCosts:
 
     def restrict(self, rows: Rows, columns: Rows) -> FeatureCosts:
         part = copy.copy(self)
-        part.source, part.target = _take(self.source, rows), _take(self.target, columns)
+        part.source, part.target = _part(self.source, rows), _part(self.target, columns)
         part.shape = (part.source.shape[0], part.target.shape[0])
         return part
 
@@ -256,6 +257,14 @@ def _is_sparse(*arrays: Any) -> bool:
 
 
 def _take(features: Any, rows: Rows) -> Any:
+    """Rows in memory, ready to compute with."""
+    if isinstance(features, RowsOnDisk):
+        return features[rows]
+    return _part(features, rows)
+
+
+def _part(features: Any, rows: Rows) -> Any:
+    """Rows in memory, or everything as it is."""
     return features if isinstance(rows, slice) and rows == EVERY else features[rows]
 
 

@@ -87,11 +87,11 @@ class _FaissFacing:
         if short.size:
             costs[short], columns[short] = nearest(self.costs, rows[short], length)
         order = np.argsort(costs, axis=1, kind="stable")
-        costs = np.take_along_axis(costs, order, axis=1)
-        columns = np.take_along_axis(columns, order, axis=1).astype(np.int32)
-        order_ties(costs, columns)
-        self._measure(rows, columns, length)
-        return costs, columns
+        list_costs = np.take_along_axis(costs, order, axis=1)
+        list_columns = np.take_along_axis(columns, order, axis=1).astype(np.int32)
+        order_ties(list_costs, list_columns)
+        self._measure(rows, list_columns, length)
+        return list_costs, list_columns
 
     def _costs(self, rows: NDArray[np.intp], scores: NDArray[np.float32]) -> NDArray[Any]:
         scores = scores.astype(self.costs.dtype)

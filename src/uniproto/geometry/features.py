@@ -9,8 +9,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.errors import invalid
+from uniproto.threads import finish, pieces_of, side_by_side
 
-_ROWS_AT_ONCE = 16384
+_ROWS_AT_ONCE = 4096
 
 
 class RowsOnDisk:
@@ -52,18 +53,23 @@ def prepare(
     if scale is None and centre is None:
         return np.ascontiguousarray(values, dtype=dtype)
     prepared = np.empty(values.shape, dtype)
-    for part in _pieces(len(values)):
+
+    def fill(part: slice) -> None:
         part_scale = None if scale is None else scale[part]
         prepared[part] = _prepared(values[part], dtype, part_scale, centre)
+
+    finish(side_by_side(fill, pieces_of(len(values), _ROWS_AT_ONCE)))
     return prepared
 
 
 def mean_row(values: Any) -> NDArray[np.float64]:
     """The mean of all rows, in double precision."""
-    total = np.zeros(values.shape[1])
-    for part in _pieces(len(values)):
-        total += values[part].sum(axis=0, dtype=np.float64)
-    return total / len(values)
+
+    def total(part: slice) -> NDArray[np.float64]:
+        return values[part].sum(axis=0, dtype=np.float64)
+
+    pieces = pieces_of(len(values), _ROWS_AT_ONCE)
+    return sum(side_by_side(total, pieces), np.zeros(values.shape[1])) / len(values)
 
 
 def squared_norms(rows: Any) -> NDArray[Any]:
@@ -71,24 +77,22 @@ def squared_norms(rows: Any) -> NDArray[Any]:
     if sp.issparse(rows):
         return np.asarray(rows.multiply(rows).sum(axis=1)).ravel().astype(rows.dtype)
     if isinstance(rows, RowsOnDisk):
-        return np.concatenate([squared_norms(rows[part]) for part in _pieces(rows.shape[0])])
+        parts = pieces_of(rows.shape[0], _ROWS_AT_ONCE)
+        return np.concatenate([squared_norms(rows[part]) for part in parts])
     return np.einsum("ij,ij->i", rows, rows)
 
 
 def largest_l1_norm(rows: Any) -> float:
     """The largest sum of absolute values of a row."""
     if isinstance(rows, RowsOnDisk):
-        return max(largest_l1_norm(rows[part]) for part in _pieces(rows.shape[0]))
+        parts = pieces_of(rows.shape[0], _ROWS_AT_ONCE)
+        return max(largest_l1_norm(rows[part]) for part in parts)
     return float(abs(rows).sum(axis=1).max())
 
 
 def unit_rows(rows: Any, parameter: str) -> Any:
     """Rows of length 1, in the precision they have."""
     return prepare(rows, rows.dtype, unit_length=True, parameter=parameter)
-
-
-def _pieces(count: int) -> list[slice]:
-    return [slice(start, start + _ROWS_AT_ONCE) for start in range(0, count, _ROWS_AT_ONCE)]
 
 
 def _prepared(
@@ -98,13 +102,17 @@ def _prepared(
     centre: NDArray[np.float64] | None,
 ) -> NDArray[Any]:
     # In double precision on the way: neither huge nor tiny features overflow or vanish.
+    if scale is not None and values.dtype == dtype and 1e-30 < scale.min() <= scale.max() < 1e30:
+        return values * scale.astype(dtype)[:, None]
     rows = values if scale is None else values * scale[:, None]
     rows = rows if centre is None else rows - centre
     return np.ascontiguousarray(rows, dtype=dtype)
 
 
 def _inverse_norms(values: Any, parameter: str) -> NDArray[np.float64]:
-    norms = np.concatenate([_norms(values[part]) for part in _pieces(values.shape[0])])
+    parts = pieces_of(values.shape[0], _ROWS_AT_ONCE)
+    found = list(side_by_side(lambda part: _norms(values[part]), parts))
+    norms = np.concatenate(found) if found else np.empty(0)
     zero = np.flatnonzero(norms == 0)
     if zero.size:
         raise invalid(
@@ -118,10 +126,12 @@ def _inverse_norms(values: Any, parameter: str) -> NDArray[np.float64]:
 
 def _norms(values: Any) -> NDArray[np.float64]:
     """Row lengths, by way of the largest entry, so that squares cannot overflow."""
-    values = values.astype(np.float64)
     if sp.issparse(values):
+        values = values.astype(np.float64)
         peak = abs(values).max(axis=1).toarray().ravel()
         scaled = sp.diags(1 / np.where(peak > 0, peak, 1)) @ values
         return peak * np.sqrt(squared_norms(scaled))
-    peak = np.abs(values).max(axis=1)
+    peak = np.maximum(values.max(axis=1), -values.min(axis=1)).astype(np.float64)
+    if 1e-30 < peak.min() and peak.max() < 1e30:  # their squares are safe as they are
+        return np.sqrt(np.einsum("ij,ij->i", values, values, dtype=np.float64))
     return peak * np.sqrt(squared_norms(values / np.where(peak > 0, peak, 1)[:, None]))

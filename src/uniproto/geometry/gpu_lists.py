@@ -136,7 +136,8 @@ class _GpuFacing:
                         "device='cpu'."
                     ) from None
                 continue
-            costs[part], columns[part] = found.cpu().numpy(), where.int().cpu().numpy()
+            torch.from_numpy(costs[part]).copy_(found)
+            torch.from_numpy(columns[part]).copy_(where)
             start = part.stop
 
         def settle(piece: slice) -> None:

@@ -18,11 +18,15 @@ _ROUNDING = 1e-12
 
 
 class Lists(NamedTuple):
-    """Nearest targets of every row: entries `start[i]:stop[i]` of line i, cheapest first."""
+    """Nearest targets of every row i, cheapest first: entries `:kept[i]` and `rest[i]:stop[i]`.
+
+    Between the two lies what was dropped because it had been claimed.
+    """
 
     costs: NDArray[Any]
     columns: NDArray[np.int32]
-    start: NDArray[np.int64]
+    kept: NDArray[np.int64]
+    rest: NDArray[np.int64]
     stop: NDArray[np.int64]
     tail: NDArray[np.float64]  # no unlisted target is cheaper than this; inf: none is unlisted
 
@@ -48,42 +52,80 @@ class Claims(NamedTuple):
     masses: NDArray[np.int64]
 
 
-@njit(cache=True)
-def fill_cost(lists: Lists, row: int, unclaimed: NDArray[Any], need: float) -> tuple[float, bool]:
-    """Mean cost of a row's fill, and whether its list reached it.
+REACHED, RAN_OUT, GIVEN_UP = 0, 1, 2
 
-    Where the list runs out, the missing mass is priced at the tail, so the value is a lower
-    bound. Claimed targets met on the way are dropped from the list: what remains is pushed
-    together towards the place where the walk ended.
+
+@njit(cache=True)
+def _walk(
+    costs: NDArray[Any],
+    columns: NDArray[np.int32],
+    first: int,
+    stop: int,
+    write: int,
+    unclaimed: NDArray[Any],
+    missing: float,
+    total: float,
+    most: float,
+) -> tuple[int, int, float, float, bool]:
+    """Take unclaimed mass from entries `first:stop`, moving those worth keeping to `write`.
+
+    Returns where reading and writing ended, the mass missing, the cost so far, and whether it was
+    given up because more than `most` is certain. Claimed targets offer nothing and are simply
+    written over: without a branch, which would often be guessed wrong.
+    """
+    given_up = False
+    position = first
+    while position < stop:
+        cost, column = costs[position], columns[position]
+        available = unclaimed[column]
+        if total + cost * missing > most:
+            given_up = True
+            break
+        costs[write], columns[write] = cost, column
+        write += available > 0
+        taken = min(available, missing)
+        total += cost * taken
+        missing -= taken
+        position += 1
+        if missing <= 0:
+            break
+    return position, write, missing, total, given_up
+
+
+@njit(cache=True)
+def fill_cost(
+    lists: Lists, row: int, unclaimed: NDArray[Any], need: float, limit: float
+) -> tuple[float, int]:
+    """Mean cost of a row's fill, and how the walk along its list ended.
+
+    REACHED: the value is exact. RAN_OUT: the list ended first; the missing mass is priced at the
+    tail. GIVEN_UP: the fill is known to cost more than `limit`. In both latter cases the value is
+    a lower bound. Claimed targets met on the way are dropped from the list.
     """
     costs, columns = lists.costs[row], lists.columns[row]
-    start, stop = lists.start[row], lists.stop[row]
-    missing = need
-    total = 0.0
-    position = start
-    claimed = 0
-    while position < stop:
-        available = unclaimed[columns[position]]
-        if available > 0:
-            taken = min(available, missing)
-            total += costs[position] * taken
-            missing -= taken
-            if missing <= 0:
-                break
-        else:
-            claimed += 1
-        position += 1
-    if claimed > 0:
-        write = position
-        for read in range(position - 1, start - 1, -1):
-            if unclaimed[columns[read]] > 0:
-                write -= 1
-                costs[write], columns[write] = costs[read], columns[read]
-        lists.start[row] = write
+    kept, rest, stop = lists.kept[row], lists.rest[row], lists.stop[row]
+    most = limit * need
+    position, write, missing, total, given_up = _walk(
+        costs, columns, 0, kept, 0, unclaimed, need, 0.0, most
+    )
+    if missing > 0 and not given_up:
+        position, write, missing, total, given_up = _walk(
+            costs, columns, rest, stop, write, unclaimed, missing, total, most
+        )
+        lists.rest[row] = position
+    else:  # ended among those kept: close the gap that dropped ones have left
+        for read in range(position, kept):
+            costs[write], columns[write] = costs[read], columns[read]
+            write += 1
+        position = write - (kept - position)
+    lists.kept[row] = write
+    if given_up:
+        value = (total + costs[position] * missing) / need
+        return value - _ROUNDING * abs(value), GIVEN_UP
     if missing <= 0 or np.isinf(lists.tail[row]):
-        return total / need, True
+        return total / need, REACHED
     value = (total + missing * lists.tail[row]) / need
-    return value - _ROUNDING * abs(value), False
+    return value - _ROUNDING * abs(value), RAN_OUT
 
 
 @njit(cache=True, nogil=True)
@@ -97,7 +139,8 @@ def fill_costs(
 ) -> None:
     """`fill_cost` of many rows, written to their places in `cost` and `exact`."""
     for t in range(rows.shape[0]):
-        cost[rows[t]], exact[rows[t]] = fill_cost(lists, rows[t], unclaimed, need)
+        cost[rows[t]], end = fill_cost(lists, rows[t], unclaimed, need, np.inf)
+        exact[rows[t]] = end == REACHED
 
 
 @njit(cache=True)
@@ -137,6 +180,7 @@ def cheapest_row(
     only a bound (`exact` is False), the caller must compute it and ask again.
     """
     keys, rows = values.keys, values.rows
+    best = np.inf  # the smallest exact value of this moment: what costs more need not be finished
     while True:
         row = rows[0]
         if not values.alive[row]:
@@ -146,44 +190,51 @@ def cheapest_row(
             return row, size
         else:
             if values.moment[row] != moment:
-                value, reached = fill_cost(lists, row, unclaimed, need)
-                # A bound may be weaker than what was known before; an exact value never is.
-                values.cost[row] = value if reached else max(value, values.cost[row])
-                values.exact[row] = reached
-                values.moment[row] = moment
+                value, end = fill_cost(lists, row, unclaimed, need, best)
+                if end == REACHED:
+                    values.cost[row] = value
+                else:  # a bound may be weaker than what was known before
+                    values.cost[row] = max(value, values.cost[row])
+                if end != GIVEN_UP:
+                    values.exact[row] = end == REACHED
+                    values.moment[row] = moment
+                if end == REACHED:
+                    best = min(best, value * (1 + _ROUNDING) if value > 0 else value)
             keys[0] = values.cost[row]
         _sift_down(keys, rows, 0, size)
 
 
 @njit(cache=True)
 def claim(
-    columns: NDArray[Any], unclaimed: NDArray[np.int64], need: int, claims: Claims, first: int
-) -> int:
-    """Take `need` units out of `unclaimed`, columns in order; returns the end of the claims.
-
-    Returns -1, and takes nothing, when the columns do not hold enough.
-    """
-    held = 0
+    columns: NDArray[Any],
+    unclaimed: NDArray[Any],
+    missing: int,
+    claims: Claims,
+    end: int,
+) -> tuple[int, int]:
+    """Take unclaimed mass, columns in order; returns the mass missing and the end of the claims."""
     for position in range(len(columns)):
-        held += unclaimed[columns[position]]
-        if held >= need:
+        if missing <= 0:
             break
-    if held < need:
-        return -1
-    missing = need
-    end = first
-    for position in range(len(columns)):
         j = columns[position]
         if unclaimed[j] > 0:
             taken = min(unclaimed[j], missing)
             unclaimed[j] -= taken
             missing -= taken
-            claims.columns[end] = j
-            claims.masses[end] = taken
+            claims.columns[end], claims.masses[end] = j, taken
             end += 1
-            if missing <= 0:
-                break
-    return end
+    return missing, end
+
+
+@njit(cache=True)
+def _held(columns: NDArray[Any], unclaimed: NDArray[Any], need: int) -> int:
+    """The unclaimed mass of these columns, counted no further than `need`."""
+    held = 0
+    for position in range(len(columns)):
+        held += unclaimed[columns[position]]
+        if held >= need:
+            break
+    return held
 
 
 @njit(cache=True)
@@ -206,11 +257,14 @@ def pick_and_claim(
         row, size = cheapest_row(lists, values, size, picked, unclaimed, need)
         if not values.exact[row]:
             return picked, size, row
-        first = claims.ends[picked - 1] if picked > 0 else 0
-        listed = lists.columns[row, lists.start[row] : lists.stop[row]]
-        end = claim(listed, unclaimed, need, claims, first)
-        if end < 0:
+        kept = lists.columns[row, : lists.kept[row]]
+        rest = lists.columns[row, lists.rest[row] : lists.stop[row]]
+        held = _held(kept, unclaimed, need)
+        if held < need and held + _held(rest, unclaimed, need - held) < need:
             return picked, size, row
+        end = claims.ends[picked - 1] if picked > 0 else 0
+        missing, end = claim(kept, unclaimed, need, claims, end)
+        _, end = claim(rest, unclaimed, missing, claims, end)
         values.alive[row] = False
         claims.picks[picked], claims.costs[picked] = row, values.cost[row]
         claims.ends[picked] = end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -52,7 +53,7 @@ class LazyFills:
         self,
         problem: Problem,
         candidates: NDArray[np.intp],
-        unclaimed: NDArray[np.int64],
+        unclaimed: NDArray[Any],
         picks: int,
         progress: Progress | None = None,
     ) -> None:
@@ -65,7 +66,8 @@ class LazyFills:
         self._lists = kernels.Lists(
             costs=np.empty((m, length), problem.costs.dtype),
             columns=np.empty((m, length), np.int32),
-            start=np.zeros(m, np.int64),
+            kept=np.zeros(m, np.int64),
+            rest=np.zeros(m, np.int64),
             stop=np.zeros(m, np.int64),
             tail=np.zeros(m),
         )
@@ -160,7 +162,7 @@ class LazyFills:
         # Its value is known but its stored list is too short to claim from: read the whole row.
         _, order = nearest(self.problem.costs, self.candidates[row : row + 1], self.problem.n)
         first = self._claims.ends[self.picked - 1] if self.picked else 0
-        end = kernels.claim(order[0], self.unclaimed, self.need, self._claims, first)
+        _, end = kernels.claim(order[0], self.unclaimed, self.need, self._claims, first)
         self._claims.picks[self.picked] = row
         self._claims.costs[self.picked] = self._values.cost[row]
         self._claims.ends[self.picked] = end
@@ -200,8 +202,14 @@ class LazyFills:
         count = found.shape[1]
         complete = count == len(self._columns)
         tail = np.full(len(rows), np.inf) if complete else found[:, -1].astype(np.float64)
-        stops = np.full(len(rows), count, np.int64)
-        lists = kernels.Lists(found, where, np.zeros(len(rows), np.int64), stops, tail)
+        lists = kernels.Lists(
+            costs=found,
+            columns=where,
+            kept=np.zeros(len(rows), np.int64),
+            rest=np.zeros(len(rows), np.int64),
+            stop=np.full(len(rows), count, np.int64),
+            tail=tail,
+        )
         cost, exact = np.empty(len(rows)), np.empty(len(rows), np.bool_)
 
         def evaluate(piece: slice) -> None:
@@ -217,8 +225,8 @@ class LazyFills:
         else:
             self._lists.costs[done, :stored] = found[exact, :stored]
             self._lists.columns[done, :stored] = where[exact, :stored]
-        # Claimed targets that were dropped leave a gap at the beginning of the list.
-        self._lists.start[done] = np.minimum(lists.start[exact], stored)
+        self._lists.kept[done] = np.minimum(lists.kept[exact], stored)
+        self._lists.rest[done] = np.minimum(lists.rest[exact], stored)
         self._lists.stop[done] = stored
         self._lists.tail[done] = tail[exact] if stored == count else found[exact, stored - 1]
         self._values.cost[done], self._values.exact[done] = cost[exact], True

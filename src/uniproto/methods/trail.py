@@ -21,14 +21,17 @@ class Trail:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.unclaimed = problem.masses.offer.copy()
+        # Narrow numbers, where they suffice, keep the unclaimed masses in the nearest cache.
+        offer = problem.masses.offer
+        narrow = np.int16 if offer.max() <= np.iinfo(np.int16).max else np.int64
+        self.unclaimed: NDArray[Any] = offer.astype(narrow)
         self._rows: list[NDArray[Any]] = [problem.initial]
         self._costs: list[NDArray[Any]] = []
         self._kept: list[sp.csr_array] = []
         if problem.initial.size:
             masses, costs = problem.masses, problem.costs.exact_block(problem.initial)
             plan = partial_plan(costs, masses.offer, masses.need)
-            self.unclaimed -= plan.masses.sum(axis=0)
+            self.unclaimed = (offer - plan.masses.sum(axis=0)).astype(narrow)
             self._costs.append(plan.masses.multiply(costs).sum(axis=1) / masses.need)
             self._kept.append(plan.masses)
 

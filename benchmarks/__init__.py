@@ -1,0 +1,1 @@
+"""Ours beside the peers, in one run: `python -m benchmarks`. See docs/benchmarks.md."""

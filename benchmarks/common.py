@@ -1,0 +1,287 @@
+"""What the benchmarks share: data, clocks, fresh processes, and the report they write."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import multiprocessing
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROOT = Path(__file__).resolve().parent.parent
+_LIBRARIES = (
+    "numpy",
+    "scipy",
+    "numba",
+    "POT",
+    "scikit-learn",
+    "kmedoids",
+    "apricot-select",
+    "submodlib-py",
+    "torch",
+)
+
+
+# --- data ---------------------------------------------------------------------------------------
+
+
+class MissingDataError(Exception):
+    """The data a benchmark needs is not there."""
+
+
+def mnist(n: int) -> NDArray[np.float32]:
+    """The first n of MNIST's 60,000 training pictures, as rows of 784 grey values from 0 to 255."""
+    folder = Path(os.environ.get("UNIPROTO_DATA") or ROOT.parent / "shared" / "data")
+    file = folder / "images" / "mnist.npz"
+    if not file.exists():
+        raise MissingDataError(
+            f"MNIST is not at {file}. Set UNIPROTO_DATA to a folder that holds images/mnist.npz."
+        )
+    with np.load(file) as arrays:
+        return arrays["x_train"][:n].reshape(n, -1).astype(np.float32)
+
+
+def unit_rows(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def cosine_costs(n: int) -> NDArray[np.float32]:
+    """1 − cosine between the first n pictures of MNIST: the matrix of the precomputed figures."""
+    rows = unit_rows(mnist(n))
+    costs = np.maximum(1 - rows @ rows.T, 0)
+    np.fill_diagonal(costs, 0)
+    return costs
+
+
+def clustered(n: int, width: int, clusters: int, seed: int) -> NDArray[np.float32]:
+    """n unit vectors around `clusters` random directions, all equally likely.
+
+    Each is its centre plus Gaussian noise of half the centre's length: the cosine between a
+    vector and its centre is about 0.9, between two vectors of one cluster about 0.8.
+    """
+    random = np.random.default_rng(seed)
+    centres = unit_rows(random.standard_normal((clusters, width), np.float32))
+    rows = np.empty((n, width), np.float32)
+    for start in range(0, n, 50_000):
+        part = rows[start : start + 50_000]
+        random.standard_normal(out=part, dtype=np.float32)
+        part *= 0.5 / width**0.5
+        part += centres[random.integers(clusters, size=len(part))]
+        part /= np.linalg.norm(part, axis=1, keepdims=True)
+    return rows
+
+
+# --- measuring ----------------------------------------------------------------------------------
+
+
+def timed(work: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
+    """Seconds on the clock, and the result."""
+    begin = time.perf_counter()
+    result = work(*arguments)
+    return time.perf_counter() - begin, result
+
+
+def median(values: list[float]) -> float:
+    return statistics.median(values)
+
+
+def peak_bytes() -> int:
+    """The most memory this process has held so far.
+
+    Linux counts the parent's memory into a child's ru_maxrss; VmHWM starts anew with the program.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def in_fresh_process(work: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a module's function, called in a new Python of its own."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as executor:
+        return executor.submit(work, *arguments).result()
+
+
+def exact_cost(costs: NDArray[np.float32], rows: NDArray[np.intp]) -> float:
+    """Optimal-transport cost of these rows, all counting equally, by POT over the whole matrix.
+
+    In whole masses, so that no rounding makes the two sides disagree.
+    """
+    from uniproto.transport.exact import import_ot
+
+    k, n = len(rows), costs.shape[1]
+    supply, demand = np.full(k, float(n)), np.full(n, float(k))
+    matrix = costs[rows].astype(np.float64)
+    plan, log = import_ot().emd(supply, demand, matrix, numItermax=100_000_000, log=True)
+    if log["warning"] or not np.array_equal(plan.sum(axis=0), demand):
+        raise RuntimeError(f"POT returned no optimal plan: {log['warning']}")
+    return float((plan * matrix).sum() / (k * n))
+
+
+# --- where and with what ------------------------------------------------------------------------
+
+
+def machine() -> dict[str, Any]:
+    """What a reader needs to judge the numbers: hardware, versions, and how busy it was."""
+    import uniproto
+
+    versions = {"python": platform.python_version(), "uniproto": uniproto.__version__}
+    for library in _LIBRARIES:
+        try:
+            versions[library] = importlib.metadata.version(library)
+        except importlib.metadata.PackageNotFoundError:
+            versions[library] = "not installed"
+    return {
+        "cpu": _cpu_model(),
+        "cores": _cores(),
+        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
+        "system": platform.platform(),
+        "load_before": round(os.getloadavg()[0], 2),  # well above 0: others were running too
+        "versions": versions,
+        "commit": _git("rev-parse", "HEAD") or "unknown",
+        "uncommitted_changes": sorted(_git("status", "--porcelain", "--", "src").splitlines()),
+    }
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _cpu_model() -> str:
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or "unknown"
+
+
+def _git(*arguments: str) -> str:
+    try:
+        asked = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
+    except OSError:
+        return ""
+    return asked.stdout.rstrip() if asked.returncode == 0 else ""
+
+
+# --- reporting ----------------------------------------------------------------------------------
+
+
+class Report:
+    """The lines and figures of one benchmark; its file is written again after every line."""
+
+    def __init__(self, name: str, title: str, folder: Path, quick: bool) -> None:
+        self.quick = quick
+        self.file = folder / f"{name}{'-quick' if quick else ''}.json"
+        self.content: dict[str, Any] = {
+            "benchmark": name,
+            "title": title,
+            "quick": quick,
+            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "command": " ".join(["python", "-m", "benchmarks", *sys.argv[1:]]),
+            "machine": machine(),
+            "rows": [],
+            "figures": [],
+            "finished": False,
+        }
+        self._save()
+
+    def note(self, **facts: Any) -> None:
+        """Facts about the machine known only to this benchmark, such as its GPU."""
+        self.content["machine"].update(facts)
+        self._save()
+
+    def row(self, what: str, **values: Any) -> None:
+        """One line of the table."""
+        self.content["rows"].append({"what": what, **values})
+        self._save()
+        told = ", ".join(f"{name} {_shown(value)}" for name, value in values.items())
+        print(f"  {what}: {told}", flush=True)
+
+    def figure(self, what: str, reached: float, reach: str | None, met: bool | None) -> None:
+        """A number someone promised. A quick run measures smaller work, so it judges nothing."""
+        judged = None if self.quick or reach is None else met
+        self.content["figures"].append(
+            {"what": what, "reached": reached, "reach": reach, "met": judged}
+        )
+        self._save()
+
+    def finish(self) -> None:
+        self.content["finished"] = True
+        self._save()
+
+    def _save(self) -> None:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        part = self.file.with_suffix(".part")
+        part.write_text(json.dumps(self.content, indent=1, ensure_ascii=False) + "\n")
+        part.replace(self.file)
+
+
+def rows_table(content: dict[str, Any]) -> str:
+    """The lines of a report as a Markdown table; lists (all repetitions) stay in the file."""
+    rows = content["rows"]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    names = [
+        name for name in names if not any(isinstance(row.get(name), list | dict) for row in rows)
+    ]
+    return _table(names, [[row.get(name) for name in names] for row in rows])
+
+
+def figures_table(contents: list[dict[str, Any]]) -> str:
+    """The figures of several reports as one Markdown table."""
+    lines = []
+    for content in contents:
+        name = content["benchmark"]
+        for figure in content["figures"]:
+            met = {True: "yes", False: "no", None: "not judged"}[figure["met"]]
+            lines.append([name, figure["what"], figure["reach"], figure["reached"], met])
+        for row in content["rows"]:  # what could not run is part of the answer
+            if "unavailable" in row:
+                lines.append(
+                    [name, f"{row['what']}: {row['unavailable']}", None, None, "not measured"]
+                )
+        if not content["finished"]:
+            lines.append([name, "did not finish", None, None, "no"])
+    return _table(["benchmark", "figure", "reach", "reached", "met"], lines)
+
+
+def _table(names: list[str], lines: list[list[Any]]) -> str:
+    cells = [names] + [[_shown(value) for value in line] for line in lines]
+    widths = [max(3, *(len(line[column]) for line in cells)) for column in range(len(names))]
+    padded = [
+        "| "
+        + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        + " |"
+        for line in cells
+    ]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([padded[0], rule, *padded[1:]])
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_shown, value)) + "]"
+    return str(value)

@@ -1,0 +1,127 @@
+"""`uniproto certify`: how much better could any other choice have been?"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from uniproto.cli.question import recorded_question
+
+if TYPE_CHECKING:
+    from uniproto.certificate import Certificate
+    from uniproto.problem import Problem
+    from uniproto.selection import Selection
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "certify",
+        help="prove how good a saved selection is",
+        description="Compute a cost that no choice of as many rows can be below, whatever the "
+        "method, under the same conditions (--initial, --exclude, --groups), and write it to OUT. "
+        "The input files must still be where they were when OUT was made.",
+        epilog=textwrap.dedent("""\
+            example:
+              uniproto select vectors.npy -k 100 -o out
+              uniproto certify out --time-limit 60
+                  cost 0.2111; no choice of 100 rows can be below 0.2051 (gap 2.93%)
+              uniproto verify out
+
+            what is written to OUT:
+              certificate.npz     prices of the targets, which prove the bound
+              manifest.json       "certificate": lower_bound, gap (cost / lower_bound - 1; null
+                                  where it is infinite, because the bound is 0), absolute_gap
+                                  (cost - lower_bound), converged and more
+
+            A search that stopped early goes on from where it stopped when the command is run
+            again. 'uniproto select --polish' lowers the cost; this raises the bound.
+            """),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", metavar="OUT", help="a folder that 'uniproto select' has written")
+    parser.add_argument(
+        "--time-limit",
+        type=_seconds,
+        metavar="SECONDS",
+        help="stop raising the bound after this time (default: when it no longer rises)",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    from uniproto.certificate import certify
+    from uniproto.problem import make_problem
+    from uniproto.progress import Progress
+    from uniproto.storage import load_manifest, load_selection, require_writable, save_certificate
+
+    folder = Path(options.folder)
+    manifest, selection = load_manifest(folder), load_selection(folder)
+    require_writable(folder)
+    problem = make_problem(**recorded_question(folder, manifest).asked)
+    certificate = certify(
+        problem,
+        selection.cost,
+        _first_prices(folder, selection, problem),
+        time_limit=options.time_limit,
+        progress=Progress(False if options.quiet else None),
+    )
+    save_certificate(folder, certificate)
+    if not options.quiet:
+        print(_in_words(certificate, problem, selection.cost_is_exact))
+        if not certificate.converged:
+            print("The search stopped early: run the command again to go on from there.")
+
+
+def _first_prices(folder: Path, selection: Selection, problem: Problem) -> Any:
+    """Where the search starts: at the last one's end, or at the prices of the optimal plan."""
+    import numpy as np
+
+    from uniproto.storage import damaged
+    from uniproto.transport.prototypes import transport
+
+    rows = selection.indices
+    if selection.shape != problem.costs.shape or len(rows) != problem.k:
+        raise damaged(folder, ValueError("its files answer another question than its inputs ask"))
+    if len(np.unique(rows)) < len(rows) or rows.min() < 0 or rows.max() >= problem.m:
+        raise damaged(folder, ValueError("its indices are not different rows of the source"))
+    if selection.certificate is not None:
+        return np.clip(selection.certificate.prices, 0.0, 4 * problem.costs.ceiling)
+    if not selection.cost_is_exact:  # then no solve fits, and any prices will do
+        return np.zeros(problem.n)
+    solved = transport(problem, rows)
+    if not math.isclose(solved.cost, selection.cost, rel_tol=1e-6, abs_tol=problem.costs.rounding):
+        raise damaged(
+            folder, ValueError(f"its cost is {selection.cost:g}, its rows cost {solved.cost:g}")
+        )
+    return solved.prices
+
+
+def _in_words(certificate: Certificate, problem: Problem, cost_is_exact: bool) -> str:
+    given = len(problem.initial) > 0
+    barred = len(problem.initial) + len(problem.candidates) < problem.m
+    conditions = " under the same conditions" if problem.groups or given or barred else ""
+    if not certificate.relative:
+        gap = f"absolute gap {certificate.absolute_gap:.4g}"
+    elif math.isinf(certificate.gap):
+        gap = "which every cost is: the bound says nothing"
+    else:
+        gap = f"gap {certificate.gap:.2%}"
+    return (
+        f"cost {'' if cost_is_exact else 'at most '}{certificate.cost:.6g}; no choice of "
+        f"{problem.k} row{'s' if problem.k > 1 else ''}{conditions} can be below "
+        f"{certificate.lower_bound:.6g} ({gap})"
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text!r}")
+    return seconds

@@ -1,0 +1,294 @@
+"""`uniproto verify`: is a saved result what it says it is?"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from uniproto.cli.question import ChangedInputError, Question, recorded_question
+
+if TYPE_CHECKING:
+    from uniproto.problem import Group, Problem
+    from uniproto.selection import Selection
+
+_SUMS = 1e-12  # how far rounding puts sums off, as a share of the largest cost
+_SHARES = 1e-9  # and sums of shares, as a share of what they should be
+_SOLVER = 1e-9  # the exact solver stops at 1e-10 of the largest cost
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing a result claims, whether it holds, and what was found."""
+
+    claim: str
+    holds: bool
+    found: str = ""
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "verify",
+        help="check a saved selection against its input files",
+        description="Recompute what OUT claims from its files and the input files alone, and say "
+        "yes or no: that no file has changed; that the rows are allowed; that the plan gives "
+        "every row 1/K and every target its weight; that it costs what is written, and no plan of "
+        "these rows costs less; that the prices prove the lower bound.",
+        epilog=textwrap.dedent("""\
+            example:
+              uniproto select vectors.npy -k 100 --certify -o out
+              uniproto verify out && echo "safe to use"
+
+            exit status: 0 where every answer is yes, 1 where one is no, 2 where the folder or an
+            input file cannot be read.
+            """),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", metavar="OUT", help="a folder that 'uniproto select' has written")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    verified = True
+    for check in checks(Path(options.folder)):
+        found = f" ({check.found})" if check.found else ""
+        print(f"  {'yes' if check.holds else 'no ':3}  {check.claim}{found}", flush=True)
+        verified = verified and check.holds
+    print(f"verified: {'yes' if verified else 'no'}")
+    return 0 if verified else 1
+
+
+def checks(folder: Path) -> Iterator[Check]:
+    """Every claim of a saved result, checked; ends early where the next could not be read."""
+    from uniproto.problem import make_problem
+    from uniproto.storage import load_manifest, load_selection
+
+    manifest, selection = load_manifest(folder), load_selection(folder)
+    claim = "the input files have not changed"
+    try:
+        question = recorded_question(folder, manifest)
+    except ChangedInputError as error:
+        yield Check(claim, False, str(error))
+        return
+    yield Check(claim, True)
+    yield _files(folder, manifest)
+    problem = make_problem(**question.asked)
+    record = _record(manifest, selection, problem)
+    yield record
+    rows = _rows(selection, problem)
+    yield rows
+    if not (record.holds and rows.holds):
+        return
+    yield from _conditions(selection, problem)
+    yield from _names(folder, manifest, selection, question)
+    yield _shares(selection, problem)
+    yield from _costs(selection, problem)
+    yield from _certificate(manifest, selection, problem)
+
+
+def _files(folder: Path, manifest: dict[str, Any]) -> Check:
+    """The other files of a result, by the digests in its manifest."""
+    from uniproto.data.tables import file_digest
+    from uniproto.storage import CERTIFICATE, PLAN, PROTOTYPES, SELECTION
+
+    digests = manifest.get("files", {})
+    expected = {SELECTION, PLAN} | ({CERTIFICATE} if "certificate" in manifest else set())
+    wrong = sorted(
+        name
+        for name in expected | digests.keys()
+        if not (folder / name).is_file() or file_digest(folder / name) != digests.get(name)
+    )
+    if (folder / PROTOTYPES).exists() and PROTOTYPES not in digests:
+        wrong.append(PROTOTYPES)
+    return Check("the files of the result have not changed", not wrong, ", ".join(wrong))
+
+
+def _record(manifest: dict[str, Any], selection: Selection, problem: Problem) -> Check:
+    """What the manifest says twice, or could be read from the inputs."""
+    from uniproto.methods import as_method
+
+    pairs = {
+        "k": (manifest["k"], problem.k),
+        "shape": (tuple(manifest["shape"]), problem.costs.shape),
+        "metric": (manifest["metric"], problem.costs.metric),
+        "seed": (manifest["seed"], problem.seed),
+        "method": (manifest["method"], as_method(manifest["arguments"]["method"]).name),
+        "beta": (manifest["beta"], problem.costs.ceiling),
+        "group_costs": (list(selection.group_costs), [label for label, _ in _groups(problem)]),
+    }
+    wrong = [name for name, (said, found) in pairs.items() if not _same(said, found)]
+    return Check("the record agrees with the inputs", not wrong, ", ".join(wrong))
+
+
+def _rows(selection: Selection, problem: Problem) -> Check:
+    import numpy as np
+
+    rows = selection.indices
+    inside = (rows >= 0) & (rows < problem.m)
+    different = len(np.unique(rows)) == len(rows)
+    return Check(
+        f"{problem.k} different rows of the source are chosen",
+        bool(len(rows) == problem.k and inside.all() and different),
+    )
+
+
+def _conditions(selection: Selection, problem: Problem) -> Iterator[Check]:
+    """`initial`, `exclude`, groups and `distinct`, each where it was asked for."""
+    import numpy as np
+
+    rows, given = selection.indices, len(problem.initial)
+    if given:
+        yield Check("the given rows come first", np.array_equal(rows[:given], problem.initial))
+    may = np.zeros(problem.m, bool)
+    may[problem.initial] = may[problem.candidates] = True
+    if not may.all():
+        yield Check("no excluded row is chosen", bool(may[rows].all()))
+    if problem.groups:
+        wrong = [
+            str(group.label)
+            for group in problem.groups
+            if np.isin(rows, group.source_rows).sum() != group.problem.k
+        ]
+        yield Check("every group has its number of rows", not wrong, ", ".join(wrong))
+    if problem.twin_distance is not None:
+        near = np.array([problem.costs.twin_distances(int(row))[rows] for row in rows])
+        twins = near <= problem.twin_distance
+        twins &= twins.T
+        np.fill_diagonal(twins, False)
+        twins[:given, :given] = False
+        yield Check("no two chosen rows are near-duplicates", not twins.any())
+
+
+def _names(
+    folder: Path, manifest: dict[str, Any], selection: Selection, question: Question
+) -> Iterator[Check]:
+    """Ids and copied rows, which people read instead of row numbers."""
+    import pyarrow.parquet as pq
+
+    from uniproto.storage import PROTOTYPES, SELECTION, plain
+
+    rows, name = selection.indices, manifest["arguments"]["id"]
+    if name is not None:
+        ids = [plain(value) for value in question.pool.column(name, "--id")[rows]]
+        table = pq.read_table(folder / SELECTION)
+        column = name if table.column_names[0] == name else f"{name}_id"
+        written = table.column(column).to_numpy(zero_copy_only=False)
+        holds = manifest.get("id") == {"column": name, "prototypes": ids}
+        holds = holds and [plain(value) for value in written] == ids
+        yield Check("the ids are those of the chosen rows", holds)
+    if question.pool.table is not None:
+        copied = pq.read_table(folder / PROTOTYPES)
+        holds = copied.equals(question.pool.table.take(rows))
+        yield Check(f"{PROTOTYPES} holds the chosen rows", holds)
+
+
+def _shares(selection: Selection, problem: Problem) -> Check:
+    import numpy as np
+
+    plan, weights = selection.plan, problem.masses.weights
+    with np.errstate(all="ignore"):
+        rows_off = np.abs(plan.sum(axis=1) * problem.k - 1).max()
+        columns_off = np.abs(plan.sum(axis=0) - weights).max() / weights.max()
+    return Check(
+        f"the plan gives every chosen row 1/{problem.k} and every target its weight",
+        bool((plan.data >= 0).all() and rows_off <= _SHARES and columns_off <= _SHARES),
+    )
+
+
+def _costs(selection: Selection, problem: Problem) -> Iterator[Check]:
+    """The cost of the plan as it is written, and of the best plan of these rows."""
+    import numpy as np
+
+    from uniproto.transport.prototypes import transport
+
+    found, tolerance = _cost_of_plan(selection, problem)
+    yield Check(
+        "the plan costs what is written",
+        abs(found - selection.cost) <= tolerance,
+        f"{selection.cost:.10g} written, {found:.10g} found",
+    )
+    if not selection.cost_is_exact:
+        return
+    best = transport(problem, selection.indices)
+    tolerance += _SOLVER * problem.costs.ceiling
+    yield Check(
+        "no plan of these rows costs less",
+        best.is_exact and abs(best.cost - selection.cost) <= tolerance,
+        f"{best.cost:.10g} by another exact solve",
+    )
+    wrong = []
+    for label, group in _groups(problem):
+        inside = np.flatnonzero(np.isin(group.source_rows, selection.indices))
+        cost = transport(group.problem, inside).cost
+        if not abs(cost - selection.group_costs[label]) <= tolerance:
+            wrong.append(str(label))
+    if problem.groups:
+        yield Check("the groups cost what is written", not wrong, ", ".join(wrong))
+
+
+def _cost_of_plan(selection: Selection, problem: Problem) -> tuple[float, float]:
+    """What the plan costs, and how far rounding may put that off."""
+    import numpy as np
+
+    from uniproto.certificate import extreme_costs
+
+    plan = selection.plan
+    found, tolerance = 0.0, _SUMS * problem.costs.ceiling
+    with np.errstate(all="ignore"):  # a plan that somebody has edited can hold anything
+        for place, row in enumerate(selection.indices):
+            part = slice(plan.indptr[place], plan.indptr[place + 1])
+            costs = problem.costs.exact_block(np.array([row]), plan.indices[part])
+            least, most = (extreme_costs(problem.costs, costs, side)[0] for side in (-1, 1))
+            found += float(costs[0] @ plan.data[part])
+            tolerance += float((most - least) @ plan.data[part])
+    return found, tolerance
+
+
+def _certificate(
+    manifest: dict[str, Any], selection: Selection, problem: Problem
+) -> Iterator[Check]:
+    import numpy as np
+
+    from uniproto.certificate import SHIFTED, proven_bound
+
+    certificate = selection.certificate
+    if certificate is None:
+        return
+    prices, bound = certificate.prices, certificate.lower_bound
+    try:
+        proven = proven_bound(problem, prices, rounded_down=False)
+    except OverflowError:
+        proven = -math.inf
+    tolerance = _SUMS * (problem.costs.ceiling + float(np.abs(prices).max()))
+    yield Check(
+        f"no choice of {problem.k} rows can be below the lower bound: the prices prove it",
+        bound <= proven + tolerance,
+        f"{bound:.10g} written, {proven:.10g} proven",
+    )
+    yield Check("the lower bound is not above the cost", bound <= selection.cost)
+    record = manifest["certificate"]
+    gap = certificate.gap if math.isfinite(certificate.gap) else None
+    yield Check(
+        "the gap is that of the cost and the bound",
+        _same(record["gap"], gap)
+        and _same(record["absolute_gap"], certificate.absolute_gap)
+        and record["relative"] == (problem.costs.metric not in SHIFTED),
+    )
+
+
+def _groups(problem: Problem) -> list[tuple[Any, Group]]:
+    """The groups, by their labels as a manifest writes them."""
+    from uniproto.storage import plain
+
+    return [(plain(group.label), group) for group in problem.groups]
+
+
+def _same(said: Any, found: Any) -> bool:
+    """Equal, or as near as numbers computed on another machine are."""
+    if isinstance(said, float) and isinstance(found, float):
+        return math.isclose(said, found, rel_tol=1e-5)
+    return bool(said == found)
