@@ -34,6 +34,7 @@ _MOST_STEPS = 2000
 _DEFLECTION = 0.4  # how much of the last direction each step keeps
 _PATIENCE = 10  # steps without progress before the step length is halved
 _SHORTEST_STEP = 2e-3
+_SPARE_ROWS = 64  # computed exactly besides twice as many as are summed
 SHIFTED = ("dot", "similarity")  # their costs have an arbitrary zero: only differences mean much
 
 
@@ -246,8 +247,10 @@ def proven_bound(
         total += math.fsum(exact_values(least, rows[quota.given], prices))
         if quota.count == 0:
             continue
-        # Twice as many as are summed: the others hardly ever come among the smallest.
-        likely = len(quota.free) if bounds is None else min(len(quota.free), 2 * quota.count + 64)
+        # The others hardly ever come among the smallest, and have a bound where they do.
+        likely = len(quota.free)
+        if bounds is not None:
+            likely = min(likely, 2 * quota.count + _SPARE_ROWS)
         lowest = quota.free[np.argpartition(values[quota.free], likely - 1)[:likely]]
         values[lowest] = exact_values(least, rows[lowest], prices)
         total += math.fsum(np.partition(values[quota.free], quota.count - 1)[: quota.count])

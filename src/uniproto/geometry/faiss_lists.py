@@ -23,7 +23,7 @@ class FaissLists:
     that was found, measured on a sample of rows, is in the notes as `list_recall`.
     """
 
-    exact = False
+    exact, fills = False, 8
 
     def __init__(self, costs: Costs) -> None:
         if not (

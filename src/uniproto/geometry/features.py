@@ -22,7 +22,7 @@ class RowsOnDisk:
 
     def __init__(
         self,
-        values: np.memmap[Any, Any],
+        values: Any,  # a np.memmap, or rows on disk that are prepared already
         dtype: np.dtype[Any],
         scale: NDArray[np.float64] | None,
         centre: NDArray[np.float64] | None,
@@ -45,7 +45,7 @@ def prepare(
 ) -> Any:
     """Rows in `dtype`, scaled to unit length or moved by `centre` where asked for."""
     scale = _inverse_norms(values, parameter) if unit_length else None
-    if isinstance(values, np.memmap):
+    if isinstance(values, np.memmap | RowsOnDisk):
         return RowsOnDisk(values, dtype, scale, centre)
     if sp.issparse(values):
         rows = values.astype(dtype)
@@ -68,8 +68,8 @@ def mean_row(values: Any) -> NDArray[np.float64]:
     def total(part: slice) -> NDArray[np.float64]:
         return values[part].sum(axis=0, dtype=np.float64)
 
-    pieces = pieces_of(len(values), _ROWS_AT_ONCE)
-    return sum(side_by_side(total, pieces), np.zeros(values.shape[1])) / len(values)
+    pieces = pieces_of(values.shape[0], _ROWS_AT_ONCE)
+    return sum(side_by_side(total, pieces), np.zeros(values.shape[1])) / values.shape[0]
 
 
 def squared_norms(rows: Any) -> NDArray[Any]:
@@ -102,7 +102,7 @@ def _prepared(
     centre: NDArray[np.float64] | None,
 ) -> NDArray[Any]:
     # In double precision on the way: neither huge nor tiny features overflow or vanish.
-    if scale is not None and values.dtype == dtype and 1e-30 < scale.min() <= scale.max() < 1e30:
+    if scale is not None and values.dtype == dtype and ((scale > 1e-30) & (scale < 1e30)).all():
         return values * scale.astype(dtype)[:, None]
     rows = values if scale is None else values * scale[:, None]
     rows = rows if centre is None else rows - centre
@@ -131,7 +131,8 @@ def _norms(values: Any) -> NDArray[np.float64]:
         peak = abs(values).max(axis=1).toarray().ravel()
         scaled = sp.diags(1 / np.where(peak > 0, peak, 1)) @ values
         return peak * np.sqrt(squared_norms(scaled))
-    peak = np.maximum(values.max(axis=1), -values.min(axis=1)).astype(np.float64)
-    if 1e-30 < peak.min() and peak.max() < 1e30:  # their squares are safe as they are
-        return np.sqrt(np.einsum("ij,ij->i", values, values, dtype=np.float64))
+    lowest, highest = values.min(axis=1).astype(np.float64), values.max(axis=1).astype(np.float64)
+    peak = np.maximum(highest, -lowest)
+    if peak.min() > 1e-30 and peak.max() < 1e30:  # their squares are safe as they are
+        return np.sqrt(np.einsum("ij,ij->i", values, values, dtype=np.float64, casting="same_kind"))
     return peak * np.sqrt(squared_norms(values / np.where(peak > 0, peak, 1)[:, None]))

@@ -75,7 +75,7 @@ def _driver_sees_gpu() -> bool:
 class GpuLists:
     """Exact lists by matrix products on a GPU; source and target stay there between calls."""
 
-    exact = True
+    exact, fills = True, 4
 
     def __init__(self) -> None:
         self._held: tuple[Costs, Any, Any] | None = None
@@ -128,13 +128,13 @@ class _GpuFacing:
                 found, where = self._tile(rows[part], length)
             except torch.OutOfMemoryError:
                 torch.cuda.empty_cache()
-                step //= 2
-                if step < _SMALLEST_TILE_ROWS:
+                if step <= _SMALLEST_TILE_ROWS:
                     raise InfeasibleError(
                         f"Not enough GPU memory: {_SMALLEST_TILE_ROWS} rows of "
                         f"{len(self.target):,} costs do not fit. Free memory on the GPU, or pass "
                         "device='cpu'."
                     ) from None
+                step = max(_SMALLEST_TILE_ROWS, step // 2)
                 continue
             torch.from_numpy(costs[part]).copy_(found)
             torch.from_numpy(columns[part]).copy_(where)
@@ -197,7 +197,7 @@ def _upload(rows: Any) -> Any:
     import torch
 
     try:
-        return torch.from_numpy(np.ascontiguousarray(rows[:])).to("cuda")
+        return torch.from_numpy(np.require(rows[:], requirements=["C", "W"])).to("cuda")
     except torch.OutOfMemoryError as error:
         raise InfeasibleError(
             f"Not enough GPU memory: {rows.shape[0]:,} rows of {rows.shape[1]} features do not "

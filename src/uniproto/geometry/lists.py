@@ -31,9 +31,14 @@ class Facing(Protocol):
 
 
 class ListBuilder(Protocol):
-    """Finds nearest columns; `exact` says whether none can be missed."""
+    """Finds nearest columns; `exact` says whether none can be missed.
+
+    `fills` is the length of list that serves best, counted in fills: longer lists last longer,
+    shorter ones are cheaper to move and to read.
+    """
 
     exact: bool
+    fills: int
 
     def face(self, costs: Costs, columns: NDArray[np.intp] | None = None) -> Facing:
         """Get ready to search these columns (all of them by default)."""
@@ -47,7 +52,7 @@ class ListBuilder(Protocol):
 class CpuLists:
     """Exact lists by blocks of matrix products on all cores."""
 
-    exact = True
+    exact, fills = True, 8
 
     def face(self, costs: Costs, columns: NDArray[np.intp] | None = None) -> Facing:
         return _CpuFacing(costs if columns is None else costs.restrict(EVERY, columns))

@@ -52,36 +52,29 @@ class Claims(NamedTuple):
     masses: NDArray[np.int64]
 
 
-REACHED, RAN_OUT, GIVEN_UP = 0, 1, 2
-
-
 @njit(cache=True)
 def _walk(
     costs: NDArray[Any],
     columns: NDArray[np.int32],
+    row: int,
     first: int,
     stop: int,
     write: int,
     unclaimed: NDArray[Any],
     missing: float,
     total: float,
-    most: float,
-) -> tuple[int, int, float, float, bool]:
+) -> tuple[int, int, float, float]:
     """Take unclaimed mass from entries `first:stop`, moving those worth keeping to `write`.
 
-    Returns where reading and writing ended, the mass missing, the cost so far, and whether it was
-    given up because more than `most` is certain. Claimed targets offer nothing and are simply
-    written over: without a branch, which would often be guessed wrong.
+    Returns where reading and writing ended, the mass missing and the cost so far. Claimed targets
+    offer nothing and are simply written over: without a branch, which would often be guessed
+    wrong.
     """
-    given_up = False
     position = first
     while position < stop:
-        cost, column = costs[position], columns[position]
+        cost, column = costs[row, position], columns[row, position]
         available = unclaimed[column]
-        if total + cost * missing > most:
-            given_up = True
-            break
-        costs[write], columns[write] = cost, column
+        costs[row, write], columns[row, write] = cost, column
         write += available > 0
         taken = min(available, missing)
         total += cost * taken
@@ -89,43 +82,33 @@ def _walk(
         position += 1
         if missing <= 0:
             break
-    return position, write, missing, total, given_up
+    return position, write, missing, total
 
 
 @njit(cache=True)
-def fill_cost(
-    lists: Lists, row: int, unclaimed: NDArray[Any], need: float, limit: float
-) -> tuple[float, int]:
-    """Mean cost of a row's fill, and how the walk along its list ended.
+def fill_cost(lists: Lists, row: int, unclaimed: NDArray[Any], need: float) -> tuple[float, bool]:
+    """Mean cost of a row's fill, and whether its list reached it.
 
-    REACHED: the value is exact. RAN_OUT: the list ended first; the missing mass is priced at the
-    tail. GIVEN_UP: the fill is known to cost more than `limit`. In both latter cases the value is
-    a lower bound. Claimed targets met on the way are dropped from the list.
+    Where the list runs out, the missing mass is priced at the tail, so the value is a lower
+    bound. Claimed targets met on the way are dropped from the list.
     """
-    costs, columns = lists.costs[row], lists.columns[row]
+    costs, columns = lists.costs, lists.columns  # whole: views of one row would cost more
     kept, rest, stop = lists.kept[row], lists.rest[row], lists.stop[row]
-    most = limit * need
-    position, write, missing, total, given_up = _walk(
-        costs, columns, 0, kept, 0, unclaimed, need, 0.0, most
-    )
-    if missing > 0 and not given_up:
-        position, write, missing, total, given_up = _walk(
-            costs, columns, rest, stop, write, unclaimed, missing, total, most
+    position, write, missing, total = _walk(costs, columns, row, 0, kept, 0, unclaimed, need, 0.0)
+    if missing > 0:
+        position, write, missing, total = _walk(
+            costs, columns, row, rest, stop, write, unclaimed, missing, total
         )
         lists.rest[row] = position
     else:  # ended among those kept: close the gap that dropped ones have left
         for read in range(position, kept):
-            costs[write], columns[write] = costs[read], columns[read]
+            costs[row, write], columns[row, write] = costs[row, read], columns[row, read]
             write += 1
-        position = write - (kept - position)
     lists.kept[row] = write
-    if given_up:
-        value = (total + costs[position] * missing) / need
-        return value - _ROUNDING * abs(value), GIVEN_UP
     if missing <= 0 or np.isinf(lists.tail[row]):
-        return total / need, REACHED
+        return total / need, True
     value = (total + missing * lists.tail[row]) / need
-    return value - _ROUNDING * abs(value), RAN_OUT
+    return value - _ROUNDING * abs(value), False
 
 
 @njit(cache=True, nogil=True)
@@ -139,8 +122,7 @@ def fill_costs(
 ) -> None:
     """`fill_cost` of many rows, written to their places in `cost` and `exact`."""
     for t in range(rows.shape[0]):
-        cost[rows[t]], end = fill_cost(lists, rows[t], unclaimed, need, np.inf)
-        exact[rows[t]] = end == REACHED
+        cost[rows[t]], exact[rows[t]] = fill_cost(lists, rows[t], unclaimed, need)
 
 
 @njit(cache=True)
@@ -180,7 +162,6 @@ def cheapest_row(
     only a bound (`exact` is False), the caller must compute it and ask again.
     """
     keys, rows = values.keys, values.rows
-    best = np.inf  # the smallest exact value of this moment: what costs more need not be finished
     while True:
         row = rows[0]
         if not values.alive[row]:
@@ -190,16 +171,11 @@ def cheapest_row(
             return row, size
         else:
             if values.moment[row] != moment:
-                value, end = fill_cost(lists, row, unclaimed, need, best)
-                if end == REACHED:
-                    values.cost[row] = value
-                else:  # a bound may be weaker than what was known before
-                    values.cost[row] = max(value, values.cost[row])
-                if end != GIVEN_UP:
-                    values.exact[row] = end == REACHED
-                    values.moment[row] = moment
-                if end == REACHED:
-                    best = min(best, value * (1 + _ROUNDING) if value > 0 else value)
+                value, reached = fill_cost(lists, row, unclaimed, need)
+                # A bound may be weaker than what was known before; an exact value never is.
+                values.cost[row] = value if reached else max(value, values.cost[row])
+                values.exact[row] = reached
+                values.moment[row] = moment
             keys[0] = values.cost[row]
         _sift_down(keys, rows, 0, size)
 

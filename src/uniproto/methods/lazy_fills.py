@@ -23,10 +23,10 @@ _ROWS_EVALUATED_TOGETHER = 1024
 _GATHER_AGAIN = 0.9  # when the unclaimed targets are this share of those last gathered
 
 
-def list_length(masses: Masses) -> int:
+def list_length(masses: Masses, fills: int = 8) -> int:
     """How many nearest targets a row should list: those of about eight fills."""
     typical = float(np.median(masses.offer[masses.offer > 0]))
-    return max(_SHORTEST_LIST, int(np.ceil(8 * masses.need / typical)))
+    return max(_SHORTEST_LIST, int(np.ceil(fills * masses.need / typical)))
 
 
 def affordable_length(problem: Problem, rows: int) -> int:
@@ -38,7 +38,8 @@ def affordable_length(problem: Problem, rows: int) -> int:
         f"even lists of one target for each of {rows:,} candidate rows take memory",
         f"Allow at least memory={2 * entry}, or select from a sample of the source.",
     )
-    return min(list_length(problem.masses), problem.memory // 2 // entry)
+    length = list_length(problem.masses, problem.lists.fills)
+    return min(length, problem.memory // 2 // entry)
 
 
 class LazyFills:
