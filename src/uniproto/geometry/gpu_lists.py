@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import sys
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ _SMALLEST_WORK = 10**7  # entries of the cost matrix below which the processor i
 _TILE_SHARE = 8  # of the free GPU memory: one tile of costs
 _LARGEST_TILE = 6 * 2**30
 _SMALLEST_TILE_ROWS = 16
+_PINNED = 64 * 2**20
 _HALF_FROM = 200_000  # targets from which half-precision products pay
 _OVERFETCH = 1.3  # how many more columns than wanted are fetched by half-precision products
 # Rounding unit rows to half precision changes their product by at most 2 · 2^-11, and rounding
@@ -136,8 +138,8 @@ class _GpuFacing:
                     ) from None
                 step = max(_SMALLEST_TILE_ROWS, step // 2)
                 continue
-            torch.from_numpy(costs[part]).copy_(found)
-            torch.from_numpy(columns[part]).copy_(where)
+            self._download(found, costs[part])
+            self._download(where.int(), columns[part])
             start = part.stop
 
         def settle(piece: slice) -> None:
@@ -145,6 +147,17 @@ class _GpuFacing:
 
         finish(side_by_side(settle, pieces_of(len(rows), 4096)))
         return costs, columns
+
+    def _download(self, values: Any, place: NDArray[Any]) -> None:
+        """Copy from the GPU by way of pinned memory, which is several times as quick."""
+        pinned = _pinned_memory()
+        rows = max(1, pinned.numel() // (values.shape[1] * values.element_size()))
+        for start in range(0, len(values), rows):
+            part = values[start : start + rows]
+            stop = part.numel() * part.element_size()
+            buffer = pinned[:stop].view(part.dtype).view(part.shape)
+            buffer.copy_(part)
+            place[start : start + rows] = buffer.numpy()
 
     def _rows_per_tile(self) -> int:
         import torch
@@ -191,6 +204,13 @@ class _GpuFacing:
                 costs = costs.mul_(-2).add_(squares).add_(self._squares).clamp_(min=0)
                 costs = costs.sqrt_() if self.metric == "euclidean" else costs
         return costs.topk(length, dim=1, largest=False)
+
+
+@cache
+def _pinned_memory() -> Any:
+    import torch
+
+    return torch.empty(_PINNED, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
 
 
 def _upload(rows: Any) -> Any:

@@ -171,6 +171,8 @@ class LazyFills:
 
     def _recompute_with(self, row: int) -> None:
         """Recompute a row together with those most likely to need it next."""
+        if int((self.unclaimed > 0).sum()) < _GATHER_AGAIN * len(self._columns):
+            self._sweep()
         waiting = np.flatnonzero(~self._values.exact & self._values.alive)
         together = max(_ROWS_RECOMPUTED_TOGETHER, len(self.candidates) // 32)
         if len(waiting) > together:
@@ -179,6 +181,31 @@ class LazyFills:
         for _ in self._compute(waiting):
             pass
         self.recomputed += len(waiting)
+
+    def _sweep(self) -> None:
+        """Evaluate every row, on all cores, so that the heap has less to do one by one."""
+        alive = np.flatnonzero(self._values.alive)
+        known = self._values.cost.copy()
+        self._evaluate(self._lists, alive, self._values.cost, self._values.exact)
+        bounds = ~self._values.exact  # may be weaker than what was known before
+        self._values.cost[bounds] = np.maximum(self._values.cost[bounds], known[bounds])
+        self._values.moment[alive] = self.picked
+        self._heap_size = len(alive)
+        self._values.keys[: len(alive)] = self._values.cost[alive]
+        self._values.rows[: len(alive)] = alive
+        kernels.heapify(self._values.keys[: len(alive)], self._values.rows[: len(alive)])
+
+    def _evaluate(
+        self,
+        lists: kernels.Lists,
+        rows: NDArray[np.intp],
+        cost: NDArray[np.float64],
+        exact: NDArray[np.bool_],
+    ) -> None:
+        def evaluate(piece: slice) -> None:
+            kernels.fill_costs(lists, rows[piece], self.unclaimed, self.need, cost, exact)
+
+        finish(side_by_side(evaluate, pieces_of(len(rows), _ROWS_EVALUATED_TOGETHER)))
 
     def _compute(self, rows: NDArray[np.intp]) -> Iterator[int]:
         """Exact fill costs and fresh lists of some rows, against the unclaimed targets alone."""
@@ -212,15 +239,12 @@ class LazyFills:
             tail=tail,
         )
         cost, exact = np.empty(len(rows)), np.empty(len(rows), np.bool_)
-
-        def evaluate(piece: slice) -> None:
-            some = np.arange(piece.start, piece.stop)
-            kernels.fill_costs(lists, some, self.unclaimed, self.need, cost, exact)
-
-        finish(side_by_side(evaluate, pieces_of(len(rows), _ROWS_EVALUATED_TOGETHER)))
+        self._evaluate(lists, np.arange(len(rows)), cost, exact)
         done = rows[exact]
         stored = min(self._lists.columns.shape[1], count)
-        if len(done) == len(rows):  # the usual case, without picking rows out of large arrays
+        if len(done) == len(self.candidates) and stored == count:  # all at once: no copy
+            self._lists = self._lists._replace(costs=found, columns=where)
+        elif len(done) == len(rows):  # the usual case, without picking rows out of large arrays
             self._lists.costs[as_slice(rows), :stored] = found[:, :stored]
             self._lists.columns[as_slice(rows), :stored] = where[:, :stored]
         else:
