@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.budgets import quotas
+from uniproto.checkpoint import Checkpoint
 from uniproto.data.arrays import align_tables, as_labels, as_matrix, as_rows
 from uniproto.errors import InfeasibleError, invalid, unknown_name
 from uniproto.geometry.costs import MATRIX_METRICS, METRICS, Costs, make_costs
@@ -50,6 +51,7 @@ class Problem:
     memory: int  # bytes of working memory allowed
     lists: ListBuilder
     groups: tuple[Group, ...] = ()
+    checkpoint: Checkpoint | None = None  # where a run keeps its picks, if it must survive
 
     @property
     def m(self) -> int:
@@ -62,6 +64,17 @@ class Problem:
     @cached_property
     def masses(self) -> Masses:
         return whole_masses(self.k, self.n, self.target_weights)
+
+    def with_checkpoint(self, checkpoint: Checkpoint) -> Problem:
+        """The same problem, whose picks are kept as they are made."""
+        groups = tuple(
+            replace(
+                group,
+                problem=replace(group.problem, checkpoint=checkpoint.part(str(group.label))),
+            )
+            for group in self.groups
+        )
+        return replace(self, groups=groups, checkpoint=checkpoint)
 
     def twins(self, row: int) -> NDArray[np.intp]:
         """Positions among the candidates of rows too close to `row` to be chosen beside it."""

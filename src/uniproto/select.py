@@ -97,34 +97,40 @@ def select(
         device=device,
         lists=lists,
     )
-    checked = time.perf_counter()
+    selection = answer(problem, chosen, progress=progress)
+    selection.timings = {"check": time.perf_counter() - begin - selection.timings["pick"]} | (
+        selection.timings
+    )
+    if certify:
+        selection.certify(progress=progress)
+    return selection
+
+
+def answer(problem: Problem, method: Method, *, progress: bool | None = None) -> Selection:
+    """Let a method answer a problem that has been checked."""
+    begin = time.perf_counter()
     bars = Progress(progress)
     picks, group_rows = (
-        _pick_in_groups(problem, chosen, bars)
+        _pick_in_groups(problem, method, bars)
         if problem.groups
-        else (chosen.pick(problem, bars), None)
+        else (method.pick(problem, bars), None)
     )
-    picked = time.perf_counter()
-    uniform = np.full(problem.k, 1 / problem.k)
-    selection = Selection(
+    return Selection(
         indices=picks.rows.astype(np.int64),
         gains=picks.gains,
-        weights=uniform if picks.weights is None else picks.weights,
+        weights=np.full(problem.k, 1 / problem.k) if picks.weights is None else picks.weights,
         beta=problem.costs.ceiling,
         shape=problem.costs.shape,
-        metric=metric,
-        method=chosen.name,
-        options=_options(chosen),
+        metric=problem.costs.metric,
+        method=method.name,
+        options=_options(method),
         seed=problem.seed,
-        timings={"check": checked - begin, "pick": picked - checked},
+        timings={"pick": time.perf_counter() - begin},
         notes=picks.notes,
         problem=problem,
         picks=picks,
         group_rows=group_rows,
     )
-    if certify:
-        selection.certify(progress=progress)
-    return selection
 
 
 def _pick_in_groups(

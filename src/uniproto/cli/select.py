@@ -7,6 +7,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from uniproto import __version__
+from uniproto.checkpoint import Checkpoint
 from uniproto.cli.question import Question, read_question
 from uniproto.errors import invalid
 from uniproto.geometry.costs import MATRIX_METRICS, METRICS
@@ -99,12 +101,22 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="also prove how good the result is: a cost that no choice of K rows can be below",
     )
+    scale = parser.add_argument_group("large inputs")
+    scale.add_argument(
+        "--checkpoint",
+        action="store_true",
+        help="keep picks in OUT as they are made; the same command goes on where a run was killed",
+    )
+    scale.add_argument("--memory", help="working memory, such as 4GB (a quarter of what is free)")
+    scale.add_argument("--device", default="auto", help="where lists are built: cpu, cuda (auto)")
+    scale.add_argument("--lists", default="exact", help="exact or faiss, which is approximate")
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
-    import uniproto
+    from uniproto.problem import make_problem
+    from uniproto.select import answer
     from uniproto.storage import require_writable, save_selection
 
     method = _method(options)
@@ -112,12 +124,20 @@ def run(options: argparse.Namespace) -> None:
     require_writable(output)
     question = read_question(options)
     ids = _ids(question, options)
-    selection = uniproto.select(
-        **question.asked,
-        method=method,
-        certify=options.certify,
-        progress=False if options.quiet else None,
+    shown = False if options.quiet else None
+    problem = make_problem(
+        **question.asked, memory=options.memory, device=options.device, lists=options.lists
     )
+    arguments = {
+        name: value for name, value in vars(options).items() if name not in ("run", "quiet")
+    }
+    checkpoint = None
+    if options.checkpoint:
+        checkpoint = _checkpoint(output, question, arguments)
+        problem = problem.with_checkpoint(checkpoint)
+    selection = answer(problem, method, progress=shown)
+    if options.certify:
+        selection.certify(progress=shown)
     pool = question.pool
     save_selection(
         selection,
@@ -126,17 +146,42 @@ def run(options: argparse.Namespace) -> None:
         prototypes=None if pool.table is None else pool.table.take(selection.indices),
         record={
             "inputs": question.identities(),
-            "arguments": {
-                name: value for name, value in vars(options).items() if name not in ("run", "quiet")
-            },
+            "arguments": arguments,
+            **({} if checkpoint is None else {"resumed_from_pick": _resumed(selection.notes)}),
         },
     )
+    if checkpoint is not None:
+        checkpoint.remove()
     if not options.quiet:
         print(selection.summary())
         if pool.feature_columns:
             columns = textwrap.shorten(", ".join(pool.feature_columns), 72, placeholder=" …")
             print(f"  features                {columns}")
         print(f"  written to              {output}")
+
+
+def _checkpoint(output: Path, question: Question, arguments: dict[str, Any]) -> Checkpoint:
+    """Where the run keeps its picks; it belongs to these files and options and to no others."""
+    if arguments["method"] != "uniproto":
+        raise invalid(
+            "--checkpoint", "needs --method uniproto", f"--method {arguments['method']}", "Drop it."
+        )
+    inputs = question.identities().values()
+    # Where things are and how fast they go does not change the picks.
+    irrelevant = ("pool", "target", "output", "certify", "memory", "device")
+    identity = {
+        "uniproto": __version__,
+        "inputs": [data and data["sha256"] for data in inputs],
+        "arguments": {name: arguments[name] for name in arguments if name not in irrelevant},
+    }
+    return Checkpoint(output / "checkpoint.npz", identity)
+
+
+def _resumed(notes: dict[str, Any]) -> int:
+    """How many picks came from the checkpoint, over all groups."""
+    if "resumed_from_pick" in notes:
+        return int(notes["resumed_from_pick"])
+    return sum(_resumed(part) for part in notes.values() if isinstance(part, dict))
 
 
 def _ids(question: Question, options: argparse.Namespace) -> dict[str, Any]:

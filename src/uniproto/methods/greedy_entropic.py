@@ -37,6 +37,9 @@ def pick_entropic(
     held = np.empty((problem.k, problem.n))
     held[: len(problem.initial)] = costs.exact_block(problem.initial)
     picked = len(problem.initial)
+    for position in trail.replay(pool):
+        held[picked] = costs.exact_block(pool.rows[position : position + 1])[0]
+        picked += 1
     with progress.stage("picking", trail.wanted) as advance:
         while trail.wanted:
             pool.require_free(picked)

@@ -27,6 +27,8 @@ def pick_by_exact_gains(problem: Problem, pool: Pool, progress: Progress) -> Pic
     plan = IncrementalPlan(masses.offer, masses.need, problem.k)
     for row in problem.initial:
         plan.add(costs.exact_block(np.array([row]))[0])
+    for position in trail.replay(pool):
+        plan.add(costs.exact_block(pool.rows[position : position + 1])[0])
     priced = PricedRows(problem, pool.rows, progress)
     bounds = np.full(len(pool.rows), -np.inf)
     with progress.stage("picking", trail.wanted) as advance:

@@ -10,30 +10,33 @@ from uniproto.methods.pool import Pool
 from uniproto.methods.trail import Trail
 from uniproto.problem import Problem
 from uniproto.progress import Progress
+from uniproto.threads import finish
 
-_PICKS_BETWEEN_REPORTS = 64
+_PICKS_AT_ONCE = 64  # between reports of progress
 
 
 def pick_extend(problem: Problem, pool: Pool, progress: Progress) -> Picks:
     """Each pick takes its cheapest fill out of what is unclaimed, once and for all."""
     trail = Trail(problem)
+    finish(trail.replay(pool))
     if pool.sampled:
         return _pick_from_samples(problem, pool, trail, progress)
-    if trail.wanted == 0:
+    wanted = trail.wanted
+    if wanted == 0:
         return trail.finish()
-    fills = LazyFills(problem, pool.rows, trail.unclaimed, trail.wanted, progress)
+    fills = LazyFills(problem, pool.rows, trail.unclaimed, wanted, progress)
     fills.forbid(np.flatnonzero(~pool.free))
-    with progress.stage("picking", trail.wanted) as advance:
-        while fills.picked < trail.wanted:
+    with progress.stage("picking", wanted) as advance:
+        while trail.wanted:
             first = fills.picked
-            step = 1 if pool.thinning else _PICKS_BETWEEN_REPORTS
             if pool.thinning:
-                pool.require_free(len(problem.initial) + first)
-            fills.pick_and_claim(min(first + step, trail.wanted))
+                pool.require_free(problem.k - trail.wanted)
+            fills.pick_and_claim(min(first + (1 if pool.thinning else _PICKS_AT_ONCE), wanted))
+            new = fills.picks[first:]
             if pool.thinning:  # near-duplicates of the pick are ruled out before the next
-                fills.forbid(pool.take(int(fills.picks[first])))
-            advance(fills.picked - first)
-    trail.add(pool.rows[fills.picks], fills.pick_costs, fills.kept())
+                fills.forbid(pool.take(int(new[0])))
+            trail.add(pool.rows[new], fills.pick_costs[first:].copy(), fills.kept(first))
+            advance(len(new))
     return trail.finish(recomputed_rows=fills.recomputed, **problem.lists.notes())
 
 

@@ -24,6 +24,8 @@ def pick_resolve(problem: Problem, pool: Pool, progress: Progress) -> Picks:
     plan = IncrementalPlan(masses.offer, masses.need, problem.k)
     for row in problem.initial:
         plan.add(costs.exact_block(np.array([row]))[0])
+    for position in trail.replay(pool):
+        plan.add(costs.exact_block(pool.rows[position : position + 1])[0])
     fills, looked_at = None, pool.positions()
     with progress.stage("picking", trail.wanted) as advance:
         while trail.wanted:

@@ -111,13 +111,12 @@ class LazyFills:
         """The last known fill cost of every candidate: a lower bound of today's."""
         return self._values.cost
 
-    def kept(self) -> sp.csr_array:
-        """The mass each of `picks` claimed: a plan, though not always the cheapest."""
-        ends = self._claims.ends[: self.picked]
-        starts = np.concatenate([[0], ends])
-        total = int(starts[-1])
-        shape = (self.picked, len(self.unclaimed))
-        arrays = (self._claims.masses[:total], self._claims.columns[:total], starts)
+    def kept(self, first: int = 0) -> sp.csr_array:
+        """The mass that `picks[first:]` claimed: a plan, though not always the cheapest."""
+        ends = np.concatenate([[0], self._claims.ends[: self.picked]])[first:]
+        part = slice(ends[0], ends[-1])
+        shape = (len(ends) - 1, len(self.unclaimed))
+        arrays = (self._claims.masses[part], self._claims.columns[part], ends - ends[0])
         return sp.csr_array(arrays, shape=shape)
 
     def pick_and_claim(self, last: int) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from uniproto.checkpoint import Progressed
 from uniproto.methods.contract import Picks
+from uniproto.methods.pool import Pool
 from uniproto.problem import Problem
 from uniproto.transport.exact import partial_plan
 
@@ -35,6 +38,25 @@ class Trail:
             self._costs.append(plan.masses.multiply(costs).sum(axis=1) / masses.need)
             self._kept.append(plan.masses)
 
+        before = problem.checkpoint.read() if problem.checkpoint else None
+        self.resumed = np.empty(0, np.intp) if before is None else before.rows.astype(np.intp)
+        if before is not None:
+            self._rows.append(self.resumed)
+            self._costs.append(before.costs)
+            if before.kept is not None:
+                self._kept.append(before.kept)
+                claimed = before.kept.sum(axis=0)
+                self.unclaimed = (self.unclaimed - claimed).astype(self.unclaimed.dtype)
+
+    def replay(self, pool: Pool) -> Iterator[int]:
+        """Positions picked in an earlier run, in order; the pool moves on as it did then."""
+        for row in self.resumed:
+            if pool.sampled:
+                pool.positions()  # draws the sample this pick was made from
+            position = int(np.searchsorted(pool.rows, row))
+            pool.take(position)
+            yield position
+
     @property
     def rows(self) -> NDArray[np.intp]:
         return np.concatenate(self._rows).astype(np.intp)
@@ -50,9 +72,24 @@ class Trail:
         self._costs.append(np.atleast_1d(costs))
         if kept is not None:
             self._kept.append(kept)
+        self._keep()
+
+    def _keep(self, *, now: bool = False) -> None:
+        if self.problem.checkpoint is None:
+            return
+        given = len(self.problem.initial)
+        rows = self.rows[given:].astype(np.int64)
+        costs = np.concatenate(self._costs)[given:]
+        kept = sp.csr_array(sp.vstack(self._kept))[given:] if self._kept else None
+        if kept is not None and kept.shape[0] != len(rows):  # re-solved, not claimed for good
+            kept = None
+        self.problem.checkpoint.write(Progressed(rows, costs, kept), now=now)
 
     def finish(self, kept: sp.csr_array | None = None, **notes: Any) -> Picks:
         """The answer; `kept` replaces the claims where the plan was re-solved."""
+        self._keep(now=True)
+        if self.problem.checkpoint is not None:
+            notes["resumed_from_pick"] = len(self.resumed)
         if kept is None and sum(part.shape[0] for part in self._kept) == self.problem.k:
             kept = sp.csr_array(sp.vstack(self._kept))
         return Picks(

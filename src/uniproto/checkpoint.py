@@ -1,0 +1,120 @@
+"""Checkpoints: picks already made, so that a run killed at any moment can go on.
+
+A checkpoint holds the picks in order and the mass they claimed; everything else about a greedy
+run follows from those and from the inputs. It is written whole to another name and then renamed,
+begins with its own digest, and names the inputs and options it belongs to: one that is damaged or
+belongs to another question is refused, never used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import time
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from uniproto.errors import InputFileError, OutputError
+
+_SECONDS_BETWEEN_WRITES = 1.0
+
+
+@dataclass(frozen=True)
+class Progressed:
+    """Picks made before: source rows, what each cost, and the mass each claimed, if final."""
+
+    rows: NDArray[np.int64]
+    costs: NDArray[np.float64]
+    kept: sp.csr_array | None
+
+
+class Checkpoint:
+    """Where a run keeps its picks. `identity` must be the same for a run to go on."""
+
+    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+        self.path = path
+        self._identity = json.dumps(identity, sort_keys=True, default=str)
+        self._written = time.monotonic()
+
+    def part(self, name: str) -> Checkpoint:
+        """The checkpoint of one group of a larger run."""
+        digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+        path = self.path.with_name(f"{self.path.stem}-{digest}{self.path.suffix}")
+        return Checkpoint(path, {"whole": self._identity, "part": name})
+
+    def read(self) -> Progressed | None:
+        """What was picked before, or None if nothing was."""
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._refused(f"it cannot be read ({error.strerror})") from error
+        digest, _, payload = content.partition(b"\n")
+        if digest.decode("ascii", "replace") != hashlib.sha256(payload).hexdigest():
+            raise self._refused("it is damaged")
+        try:
+            with np.load(io.BytesIO(payload), allow_pickle=False) as arrays:
+                identity = str(arrays["identity"])
+                rows, costs = arrays["rows"], arrays["costs"]
+                kept = None
+                if "data" in arrays:
+                    parts = (arrays["data"], arrays["indices"], arrays["indptr"])
+                    kept = sp.csr_array(parts, shape=tuple(arrays["shape"]))
+        except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
+            raise self._refused("it is not a checkpoint of this version") from error
+        if identity != self._identity:
+            raise self._refused("it belongs to other inputs or options")
+        return Progressed(rows, costs, kept)
+
+    def write(self, progressed: Progressed, *, now: bool = False) -> None:
+        """Keep these picks, unless the last ones were kept a moment ago."""
+        if not now and time.monotonic() - self._written < _SECONDS_BETWEEN_WRITES:
+            return
+        arrays: dict[str, Any] = {
+            "identity": np.array(self._identity),
+            "rows": progressed.rows,
+            "costs": progressed.costs,
+        }
+        if progressed.kept is not None:
+            kept = progressed.kept
+            arrays |= {"data": kept.data, "indices": kept.indices, "indptr": kept.indptr}
+            arrays["shape"] = np.array(kept.shape)
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)
+        payload = buffer.getvalue()
+        temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}.partial")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                file.write(hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self.path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise OutputError(
+                f"{self.path}: the checkpoint must be writable. It is not "
+                f"({error.strerror or error}). Free some space, or run without --checkpoint."
+            ) from error
+        self._written = time.monotonic()
+
+    def remove(self) -> None:
+        """Forget everything: the run has ended and its result is safe."""
+        for file in self.path.parent.glob(f"{self.path.stem}*{self.path.suffix}*"):
+            file.unlink(missing_ok=True)
+
+    def _refused(self, reason: str) -> InputFileError:
+        return InputFileError(
+            f"{self.path}: the checkpoint must be a whole one of this very run. Got one that is "
+            f"not: {reason}. Delete it to start anew, or choose another output folder."
+        )

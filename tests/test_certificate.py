@@ -1,0 +1,447 @@
+"""The certificate: no choice of k prototypes costs less than its lower bound.
+
+The optimum of tiny problems is known by trying every choice; the bound must never exceed it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+import uniproto
+from uniproto import UniProto
+from uniproto.algorithm import transport_cost
+from uniproto.certificate import Certificate, certify, extreme_costs, proven_bound
+from uniproto.errors import InputFileError, InvalidInputError
+from uniproto.geometry.costs import FEATURE_METRICS
+from uniproto.problem import Problem, make_problem
+from uniproto.selection import Selection
+from uniproto.storage import save_certificate
+
+WEIGHTS = ["uniform", "uneven", "heavy", "zeros"]
+SCIPY_NAMES = {"l1": "cityblock"}
+
+
+def weights_of(kind: str, rng: np.random.Generator, n: int) -> np.ndarray | None:
+    if kind == "uniform":
+        return None
+    weights = rng.random(n) + 0.05
+    if kind == "heavy":  # one target alone holds the mass of more than one prototype
+        weights[0] = 3 * weights.sum()
+    if kind == "zeros":
+        weights[1 : 1 + n // 3] = 0.0
+    return weights
+
+
+def optimum(problem: Problem, costs: np.ndarray, choices: Iterator[list[int]]) -> float:
+    """The lowest cost of any choice, found by trying them all."""
+    return min(transport_cost(costs, choice, problem.masses) for choice in choices)
+
+
+def choices_of(
+    m: int, k: int, initial: list[int] = (), exclude: list[int] = ()
+) -> Iterator[list[int]]:
+    free = [row for row in range(m) if row not in initial and row not in exclude]
+    for chosen in itertools.combinations(free, k - len(initial)):
+        yield [*initial, *chosen]
+
+
+def assert_below_optimum(selection: Selection, best: float) -> Certificate:
+    certificate = selection.certificate
+    assert certificate is not None
+    assert 0 <= certificate.lower_bound <= best
+    assert certificate.lower_bound <= selection.cost == certificate.cost
+    return certificate
+
+
+def assert_reproduced(problem: Problem, certificate: Certificate) -> None:
+    """Anyone who has the prices can compute the bound again."""
+    scale = problem.costs.ceiling + certificate.prices.max()
+    found = proven_bound(problem, certificate.prices)
+    assert found >= certificate.lower_bound - 1e-12 * scale
+    unrounded = proven_bound(problem, certificate.prices, rounded_down=False)
+    assert certificate.lower_bound <= unrounded
+
+
+@pytest.fixture(params=[1, 2, 1000], ids=["lists of 1", "lists of 2", "whole lists"])
+def list_length(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Lists so short that nearly every value has a tail, and no row is computed for luck."""
+    monkeypatch.setattr("uniproto.priced_rows.list_length", lambda masses: request.param)
+    monkeypatch.setattr("uniproto.priced_rows._LIST_FACTOR", 1)
+    monkeypatch.setattr("uniproto.certificate._SPARE_ROWS", 0)
+    return request.param
+
+
+# Never above the optimum
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_never_above_the_optimum(kind: str, dtype: type, list_length: int) -> None:
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        m, n, k = int(rng.integers(3, 10)), int(rng.integers(2, 10)), int(rng.integers(1, 4))
+        costs = rng.random((m, n)) if seed % 2 else rng.integers(0, 3, (m, n))
+        costs = costs.astype(dtype)
+        given = {"metric": "precomputed", "target_weights": weights_of(kind, rng, n)}
+        selection = uniproto.select(costs, k, **given, certify=True)
+        problem = make_problem(costs, k, **given)
+        best = optimum(problem, costs.astype(float), choices_of(m, k))
+        certificate = assert_below_optimum(selection, best)
+        assert_reproduced(problem, certificate)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "heavy"])
+def test_constraints_enter_the_bound(kind: str, list_length: int) -> None:
+    risen = 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        m, n, k = 9, 7, 3
+        costs = rng.random((m, n))
+        rows = rng.permutation(m).tolist()
+        initial, exclude = rows[: seed % 3], rows[6 + seed % 2 :]
+        given: dict[str, Any] = {"metric": "precomputed"}
+        given["target_weights"] = weights_of(kind, rng, n)
+        free = uniproto.select(costs, k, **given, certify=True)
+        given |= {"initial": initial, "exclude": exclude}
+        selection = uniproto.select(costs, k, **given, certify=True)
+        problem = make_problem(costs, k, **given)
+        best = optimum(problem, costs, choices_of(m, k, initial, exclude))
+        certificate = assert_below_optimum(selection, best)
+        assert_reproduced(problem, certificate)
+        risen += certificate.lower_bound > free.certificate.lower_bound
+    assert list_length == 1 or risen > 4  # fewer choices leave a higher bound
+
+
+@pytest.mark.parametrize("kind", ["uniform", "uneven"])
+def test_groups_with_quotas(kind: str, list_length: int) -> None:
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        m, n = 9, 8
+        costs = rng.random((m, n))
+        labels, target_labels = np.arange(m) % 3, np.arange(n) % 2  # rows of group 2 have no target
+        given: dict[str, Any] = {
+            "metric": "precomputed",
+            "target_weights": weights_of(kind, rng, n),
+            "groups": labels,
+            "target_groups": target_labels,
+            "budgets": {0: 2, 1: 1},
+            "initial": [3] if seed % 2 else None,
+            "exclude": [0, 4] if seed % 3 else None,
+        }
+        selection = uniproto.select(costs, 3, **given, certify=True)
+        problem = make_problem(costs, 3, **given)
+        barred = given["exclude"] or []
+        rows = [[row for row in range(m) if labels[row] == g and row not in barred] for g in (0, 1)]
+        choices = (
+            [*first, second]
+            for first in itertools.combinations(rows[0], 2)
+            for second in rows[1]
+            if given["initial"] is None or 3 in first
+        )
+        certificate = assert_below_optimum(selection, optimum(problem, costs, choices))
+        assert_reproduced(problem, certificate)
+
+
+def features(shape: str, rng: np.random.Generator, rows: int) -> np.ndarray:
+    if shape == "near-duplicates":
+        return rng.normal(size=(3, 4))[np.arange(rows) % 3] + rng.normal(size=(rows, 4)) * 1e-4
+    return rng.normal(size=(rows, 4)) + (50 if shape == "far from the origin" else 0)
+
+
+@pytest.mark.parametrize("shape", ["spread", "near-duplicates", "far from the origin"])
+@pytest.mark.parametrize("metric", FEATURE_METRICS)
+def test_features(metric: str, shape: str, list_length: int) -> None:
+    for seed in range(3):
+        for dtype in (np.float32, np.float64):
+            rng = np.random.default_rng(seed)
+            source = features(shape, rng, 8).astype(dtype)
+            target = features(shape, np.random.default_rng(seed), 6).astype(dtype)
+            k = 1 + seed
+            selection = uniproto.select(source, k, target, metric=metric, certify=True)
+            problem = make_problem(source, k, target, metric=metric)
+            costs = problem.costs.exact_block(slice(None))
+            certificate = assert_below_optimum(selection, optimum(problem, costs, choices_of(8, k)))
+            assert_reproduced(problem, certificate)
+            if dtype is np.float64:  # the same from another library's costs
+                if metric == "dot":
+                    costs = (source @ target.T).max() - source @ target.T
+                else:
+                    costs = cdist(source, target, SCIPY_NAMES.get(metric, metric))
+                slack = 1e-12 * problem.costs.ceiling if metric in ("dot", "cosine") else 0.0
+                best = optimum(problem, costs, choices_of(8, k))
+                assert certificate.lower_bound <= best + slack
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "l1"])
+def test_rounding_never_lifts_the_bound_above_zero(metric: str) -> None:
+    """Every row chosen to stand for itself: the true cost is 0, whatever the distances lose."""
+    for seed in range(5):
+        points = np.random.default_rng(seed).normal(size=(8, 5)) * 100
+        selection = uniproto.select(points, 8, metric=metric, certify=True)
+        assert selection.certificate.lower_bound == 0.0
+
+
+def test_extreme_costs_enclose_the_true_ones() -> None:
+    rng = np.random.default_rng(2)
+    source = features("near-duplicates", rng, 30) * 1000
+    target = source + rng.normal(size=source.shape) * 1e-9
+    for metric in ("euclidean", "sqeuclidean", "l1"):
+        costs = make_problem(source, 2, target, metric=metric).costs
+        block, true = (
+            costs.exact_block(slice(None)),
+            cdist(source, target, SCIPY_NAMES.get(metric, metric)),
+        )
+        assert (extreme_costs(costs, block, -1) <= true).all()
+        assert (true <= extreme_costs(costs, block, 1)).all()
+
+
+def test_single_precision_lists_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows whose values come only from rounded lists still count with a bound from below."""
+    monkeypatch.setattr("uniproto.certificate._SPARE_ROWS", 0)
+    rng = np.random.default_rng(3)
+    examples = rng.normal(size=(2, 20))
+    source = (examples[np.arange(300) % 2] + rng.normal(size=(300, 20)) * 1e-3).astype(np.float32)
+    selection = uniproto.select(source, 1, source[:40], metric="euclidean", certify=True)
+    problem = make_problem(source, 1, source[:40], metric="euclidean")
+    best = problem.costs.exact_block(slice(None)).mean(axis=1).min()
+    assert_below_optimum(selection, best)
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_any_prices_prove_a_bound(scale: float) -> None:
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        costs = rng.random((7, 6)) * scale
+        weights = weights_of("uneven", rng, 6)
+        problem = make_problem(costs, 2, metric="precomputed", target_weights=weights)
+        best = optimum(problem, costs, choices_of(7, 2))
+        for prices in (rng.random(6), rng.normal(size=6), rng.random(6) * 1e3, np.zeros(6)):
+            assert 0 <= proven_bound(problem, prices * scale) <= best
+
+
+def test_the_bound_is_close_where_duality_leaves_no_gap() -> None:
+    """One prototype: the bound is the best row's own cost."""
+    costs = np.random.default_rng(5).random((30, 20))
+    certificate = uniproto.select(costs, 1, metric="precomputed", certify=True).certificate
+    assert certificate.lower_bound == pytest.approx(costs.mean(axis=1).min(), rel=1e-12)
+    assert certificate.gap < 1e-9
+    assert certificate.converged
+
+
+def test_the_bound_rises_well_above_the_first_one() -> None:
+    points = np.random.default_rng(6).normal(size=(300, 3))
+    method = UniProto(polish=10.0)
+    selection = uniproto.select(points, 12, metric="euclidean", method=method, certify=True)
+    problem = make_problem(points, 12, metric="euclidean")
+    assert selection.certificate.gap < 0.03
+    assert proven_bound(problem, np.zeros(300)) < 0.9 * selection.certificate.lower_bound
+
+
+# What a certificate says
+
+
+def certificate(lower_bound: float, cost: float, **fields: Any) -> Certificate:
+    fields = {"converged": True, "steps": 3, "seconds": 0.5, **fields}
+    return Certificate(lower_bound, cost, np.zeros(2), **fields)
+
+
+def test_gaps() -> None:
+    found = certificate(2.0, 2.5)
+    assert (found.gap, found.absolute_gap) == (0.25, 0.5)
+    assert "gap 25.00%" in str(found)
+    assert "stopped early" in str(certificate(2.0, 2.5, converged=False))
+    assert (certificate(2.0, 2.0).gap, certificate(2.0, 2.0).absolute_gap) == (0.0, 0.0)
+    assert certificate(0.0, 0.0).gap == 0.0
+    assert certificate(0.0, 1.0).gap == np.inf
+    assert certificate(2.0 + 1e-15, 2.0).absolute_gap == 0.0
+    assert "absolute gap 0.5" in str(certificate(2.0, 2.5, relative=False))
+
+
+@pytest.mark.parametrize("metric", ["dot", "similarity", "precomputed", "cosine"])
+def test_shifted_costs_have_an_absolute_gap(metric: str) -> None:
+    matrix = np.abs(np.random.default_rng(7).normal(size=(12, 12)))
+    selection = uniproto.select(matrix, 3, metric=metric, certify=True)
+    assert selection.certificate.relative == (metric not in ("dot", "similarity"))
+    assert ("absolute gap" in selection.summary()) == (metric in ("dot", "similarity"))
+
+
+def test_a_perfect_choice_has_no_gap() -> None:
+    selection = uniproto.select(np.zeros((4, 6)), 2, metric="precomputed", certify=True)
+    assert (selection.cost, selection.certificate.lower_bound) == (0.0, 0.0)
+    assert selection.certificate.gap == 0.0
+
+
+def test_a_bound_of_zero_has_an_infinite_gap() -> None:
+    # Rows 0 and 1 are perfect for the same half, and so are 2 and 3: a choice of one each is free.
+    costs = np.array([[0.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]]).repeat(2, axis=0)
+    problem = make_problem(costs, 2, metric="precomputed")
+    worse = certify(problem, transport_cost(costs, [0, 1], problem.masses), np.zeros(4))
+    assert (worse.cost, worse.lower_bound, worse.gap) == (0.5, 0.0, np.inf)
+    # Where both are given, nothing else is possible and the bound is their cost.
+    given = uniproto.select(costs, 2, metric="precomputed", initial=[0, 1], certify=True)
+    assert given.certificate.gap < 1e-12
+
+
+# Asking for one
+
+
+def test_certify_as_an_option_and_as_a_method() -> None:
+    points = np.random.default_rng(8).normal(size=(60, 3))
+    plain = uniproto.select(points, 5)
+    assert plain.certificate is None
+    assert "certificate" not in plain.summary()
+    asked = uniproto.select(points, 5, certify=True)
+    found = plain.certify(progress=False)
+    assert found is plain.certificate
+    assert found.lower_bound == asked.certificate.lower_bound
+    assert asked.timings["certificate"] == asked.certificate.seconds > 0
+    assert str(asked.certificate) in asked.summary()
+    assert found.prices.shape == (60,)
+    assert found.prices.min() >= 0
+
+
+@pytest.mark.parametrize("method", ["kmedoids", "random", UniProto(plan="resolve"), "kcenter"])
+def test_every_method_can_be_certified(method: Any) -> None:
+    points = np.random.default_rng(9).normal(size=(40, 3))
+    selection = uniproto.select(points, 4, method=method, certify=True)
+    ours = uniproto.select(points, 4, method=UniProto(polish=5.0), certify=True)
+    assert selection.certificate.lower_bound <= ours.cost  # it bounds everyone's cost
+    assert ours.certificate.lower_bound <= selection.cost
+
+
+def test_time_limit() -> None:
+    points = np.random.default_rng(10).normal(size=(400, 5))
+    selection = uniproto.select(points, 20)
+    whole = selection.certify()
+    assert whole.converged
+    cut = selection.certify(time_limit=1e-6)
+    assert not cut.converged
+    assert cut.steps < whole.steps
+    assert cut.lower_bound <= whole.lower_bound * (1 + 1e-6)
+    assert "stopped early" in selection.summary()
+
+
+# Saving
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    points = np.random.default_rng(11).normal(size=(40, 3))
+    selection = uniproto.select(points, 4, certify=True)
+    folder = selection.save(tmp_path / "out")
+    found, expected = Selection.load(folder).certificate, selection.certificate
+    np.testing.assert_array_equal(found.prices, expected.prices)
+    names = "lower_bound cost gap absolute_gap converged steps seconds relative"
+    for name in names.split():
+        assert getattr(found, name) == getattr(expected, name), name
+    assert Selection.load(folder).summary() == selection.summary()
+    again = Selection.load(folder).save(tmp_path / "again")
+    assert (again / "certificate.npz").exists()
+    record = json.loads((folder / "manifest.json").read_text())["certificate"]
+    assert record.keys() == {
+        "lower_bound", "gap", "absolute_gap", "relative", "converged", "steps", "seconds",
+    }  # fmt: skip
+    with np.load(folder / "certificate.npz", allow_pickle=False) as arrays:
+        assert arrays.files == ["prices"]
+    with pytest.raises(InvalidInputError, match="uniproto certify FOLDER"):
+        Selection.load(folder).certify()
+
+
+def test_an_infinite_gap_is_null_in_json(tmp_path: Path) -> None:
+    selection = uniproto.select(np.eye(4) + 0.5, 2, metric="precomputed")
+    selection.certificate = Certificate(0.0, selection.cost, np.zeros(4), False, 0, 0.1)
+    folder = selection.save(tmp_path / "out")
+
+    def refuse(token: str) -> None:
+        raise AssertionError(token)
+
+    text = (folder / "manifest.json").read_text()
+    record = json.loads(text, parse_constant=refuse)["certificate"]
+    assert record["gap"] is None
+    assert Selection.load(folder).certificate.gap == np.inf
+
+
+def test_a_selection_without_one_leaves_none_behind(tmp_path: Path) -> None:
+    points = np.random.default_rng(12).normal(size=(20, 3))
+    folder = uniproto.select(points, 4, certify=True).save(tmp_path / "out")
+    uniproto.select(points, 3).save(folder)
+    assert not (folder / "certificate.npz").exists()
+    assert Selection.load(folder).certificate is None
+
+
+def certified_folder(tmp_path: Path) -> Path:
+    points = np.random.default_rng(13).normal(size=(20, 3))
+    return uniproto.select(points, 4, certify=True).save(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "prices",
+    [np.zeros(19), np.full(20, np.nan), np.zeros(20, np.float32), np.zeros((1, 20))],
+    ids=["too few", "not finite", "other precision", "other shape"],
+)
+def test_prices_that_cannot_be_right(tmp_path: Path, prices: np.ndarray) -> None:
+    folder = certified_folder(tmp_path)
+    np.savez(folder / "certificate.npz", prices=prices)
+    with pytest.raises(InputFileError, match="It is damaged"):
+        Selection.load(folder)
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "pickled", "no bound", "null"])
+def test_damaged_certificates(tmp_path: Path, damage: str) -> None:
+    folder = certified_folder(tmp_path)
+    path, manifest_path = folder / "certificate.npz", folder / "manifest.json"
+    manifest = json.loads(manifest_path.read_text())
+    if damage == "gone":
+        path.unlink()
+    elif damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "pickled":
+        np.savez(path, prices=np.array([{}] * 20, object))
+    elif damage == "no bound":
+        del manifest["certificate"]["lower_bound"]
+    else:
+        manifest["certificate"] = None
+    manifest_path.write_text(json.dumps(manifest))
+    with pytest.raises(InputFileError, match="It is damaged"):
+        Selection.load(folder)
+
+
+class Crash(BaseException):
+    """A kill, as near as one process can imitate it."""
+
+
+@pytest.mark.parametrize("moved", range(4))
+def test_a_crash_while_a_certificate_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
+    """At every moment the folder holds a selection with its old certificate, a new one, or none."""
+    folder = certified_folder(tmp_path)
+    old = Selection.load(folder).certificate
+    new = Certificate(old.lower_bound / 2, old.cost, old.prices / 2, False, 1, 0.1)
+    files = {file.name for file in folder.iterdir()}
+    move, left = Path.replace, [moved]
+
+    def crash(path: Path, target: Path) -> Path:
+        if not left[0]:
+            raise Crash
+        left[0] -= 1
+        return move(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", crash)
+        if moved == 3:
+            save_certificate(folder, new)
+        else:
+            with pytest.raises(Crash):
+                save_certificate(folder, new)
+    found = Selection.load(folder).certificate
+    expected = {0: old.lower_bound, 3: new.lower_bound}.get(moved)
+    assert (found.lower_bound if found else None) == expected
+    assert {file.name for file in folder.iterdir()} == files

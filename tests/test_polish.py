@@ -1,0 +1,215 @@
+"""Polishing: single exchanges that lower the exact cost, until none does or time is up."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import uniproto
+from uniproto import UniProto
+from uniproto.algorithm import transport_cost
+from uniproto.errors import InvalidInputError
+from uniproto.geometry.costs import FEATURE_METRICS
+from uniproto.problem import Problem, make_problem
+
+POLISH = UniProto(polish=60.0)  # more than any of these problems needs
+
+
+def weights_of(kind: str, rng: np.random.Generator, n: int) -> np.ndarray | None:
+    if kind == "uniform":
+        return None
+    weights = rng.random(n) + 0.05
+    if kind == "heavy":
+        weights[0] = 3 * weights.sum()
+    if kind == "zeros":
+        weights[1 : 1 + n // 3] = 0.0
+    return weights
+
+
+def best_exchange(problem: Problem, rows: list[int]) -> float:
+    """The lowest cost that exchanging one row, not a given one, leads to."""
+    costs = problem.costs.exact_block(slice(None))
+    best = np.inf
+    for place in range(len(problem.initial), problem.k):
+        others = [row for position, row in enumerate(rows) if position != place]
+        barred = {row for other in others for row in problem.candidates[problem.twins(other)]}
+        for row in problem.candidates.tolist():
+            if row not in rows and row not in barred:
+                best = min(best, transport_cost(costs, [*others, row], problem.masses))
+    return best
+
+
+def assert_local_optimum(problem: Problem, selection: uniproto.Selection) -> None:
+    slack = 2e-9 * selection.cost + 1e-12 * problem.costs.ceiling
+    assert best_exchange(problem, selection.indices.tolist()) >= selection.cost - slack
+
+
+def assert_polished(source: Any, k: int, target: Any = None, **given: Any) -> int:
+    """Polish never raises the cost, and leaves no exchange that lowers it."""
+    plain = uniproto.select(source, k, target, **given)
+    polished = uniproto.select(source, k, target, **given, method=POLISH)
+    problem = make_problem(source, k, target, **given)
+    assert polished.cost <= plain.cost * (1 + 1e-9) + 1e-12 * problem.costs.ceiling
+    assert_local_optimum(problem, polished)
+    rows = polished.indices.tolist()
+    assert len(set(rows)) == k
+    assert rows[: len(problem.initial)] == problem.initial.tolist()
+    assert set(rows) <= {*problem.initial.tolist(), *problem.candidates.tolist()}
+    np.testing.assert_allclose(polished.plan.sum(axis=1), np.full(k, 1 / k))
+    np.testing.assert_allclose(polished.plan.sum(axis=0), problem.masses.weights, atol=1e-15)
+    # What the prototypes hold in the plan adds up to its cost.
+    held = polished.beta - polished.gains
+    assert held.mean() == pytest.approx(polished.cost, rel=1e-9, abs=1e-9 * polished.beta)
+    exchanged: int = polished.notes["exchanged"]
+    assert (exchanged > 0) or sorted(rows) == sorted(plain.indices.tolist())
+    return exchanged
+
+
+@pytest.fixture(params=[2, 1000], ids=["short lists", "whole lists"])
+def list_length(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values from short lists rule out fewer candidates; the answer stays a local optimum."""
+    monkeypatch.setattr("uniproto.priced_rows.list_length", lambda masses: request.param)
+    monkeypatch.setattr("uniproto.priced_rows._LIST_FACTOR", 1)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "uneven", "heavy", "zeros"])
+def test_no_exchange_improves(kind: str, list_length: None) -> None:
+    exchanged = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        m, n, k = int(rng.integers(4, 14)), int(rng.integers(2, 14)), int(rng.integers(1, 5))
+        costs = rng.random((m, n)) if seed % 3 else rng.integers(0, 4, (m, n)).astype(float)
+        exchanged += assert_polished(
+            costs, k, metric="precomputed", target_weights=weights_of(kind, rng, n)
+        )
+    assert exchanged > 3
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("metric", FEATURE_METRICS)
+def test_features(metric: str, dtype: type, list_length: None) -> None:
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        source, target = rng.normal(size=(14, 4)), rng.normal(size=(11, 4))
+        if seed == 2:  # near-duplicates
+            source[:10] = source[0] + rng.normal(size=(10, 4)) * 1e-4
+        assert_polished(source.astype(dtype), 4, target.astype(dtype), metric=metric)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "heavy"])
+def test_given_and_excluded_rows_are_honoured(kind: str) -> None:
+    exchanged = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        costs, rows = rng.random((12, 9)), rng.permutation(12).tolist()
+        exchanged += assert_polished(
+            costs,
+            4,
+            metric="precomputed",
+            target_weights=weights_of(kind, rng, 9),
+            initial=rows[: seed % 4],
+            exclude=rows[8 + seed % 4 :],
+        )
+    assert exchanged > 0
+
+
+def test_nothing_to_exchange() -> None:
+    costs = np.random.default_rng(0).random((6, 8))
+    given = {"metric": "precomputed", "method": POLISH}
+    for options in ({"initial": [4, 2, 0]}, {"exclude": [0, 1, 2]}):
+        selection = uniproto.select(costs, 3, **given, **options)
+        assert selection.notes["exchanged"] == 0
+    assert sorted(uniproto.select(costs, 6, **given).indices) == list(range(6))
+
+
+def test_one_prototype_is_the_best_row() -> None:
+    costs = np.random.default_rng(1).random((50, 30))
+    method = UniProto(polish=60.0, candidates=uniproto.Stochastic(0.9))
+    selection = uniproto.select(costs, 1, metric="precomputed", method=method, seed=3)
+    assert selection.indices.tolist() == [int(costs.mean(axis=1).argmin())]
+
+
+@pytest.mark.parametrize("distinct", [True, 0.5])
+def test_near_duplicates_stay_apart(distinct: bool | float) -> None:
+    exchanged = 0
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        centres = rng.normal(size=(10, 2)) * 3
+        points = np.vstack([centres, centres + 1e-3, rng.normal(size=(10, 2))])
+        given = {"metric": "euclidean", "distinct": distinct}
+        exchanged += assert_polished(points, 5, **given)
+        selection = uniproto.select(points, 5, **given, method=POLISH)
+        problem = make_problem(points, 5, **given)
+        chosen = points[selection.indices]
+        apart = np.linalg.norm(chosen[:, None] - chosen[None], axis=2)[np.triu_indices(5, 1)]
+        assert apart.min() > problem.twin_distance
+    assert exchanged > 0
+
+
+def test_groups_keep_their_numbers_and_no_group_gets_worse() -> None:
+    exchanged = 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        points, labels = rng.normal(size=(24, 2)), np.arange(24) % 3
+        given = {"groups": labels, "budgets": {0: 4, 1: 2, 2: 1}, "metric": "euclidean"}
+        given |= {"initial": [3, 4], "exclude": [0, 1, 2]}
+        plain = uniproto.select(points, 7, **given)
+        polished = uniproto.select(points, 7, **given, method=POLISH)
+        rows = polished.indices
+        assert np.bincount(labels[rows]).tolist() == [4, 2, 1]
+        assert rows[:2].tolist() == [3, 4]
+        assert not set(rows.tolist()) & {0, 1, 2}
+        for label, cost in plain.group_costs.items():
+            assert polished.group_costs[label] <= cost * (1 + 1e-9)
+        exchanged += sorted(rows) != sorted(plain.indices)
+    assert exchanged > 3
+
+
+@pytest.mark.parametrize("plan", ["extend", "resolve", "entropic"])
+def test_after_any_plan(plan: str) -> None:
+    points = np.random.default_rng(4).normal(size=(60, 3))
+    plain = uniproto.select(points, 6, method=UniProto(plan=plan))
+    polished = uniproto.select(points, 6, method=UniProto(plan=plan, polish=60.0))
+    assert polished.cost <= plain.cost * (1 + 1e-9)
+    assert_local_optimum(make_problem(points, 6), polished)
+
+
+def test_it_lowers_the_cost_and_the_certificate_agrees() -> None:
+    points = np.random.default_rng(5).normal(size=(300, 3))
+    plain = uniproto.select(points, 10, metric="euclidean", certify=True)
+    polished = uniproto.select(points, 10, metric="euclidean", method=POLISH, certify=True)
+    assert polished.cost < 0.99 * plain.cost
+    assert polished.certificate.gap < plain.certificate.gap
+    assert plain.certificate.lower_bound <= polished.cost
+
+
+def test_the_same_every_time() -> None:
+    points = np.random.default_rng(6).normal(size=(200, 4)).astype(np.float32)
+    first, second = (uniproto.select(points, 12, method=POLISH) for _ in range(2))
+    assert first.indices.tolist() == second.indices.tolist()
+    assert first.gains.tolist() == second.gains.tolist()
+    assert first.cost == second.cost
+
+
+def test_time_limit() -> None:
+    points = np.random.default_rng(7).normal(size=(2000, 8))
+    plain = uniproto.select(points, 100)  # also compiles what is timed below
+    uniproto.select(points[:50], 5, method=POLISH)
+    begin = time.perf_counter()
+    polished = uniproto.select(points, 100, method=UniProto(polish=0.5))
+    assert time.perf_counter() - begin < 20  # the first plan and the lists come on top
+    assert polished.notes["exchanged"] > 0
+    assert polished.cost < plain.cost
+    shortest = uniproto.select(points, 100, method=UniProto(polish=1e-9))
+    assert shortest.notes["exchanged"] == 0
+    assert shortest.cost == pytest.approx(plain.cost, rel=1e-9)
+    assert shortest.indices.tolist() == plain.indices.tolist()
+
+
+@pytest.mark.parametrize("polish", [0, -1.0, float("nan"), float("inf"), "long"])
+def test_senseless_times(polish: Any) -> None:
+    with pytest.raises(InvalidInputError, match="'polish' must be"):
+        UniProto(polish=polish)
