@@ -43,8 +43,10 @@ def select(
     target rows with their weights.
 
     Args:
-        source: the pool, one row per example: a NumPy array, a pandas, polars or Arrow table, a
-            torch tensor, a SciPy sparse matrix; with a matrix metric the m × n matrix itself.
+        source: the pool, one row per example: a NumPy array or memory map; the `Path` of a file or
+            of a folder of Parquet files (kept on disk where it does not fit); a pandas, polars or
+            Arrow table; a torch tensor; a SciPy sparse matrix; with a matrix metric the m × n
+            matrix itself.
         k: how many rows to choose. The first 15 picks of k=60 are not the picks of k=15.
         target: what the chosen rows must stand for. Default: the source itself.
         method: a method's name, or a method object with its options, such as

@@ -66,7 +66,7 @@ def read_question(options: argparse.Namespace) -> Question:
 
 def recorded_question(folder: Path, manifest: Mapping[str, Any]) -> Question:
     """The question that a saved result answers, from its inputs, which must not have changed."""
-    from uniproto.data.tables import file_digest
+    from uniproto.data.tables import content_digest
     from uniproto.storage import damaged
 
     if "inputs" not in manifest or "arguments" not in manifest:
@@ -83,7 +83,7 @@ def recorded_question(folder: Path, manifest: Mapping[str, Any]) -> Question:
         for role, option in (("source", "pool"), ("target", "target")):
             if inputs[role]:
                 path = inputs[role]["path"]
-                if file_digest(Path(path)) != inputs[role]["sha256"]:
+                if content_digest(Path(path)) != inputs[role]["sha256"]:
                     raise ChangedInputError(
                         f"{path}: the input must be the file that {folder} was made from. It has "
                         "changed since. Restore it, or run the selection again."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,17 @@ _ROWS_CHECKED_TOGETHER = 4096
 def as_matrix(values: Any, parameter: str) -> Any:
     """A 2-D float32 or float64 array, or a CSR matrix, free of NaN and infinity.
 
-    Accepts NumPy arrays and anything like them, pandas, polars and Arrow tables, torch tensors
-    and SciPy sparse matrices. Single precision stays single; narrow integers become single,
-    wide ones double.
+    Accepts the `Path` of a file (what does not fit in memory stays on disk), NumPy arrays and
+    anything like them, pandas, polars and Arrow tables, torch tensors and SciPy sparse matrices.
+    Single precision stays single; narrow integers become single, wide ones double.
 
     >>> as_matrix([[1, 2], [3, 4]], "source").dtype
     dtype('float64')
     """
+    if isinstance(values, os.PathLike):
+        from uniproto.data.tables import read_input
+
+        values = read_input(os.fspath(values)).features
     if sp.issparse(values):
         matrix: Any = values.tocsr()
         matrix = matrix.astype(_float_type(matrix.dtype, parameter), copy=False)

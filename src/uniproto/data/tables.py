@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from uniproto.data.disk import LargeTable, parquet_bytes, parquet_files
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
@@ -20,6 +21,7 @@ from uniproto.errors import (
     invalid,
     unknown_name,
 )
+from uniproto.memory import memory_budget
 
 _CHUNK = 2**20
 _BLOCK = 64 * _CHUNK  # a reader's block must hold a whole line; long documents make long lines
@@ -35,7 +37,7 @@ class InputData:
     path: Path
     sha256: str
     features: Any
-    table: pa.Table | None = None
+    table: pa.Table | LargeTable | None = None
     feature_columns: tuple[str, ...] = ()
 
     def column(self, name: str, parameter: str) -> NDArray[Any]:
@@ -89,14 +91,14 @@ def read_input(
     With `like`, numeric columns must be those of that file, and are put in its order.
     """
     path = Path(path)
-    reader = _READERS.get(path.suffix.lower())
+    reader = _read_parquet if path.is_dir() else _READERS.get(path.suffix.lower())
     if reader is None:
         raise InputFileError(
             f"{path}: the file name must end in one of {', '.join(sorted(_READERS))}. "
             f"Got {repr(path.suffix) if path.suffix else 'no ending'} instead. "
             "Convert the file to one of those."
         )
-    digest = file_digest(path)
+    digest = content_digest(path)
     try:
         content = reader(path, column)
     except UniprotoError:
@@ -106,7 +108,7 @@ def read_input(
             f"{path}: the file must hold valid {path.suffix} data. It could not be read "
             f"({_first_line(error)}). Check that it is complete, and UTF-8 where it is text."
         ) from error
-    if not isinstance(content, pa.Table):
+    if isinstance(content, np.ndarray):
         return InputData(path, digest, content)
     if column is None:
         names = _feature_columns(content, named, path)
@@ -114,7 +116,10 @@ def read_input(
     else:
         require_column(content, column, "--column", path)
         names = [column]
-    features = numeric_matrix(content.select(names), str(path))
+    if isinstance(content, LargeTable):
+        features: NDArray[Any] = content.features(names, str(path))
+    else:
+        features = numeric_matrix(content.select(names), str(path))
     return InputData(path, digest, features, content, tuple(names))
 
 
@@ -182,7 +187,7 @@ def in_order_of(
     return list(others)
 
 
-def require_column(table: pa.Table, name: str, parameter: str, path: Path) -> None:
+def require_column(table: pa.Table | LargeTable, name: str, parameter: str, path: Path) -> None:
     """Refuse a column the table does not have, and list those it has."""
     if name not in table.column_names:
         error = unknown_name(parameter, name, table.column_names)
@@ -205,7 +210,15 @@ def file_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _feature_columns(table: pa.Table, named: Collection[str], path: Path) -> list[str]:
+def content_digest(path: Path) -> str:
+    """The SHA-256 of a file, or of the digests of all files of a data set."""
+    if not path.is_dir():
+        return file_digest(path)
+    digests = [f"{file.relative_to(path)} {file_digest(file)}" for file in parquet_files(path)]
+    return hashlib.sha256("\n".join(digests).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _feature_columns(table: pa.Table | LargeTable, named: Collection[str], path: Path) -> list[str]:
     """Every column that is neither named by another option nor the index pandas stored."""
     pandas_index = (table.schema.pandas_metadata or {}).get("index_columns", [])
     names = [name for name in table.column_names if name not in (*named, *pandas_index)]
@@ -273,6 +286,10 @@ def _list_matrix(lists: pa.ChunkedArray, parameter: str) -> NDArray[Any]:
 
 def _read_numpy(path: Path, column: str | None) -> NDArray[Any]:
     try:
+        if path.suffix.lower() == ".npy" and path.stat().st_size > memory_budget(None) // 4:
+            content = np.load(path, allow_pickle=False, mmap_mode="r")  # stays on disk
+            if isinstance(content, np.ndarray) and column is None:
+                return content
         with path.open("rb") as file:
             content = np.load(file, allow_pickle=False)
             if not isinstance(content, np.ndarray):  # an archive
@@ -308,10 +325,14 @@ def _array_name(names: Sequence[str], wanted: str | None, path: Path) -> str:
     return names[0]
 
 
-def _read_parquet(path: Path, column: str | None) -> pa.Table:
+def _read_parquet(path: Path, column: str | None) -> pa.Table | LargeTable:
     import pyarrow.parquet as pq
 
-    return _checked(pq.read_table(path, partitioning=None), path)
+    files = parquet_files(path)
+    if parquet_bytes(files) > memory_budget(None):
+        return LargeTable(files)
+    tables = [pq.read_table(file, partitioning=None) for file in files]
+    return _checked(pa.concat_tables(tables), path)
 
 
 def _read_csv(path: Path, column: str | None) -> pa.Table:

@@ -1,0 +1,89 @@
+"""Parquet data sets larger than memory: read in batches, features kept in a temporary file."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from uniproto.errors import InputFileError, OutputError
+
+_ROWS_PER_BATCH = 65536
+
+
+def parquet_files(path: Path) -> list[Path]:
+    """The files of a data set, in sorted order: rows are numbered across them in that order."""
+    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    if not files:
+        raise InputFileError(
+            f"{path}: the folder must hold .parquet files. Got none instead. Check the path."
+        )
+    return files
+
+
+def parquet_bytes(files: list[Path]) -> int:
+    """How much memory the whole data set would take."""
+    total = 0
+    for file in files:
+        metadata = pq.read_metadata(file)
+        total += sum(
+            metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)
+        )
+    return total
+
+
+class LargeTable:
+    """A Parquet data set that stays on disk, with as much of a table's face as is needed."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self._dataset = ds.dataset([str(file) for file in files], format="parquet")
+        self.schema = self._dataset.schema
+        self.column_names: list[str] = self.schema.names
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """One column, in memory."""
+        return self._dataset.to_table(columns=[name]).column(name)
+
+    def take(self, rows: NDArray[np.int64]) -> pa.Table:
+        """Some rows, whole, in the order asked for."""
+        return self._dataset.take(pa.array(rows))
+
+    def features(self, names: list[str], parameter: str) -> np.memmap[Any, Any]:
+        """The features of all rows, in a temporary file that goes when they are let go."""
+        from uniproto.data.tables import numeric_matrix
+
+        shape, dtype = (0, 0), np.dtype(np.float32)
+        # Not closed here: the file lives as long as the memory map that is returned.
+        file = tempfile.TemporaryFile(prefix="uniproto-features-")  # noqa: SIM115
+        try:
+            for batch in self._dataset.to_batches(columns=names, batch_size=_ROWS_PER_BATCH):
+                if batch.num_rows == 0:
+                    continue
+                part = numeric_matrix(pa.Table.from_batches([batch]), parameter)
+                if shape[0] == 0:
+                    dtype = part.dtype
+                elif part.shape[1] != shape[1]:
+                    raise InputFileError(
+                        f"{parameter}: feature lists must be of one length. Got {shape[1]} and "
+                        f"{part.shape[1]} instead. Give every row the same number of features."
+                    )
+                file.write(np.ascontiguousarray(part, dtype).data)
+                shape = (shape[0] + len(part), part.shape[1])
+            file.flush()
+        except OSError as error:
+            file.close()
+            if isinstance(error, InputFileError):
+                raise
+            raise OutputError(
+                f"{tempfile.gettempdir()}: the temporary folder must have room for the features. "
+                f"It has not ({error.strerror or error}). Set TMPDIR to a folder with more space."
+            ) from error
+        if shape[0] == 0:
+            raise InputFileError(f"{parameter}: the data set must have rows. Got none instead.")
+        return np.memmap(file, dtype=dtype, mode="r", shape=shape)
