@@ -13,13 +13,12 @@ from scipy.spatial.distance import cdist
 
 from uniproto import InvalidInputError
 from uniproto.geometry import neighbours
-from uniproto.geometry.costs import FEATURE_METRICS, block_rows, make_costs, row_blocks
+from uniproto.geometry.costs import EVERY, FEATURE_METRICS, block_rows, make_costs, row_blocks
 from uniproto.geometry.neighbours import nearest
 
 properties = settings(deadline=None, max_examples=50, derandomize=True)
 
 M, N, WIDTH = 17, 23, 60
-ALL = slice(None)
 TOLERANCE = {np.float32: 2e-5, np.float64: 1e-11}
 
 
@@ -55,11 +54,11 @@ def test_costs_of_features(metric: str, dtype: type, storage: str) -> None:
     scale = expected.max()
     assert costs.shape == (M, N)
     assert costs.dtype == dtype
-    block = costs.block(ALL)
+    block = costs.block(EVERY)
     assert block.dtype == dtype
     assert isinstance(block, np.ndarray)
     np.testing.assert_allclose(block, expected, atol=TOLERANCE[dtype] * scale)
-    exact = costs.exact_block(ALL)
+    exact = costs.exact_block(EVERY)
     assert exact.dtype == np.float64
     # Features are what they are: in single precision only their normalisation and centring round.
     np.testing.assert_allclose(exact, expected, atol=max(1e-6, TOLERANCE[dtype]) * scale)
@@ -72,26 +71,109 @@ def test_costs_of_features(metric: str, dtype: type, storage: str) -> None:
 def test_parts_of_the_costs_agree_with_the_whole(metric: str, dtype: type, storage: str) -> None:
     source, target = features(dtype, storage)
     costs = make_costs(source, target, metric)
-    whole = costs.block(ALL)
+    whole = costs.block(EVERY)
     close = {"atol": TOLERANCE[dtype] * whole.max()}
     rows, columns = np.array([3, 9, 2]), np.array([22, 0, 5, 6])
     np.testing.assert_allclose(costs.block(rows), whole[rows], **close)
     np.testing.assert_allclose(costs.block(slice(4, 9), columns), whole[4:9, columns], **close)
-    np.testing.assert_allclose(costs.block(ALL, slice(3, 8)), whole[:, 3:8], **close)
+    np.testing.assert_allclose(costs.block(EVERY, slice(3, 8)), whole[:, 3:8], **close)
     np.testing.assert_allclose(costs.block(rows, columns), whole[np.ix_(rows, columns)], **close)
     np.testing.assert_allclose(
         costs.exact_block(rows, columns), whole[np.ix_(rows, columns)], **close
     )
-    part = costs.restrict(rows, columns)
-    assert part.shape == (3, 4)
-    assert part.ceiling == costs.ceiling  # gains of a group stay comparable with the others'
-    np.testing.assert_allclose(part.block(ALL), whole[np.ix_(rows, columns)], **close)
-    facing = costs.facing(columns)
-    assert facing.shape == (M, 4)
-    np.testing.assert_allclose(facing.block(ALL), whole[:, columns], **close)
-    np.testing.assert_allclose(
-        facing.facing(np.array([2, 0])).block(rows), whole[np.ix_(rows, columns[[2, 0]])], **close
-    )
+    np.testing.assert_array_equal(costs.block(rows, np.arange(0)), np.empty((3, 0)))
+    np.testing.assert_array_equal(costs.exact_block(np.arange(0)), np.empty((0, N)))
+
+
+ROWS = [EVERY, slice(2, 9), slice(0, 4), np.array([3, 9, 2, 8]), np.array([5])]
+COLUMNS = [EVERY, slice(3, 20), slice(0, 1), np.array([22, 0, 5, 6]), np.arange(N)[::-1]]
+
+
+def all_costs() -> dict[str, Any]:
+    """One of every kind, in both precisions."""
+    kinds = {}
+    for dtype in (np.float32, np.float64):
+        for metric in FEATURE_METRICS:
+            for storage in ("dense", "csr_array"):
+                source, target = features(dtype, storage)
+                kinds[f"{metric}-{dtype.__name__}-{storage}"] = make_costs(source, target, metric)
+        matrix = np.random.default_rng(5).random((M, N)).astype(dtype)
+        for metric in ("precomputed", "similarity"):
+            kinds[f"{metric}-{dtype.__name__}"] = make_costs(matrix, None, metric)
+    return kinds
+
+
+@pytest.mark.parametrize("kind", all_costs())
+def test_restricted_costs_are_those_of_the_rows_and_columns(kind: str) -> None:
+    costs = all_costs()[kind]
+    whole = costs.exact_block(EVERY)
+    close = {"atol": max(1e-6, TOLERANCE[costs.dtype.type]) * whole.max()}
+    for rows in ROWS:
+        for columns in COLUMNS:
+            part, expected = costs.restrict(rows, columns), whole[rows][:, columns]
+            assert part.shape == expected.shape
+            assert part.dtype == costs.dtype
+            # Gains of a group stay comparable with the others', bounds with the whole's.
+            assert (part.ceiling, part.rounding) == (costs.ceiling, costs.rounding)
+            assert part.metric == costs.metric
+            np.testing.assert_allclose(part.block(EVERY), expected, **close)
+            np.testing.assert_allclose(part.exact_block(EVERY), expected, **close)
+            np.testing.assert_allclose(part.block(slice(0, 1)), expected[:1], **close)
+    assert costs.shape == (M, N)  # what was restricted is left as it was
+    np.testing.assert_array_equal(costs.exact_block(EVERY), whole)
+
+
+@pytest.mark.parametrize("kind", all_costs())
+def test_restricting_what_is_restricted(kind: str) -> None:
+    costs = all_costs()[kind]
+    whole = costs.exact_block(EVERY)
+    close = {"atol": max(1e-6, TOLERANCE[costs.dtype.type]) * whole.max()}
+    inner_rows = [EVERY, slice(1, 3), np.array([2, 0])]
+    inner_columns = [EVERY, slice(0, 2), np.array([3, 1])]
+    for rows in (EVERY, slice(2, 9), np.array([3, 9, 2, 8])):
+        for columns in (EVERY, slice(3, 20), np.array([22, 0, 5, 6])):
+            part, expected = costs.restrict(rows, columns), whole[rows][:, columns]
+            for some in inner_rows:
+                for others in inner_columns:
+                    twice, wanted = part.restrict(some, others), expected[some][:, others]
+                    assert twice.shape == wanted.shape
+                    np.testing.assert_allclose(twice.block(EVERY), wanted, **close)
+                    np.testing.assert_allclose(part.block(some, others), wanted, **close)
+                    np.testing.assert_allclose(twice.block(slice(0, 2)), wanted[:2], **close)
+                    np.testing.assert_allclose(
+                        twice.block(np.array([1, 0]), slice(0, 1)), wanted[[1, 0], :1], **close
+                    )
+
+
+def test_a_restricted_matrix_copies_nothing() -> None:
+    matrix = np.random.default_rng(5).random((M, N))
+    costs = make_costs(matrix, None, "precomputed")
+    part = costs.restrict(np.array([3, 9, 2]), slice(3, 20)).restrict(slice(0, 2), EVERY)
+    assert part.matrix is matrix
+    assert np.shares_memory(costs.restrict(slice(2, 5), EVERY).block(EVERY), matrix)
+
+
+@pytest.mark.parametrize("kind", all_costs())
+def test_blocks_are_no_further_from_exact_than_they_say(kind: str) -> None:
+    costs = all_costs()[kind]
+    apart = np.abs(costs.block(EVERY) - costs.exact_block(EVERY)).max()
+    assert apart <= costs.rounding
+    assert costs.rounding < 0.02 * costs.ceiling  # or it would say nothing
+
+
+@pytest.mark.parametrize("metric", FEATURE_METRICS)
+def test_rounding_covers_near_duplicates_and_wide_rows(metric: str) -> None:
+    """Where x² + y² − 2xy loses most of its digits."""
+    rng = np.random.default_rng(2)
+    for width in (2, 50, 2000):
+        centre = rng.normal(size=width)
+        source, target = (
+            (centre + rng.normal(size=(40, width)) * 1e-4).astype(np.float32) for _ in range(2)
+        )
+        costs = make_costs(source, target, metric)
+        expected = direct_costs(source, target, metric)
+        assert np.abs(costs.block(EVERY) - costs.exact_block(EVERY)).max() <= costs.rounding
+        assert np.abs(costs.block(EVERY) - expected).max() <= costs.rounding
 
 
 @pytest.mark.parametrize("storage", ["dense", "csr_array"])
@@ -101,7 +183,7 @@ def test_no_cost_is_above_the_ceiling_or_below_zero(metric: str, dtype: type, st
     source, target = features(dtype, storage)
     for one, other in ((source, target), (source, source), (source, -source)):
         costs = make_costs(one, other, metric)
-        block = costs.exact_block(ALL)
+        block = costs.exact_block(EVERY)
         assert block.max() <= costs.ceiling * (1 + TOLERANCE[dtype])
         assert block.min() >= 0
 
@@ -111,7 +193,7 @@ def test_distances_far_from_the_origin_keep_their_digits(metric: str) -> None:
     rng = np.random.default_rng(3)
     source, target = rng.normal(size=(M, 5)), rng.normal(size=(N, 5))
     expected = cdist(source, target, metric)
-    moved = make_costs(source + 1e6, target + 1e6, metric).block(ALL)
+    moved = make_costs(source + 1e6, target + 1e6, metric).block(EVERY)
     np.testing.assert_allclose(moved, expected, rtol=1e-6)
 
 
@@ -123,13 +205,15 @@ def test_angles_do_not_depend_on_lengths(dtype: type, scale: float) -> None:
     source = rng.normal(size=(M, 5))
     expected = cdist(source, source, "cosine")
     scaled = (source * scale).astype(dtype)
-    np.testing.assert_allclose(make_costs(scaled, scaled, "cosine").block(ALL), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        make_costs(scaled, scaled, "cosine").block(EVERY), expected, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_costs_of_a_set_against_itself(metric: str) -> None:
     source, _ = features(np.float64, "dense")
-    costs = make_costs(source, source, metric).block(ALL)
+    costs = make_costs(source, source, metric).block(EVERY)
     np.testing.assert_allclose(costs, direct_costs(source, source, metric), atol=1e-6)
 
 
@@ -138,7 +222,7 @@ def test_inputs_are_left_alone() -> None:
         for metric in FEATURE_METRICS:
             source, target = features(np.float64, storage)
             before = source.copy(), target.copy()
-            make_costs(source, target, metric).block(ALL)
+            make_costs(source, target, metric).block(EVERY)
             assert abs(source - before[0]).max() == 0
             assert abs(target - before[1]).max() == 0
 
@@ -160,7 +244,7 @@ def test_sparse_features_are_never_made_dense(metric: str, monkeypatch: pytest.M
     costs = make_costs(source, target, metric)
     costs.block(slice(0, 5))
     costs.exact_block(np.array([1, 2]))
-    costs.restrict(np.arange(4), np.arange(5)).block(ALL)
+    costs.restrict(np.arange(4), np.arange(5)).block(EVERY)
     costs.twin_distances(0)
     assert all(WIDTH not in shape for shape in made_dense)
 
@@ -172,11 +256,11 @@ def test_a_cost_matrix_is_taken_as_it_is(dtype: type) -> None:
     assert costs.dtype == dtype
     assert costs.ceiling == matrix.max()
     rows, columns = np.array([3, 1]), np.array([0, 22, 7])
-    np.testing.assert_array_equal(costs.block(ALL), matrix)
+    np.testing.assert_array_equal(costs.block(EVERY), matrix)
     np.testing.assert_array_equal(costs.block(rows, columns), matrix[np.ix_(rows, columns)])
     np.testing.assert_array_equal(costs.block(slice(2, 5), columns), matrix[2:5, columns])
     np.testing.assert_array_equal(
-        costs.restrict(rows, columns).block(ALL), costs.block(rows, columns)
+        costs.restrict(rows, columns).block(EVERY), costs.block(rows, columns)
     )
     assert costs.restrict(rows, columns).ceiling == costs.ceiling
     assert costs.exact_block(rows).dtype == np.float64
@@ -186,14 +270,14 @@ def test_a_cost_matrix_is_taken_as_it_is(dtype: type) -> None:
 def test_similarities_become_costs_below_their_maximum(dtype: type) -> None:
     matrix = np.random.default_rng(7).normal(size=(M, N)).astype(dtype)
     costs = make_costs(matrix, None, "similarity")
-    block = costs.block(ALL)
+    block = costs.block(EVERY)
     assert block.dtype == dtype
     np.testing.assert_array_equal(block, matrix.max() - matrix)
     assert block.min() == 0
     assert costs.ceiling == pytest.approx(block.max(), rel=1e-6)
     rows, columns = np.array([5, 6]), np.array([1, 4])
     part = costs.restrict(rows, columns)  # keeps the maximum of the whole matrix
-    np.testing.assert_array_equal(part.block(ALL), block[np.ix_(rows, columns)])
+    np.testing.assert_array_equal(part.block(EVERY), block[np.ix_(rows, columns)])
 
 
 def test_negative_costs_are_refused() -> None:
@@ -209,8 +293,45 @@ def test_twins_are_told_by_distance(metric: str) -> None:
     expected = cdist(
         source, source[2:3], {"l1": "cityblock", "dot": "euclidean"}.get(metric, metric)
     )[:, 0]
-    np.testing.assert_allclose(distances, expected, atol=1e-6)
-    assert set(np.argsort(distances)[:2]) == {2, 7}
+    np.testing.assert_allclose(distances, expected, atol=1e-12)
+    assert distances[2] == distances[7] == 0  # copies, to the last bit
+    assert np.sort(distances)[2] > 0
+
+
+@pytest.mark.parametrize("storage", ["dense", "csr_matrix", "csr_array"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("metric", FEATURE_METRICS)
+def test_copies_are_no_distance_apart(metric: str, dtype: type, storage: str) -> None:
+    """Whatever the precision and however far from the origin they lie."""
+    source, target = features(dtype, "dense")
+    source[:, 1] += 1000
+    source[7] = source[2]
+    source[11] = source[2]
+    source[11, 5] += 0.5
+    expected = cdist(
+        source.astype(float),
+        source[2:3].astype(float),
+        {"l1": "cityblock", "dot": "euclidean"}.get(metric, metric),
+    )[:, 0]
+    if storage != "dense":
+        source, target = getattr(sp, storage)(source), getattr(sp, storage)(target)
+    distances = make_costs(source, target, metric).twin_distances(2)
+    assert distances.dtype == np.float64
+    assert distances.shape == (M,)
+    assert distances[2] == distances[7] == 0
+    assert distances[11] > 0
+    tolerance = 1e-10 if dtype is np.float64 else 1e-6 if metric == "cosine" else 1e-4
+    np.testing.assert_allclose(distances, expected, atol=tolerance)
+
+
+def test_twins_are_found_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = features(np.float64, "dense")
+    matrix = np.random.default_rng(9).random((M, N))
+    for costs in (make_costs(source, target, "l1"), make_costs(matrix, None, "precomputed")):
+        at_once = costs.twin_distances(4)
+        with monkeypatch.context() as patch:
+            patch.setattr("uniproto.geometry.costs._BLOCK_BYTES", 4 * WIDTH * 3)
+            np.testing.assert_array_equal(costs.twin_distances(4), at_once)
 
 
 def test_twins_of_a_matrix_are_rows_the_target_cannot_tell_apart() -> None:
@@ -242,7 +363,9 @@ def list_questions(draw: st.DrawFn):
         "descending": lambda: np.tile(-np.arange(n, dtype=float) + n, (m, 1)),
     }[kind]()
     matrix = matrix.astype(draw(st.sampled_from([np.float32, np.float64])))
-    rows = np.sort(rng.permutation(m)[: draw(st.integers(1, m))])
+    rows = rng.permutation(m)[: draw(st.integers(1, m))]
+    if draw(st.booleans()):
+        rows = np.sort(rows)
     columns = np.sort(rng.permutation(n)[: draw(st.integers(1, n))])
     length = draw(st.one_of(st.integers(1, 20), st.integers(1, 2 * n)))
     return matrix, rows, columns, length, draw(st.sampled_from([1, 7, 64, 200, 16384]))
@@ -256,7 +379,8 @@ def test_lists_hold_the_cheapest_columns_in_order(question) -> None:
     costs = make_costs(matrix, None, "precomputed")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(neighbours, "_COLUMNS_PER_BLOCK", columns_per_block)
-        for facing, wanted in ((costs, matrix), (costs.facing(columns), matrix[:, columns])):
+        some = costs.restrict(EVERY, columns)
+        for facing, wanted in ((costs, matrix), (some, matrix[:, columns])):
             found, where = nearest(facing, rows, length)
             wanted = wanted[rows]
             count = min(length, wanted.shape[1])
@@ -279,5 +403,5 @@ def test_lists_of_features(
     expected = np.argsort(direct_costs(source, target, metric), axis=1, kind="stable")[:, :6]
     np.testing.assert_array_equal(where, expected)
     np.testing.assert_allclose(
-        found, np.take_along_axis(costs.block(ALL), expected, axis=1), atol=1e-12
+        found, np.take_along_axis(costs.block(EVERY), expected, axis=1), atol=1e-12
     )

@@ -256,9 +256,7 @@ def greedy(gain, k, candidates, chosen=()):
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("name", ["kmedoids", "facility_location"])
-def test_coverage_against_its_formula(name, streamed, monkeypatch):
-    if streamed:
-        monkeypatch.setattr("uniproto.methods.coverage.budget_bytes", lambda: 0)
+def test_coverage_against_its_formula(name, streamed):
     rng = np.random.default_rng(5)
     for trial in range(6):
         m, n, k = rng.integers(20, 300), rng.integers(5, 200), int(rng.integers(1, 20))
@@ -280,6 +278,7 @@ def test_coverage_against_its_formula(name, streamed, monkeypatch):
             metric="euclidean",
             target_weights=weights,
             initial=initial,
+            memory=1 if streamed else None,
         )
 
         def gain(chosen, row, value=value, beta=selection.beta):
@@ -303,11 +302,10 @@ def test_lazy_coverage_looks_at_few_rows():
     assert selection.notes["evaluated_rows"] < 0.25 * 40 * 2000
 
 
-def test_streamed_coverage_keeps_its_word_in_single_precision(monkeypatch):
+def test_streamed_coverage_keeps_its_word_in_single_precision():
     points = np.random.default_rng(3).normal(size=(500, 4)).astype(np.float32)
     held = uniproto.select(points, 30, method="kmedoids")
-    monkeypatch.setattr("uniproto.methods.coverage.budget_bytes", lambda: 0)
-    streamed = uniproto.select(points, 30, method="kmedoids")
+    streamed = uniproto.select(points, 30, method="kmedoids", memory=500 * 500 * 4 - 1)
     np.testing.assert_array_equal(held.indices, streamed.indices)
 
 
@@ -344,11 +342,16 @@ def test_fasterpam_without_its_package(monkeypatch):
         uniproto.select(SOURCE, 3, method="fasterpam")
 
 
-def test_fasterpam_and_protodash_ask_for_memory_first(monkeypatch):
-    monkeypatch.setattr("uniproto.memory.budget_bytes", lambda: 100)
+def test_fasterpam_and_protodash_ask_for_memory_first():
     for name in ("fasterpam", "protodash"):
         with pytest.raises(InfeasibleError, match=f"memory: method='{name}'"):
-            uniproto.select(SOURCE, 3, method=name)
+            uniproto.select(SOURCE, 3, method=name, memory=100)
+        uniproto.select(SOURCE, 3, method=name, memory="1MB")
+
+
+def test_a_matrix_held_already_needs_no_memory():
+    costs = cdist(SOURCE, SOURCE)
+    uniproto.select(costs, 3, method="fasterpam", metric="precomputed", memory=100)
 
 
 def test_one_set_or_two():

@@ -127,6 +127,16 @@ def test_features(metric: str, dtype: type, list_length: None) -> None:
         assert_polished_from_anywhere(make_problem(source, 4, target, metric=metric), rng)
 
 
+@pytest.mark.parametrize("metric", FEATURE_METRICS)
+def test_bounds_from_single_precision_rule_nothing_better_out(metric: str) -> None:
+    """Of one prototype the bound is its cost: near-duplicates differ by less than its rounding."""
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        source = (rng.normal(size=20) + rng.normal(size=(40, 20)) * 1e-4).astype(np.float32)
+        target = rng.normal(size=(12, 20)).astype(np.float32)
+        assert_polished_from_anywhere(make_problem(source, 1, target, metric=metric), rng)
+
+
 @pytest.mark.parametrize("kind", ["uniform", "heavy"])
 def test_given_and_excluded_rows_are_honoured(kind: str) -> None:
     exchanged = 0

@@ -16,9 +16,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from uniproto.algorithm import exact_rises, fill, fill_costs, objective_cost, uniprot
-from uniproto.geometry.costs import make_costs
 from uniproto.masses import Masses, whole_masses
 from uniproto.methods.lazy_fills import LazyFills
+from uniproto.problem import make_problem
 from uniproto.transport.entropic import entropic_plan
 from uniproto.transport.exact import partial_plan
 from uniproto.transport.incremental import IncrementalPlan
@@ -183,10 +183,12 @@ def test_approximate_gain_never_exceeds_the_exact_gain_beside_the_optimal_plan(t
 @properties
 @given(tiny_problems())
 def test_residual_only_shrinks_under_extend(tiny: Tiny) -> None:
-    masses = tiny.masses
-    costs = make_costs(tiny.costs, None, "precomputed")
+    problem = make_problem(
+        tiny.costs, tiny.k, metric="precomputed", target_weights=tiny.weights, device="cpu"
+    )
+    masses = problem.masses
     unclaimed = masses.offer.copy()
-    fills = LazyFills(costs, np.arange(tiny.m), unclaimed, masses.need, tiny.k, tiny.n)
+    fills = LazyFills(problem, np.arange(tiny.m), unclaimed, tiny.k)
     for picked in range(1, tiny.k + 1):
         before = unclaimed.copy()
         fills.pick_and_claim(picked)

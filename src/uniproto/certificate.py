@@ -34,6 +34,7 @@ _MOST_STEPS = 2000
 _DEFLECTION = 0.4  # how much of the last direction each step keeps
 _PATIENCE = 10  # steps without progress before the step length is halved
 _SHORTEST_STEP = 2e-3
+_MOST_EXACT_ENTRIES = 10**9  # costs computed anew for the last evaluation; else bounds must do
 _SPARE_ROWS = 64  # computed exactly besides twice as many as are summed
 SHIFTED = ("dot", "similarity")  # their costs have an arbitrary zero: only differences mean much
 
@@ -230,21 +231,22 @@ def proven_bound(
     prices: NDArray[np.float64],
     bounds: NDArray[np.float64] | None = None,
     *,
-    rounded_down: bool = True,
+    least: bool = True,
 ) -> float:
     """The lower bound these prices prove, rounded down; at least 0, as no cost is negative.
 
     `bounds` are lower bounds of all rows' values, from which the rows worth computing exactly are
-    chosen; without them every row is computed exactly. With `rounded_down=False` rounding errors
-    are left in: what no honest bound from these prices is above.
+    chosen; without them every row is computed exactly. `least=False` takes costs as they are
+    computed, rather than the least they may really be: no honest bound from these prices is
+    above that, whatever the order in which it was computed.
     """
     rows, quotas = _admissible(problem)
     costs = problem.costs
-    least = replace(problem, costs=cast(Costs, _LeastCosts(costs))) if rounded_down else problem
+    exactly = replace(problem, costs=cast(Costs, _LeastCosts(costs))) if least else problem
     values = np.full(len(rows), -np.inf) if bounds is None else bounds - costs.rounding
     total = -math.fsum(problem.masses.offer / problem.masses.need * prices)
     for quota in quotas:
-        total += math.fsum(exact_values(least, rows[quota.given], prices))
+        total += math.fsum(exact_values(exactly, rows[quota.given], prices))
         if quota.count == 0:
             continue
         # The others hardly ever come among the smallest, and have a bound where they do.
@@ -252,17 +254,14 @@ def proven_bound(
         if bounds is not None:
             likely = min(likely, 2 * quota.count + _SPARE_ROWS)
         lowest = quota.free[np.argpartition(values[quota.free], likely - 1)[:likely]]
-        values[lowest] = exact_values(least, rows[lowest], prices)
+        values[lowest] = exact_values(exactly, rows[lowest], prices)
         total += math.fsum(np.partition(values[quota.free], quota.count - 1)[: quota.count])
-    bound = total / problem.k
-    if rounded_down:
-        magnitude = costs.ceiling + float(np.abs(prices).max())
-        bound -= (problem.n + 64) * np.finfo(np.float64).eps * magnitude
-        if problem.target_weights is not None:  # whole masses differ from them by a hair
-            moved = np.abs(problem.masses.weights - problem.target_weights).sum() / 2
-            bound -= float(moved) * costs.ceiling
-        bound = float(np.nextafter(bound, -np.inf))
-    return max(bound, 0.0)
+    magnitude = costs.ceiling + float(np.abs(prices).max())
+    margin = (problem.n + 64) * np.finfo(np.float64).eps * magnitude
+    if problem.target_weights is not None:  # whole masses differ from them by a hair
+        moved = np.abs(problem.masses.weights - problem.target_weights).sum() / 2
+        margin += float(moved) * costs.ceiling
+    return max(float(np.nextafter(total / problem.k - margin, -np.inf)), 0.0)
 
 
 class _LeastCosts:

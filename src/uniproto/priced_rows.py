@@ -19,7 +19,7 @@ from uniproto.threads import pieces_of, side_by_side
 
 _LIST_FACTOR = 8  # prices make targets beyond a row's own neighbourhood worth a look
 _ROWS_PER_PIECE = 2048
-_WHOLE_ROWS_PER_PIECE = 64
+_ENTRIES_PER_PIECE = 2**24  # of whole rows, in double precision
 
 
 class PricedRows:
@@ -80,5 +80,6 @@ def exact_values(
         block = problem.costs.exact_block(rows[piece])
         return cheapest_units_of_rows(block, prices, offer, need)
 
-    found = list(side_by_side(compute, pieces_of(len(rows), _WHOLE_ROWS_PER_PIECE)))
+    at_once = max(16, _ENTRIES_PER_PIECE // problem.n)
+    found = list(side_by_side(compute, pieces_of(len(rows), at_once)))
     return np.concatenate(found) if found else np.empty(0)

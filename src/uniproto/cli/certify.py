@@ -20,9 +20,10 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "certify",
         help="prove how good a saved selection is",
-        description="Compute a cost that no choice of as many rows can be below, whatever the "
-        "method, under the same conditions (--initial, --exclude, --groups), and write it to OUT. "
-        "The input files must still be where they were when OUT was made.",
+        description=textwrap.dedent("""\
+            Compute a cost that no choice of as many rows can be below, whatever the method, under
+            the same conditions (--initial, --exclude, --groups), and write it to OUT. The input
+            files must still be where they were when OUT was made."""),
         epilog=textwrap.dedent("""\
             example:
               uniproto select vectors.npy -k 100 -o out

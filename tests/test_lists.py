@@ -1,0 +1,886 @@
+"""Neighbour lists: short ones, and those built by the processor, FAISS and a GPU.
+
+No GPU is needed: the code for one runs here on tensors in main memory.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import uniproto
+from uniproto import InfeasibleError, InvalidInputError, MissingExtraError, UniProto
+from uniproto.algorithm import uniprot
+from uniproto.geometry import faiss_lists, gpu_lists, neighbours
+from uniproto.geometry.costs import EVERY, FEATURE_METRICS, Costs, make_costs
+from uniproto.geometry.faiss_lists import FaissLists
+from uniproto.geometry.gpu_lists import GpuLists, _GpuFacing
+from uniproto.geometry.lists import CpuLists, ListBuilder, lists_of, make_builder
+from uniproto.geometry.neighbours import as_slice, nearest, rows_at_once
+from uniproto.masses import whole_masses
+from uniproto.methods import greedy_extend, lazy_fills
+from uniproto.problem import make_problem
+from uniproto.progress import Progress
+
+# Each pick claims about 13 targets, and the rows come in several groups of 64 and more.
+M, N, K, WIDTH = 150, 220, 17, 6
+DTYPES = (np.float32, np.float64)
+WEIGHTS = ("uniform", "uneven", "heavy", "zeros")
+
+
+def points(rows: int, seed: int, dtype: type = np.float64, width: int = WIDTH) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(0).normal(size=(9, width)) + 0.3
+    return (centres[rng.integers(9, size=rows)] + rng.normal(size=(rows, width))).astype(dtype)
+
+
+def some_weights(kind: str) -> np.ndarray | None:
+    rng = np.random.default_rng(3)
+    weights = rng.random(N) + 0.05
+    if kind == "heavy":  # one target holds the mass of more than two prototypes
+        weights[5] = weights.sum() / 3
+    if kind == "zeros":
+        weights[rng.permutation(N)[: N // 3]] = 0
+    return None if kind == "uniform" else weights
+
+
+def memory_for(length: int, rows: int, dtype: Any) -> int:
+    """The least memory in which each row can list this many targets."""
+    return 2 * rows * (np.dtype(dtype).itemsize + 4) * length
+
+
+def assert_picks_of_oracle(
+    selection: uniproto.Selection,
+    dense: np.ndarray,
+    weights: np.ndarray | None = None,
+    **options: Any,
+) -> None:
+    if weights is not None:
+        weights = weights / weights.max()
+        weights = weights / weights.sum()
+    masses = whole_masses(selection.k, dense.shape[1], weights)
+    picks, costs = uniprot(dense.astype(np.float64), selection.k, masses, **options)
+    assert selection.indices.tolist() == picks
+    rtol = 1e-10 if dense.dtype == np.float64 else 1e-4
+    np.testing.assert_allclose(selection.beta - selection.gains, costs, rtol=rtol, atol=rtol)
+
+
+@pytest.fixture
+def stored_lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of the lists that `select` keeps, as they are made."""
+    lengths: list[int] = []
+
+    class Noted(lazy_fills.LazyFills):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            assert self._lists.costs.shape == self._lists.columns.shape
+            lengths.append(self._lists.columns.shape[1])
+
+    monkeypatch.setattr(greedy_extend, "LazyFills", Noted)
+    return lengths
+
+
+# --- short lists ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [1, 3, 8])
+@pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_short_lists_of_a_matrix_give_the_picks_of_the_oracle(
+    dtype: type, kind: str, length: int, stored_lengths: list[int]
+) -> None:
+    costs = np.random.default_rng(5).random((M, N)).astype(dtype)
+    weights = some_weights(kind)
+    selection = uniproto.select(
+        costs,
+        K,
+        metric="precomputed",
+        target_weights=weights,
+        memory=memory_for(length, M, dtype),
+    )
+    assert stored_lengths == [length]
+    assert selection.notes["recomputed_rows"] > 0
+    assert_picks_of_oracle(selection, costs, weights)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "uneven"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("metric", FEATURE_METRICS)
+def test_short_lists_of_features_give_the_picks_of_the_oracle(
+    metric: str, dtype: type, kind: str, stored_lengths: list[int]
+) -> None:
+    source, target = points(M, 1, dtype), points(N, 2, dtype)
+    weights = some_weights(kind)
+    selection = uniproto.select(
+        source, K, target, metric=metric, target_weights=weights, memory=memory_for(4, M, dtype)
+    )
+    assert stored_lengths == [4]
+    assert selection.notes["recomputed_rows"] > 0
+    assert_picks_of_oracle(selection, make_costs(source, target, metric).block(EVERY), weights)
+
+
+@pytest.mark.parametrize("metric", FEATURE_METRICS)
+def test_short_lists_of_sparse_features(metric: str, stored_lengths: list[int]) -> None:
+    rng = np.random.default_rng(7)
+    source, target = (
+        sp.csr_array((rng.random((rows, 40)) + 0.1) * (rng.random((rows, 40)) < 0.3))
+        for rows in (M, N)
+    )
+    selection = uniproto.select(source, K, target, metric=metric, memory=memory_for(3, M, float))
+    assert stored_lengths == [3]
+    assert selection.notes["recomputed_rows"] > 0
+    dense = make_costs(source.toarray(), target.toarray(), metric).block(EVERY)
+    assert_picks_of_oracle(selection, dense)
+
+
+def test_short_lists_of_a_similarity(stored_lengths: list[int]) -> None:
+    similarity = np.random.default_rng(11).normal(size=(M, N))
+    selection = uniproto.select(
+        similarity, K, metric="similarity", memory=memory_for(2, M, similarity.dtype)
+    )
+    assert stored_lengths == [2]
+    assert_picks_of_oracle(selection, similarity.max() - similarity)
+
+
+@pytest.mark.parametrize("length", [1, 4])
+def test_short_lists_with_rows_given_and_barred(length: int, stored_lengths: list[int]) -> None:
+    costs = np.random.default_rng(13).random((M, N))
+    initial, exclude = (140, 3, 77), (0, 9, 120)
+    selection = uniproto.select(
+        costs,
+        K,
+        metric="precomputed",
+        initial=initial,
+        exclude=exclude,
+        memory=memory_for(length, M - 6, float),
+    )
+    assert stored_lengths == [length]
+    assert_picks_of_oracle(selection, costs, initial=initial, exclude=exclude)
+
+
+@pytest.mark.parametrize("plan", [{"plan": "resolve"}, {"gains": "exact"}], ids=str)
+def test_short_lists_of_other_plans(plan: dict[str, str]) -> None:
+    costs = np.random.default_rng(17).random((60, 90))
+    selection = uniproto.select(
+        costs, 9, metric="precomputed", method=UniProto(**plan), memory=memory_for(3, 60, float)
+    )
+    assert_picks_of_oracle(selection, costs, **plan)
+
+
+def test_short_lists_with_many_ties() -> None:
+    """Whole costs: sums are exact, so that equal fills are equal to the last bit."""
+    rng = np.random.default_rng(19)
+    for trial in range(10):
+        costs = rng.integers(0, 4, (70, 100)).astype(DTYPES[trial % 2])
+        selection = uniproto.select(
+            costs, 11, metric="precomputed", memory=memory_for(1 + trial % 3, 70, costs.dtype)
+        )
+        assert_picks_of_oracle(selection, costs)
+
+
+def test_plan_and_certificate_do_not_depend_on_the_length_of_lists() -> None:
+    source, target = points(M, 1), points(N, 2)
+    question = {"metric": "euclidean", "certify": True}
+    plenty = uniproto.select(source, K, target, **question)
+    scarce = uniproto.select(source, K, target, memory=memory_for(2, M, float), **question)
+    assert scarce.indices.tolist() == plenty.indices.tolist()
+    assert scarce.cost == pytest.approx(plenty.cost, rel=1e-12)
+    assert scarce.certificate is not None
+    assert scarce.certificate.lower_bound <= scarce.cost  # weaker, but no less true
+
+
+# --- nearest ----------------------------------------------------------------------------------
+
+
+def brute_force(block: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    order = np.argsort(block, axis=1, kind="stable")[:, :length]
+    return np.take_along_axis(block, order, axis=1), order
+
+
+def kinds_of_costs(dtype: type) -> dict[str, Costs]:
+    source, target = points(M, 1, dtype), points(N, 2, dtype)
+    kinds: dict[str, Costs] = {
+        metric: make_costs(source, target, metric) for metric in FEATURE_METRICS
+    }
+    for metric in FEATURE_METRICS:
+        kinds[f"sparse {metric}"] = make_costs(sp.csr_array(source), sp.csr_array(target), metric)
+    matrix = np.random.default_rng(5).random((M, N)).astype(dtype)
+    kinds["precomputed"] = make_costs(matrix, None, "precomputed")
+    kinds["similarity"] = make_costs(matrix, None, "similarity")
+    return kinds
+
+
+ROW_ORDERS = {
+    "all": np.arange(M),
+    "a run": np.arange(20, 90),
+    "backwards": np.arange(M)[::-1].copy(),
+    "shuffled": np.random.default_rng(23).permutation(M)[:101],
+    "with gaps": np.arange(0, M, 7),
+    "repeated": np.array([4, 4, 80, 4]),
+    "one": np.array([33]),
+    "none": np.arange(0),
+}
+
+
+@pytest.mark.parametrize("order", ROW_ORDERS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", kinds_of_costs(np.float64))
+def test_nearest_takes_rows_in_any_order(kind: str, dtype: type, order: str) -> None:
+    costs, rows = kinds_of_costs(dtype)[kind], ROW_ORDERS[order]
+    found, where = nearest(costs, rows, 7)
+    assert found.dtype == dtype
+    assert where.dtype == np.int32
+    assert found.shape == where.shape == (len(rows), 7)
+    expected, columns = brute_force(costs.block(EVERY)[rows], 7)
+    np.testing.assert_array_equal(where, columns)
+    np.testing.assert_allclose(found, expected, rtol=1e-12 if dtype is float else 1e-4, atol=1e-6)
+
+
+def test_nearest_of_more_columns_than_there_are() -> None:
+    costs = kinds_of_costs(np.float64)["l1"]
+    found, where = nearest(costs, np.arange(5), 10 * N)
+    assert found.shape == where.shape == (5, N)
+    assert (np.sort(where, axis=1) == np.arange(N)).all()
+
+
+def test_consecutive_rows_are_a_slice() -> None:
+    assert as_slice(np.arange(4, 9)) == slice(4, 9)
+    assert as_slice(np.array([6])) == slice(6, 7)
+    for rows in ([], [1, 3], [3, 2, 1], [2, 2], [0, 1, 3]):
+        kept = as_slice(np.array(rows, np.intp))
+        assert isinstance(kept, np.ndarray)
+        assert kept.tolist() == rows
+
+
+def test_rows_at_once_follow_the_memory() -> None:
+    for length in (1, 32, 5000):
+        few, many = rows_at_once(length, 2**20), rows_at_once(length, 2**30)
+        assert 64 <= few <= many
+        assert many * (2 * length + 64) * 12 <= 2**30
+    assert rows_at_once(10**6, 1) == 64  # fewer would read the target once for each
+
+
+# --- builders ----------------------------------------------------------------------------------
+
+
+COLUMN_SETS = {
+    "every third": np.arange(0, N, 3),
+    "the last": np.arange(N - 40, N),
+    "shuffled": np.random.default_rng(29).permutation(N)[:95],
+    "one": np.array([17]),
+}
+
+
+@pytest.mark.parametrize("chosen", COLUMN_SETS)
+@pytest.mark.parametrize("kind", kinds_of_costs(np.float64))
+def test_facing_some_columns(kind: str, chosen: str) -> None:
+    costs, columns = kinds_of_costs(np.float64)[kind], COLUMN_SETS[chosen]
+    rows = np.array([9, 2, 149, 50])
+    found, where = CpuLists().face(costs, columns).nearest(rows, 12)
+    count = min(12, len(columns))
+    assert found.shape == (4, count)
+    expected, positions = brute_force(costs.block(EVERY)[np.ix_(rows, columns)], count)
+    np.testing.assert_array_equal(where, positions)
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_facing_all_columns_or_some_leaves_the_costs_alone() -> None:
+    costs = kinds_of_costs(np.float64)["euclidean"]
+    before = costs.block(EVERY)
+    all_of_them = CpuLists().face(costs).nearest(np.arange(M), 5)
+    CpuLists().face(costs, np.arange(9)).nearest(np.arange(M), 5)
+    np.testing.assert_array_equal(costs.block(EVERY), before)
+    again = CpuLists().face(costs).nearest(np.arange(M), 5)
+    for one, other in zip(all_of_them, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("length", [1, 9, 10 * N])
+@pytest.mark.parametrize("memory", [1, 2**17, 2**30])
+def test_lists_of_many_rows(memory: int, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = kinds_of_costs(np.float32)["cosine"]
+    rows = np.random.default_rng(31).permutation(M)
+    groups = []
+
+    def noting(costs: Costs, rows: np.ndarray, length: int) -> Any:
+        groups.append(len(rows))
+        return nearest(costs, rows, length)
+
+    monkeypatch.setattr(neighbours, "nearest", noting)
+    found, where = lists_of(CpuLists(), costs, rows, length, memory, Progress(shown=False))
+    assert sum(groups) == M
+    assert max(groups) <= rows_at_once(min(length, N), memory // 8)
+    assert (len(groups) > 1) == (memory < 2**30)
+    expected, columns = brute_force(costs.block(EVERY)[rows], length)
+    assert found.dtype == costs.dtype
+    np.testing.assert_array_equal(where, columns)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_who_builds_the_lists() -> None:
+    for kind, costs in kinds_of_costs(np.float64).items():
+        for device in ("cpu", "auto"):  # too little work for a GPU, if there were one
+            builder = make_builder(device, "exact", costs)
+            assert isinstance(builder, CpuLists), kind
+            assert builder.exact
+            assert builder.notes() == {}
+
+
+def test_a_processor_leaves_no_notes() -> None:
+    selection = uniproto.select(points(M, 1), K, points(N, 2), device="cpu")
+    assert set(selection.notes) == {"recomputed_rows"}
+
+
+@pytest.mark.parametrize(
+    ("device", "meant"), [("cudda", "cuda"), ("CUDA", "cuda"), ("cpus", "cpu")]
+)
+def test_a_misspelt_device(device: str, meant: str) -> None:
+    with pytest.raises(InvalidInputError, match=rf"'device' must be one of .*mean '{meant}'\?"):
+        uniproto.select(points(M, 1), K, device=device)
+
+
+def test_misspelt_lists() -> None:
+    with pytest.raises(InvalidInputError, match=r"'lists' must be one of .*mean 'faiss'\?"):
+        uniproto.select(points(M, 1), K, lists="fais")
+    with pytest.raises(InvalidInputError, match="'device'"):  # checked with any lists
+        uniproto.select(points(M, 1), K, lists="faiss", device="tpu9")
+
+
+# --- FAISS ------------------------------------------------------------------------------------
+
+FAISS_METRICS = ("cosine", "dot", "euclidean", "sqeuclidean")
+
+
+@pytest.fixture
+def faiss() -> Any:
+    return pytest.importorskip("faiss")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("metric", FAISS_METRICS)
+def test_picks_of_faiss_are_nearly_as_good(faiss: Any, metric: str, dtype: type) -> None:
+    source, target = points(400, 1, dtype), points(4000, 2, dtype)
+    exact = uniproto.select(source, 100, target, metric=metric)
+    approximate = uniproto.select(source, 100, target, metric=metric, lists="faiss")
+    assert 0.8 < approximate.notes["list_recall"] <= 1
+    assert "list_recall" not in exact.notes
+    # Costs of `dot` have an arbitrary zero: differences count, beside the spread of costs.
+    scale = exact.cost if metric != "dot" else exact.beta
+    assert approximate.cost == pytest.approx(exact.cost, abs=0.03 * scale)
+    again = uniproto.select(source, 100, target, metric=metric, lists="faiss")
+    assert again.indices.tolist() == approximate.indices.tolist()
+    assert again.notes == approximate.notes
+
+
+@pytest.mark.parametrize("metric", FAISS_METRICS)
+def test_faiss_with_few_probes_says_that_it_missed_some(
+    faiss: Any, metric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = points(400, 1), points(4000, 2)
+    exact = uniproto.select(source, 150, target, metric=metric)
+    monkeypatch.setattr(faiss_lists, "_PROBES", 7)
+    selection = uniproto.select(source, 150, target, metric=metric, lists="faiss")
+    assert 0 < selection.notes["list_recall"] < 0.95
+    scale = exact.cost if metric != "dot" else exact.beta
+    assert selection.cost == pytest.approx(exact.cost, abs=0.1 * scale)
+    assert len(set(selection.indices)) == 150
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("metric", FAISS_METRICS)
+def test_faiss_that_searches_everything_is_exact(faiss: Any, metric: str, dtype: type) -> None:
+    """32 probes are all the cells of so small a target."""
+    costs = make_costs(points(M, 1, dtype), points(900, 2, dtype), metric)
+    builder = FaissLists(costs)
+    assert not builder.exact
+    assert builder.notes() == {"list_recall": 1.0}  # nothing has been searched, nothing missed
+    rows = np.random.default_rng(37).permutation(M)[:80]
+    for columns in (None, np.arange(0, 900, 2)):
+        found, where = builder.face(costs, columns).nearest(rows, 15)
+        expected, wanted = CpuLists().face(costs, columns).nearest(rows, 15)
+        assert found.dtype == dtype
+        assert where.dtype == np.int32
+        np.testing.assert_allclose(found, expected, atol=2e-3)  # of single precision, and roots
+        agreed = [len(np.intersect1d(a, b)) for a, b in zip(where, wanted, strict=True)]
+        assert np.mean(agreed) > 14.9
+    assert builder.notes()["list_recall"] > 0.99
+
+
+def test_faiss_completes_lists_that_its_cells_do_not_fill(
+    faiss: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faiss_lists, "_PROBES", 1)
+    costs = make_costs(points(M, 1), points(2000, 2), "euclidean")
+    builder = FaissLists(costs)
+    rows = np.array([9, 3, 77])
+    found, where = builder.face(costs).nearest(rows, 2000)  # more than any cell holds
+    expected, wanted = nearest(costs, rows, 2000)
+    np.testing.assert_array_equal(where, wanted)
+    np.testing.assert_allclose(found, expected)
+    assert builder.notes() == {"list_recall": 1.0}
+
+
+@pytest.mark.parametrize("n", [1, 5, 38, 80])
+def test_faiss_of_few_targets(faiss: Any, n: int) -> None:
+    source, target = points(M, 1), points(n, 2)
+    selection = uniproto.select(source, 3, target, lists="faiss")
+    assert selection.indices.tolist() == uniproto.select(source, 3, target).indices.tolist()
+    assert selection.notes["list_recall"] == 1
+
+
+def test_faiss_with_weights_groups_and_short_lists(faiss: Any) -> None:
+    source, target = points(300, 1), points(2000, 2)
+    weights = np.random.default_rng(41).random(2000)
+    labels, target_labels = np.arange(300) % 2, np.arange(2000) % 2
+    for question in (
+        {"target_weights": weights},
+        {"groups": labels, "target_groups": target_labels},
+        {"memory": memory_for(6, 300, float)},
+        {"initial": [7, 3], "exclude": [1]},
+        {"distinct": True},
+    ):
+        exact = uniproto.select(source, 20, target, **question)
+        approximate = uniproto.select(source, 20, target, lists="faiss", **question)
+        assert approximate.cost == pytest.approx(exact.cost, rel=0.05)
+        if "groups" in question:
+            notes = [approximate.notes[label] for label in ("0", "1")]
+        else:
+            notes = [approximate.notes]
+        assert all(0 < note["list_recall"] <= 1 for note in notes)
+
+
+def test_the_certificate_of_faiss_picks_is_no_less_true(
+    faiss: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is computed from exact lists: missing columns would make the bound too high."""
+    monkeypatch.setattr(faiss_lists, "_PROBES", 1)
+    source, target = points(60, 1), points(1500, 2)
+    selection = uniproto.select(source, 5, target, lists="faiss", certify=True)
+    exact = uniproto.select(source, 5, target, method=UniProto(polish=True))
+    assert selection.certificate is not None
+    assert selection.certificate.lower_bound <= exact.cost
+
+
+def test_faiss_recall_is_noted_by_every_plan(faiss: Any, request: pytest.FixtureRequest) -> None:
+    request.applymarker(
+        pytest.mark.xfail(strict=True, reason="only plan='extend' without sampling notes it")
+    )
+    source, target = points(60, 1), points(900, 2)
+    for method in (
+        UniProto(plan="resolve"),
+        UniProto(plan="entropic", reg=0.1, iterations=50),
+        UniProto(candidates=uniproto.Stochastic(0.5)),
+    ):
+        selection = uniproto.select(source, 4, target, lists="faiss", method=method)
+        assert 0 < selection.notes["list_recall"] <= 1
+
+
+@pytest.mark.parametrize("metric", ["l1", "precomputed", "similarity"])
+def test_faiss_is_refused_for_other_metrics(metric: str) -> None:
+    source = points(M, 1) if metric == "l1" else np.ones((M, N))
+    with pytest.raises(
+        InvalidInputError, match=rf"'lists' must be 'exact'.*metric='{metric}'.*lists='exact'"
+    ):
+        uniproto.select(source, K, metric=metric, lists="faiss")
+
+
+def test_faiss_is_refused_for_sparse_features() -> None:
+    with pytest.raises(
+        InvalidInputError, match="'lists' must be 'exact' unless features are dense"
+    ):
+        uniproto.select(sp.csr_array(abs(points(M, 1))), K, lists="faiss")
+
+
+def test_faiss_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(MissingExtraError, match=r"lists='faiss' needs .*uniproto\[faiss\]"):
+        uniproto.select(points(M, 1), K, lists="faiss")
+    uniproto.select(points(M, 1), K)  # which nothing else needs
+
+
+# --- a GPU, or the lack of one --------------------------------------------------------------------
+
+
+@pytest.fixture
+def torch() -> Any:
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture
+def pretended_gpu(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Tensors that believe to be on a GPU; tiles of 48 rows, read back a few at a time."""
+    moved = torch.Tensor.to
+
+    def stay(tensor: Any, device: Any, *args: Any, **options: Any) -> Any:
+        assert device == "cuda" or not isinstance(device, str)
+        return tensor if device == "cuda" else moved(tensor, device, *args, **options)
+
+    monkeypatch.setattr(torch.Tensor, "to", stay)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a pretended GPU")
+    monkeypatch.setattr(gpu_lists, "_driver_sees_gpu", lambda: True)
+    monkeypatch.setattr(_GpuFacing, "_rows_per_tile", lambda facing: 48)
+    monkeypatch.setattr(gpu_lists, "_pinned_memory", lambda: torch.empty(20_000, dtype=torch.uint8))
+    return torch
+
+
+def facing_on(torch: Any, costs: Any, columns: np.ndarray | None = None) -> _GpuFacing:
+    target = costs.target if columns is None else costs.target[columns]
+    return _GpuFacing(
+        costs.metric,
+        costs.dtype,
+        costs.shift,
+        torch.from_numpy(costs.source),
+        torch.from_numpy(np.ascontiguousarray(target)),
+    )
+
+
+def assert_same_lists(
+    found: tuple[np.ndarray, np.ndarray], expected: tuple[np.ndarray, np.ndarray], costs: Costs
+) -> None:
+    """Costs equal up to rounding; columns may differ only where costs do not."""
+    assert found[0].shape == expected[0].shape
+    assert found[0].dtype == expected[0].dtype == costs.dtype
+    assert found[1].dtype == np.int32
+    tolerance = {"atol": 2 * costs.rounding, "rtol": 0}
+    np.testing.assert_allclose(found[0], expected[0], **tolerance)
+    assert (np.diff(found[0], axis=1) >= 0).all()
+    assert (np.diff(np.sort(found[1], axis=1), axis=1) > 0).all()  # no column twice
+    assert np.mean(found[1] == expected[1]) > 0.99
+
+
+def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_lists, "_driver_sees_gpu", lambda: False)
+
+
+def test_cuda_without_a_gpu(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_gpu(monkeypatch)
+    with pytest.raises(InvalidInputError, match=r"'device' must name a device .*device='cpu'"):
+        uniproto.select(points(M, 1), K, device="cuda")
+
+
+def test_cuda_with_a_gpu_that_torch_cannot_use(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_lists, "_driver_sees_gpu", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InvalidInputError, match="but torch sees no GPU"):
+        uniproto.select(points(M, 1), K, device="cuda")
+    monkeypatch.setattr(gpu_lists, "_SMALLEST_WORK", 0)
+    uniproto.select(points(M, 1), K, device="auto")
+
+
+def test_auto_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_gpu(monkeypatch)
+    monkeypatch.setattr(gpu_lists, "_SMALLEST_WORK", 0)
+    source, target = points(M, 1), points(N, 2)
+    picks = [uniproto.select(source, K, target, device=device) for device in ("auto", "cpu")]
+    assert picks[0].indices.tolist() == picks[1].indices.tolist()
+    assert "device" not in picks[0].notes
+
+
+def test_cuda_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r"device='cuda' needs .*uniproto\[torch\]"):
+        uniproto.select(points(M, 1), K, device="cuda")
+    uniproto.select(points(M, 1), K, device="auto")
+
+
+@pytest.mark.parametrize("kind", ["sparse cosine", "precomputed", "similarity"])
+def test_cuda_is_refused_where_a_gpu_gains_nothing(kind: str) -> None:
+    costs = kinds_of_costs(np.float64)[kind]
+    with pytest.raises(InvalidInputError, match=r"'device' must be 'cpu' for cost matrices"):
+        make_builder("cuda", "exact", costs)
+    assert isinstance(make_builder("auto", "exact", costs), CpuLists)
+
+
+def test_auto_takes_a_gpu_where_there_is_work_enough(
+    pretended_gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs = kinds_of_costs(np.float64)["cosine"]
+    assert isinstance(make_builder("auto", "exact", costs), CpuLists)
+    assert isinstance(make_builder("cuda", "exact", costs), GpuLists)
+    monkeypatch.setattr(gpu_lists, "_SMALLEST_WORK", M * N)
+    assert isinstance(make_builder("auto", "exact", costs), GpuLists)
+
+
+@pytest.mark.parametrize("length", [1, 9, 3 * N])
+@pytest.mark.parametrize("chosen", [None, *COLUMN_SETS])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("metric", FEATURE_METRICS)
+def test_lists_of_a_gpu_are_those_of_the_processor(
+    pretended_gpu: Any, metric: str, dtype: type, chosen: str | None, length: int
+) -> None:
+    costs = kinds_of_costs(dtype)[metric]
+    columns = None if chosen is None else COLUMN_SETS[chosen]
+    rows = ROW_ORDERS["shuffled"]
+    expected = CpuLists().face(costs, columns).nearest(rows, length)
+    found = facing_on(pretended_gpu, costs, columns).nearest(rows, length)
+    assert_same_lists(found, expected, costs)
+    assert_same_lists(GpuLists().face(costs, columns).nearest(rows, length), expected, costs)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("metric", FEATURE_METRICS)
+def test_picks_with_a_gpu(pretended_gpu: Any, metric: str, dtype: type) -> None:
+    source, target = points(M, 1, dtype), points(N, 2, dtype)
+    for question in (
+        {},
+        {"target_weights": some_weights("uneven")},
+        {"memory": memory_for(3, M, dtype)},
+        {"groups": np.arange(M) % 3, "target_groups": np.arange(N) % 3},
+        {"initial": [3, 100], "exclude": [0], "distinct": True},
+        {"method": UniProto(plan="resolve")},
+    ):
+        plain = uniproto.select(source, K, target, metric=metric, device="cpu", **question)
+        quick = uniproto.select(source, K, target, metric=metric, device="cuda", **question)
+        assert quick.indices.tolist() == plain.indices.tolist()
+        np.testing.assert_allclose(quick.gains, plain.gains, atol=1e-4 * plain.beta)
+        if not question:
+            assert quick.notes == {**plain.notes, "device": "a pretended GPU"}
+
+
+def test_features_are_uploaded_once(pretended_gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    uploads = []
+    upload = gpu_lists._upload
+    monkeypatch.setattr(gpu_lists, "_upload", lambda rows: uploads.append(1) or upload(rows))
+    source, target = points(M, 1), points(N, 2)
+    builder, costs = GpuLists(), make_costs(source, target, "l1")
+    builder.face(costs)
+    builder.face(costs, np.arange(9))
+    assert len(uploads) == 2
+    same = make_costs(source, source, "cosine")
+    facing = builder.face(same)
+    assert len(uploads) == 3  # one set: it goes there once
+    assert facing.source is facing.target
+
+
+def test_features_that_may_not_be_written_to(pretended_gpu: Any) -> None:
+    """Tables and memory maps give such arrays; torch warns of them, and warnings are errors."""
+    source = points(M, 1)
+    source.flags.writeable = False
+    for metric in FEATURE_METRICS:
+        plain = uniproto.select(source, K, metric=metric, device="cpu")
+        quick = uniproto.select(source, K, metric=metric, device="cuda")
+        assert quick.indices.tolist() == plain.indices.tolist()
+
+
+@pytest.mark.xfail(strict=True, reason="topk keeps any of the columns that tie for the last place")
+@pytest.mark.parametrize("metric", ["sqeuclidean", "l1"])
+def test_ties_for_the_last_place_go_to_the_lowest_column(pretended_gpu: Any, metric: str) -> None:
+    rng = np.random.default_rng(43)
+    source, target = (rng.integers(0, 3, (rows, 4)).astype(np.float32) for rows in (M, N))
+    costs = make_costs(source, target, metric)
+    if metric == "sqeuclidean":  # without the centring, whose fractions break ties
+        costs.source, costs.target = source, target
+    rows = np.arange(M)
+    expected = CpuLists().face(costs).nearest(rows, 9)
+    found = GpuLists().face(costs).nearest(rows, 9)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(found[1], expected[1])
+
+
+def test_equal_costs_come_in_the_order_of_their_columns(pretended_gpu: Any) -> None:
+    source, target = points(M, 1), np.repeat(points(40, 2), 5, axis=0)
+    costs = make_costs(source, target, "l1")
+    found, where = GpuLists().face(costs).nearest(np.arange(M), 200)
+    tied = np.diff(found, axis=1) == 0
+    assert tied.mean() > 0.7
+    assert (np.diff(where, axis=1)[tied] > 0).all()
+
+
+# --- half precision on a GPU ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def half(pretended_gpu: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(gpu_lists, "_HALF_FROM", 0)
+    return pretended_gpu
+
+
+@pytest.fixture
+def exactly(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each call computes in single precision from the start."""
+    counts: list[int] = []
+    original = _GpuFacing._nearest_exactly
+
+    def noting(facing: _GpuFacing, source: Any, length: int) -> Any:
+        counts.append(len(source))
+        return original(facing, source, length)
+
+    monkeypatch.setattr(_GpuFacing, "_nearest_exactly", noting)
+    return counts
+
+
+@pytest.mark.parametrize("width", [6, 48])
+@pytest.mark.parametrize("length", [1, 5, 40])
+def test_half_precision_finds_the_same_lists(
+    half: Any, exactly: list[int], length: int, width: int
+) -> None:
+    source, target = points(M, 1, np.float32, width), points(1200, 2, np.float32, width)
+    costs = make_costs(source, target, "cosine")
+    rows = ROW_ORDERS["shuffled"]
+    facing = facing_on(half, costs)
+    assert facing._half is not None
+    found = facing.nearest(rows, length)
+    assert sum(exactly) < len(rows) / 2  # most rows are sure
+    assert_same_lists(found, CpuLists().face(costs).nearest(rows, length), costs)
+
+
+def test_half_precision_knows_where_it_is_unsure(half: Any, exactly: list[int]) -> None:
+    """600 targets so close together that half precision sees hardly any difference."""
+    rng = np.random.default_rng(47)
+    source, target = points(M, 1, np.float32), points(1200, 2, np.float32)
+    target[:600] = source[3] + rng.normal(size=(600, WIDTH)) * 3e-3
+    source[40:60] = source[3] + rng.normal(size=(20, WIDTH)) * 3e-3
+    costs = make_costs(source, target, "cosine")
+    rows = np.arange(M)
+    found = facing_on(half, costs).nearest(rows, 9)
+    assert 20 < sum(exactly) < M
+    expected = CpuLists().face(costs).nearest(rows, 9)
+    np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
+    far = expected[0][:, 0] > 1e-3  # elsewhere the order hangs on the rounding of the products
+    assert far.sum() > M / 2
+    assert np.mean(found[1][far] == expected[1][far]) > 0.99
+    # What half precision alone would have listed is worse.
+    unit = facing_on(half, costs)
+    products = unit.source.half() @ unit._half.T
+    hasty = 1 - np.take_along_axis(
+        costs.source @ costs.target.T, products.topk(9, dim=1)[1].numpy(), axis=1
+    )
+    assert (np.sort(hasty, axis=1)[40:60] - expected[0][40:60]).max() > 1e-6
+
+
+def test_half_precision_is_for_many_targets_of_one_kind(pretended_gpu: Any) -> None:
+    def halves(metric: str, dtype: type) -> bool:
+        return facing_on(pretended_gpu, kinds_of_costs(dtype)[metric])._half is not None
+
+    assert not halves("cosine", np.float32)  # too few targets
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu_lists, "_HALF_FROM", N)
+        assert halves("cosine", np.float32)
+        assert not halves("cosine", np.float64)
+        assert not halves("dot", np.float32)  # whose products have no bound
+
+
+def test_long_lists_do_without_half_precision(half: Any, exactly: list[int]) -> None:
+    costs = kinds_of_costs(np.float32)["cosine"]
+    found = facing_on(half, costs).nearest(np.arange(M), 100)
+    assert sum(exactly) == M
+    assert_same_lists(found, CpuLists().face(costs).nearest(np.arange(M), 100), costs)
+
+
+@pytest.mark.parametrize("width", [1, 2, 16, 300, 2000])
+def test_half_precision_is_off_by_no_more_than_it_allows_for(torch: Any, width: int) -> None:
+    rng = np.random.default_rng(53)
+    for spread in (1.0, 8.0):  # even rows, and rows of a few large entries
+        rows = rng.normal(size=(200, width)) * np.exp(spread * rng.normal(size=(200, width)))
+        unit = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+        products = torch.from_numpy(unit).half() @ torch.from_numpy(unit).half().T
+        exact = unit.astype(np.float64) @ unit.astype(np.float64).T
+        assert np.abs(products.double().numpy() - exact).max() < gpu_lists._HALF_ERROR
+
+
+def test_picks_in_half_precision(half: Any) -> None:
+    source, target = points(M, 1, np.float32, 24), points(1500, 2, np.float32, 24)
+    plain = uniproto.select(source, 100, target, device="cpu")
+    quick = uniproto.select(source, 100, target, device="cuda")
+    assert quick.indices.tolist() == plain.indices.tolist()
+
+
+# --- a GPU that runs out of memory ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first_try", [16, 17, 48, 100, 10_000])
+def test_smaller_tiles_where_large_ones_do_not_fit(
+    pretended_gpu: Any, first_try: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tile, sizes = _GpuFacing._tile, []
+
+    def cramped(facing: _GpuFacing, rows: np.ndarray, length: int) -> Any:
+        if len(rows) > 16:
+            raise pretended_gpu.OutOfMemoryError
+        sizes.append(len(rows))
+        return tile(facing, rows, length)
+
+    monkeypatch.setattr(_GpuFacing, "_tile", cramped)
+    monkeypatch.setattr(_GpuFacing, "_rows_per_tile", lambda facing: first_try)
+    for metric in FEATURE_METRICS:
+        costs, rows = kinds_of_costs(np.float64)[metric], ROW_ORDERS["shuffled"]
+        sizes.clear()
+        found = facing_on(pretended_gpu, costs).nearest(rows, 9)
+        assert sum(sizes) == len(rows)
+        assert max(sizes) <= 16
+        assert_same_lists(found, CpuLists().face(costs).nearest(rows, 9), costs)
+
+
+def test_a_gpu_without_room_for_the_smallest_tile(
+    pretended_gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def full(facing: _GpuFacing, rows: np.ndarray, length: int) -> Any:
+        tried.append(len(rows))
+        raise pretended_gpu.OutOfMemoryError
+
+    monkeypatch.setattr(_GpuFacing, "_tile", full)
+    with pytest.raises(
+        InfeasibleError, match=r"Not enough GPU memory: 16 rows of 220 costs .*device='cpu'"
+    ) as caught:
+        uniproto.select(points(M, 1), K, points(N, 2), device="cuda")
+    assert tried == [48, 24, 16]
+    assert isinstance(caught.value, ValueError)
+
+
+def test_a_gpu_without_room_for_the_features(
+    pretended_gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any, **options: Any) -> Any:
+        raise pretended_gpu.OutOfMemoryError
+
+    monkeypatch.setattr(pretended_gpu.Tensor, "to", full)
+    with pytest.raises(
+        InfeasibleError, match=r"GPU memory: 220 rows of 6 features do not fit.*device='cpu'"
+    ):
+        uniproto.select(points(M, 1), K, points(N, 2), device="cuda")
+
+
+def test_rows_of_a_tile_follow_the_free_memory(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    facing = facing_on(torch, kinds_of_costs(np.float32)["l1"])
+    for free, rows in ((0, 16), (8 * N * 4 * 1000, 1000), (2**50, 6 * 2**30 // (N * 4))):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 2**50))
+        assert facing._rows_per_tile() == rows
+
+
+@pytest.mark.parametrize("room", [1, 100, 10**6])
+def test_lists_come_back_whatever_room_there_is_for_them(
+    pretended_gpu: Any, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buffer = pretended_gpu.empty(room, dtype=pretended_gpu.uint8)
+    monkeypatch.setattr(gpu_lists, "_pinned_memory", lambda: buffer)
+    costs = kinds_of_costs(np.float32)["l1"]
+    found = facing_on(pretended_gpu, costs).nearest(np.arange(M), 9)
+    assert_same_lists(found, CpuLists().face(costs).nearest(np.arange(M), 9), costs)
+
+
+def test_builders_keep_their_contract(pretended_gpu: Any, faiss: Any) -> None:
+    costs = kinds_of_costs(np.float32)["cosine"]
+    builders: list[ListBuilder] = [CpuLists(), FaissLists(costs), GpuLists()]
+    assert [builder.exact for builder in builders] == [True, False, True]
+    for builder in builders:
+        found, where = builder.face(costs).nearest(np.array([5, 2]), 10**6)
+        assert found.shape == where.shape == (2, N)  # never more than there are
+        assert isinstance(builder.notes(), dict)
+
+
+def test_a_problem_holds_its_builder_and_its_memory() -> None:
+    problem = make_problem(
+        points(M, 1), K, points(N, 2), memory="3MB", groups=np.arange(M) % 2,
+        target_groups=np.arange(N) % 2, device="cpu",
+    )  # fmt: skip
+    assert problem.memory == 3 * 2**20
+    for group in problem.groups:
+        assert group.problem.memory == problem.memory
+        assert group.problem.lists is problem.lists
