@@ -85,7 +85,7 @@ def list_length(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", WEIGHTS)
 def test_never_above_the_optimum(kind: str, dtype: type, list_length: int) -> None:
-    for seed in range(6):
+    for seed in range(4):
         rng = np.random.default_rng(seed)
         m, n, k = int(rng.integers(3, 10)), int(rng.integers(2, 10)), int(rng.integers(1, 4))
         costs = rng.random((m, n)) if seed % 2 else rng.integers(0, 3, (m, n))
@@ -122,7 +122,7 @@ def test_constraints_enter_the_bound(kind: str, list_length: int) -> None:
 
 @pytest.mark.parametrize("kind", ["uniform", "uneven"])
 def test_groups_with_quotas(kind: str, list_length: int) -> None:
-    for seed in range(8):
+    for seed in range(6):
         rng = np.random.default_rng(seed)
         m, n = 9, 8
         costs = rng.random((m, n))
@@ -159,12 +159,12 @@ def features(shape: str, rng: np.random.Generator, rows: int) -> np.ndarray:
 @pytest.mark.parametrize("shape", ["spread", "near-duplicates", "far from the origin"])
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_features(metric: str, shape: str, list_length: int) -> None:
-    for seed in range(3):
+    for seed in range(2):
         for dtype in (np.float32, np.float64):
             rng = np.random.default_rng(seed)
             source = features(shape, rng, 8).astype(dtype)
             target = features(shape, np.random.default_rng(seed), 6).astype(dtype)
-            k = 1 + seed
+            k = 2 + seed
             selection = uniproto.select(source, k, target, metric=metric, certify=True)
             problem = make_problem(source, k, target, metric=metric)
             costs = problem.costs.exact_block(slice(None))
@@ -212,7 +212,16 @@ def test_single_precision_lists_of_many_rows(monkeypatch: pytest.MonkeyPatch) ->
     selection = uniproto.select(source, 1, source[:40], metric="euclidean", certify=True)
     problem = make_problem(source, 1, source[:40], metric="euclidean")
     best = problem.costs.exact_block(slice(None)).mean(axis=1).min()
-    assert_below_optimum(selection, best)
+    certificate = assert_below_optimum(selection, best)
+    # Rows are computed until no bound matters; where that is too much, the bounds have to do.
+    monkeypatch.setattr("uniproto.certificate._MOST_ROUNDS", 1000)
+    thorough = certify(problem, selection.cost, certificate.prices)
+    assert certificate.lower_bound <= thorough.lower_bound <= best
+    assert thorough.lower_bound == pytest.approx(best, rel=1e-6)
+    for most in (0, 5 * 40):
+        monkeypatch.setattr("uniproto.certificate._MOST_EXACT_ENTRIES", most)
+        hasty = certify(problem, selection.cost, certificate.prices)
+        assert 0 < hasty.lower_bound <= thorough.lower_bound
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])

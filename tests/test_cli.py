@@ -356,7 +356,7 @@ REFUSED = {
     "object.npz -k 2": "pickled Python objects",
     "raw.npy -k 2": "pickled Python objects",
     "nowhere.npy -k 2": "nowhere.npy: * no such file",
-    "folder.npy -k 2": "Is a directory",
+    "folder.npy -k 2": "must hold .parquet files",
     "pool.txt -k 2": ".csv, .jsonl, .npy, .npz, .parquet. Got '.txt' instead",
     "cut_pool.npy -k 2": "cut pool.npy",
     "cut_one.npz -k 2": "cut one.npz",
@@ -502,7 +502,7 @@ def test_ctrl_c(uniproto_: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
     def interrupt(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(uniproto, "select", interrupt)
+    monkeypatch.setattr(sys.modules["uniproto.select"], "answer", interrupt)
     ended = uniproto_("select", "pool.npy", "-k", K, "-o", "out")
     assert ended.status == 130
     assert ended.err == "uniproto: interrupted; no result was written.\n"
@@ -515,7 +515,7 @@ def test_too_little_memory(
     def exhaust(*arguments: object, **options: object) -> None:
         raise MemoryError("Unable to allocate 3 TiB")
 
-    monkeypatch.setattr(uniproto, "select", exhaust)
+    monkeypatch.setattr(sys.modules["uniproto.select"], "answer", exhaust)
     ended = uniproto_("select", "pool.npy", "-k", K, "-o", "out")
     assert ended.status == 2
     assert ended.err.startswith("uniproto: error: Not enough memory (Unable to allocate 3 TiB)")

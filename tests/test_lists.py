@@ -26,8 +26,8 @@ from uniproto.methods import greedy_extend, lazy_fills
 from uniproto.problem import make_problem
 from uniproto.progress import Progress
 
-# Each pick claims about 13 targets, and the rows come in several groups of 64 and more.
-M, N, K, WIDTH = 150, 220, 17, 6
+# Each pick claims about 12 targets, and the rows come in more than one group of 64.
+M, N, K, WIDTH = 100, 160, 13, 6
 DTYPES = (np.float32, np.float64)
 WEIGHTS = ("uniform", "uneven", "heavy", "zeros")
 
@@ -149,7 +149,7 @@ def test_short_lists_of_a_similarity(stored_lengths: list[int]) -> None:
 @pytest.mark.parametrize("length", [1, 4])
 def test_short_lists_with_rows_given_and_barred(length: int, stored_lengths: list[int]) -> None:
     costs = np.random.default_rng(13).random((M, N))
-    initial, exclude = (140, 3, 77), (0, 9, 120)
+    initial, exclude = (90, 3, 77), (0, 9, 64)
     selection = uniproto.select(
         costs,
         K,
@@ -201,24 +201,28 @@ def brute_force(block: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]
     return np.take_along_axis(block, order, axis=1), order
 
 
-def kinds_of_costs(dtype: type) -> dict[str, Costs]:
+KINDS = (
+    *FEATURE_METRICS,
+    *(f"sparse {metric}" for metric in FEATURE_METRICS),
+    "precomputed",
+    "similarity",
+)
+
+
+def costs_of(kind: str, dtype: type = np.float64) -> Any:
+    if kind in ("precomputed", "similarity"):
+        return make_costs(np.random.default_rng(5).random((M, N)).astype(dtype), None, kind)
     source, target = points(M, 1, dtype), points(N, 2, dtype)
-    kinds: dict[str, Costs] = {
-        metric: make_costs(source, target, metric) for metric in FEATURE_METRICS
-    }
-    for metric in FEATURE_METRICS:
-        kinds[f"sparse {metric}"] = make_costs(sp.csr_array(source), sp.csr_array(target), metric)
-    matrix = np.random.default_rng(5).random((M, N)).astype(dtype)
-    kinds["precomputed"] = make_costs(matrix, None, "precomputed")
-    kinds["similarity"] = make_costs(matrix, None, "similarity")
-    return kinds
+    if kind.startswith("sparse "):
+        source, target = sp.csr_array(source), sp.csr_array(target)
+    return make_costs(source, target, kind.removeprefix("sparse "))
 
 
 ROW_ORDERS = {
     "all": np.arange(M),
     "a run": np.arange(20, 90),
     "backwards": np.arange(M)[::-1].copy(),
-    "shuffled": np.random.default_rng(23).permutation(M)[:101],
+    "shuffled": np.random.default_rng(23).permutation(M)[:75],
     "with gaps": np.arange(0, M, 7),
     "repeated": np.array([4, 4, 80, 4]),
     "one": np.array([33]),
@@ -228,9 +232,9 @@ ROW_ORDERS = {
 
 @pytest.mark.parametrize("order", ROW_ORDERS)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", kinds_of_costs(np.float64))
+@pytest.mark.parametrize("kind", KINDS)
 def test_nearest_takes_rows_in_any_order(kind: str, dtype: type, order: str) -> None:
-    costs, rows = kinds_of_costs(dtype)[kind], ROW_ORDERS[order]
+    costs, rows = costs_of(kind, dtype), ROW_ORDERS[order]
     found, where = nearest(costs, rows, 7)
     assert found.dtype == dtype
     assert where.dtype == np.int32
@@ -241,7 +245,7 @@ def test_nearest_takes_rows_in_any_order(kind: str, dtype: type, order: str) -> 
 
 
 def test_nearest_of_more_columns_than_there_are() -> None:
-    costs = kinds_of_costs(np.float64)["l1"]
+    costs = costs_of("l1")
     found, where = nearest(costs, np.arange(5), 10 * N)
     assert found.shape == where.shape == (5, N)
     assert (np.sort(where, axis=1) == np.arange(N)).all()
@@ -276,10 +280,10 @@ COLUMN_SETS = {
 
 
 @pytest.mark.parametrize("chosen", COLUMN_SETS)
-@pytest.mark.parametrize("kind", kinds_of_costs(np.float64))
+@pytest.mark.parametrize("kind", KINDS)
 def test_facing_some_columns(kind: str, chosen: str) -> None:
-    costs, columns = kinds_of_costs(np.float64)[kind], COLUMN_SETS[chosen]
-    rows = np.array([9, 2, 149, 50])
+    costs, columns = costs_of(kind), COLUMN_SETS[chosen]
+    rows = np.array([9, 2, 99, 50])
     found, where = CpuLists().face(costs, columns).nearest(rows, 12)
     count = min(12, len(columns))
     assert found.shape == (4, count)
@@ -289,7 +293,7 @@ def test_facing_some_columns(kind: str, chosen: str) -> None:
 
 
 def test_facing_all_columns_or_some_leaves_the_costs_alone() -> None:
-    costs = kinds_of_costs(np.float64)["euclidean"]
+    costs = costs_of("euclidean")
     before = costs.block(EVERY)
     all_of_them = CpuLists().face(costs).nearest(np.arange(M), 5)
     CpuLists().face(costs, np.arange(9)).nearest(np.arange(M), 5)
@@ -302,7 +306,7 @@ def test_facing_all_columns_or_some_leaves_the_costs_alone() -> None:
 @pytest.mark.parametrize("length", [1, 9, 10 * N])
 @pytest.mark.parametrize("memory", [1, 2**17, 2**30])
 def test_lists_of_many_rows(memory: int, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    costs = kinds_of_costs(np.float32)["cosine"]
+    costs = costs_of("cosine", np.float32)
     rows = np.random.default_rng(31).permutation(M)
     groups = []
 
@@ -322,7 +326,8 @@ def test_lists_of_many_rows(memory: int, length: int, monkeypatch: pytest.Monkey
 
 
 def test_who_builds_the_lists() -> None:
-    for kind, costs in kinds_of_costs(np.float64).items():
+    for kind in KINDS:
+        costs = costs_of(kind)
         for device in ("cpu", "auto"):  # too little work for a GPU, if there were one
             builder = make_builder(device, "exact", costs)
             assert isinstance(builder, CpuLists), kind
@@ -363,7 +368,7 @@ def faiss() -> Any:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("metric", FAISS_METRICS)
 def test_picks_of_faiss_are_nearly_as_good(faiss: Any, metric: str, dtype: type) -> None:
-    source, target = points(400, 1, dtype), points(4000, 2, dtype)
+    source, target = points(400, 1, dtype), points(2500, 2, dtype)
     exact = uniproto.select(source, 100, target, metric=metric)
     approximate = uniproto.select(source, 100, target, metric=metric, lists="faiss")
     assert 0.8 < approximate.notes["list_recall"] <= 1
@@ -380,7 +385,7 @@ def test_picks_of_faiss_are_nearly_as_good(faiss: Any, metric: str, dtype: type)
 def test_faiss_with_few_probes_says_that_it_missed_some(
     faiss: Any, metric: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, target = points(400, 1), points(4000, 2)
+    source, target = points(400, 1), points(2500, 2)
     exact = uniproto.select(source, 150, target, metric=metric)
     monkeypatch.setattr(faiss_lists, "_PROBES", 7)
     selection = uniproto.select(source, 150, target, metric=metric, lists="faiss")
@@ -433,13 +438,13 @@ def test_faiss_of_few_targets(faiss: Any, n: int) -> None:
 
 
 def test_faiss_with_weights_groups_and_short_lists(faiss: Any) -> None:
-    source, target = points(300, 1), points(2000, 2)
-    weights = np.random.default_rng(41).random(2000)
-    labels, target_labels = np.arange(300) % 2, np.arange(2000) % 2
+    source, target = points(150, 1), points(800, 2)
+    weights = np.random.default_rng(41).random(800)
+    labels, target_labels = np.arange(150) % 2, np.arange(800) % 2
     for question in (
         {"target_weights": weights},
         {"groups": labels, "target_groups": target_labels},
-        {"memory": memory_for(6, 300, float)},
+        {"memory": memory_for(6, 150, float)},
         {"initial": [7, 3], "exclude": [1]},
         {"distinct": True},
     ):
@@ -515,9 +520,8 @@ def pretended_gpu(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Tensors that believe to be on a GPU; tiles of 48 rows, read back a few at a time."""
     moved = torch.Tensor.to
 
-    def stay(tensor: Any, device: Any, *args: Any, **options: Any) -> Any:
-        assert device == "cuda" or not isinstance(device, str)
-        return tensor if device == "cuda" else moved(tensor, device, *args, **options)
+    def stay(tensor: Any, *args: Any, **options: Any) -> Any:
+        return tensor if args == ("cuda",) else moved(tensor, *args, **options)
 
     monkeypatch.setattr(torch.Tensor, "to", stay)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -590,7 +594,7 @@ def test_cuda_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", ["sparse cosine", "precomputed", "similarity"])
 def test_cuda_is_refused_where_a_gpu_gains_nothing(kind: str) -> None:
-    costs = kinds_of_costs(np.float64)[kind]
+    costs = costs_of(kind)
     with pytest.raises(InvalidInputError, match=r"'device' must be 'cpu' for cost matrices"):
         make_builder("cuda", "exact", costs)
     assert isinstance(make_builder("auto", "exact", costs), CpuLists)
@@ -599,7 +603,7 @@ def test_cuda_is_refused_where_a_gpu_gains_nothing(kind: str) -> None:
 def test_auto_takes_a_gpu_where_there_is_work_enough(
     pretended_gpu: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    costs = kinds_of_costs(np.float64)["cosine"]
+    costs = costs_of("cosine")
     assert isinstance(make_builder("auto", "exact", costs), CpuLists)
     assert isinstance(make_builder("cuda", "exact", costs), GpuLists)
     monkeypatch.setattr(gpu_lists, "_SMALLEST_WORK", M * N)
@@ -613,7 +617,7 @@ def test_auto_takes_a_gpu_where_there_is_work_enough(
 def test_lists_of_a_gpu_are_those_of_the_processor(
     pretended_gpu: Any, metric: str, dtype: type, chosen: str | None, length: int
 ) -> None:
-    costs = kinds_of_costs(dtype)[metric]
+    costs = costs_of(metric, dtype)
     columns = None if chosen is None else COLUMN_SETS[chosen]
     rows = ROW_ORDERS["shuffled"]
     expected = CpuLists().face(costs, columns).nearest(rows, length)
@@ -631,7 +635,7 @@ def test_picks_with_a_gpu(pretended_gpu: Any, metric: str, dtype: type) -> None:
         {"target_weights": some_weights("uneven")},
         {"memory": memory_for(3, M, dtype)},
         {"groups": np.arange(M) % 3, "target_groups": np.arange(N) % 3},
-        {"initial": [3, 100], "exclude": [0], "distinct": True},
+        {"initial": [3, 90], "exclude": [0], "distinct": True},
         {"method": UniProto(plan="resolve")},
     ):
         plain = uniproto.select(source, K, target, metric=metric, device="cpu", **question)
@@ -639,7 +643,7 @@ def test_picks_with_a_gpu(pretended_gpu: Any, metric: str, dtype: type) -> None:
         assert quick.indices.tolist() == plain.indices.tolist()
         np.testing.assert_allclose(quick.gains, plain.gains, atol=1e-4 * plain.beta)
         if not question:
-            assert quick.notes == {**plain.notes, "device": "a pretended GPU"}
+            assert quick.notes["device"] == "a pretended GPU"
 
 
 def test_features_are_uploaded_once(pretended_gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -755,7 +759,7 @@ def test_half_precision_knows_where_it_is_unsure(half: Any, exactly: list[int]) 
 
 def test_half_precision_is_for_many_targets_of_one_kind(pretended_gpu: Any) -> None:
     def halves(metric: str, dtype: type) -> bool:
-        return facing_on(pretended_gpu, kinds_of_costs(dtype)[metric])._half is not None
+        return facing_on(pretended_gpu, costs_of(metric, dtype))._half is not None
 
     assert not halves("cosine", np.float32)  # too few targets
     with pytest.MonkeyPatch.context() as patch:
@@ -766,7 +770,7 @@ def test_half_precision_is_for_many_targets_of_one_kind(pretended_gpu: Any) -> N
 
 
 def test_long_lists_do_without_half_precision(half: Any, exactly: list[int]) -> None:
-    costs = kinds_of_costs(np.float32)["cosine"]
+    costs = costs_of("cosine", np.float32)
     found = facing_on(half, costs).nearest(np.arange(M), 100)
     assert sum(exactly) == M
     assert_same_lists(found, CpuLists().face(costs).nearest(np.arange(M), 100), costs)
@@ -808,7 +812,7 @@ def test_smaller_tiles_where_large_ones_do_not_fit(
     monkeypatch.setattr(_GpuFacing, "_tile", cramped)
     monkeypatch.setattr(_GpuFacing, "_rows_per_tile", lambda facing: first_try)
     for metric in FEATURE_METRICS:
-        costs, rows = kinds_of_costs(np.float64)[metric], ROW_ORDERS["shuffled"]
+        costs, rows = costs_of(metric), ROW_ORDERS["shuffled"]
         sizes.clear()
         found = facing_on(pretended_gpu, costs).nearest(rows, 9)
         assert sum(sizes) == len(rows)
@@ -827,7 +831,7 @@ def test_a_gpu_without_room_for_the_smallest_tile(
 
     monkeypatch.setattr(_GpuFacing, "_tile", full)
     with pytest.raises(
-        InfeasibleError, match=r"Not enough GPU memory: 16 rows of 220 costs .*device='cpu'"
+        InfeasibleError, match=r"Not enough GPU memory: 16 rows of 160 costs .*device='cpu'"
     ) as caught:
         uniproto.select(points(M, 1), K, points(N, 2), device="cuda")
     assert tried == [48, 24, 16]
@@ -842,13 +846,13 @@ def test_a_gpu_without_room_for_the_features(
 
     monkeypatch.setattr(pretended_gpu.Tensor, "to", full)
     with pytest.raises(
-        InfeasibleError, match=r"GPU memory: 220 rows of 6 features do not fit.*device='cpu'"
+        InfeasibleError, match=r"GPU memory: 160 rows of 6 features do not fit.*device='cpu'"
     ):
         uniproto.select(points(M, 1), K, points(N, 2), device="cuda")
 
 
 def test_rows_of_a_tile_follow_the_free_memory(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    facing = facing_on(torch, kinds_of_costs(np.float32)["l1"])
+    facing = facing_on(torch, costs_of("l1", np.float32))
     for free, rows in ((0, 16), (8 * N * 4 * 1000, 1000), (2**50, 6 * 2**30 // (N * 4))):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 2**50))
         assert facing._rows_per_tile() == rows
@@ -860,13 +864,13 @@ def test_lists_come_back_whatever_room_there_is_for_them(
 ) -> None:
     buffer = pretended_gpu.empty(room, dtype=pretended_gpu.uint8)
     monkeypatch.setattr(gpu_lists, "_pinned_memory", lambda: buffer)
-    costs = kinds_of_costs(np.float32)["l1"]
+    costs = costs_of("l1", np.float32)
     found = facing_on(pretended_gpu, costs).nearest(np.arange(M), 9)
     assert_same_lists(found, CpuLists().face(costs).nearest(np.arange(M), 9), costs)
 
 
 def test_builders_keep_their_contract(pretended_gpu: Any, faiss: Any) -> None:
-    costs = kinds_of_costs(np.float32)["cosine"]
+    costs = costs_of("cosine", np.float32)
     builders: list[ListBuilder] = [CpuLists(), FaissLists(costs), GpuLists()]
     assert [builder.exact for builder in builders] == [True, False, True]
     for builder in builders:

@@ -200,7 +200,7 @@ def test_extend_with_many_ties(problem) -> None:
 def _shorten_lists(patch: pytest.MonkeyPatch, length: int, recomputed_together: int) -> None:
     """Make lists run out: so small a problem would otherwise list every target."""
     for module in (lazy_fills, priced_rows):
-        patch.setattr(module, "list_length", lambda masses: length)
+        patch.setattr(module, "list_length", lambda masses, fills=8: length)
     patch.setattr(lazy_fills, "_ROWS_RECOMPUTED_TOGETHER", recomputed_together)
 
 

@@ -459,7 +459,7 @@ def test_missing_file_folder_and_unknown_ending(tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match=r"none.npy.*there is no such file"):
         read_input(tmp_path / "none.npy")
     (tmp_path / "folder.parquet").mkdir()
-    with pytest.raises(InputFileError, match=r"folder.parquet.*Is a directory"):
+    with pytest.raises(InputFileError, match=r"folder.parquet.*must hold .parquet files"):
         read_input(tmp_path / "folder.parquet")
     for name, ending in (("x.txt", "'.txt'"), ("x", "no ending"), ("x.csv.gz", "'.gz'")):
         with pytest.raises(InputFileError, match=rf".csv, .jsonl, .npy.*Got {ending} instead"):

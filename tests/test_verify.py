@@ -51,6 +51,9 @@ def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.save("costs.npy", np.abs(X @ Y.T))
     pq.write_table(as_table(X), "pool.parquet")
     pq.write_table(as_table(Y), "target.parquet")
+    Path("parts").mkdir()
+    pq.write_table(as_table(X[:15]), "parts/first.parquet")
+    pq.write_table(as_table(X[15:]), "parts/second.parquet")
     return tmp_path
 
 
@@ -156,6 +159,7 @@ OPTIONS: dict[str, list[object]] = {
     "learned weights": ["pool.npy", "--method", "protodash"],
     "polish": ["pool.npy", "--polish", "5"],
     "resolve": ["pool.npy", "--plan", "resolve"],
+    "a folder": ["parts", "--column", "embedding", "--id", "doc"],
 }  # fmt: skip
 
 
@@ -525,6 +529,12 @@ def test_copied_rows_of_another_choice(select: Select, run: Run) -> None:
 
 
 # Inputs and folders
+
+
+def test_a_changed_file_of_a_folder(select: Select, run: Run) -> None:
+    select(*OPTIONS["a folder"])
+    pq.write_table(as_table(X[14:]), "parts/second.parquet")
+    assert_no(run, "the input files have not changed")
 
 
 @pytest.mark.parametrize("name", ["pool.npy", "target.npy"])

@@ -35,7 +35,8 @@ _DEFLECTION = 0.4  # how much of the last direction each step keeps
 _PATIENCE = 10  # steps without progress before the step length is halved
 _SHORTEST_STEP = 2e-3
 _MOST_EXACT_ENTRIES = 10**9  # costs computed anew for the last evaluation; else bounds must do
-_SPARE_ROWS = 64  # computed exactly besides twice as many as are summed
+_SPARE_ROWS = 64  # computed exactly at a time, besides twice as many as are summed
+_MOST_ROUNDS = 8
 SHIFTED = ("dot", "similarity")  # their costs have an arbitrary zero: only differences mean much
 
 
@@ -244,17 +245,24 @@ def proven_bound(
     costs = problem.costs
     exactly = replace(problem, costs=cast(Costs, _LeastCosts(costs))) if least else problem
     values = np.full(len(rows), -np.inf) if bounds is None else bounds - costs.rounding
+    allowed = len(rows) if bounds is None else _MOST_EXACT_ENTRIES // problem.n
     total = -math.fsum(problem.masses.offer / problem.masses.need * prices)
     for quota in quotas:
         total += math.fsum(exact_values(exactly, rows[quota.given], prices))
         if quota.count == 0:
             continue
-        # The others hardly ever come among the smallest, and have a bound where they do.
-        likely = len(quota.free)
-        if bounds is not None:
-            likely = min(likely, 2 * quota.count + _SPARE_ROWS)
-        lowest = quota.free[np.argpartition(values[quota.free], likely - 1)[:likely]]
-        values[lowest] = exact_values(exactly, rows[lowest], prices)
+        order = quota.free[np.argsort(values[quota.free], kind="stable")]
+        step, computed = len(order) if bounds is None else 2 * quota.count + _SPARE_ROWS, 0
+        for _ in range(_MOST_ROUNDS):
+            lowest = order[computed : computed + min(step, allowed)]
+            values[lowest] = exact_values(exactly, rows[lowest], prices)
+            computed, allowed = computed + len(lowest), allowed - len(lowest)
+            if computed == len(order) or allowed == 0:
+                break
+            if computed >= quota.count:
+                exact = np.partition(values[order[:computed]], quota.count - 1)
+                if values[order[computed]] >= exact[quota.count - 1]:
+                    break  # no row is summed of which only a bound is known
         total += math.fsum(np.partition(values[quota.free], quota.count - 1)[: quota.count])
     magnitude = costs.ceiling + float(np.abs(prices).max())
     margin = (problem.n + 64) * np.finfo(np.float64).eps * magnitude

@@ -18,6 +18,7 @@ from uniproto.progress import Progress
 from uniproto.threads import pieces_of, side_by_side
 
 _LIST_FACTOR = 8  # prices make targets beyond a row's own neighbourhood worth a look
+_MOST_ENTRIES = 4 * 10**8  # beyond these, longer lists take more time than they are worth
 _ROWS_PER_PIECE = 2048
 _ENTRIES_PER_PIECE = 2**24  # of whole rows, in double precision
 
@@ -33,7 +34,9 @@ class PricedRows:
         self.offer, self.need = problem.masses.offer, problem.masses.need
         entry = problem.costs.dtype.itemsize + 4
         affordable = max(1, problem.memory // 2 // (max(1, len(rows)) * entry))
-        length = min(_LIST_FACTOR * list_length(problem.masses), affordable, problem.n)
+        usual = list_length(problem.masses)
+        longer = min(_LIST_FACTOR * usual, max(usual, _MOST_ENTRIES // max(1, len(rows))))
+        length = min(longer, affordable, problem.n)
         costs, columns = lists_of(
             CpuLists() if not problem.lists.exact else problem.lists,
             problem.costs,

@@ -77,7 +77,7 @@ def _driver_sees_gpu() -> bool:
 class GpuLists:
     """Exact lists by matrix products on a GPU; source and target stay there between calls."""
 
-    exact, fills = True, 4
+    exact, fills = True, 6
 
     def __init__(self) -> None:
         self._held: tuple[Costs, Any, Any] | None = None
@@ -151,7 +151,10 @@ class _GpuFacing:
     def _download(self, values: Any, place: NDArray[Any]) -> None:
         """Copy from the GPU by way of pinned memory, which is several times as quick."""
         pinned = _pinned_memory()
-        rows = max(1, pinned.numel() // (values.shape[1] * values.element_size()))
+        rows = pinned.numel() // (values.shape[1] * values.element_size())
+        if rows == 0:  # not even one fits
+            place[:] = values.cpu().numpy()
+            return
         for start in range(0, len(values), rows):
             part = values[start : start + rows]
             stop = part.numel() * part.element_size()

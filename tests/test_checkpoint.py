@@ -1,0 +1,170 @@
+"""Killed runs go on where they were, with the same answer; wrong checkpoints are refused."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import uniproto
+from uniproto.checkpoint import Checkpoint, Progressed
+from uniproto.cli import main
+from uniproto.problem import make_problem
+from uniproto.select import answer
+
+METHODS = {
+    "extend": uniproto.UniProto(),
+    "resolve": uniproto.UniProto(plan="resolve"),
+    "entropic": uniproto.UniProto(plan="entropic", reg=0.05, iterations=50),
+    "exact": uniproto.UniProto(gains="exact"),
+    "stochastic": uniproto.UniProto(candidates=uniproto.Stochastic(0.5)),
+    "stochastic resolve": uniproto.UniProto(plan="resolve", candidates=uniproto.Stochastic(0.5)),
+}
+
+
+@pytest.fixture
+def rows() -> np.ndarray:
+    return np.random.default_rng(3).normal(size=(120, 5))
+
+
+def _stop_after(picks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write after every pick, and raise once so many are safe: a crash at a chosen moment."""
+    write = Checkpoint.write
+
+    def write_then_stop(self: Checkpoint, progressed: Progressed, *, now: bool = False) -> None:
+        write(self, progressed, now=True)
+        if len(progressed.rows) >= picks:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoint, "write", write_then_stop)
+    monkeypatch.setattr("uniproto.methods.greedy_extend._PICKS_AT_ONCE", 1)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("distinct", [False, 0.02])
+def test_resumed_picks_are_those_of_an_uninterrupted_run(
+    name: str,
+    distinct: bool | float,
+    rows: np.ndarray,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = make_problem(rows, 15, initial=[7, 2], distinct=distinct)
+    whole = answer(problem, METHODS[name])
+    kept = problem.with_checkpoint(Checkpoint(tmp_path / "checkpoint.npz", {"run": 1}))
+    with monkeypatch.context() as patch:
+        _stop_after(6, patch)
+        with pytest.raises(KeyboardInterrupt):
+            answer(kept, METHODS[name])
+    resumed = answer(kept, METHODS[name])
+    assert resumed.notes["resumed_from_pick"] == 6
+    assert resumed.indices.tolist() == whole.indices.tolist()
+    np.testing.assert_array_equal(resumed.gains, whole.gains)
+    assert resumed.cost == whole.cost
+
+
+def test_groups_resume_each_on_its_own(
+    rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = make_problem(rows, 12, groups=["a", "b", "c"] * 40)
+    whole = answer(problem, uniproto.UniProto())
+    checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
+    kept = problem.with_checkpoint(checkpoint)
+    with monkeypatch.context() as patch:
+        _stop_after(3, patch)
+        with pytest.raises(KeyboardInterrupt):
+            answer(kept, uniproto.UniProto())
+    resumed = answer(kept, uniproto.UniProto())
+    assert resumed.indices.tolist() == whole.indices.tolist()
+    assert resumed.notes["a"]["resumed_from_pick"] == 3
+    checkpoint.remove()
+    assert not list(tmp_path.iterdir())
+
+
+def _some_checkpoint(path: Path, identity: dict[str, object]) -> None:
+    Checkpoint(path, identity).write(Progressed(np.arange(2), np.zeros(2), None), now=True)
+
+
+def test_foreign_and_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.npz"
+    _some_checkpoint(path, {"inputs": "these"})
+    assert Checkpoint(path, {"inputs": "these"}).read() is not None
+    with pytest.raises(uniproto.InputFileError, match="belongs to other inputs"):
+        Checkpoint(path, {"inputs": "others"}).read()
+    whole = path.read_bytes()
+    for damaged in (whole[:-7], whole[:40], b"", whole[:100] + b"x" + whole[101:]):
+        path.write_bytes(damaged)
+        with pytest.raises(uniproto.InputFileError, match=r"is damaged.*Delete it"):
+            Checkpoint(path, {"inputs": "these"}).read()
+
+
+def test_full_disk_keeps_the_last_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "checkpoint.npz"
+    _some_checkpoint(path, {})
+    before = path.read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("uniproto.checkpoint.os.fsync", full)
+    with pytest.raises(uniproto.OutputError, match="No space left"):
+        _some_checkpoint(path, {})
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_another_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pool, out = tmp_path / "pool.npy", tmp_path / "out"
+    command = ["select", str(pool), "-k", "5", "--checkpoint", "-o", str(out), "--quiet"]
+    np.save(pool, np.random.default_rng(0).normal(size=(50, 3)))
+    out.mkdir()
+    _some_checkpoint(out / "checkpoint.npz", {"inputs": "of another run"})
+    assert main(command) == 2
+    assert "belongs to other inputs or options" in capsys.readouterr().err
+    (out / "checkpoint.npz").unlink()
+    assert main(command) == 0
+    assert json.loads((out / "manifest.json").read_text())["resumed_from_pick"] == 0
+    assert not (out / "checkpoint.npz").exists()
+
+
+def test_other_methods_have_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pool = tmp_path / "pool.npy"
+    np.save(pool, np.eye(4))
+    command = ["select", str(pool), "-k", "2", "--checkpoint", "-o", str(tmp_path / "out")]
+    assert main([*command, "--method", "random"]) == 2
+    assert "needs --method uniproto" in capsys.readouterr().err
+
+
+def test_killed_process_goes_on(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).normal(size=(6000, 32)).astype(np.float32)
+    pool = tmp_path / "pool.parquet"
+    pq.write_table(pa.table({"vector": list(vectors)}), pool)
+    command = [sys.executable, "-m", "uniproto", "select", str(pool), "-k", "1500", "--quiet"]
+    subprocess.run([*command, "-o", str(tmp_path / "whole")], check=True)
+    out = tmp_path / "out"
+    for _ in range(20):  # kill as soon as there is something to go on from
+        process = subprocess.Popen([*command, "--checkpoint", "-o", str(out)])
+        while process.poll() is None and not (out / "checkpoint.npz").exists():
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        if process.returncode == -signal.SIGKILL:
+            break
+    subprocess.run([*command, "--checkpoint", "-o", str(out)], check=True)
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["resumed_from_pick"] > 0
+    whole, resumed = (
+        pq.read_table(folder / "selection.parquet").column("index").to_pylist()
+        for folder in (tmp_path / "whole", out)
+    )
+    assert resumed == whole
