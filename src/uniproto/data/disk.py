@@ -59,9 +59,8 @@ class LargeTable:
         from uniproto.data.tables import numeric_matrix
 
         shape, dtype = (0, 0), np.dtype(np.float32)
-        # Not closed here: the file lives as long as the memory map that is returned.
-        file = tempfile.TemporaryFile(prefix="uniproto-features-")  # noqa: SIM115
-        try:
+        # Closing the file leaves it to the memory map, and it goes with that.
+        with tempfile.TemporaryFile(prefix="uniproto-features-") as file:
             for batch in self._dataset.to_batches(columns=names, batch_size=_ROWS_PER_BATCH):
                 if batch.num_rows == 0:
                     continue
@@ -73,17 +72,18 @@ class LargeTable:
                         f"{parameter}: feature lists must be of one length. Got {shape[1]} and "
                         f"{part.shape[1]} instead. Give every row the same number of features."
                     )
-                file.write(np.ascontiguousarray(part, dtype).data)
+                try:
+                    file.write(np.ascontiguousarray(part, dtype).data)
+                    file.flush()
+                except OSError as error:
+                    raise OutputError(
+                        f"{tempfile.gettempdir()}: the temporary folder must have room for the "
+                        f"features. It has not ({error.strerror or error}). Set TMPDIR to a folder "
+                        "with more space."
+                    ) from error
                 shape = (shape[0] + len(part), part.shape[1])
-            file.flush()
-        except OSError as error:
-            file.close()
-            if isinstance(error, InputFileError):
-                raise
-            raise OutputError(
-                f"{tempfile.gettempdir()}: the temporary folder must have room for the features. "
-                f"It has not ({error.strerror or error}). Set TMPDIR to a folder with more space."
-            ) from error
-        if shape[0] == 0:
-            raise InputFileError(f"{parameter}: the data set must have rows. Got none instead.")
-        return np.memmap(file, dtype=dtype, mode="r", shape=shape)
+            if shape[0] == 0:
+                raise InputFileError(
+                    f"{parameter}: the data set must have rows. Got none instead. Check the path."
+                )
+            return np.memmap(file, dtype=dtype, mode="r", shape=shape)

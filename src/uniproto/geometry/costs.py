@@ -23,12 +23,15 @@ from uniproto.geometry.features import (
     squared_norms,
     unit_rows,
 )
+from uniproto.threads import pieces_of
 
 FEATURE_METRICS = ("cosine", "euclidean", "sqeuclidean", "l1", "dot")
 MATRIX_METRICS = ("precomputed", "similarity")
 METRICS = FEATURE_METRICS + MATRIX_METRICS
 
 _BLOCK_BYTES = 32 * 2**20  # one block of costs: small enough for the caches, large enough for BLAS
+
+_NEAR = 1e-6  # squared distances below this share of the squared norms have lost too many digits
 
 Rows = slice | NDArray[np.intp]
 EVERY = slice(None)
@@ -163,7 +166,8 @@ class FeatureCosts:
             self.ceiling = self._ceiling()
         # A product of w terms is off by at most about w units in the last place.
         relative = (self.source.shape[1] + 16) * float(np.finfo(self.dtype).eps)
-        self.rounding = self.ceiling * (relative**0.5 if metric == "euclidean" else relative)
+        scale = self.ceiling + abs(self.shift)
+        self.rounding = scale * (relative**0.5 if metric == "euclidean" else relative)
 
     def _prepared(self, source: Any, target: Any) -> tuple[Any, Any]:
         unit_length, centre = self.metric == "cosine", None
@@ -185,7 +189,22 @@ class FeatureCosts:
         target = _take(self.target, columns).astype(np.float64)
         if self.metric == "cosine":  # rows normalised in single precision are off by its rounding
             source, target = unit_rows(source, "source"), unit_rows(target, "target")
-        return np.maximum(self._costs(source, target), 0.0)
+        costs = np.maximum(self._costs(source, target), 0.0)
+        if self.metric in ("euclidean", "sqeuclidean") and not sp.issparse(source):
+            self._settle_near_ones(costs, source, target)
+        return costs
+
+    def _settle_near_ones(
+        self, costs: NDArray[np.float64], source: NDArray[Any], target: NDArray[Any]
+    ) -> None:
+        """Compute the smallest distances from differences: x² + y² − 2xy leaves them no digits."""
+        reach = squared_norms(source)[:, None] + squared_norms(target)[None, :]
+        squares = costs**2 if self.metric == "euclidean" else costs
+        rows, columns = np.nonzero(squares < _NEAR * reach)
+        for part in pieces_of(len(rows), _BLOCK_BYTES // 64):
+            apart = source[rows[part]] - target[columns[part]]
+            near = np.einsum("ij,ij->i", apart, apart)
+            costs[rows[part], columns[part]] = np.sqrt(near) if self.metric == "euclidean" else near
 
     def restrict(self, rows: Rows, columns: Rows) -> FeatureCosts:
         part = copy.copy(self)

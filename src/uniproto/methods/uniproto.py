@@ -55,7 +55,7 @@ class UniProto:
     classical greedy algorithm, 1 − 1/e), which implies the exact plan.
     `candidates=Stochastic(epsilon)` looks at a random sample before each pick.
     `polish=True` then exchanges single prototypes for better ones, for a minute at most, or for
-    as many seconds as given; the cost never goes up.
+    as many seconds as given; the cost never goes up. (With groups, no group's own cost does.)
 
     >>> import uniproto
     >>> method = UniProto(plan="resolve")

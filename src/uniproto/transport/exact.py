@@ -69,18 +69,24 @@ def partial_plan(costs: NDArray[Any], offer: NDArray[np.int64], need: int) -> Pl
 def sparse_plan(costs: sp.coo_array, offer: NDArray[np.int64], need: int) -> Plan:
     """The same over the stored arcs alone, for as many rows as claim everything offered.
 
-    The arcs must admit a plan.
+    The arcs must admit a plan. Targets that offer nothing are left out, because the solver can go
+    round in circles on them; their price is 0.
     """
     ot = import_ot()
-    supply, demand = np.full(costs.shape[0], float(need)), offer.astype(np.float64)
-    flow, log = ot.emd(supply, demand, costs, numItermax=_ITERATIONS, log=True)
-    masses = sp.csr_array(flow)
-    masses.data = np.rint(masses.data)
-    verify_flow(masses.sum(axis=1), masses.sum(axis=0), supply, demand, log)
-    masses.eliminate_zeros()
-    cost = float(masses.multiply(sp.csr_array(costs)).sum())
+    offered = np.flatnonzero(offer)
+    part = sp.coo_array(sp.csc_array(costs)[:, offered])
+    supply, demand = np.full(costs.shape[0], float(need)), offer[offered].astype(np.float64)
+    flow, log = ot.emd(supply, demand, part, numItermax=_ITERATIONS, log=True)
+    flow = sp.coo_array(flow)
+    masses = np.rint(flow.data)
+    plan = sp.csr_array((masses, (flow.row, offered[flow.col])), shape=costs.shape)
+    verify_flow(plan.sum(axis=1), plan.sum(axis=0)[offered], supply, demand, log)
+    plan.eliminate_zeros()
+    cost = float(plan.multiply(sp.csr_array(costs)).sum())
     floor = -float(log["v"].max())
-    return Plan(masses.astype(np.int64), cost, -(log["v"] + floor), log["u"] - floor)
+    prices = np.zeros(len(offer))
+    prices[offered] = -(log["v"] + floor)
+    return Plan(plan.astype(np.int64), cost, prices, log["u"] - floor)
 
 
 def verify_flow(

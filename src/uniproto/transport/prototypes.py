@@ -96,6 +96,7 @@ def _cheapest_arcs(
         reduced += prices[piece]
         lowest = np.argpartition(reduced, count - 1, axis=0)[:count]
         wanted = np.take_along_axis(reduced, lowest, axis=0) < below
+        wanted &= problem.masses.offer[piece] > 0
         columns = np.broadcast_to(np.arange(piece.start, piece.stop), lowest.shape)
         return lowest[wanted], columns[wanted]
 

@@ -1,0 +1,104 @@
+"""Parquet data sets and arrays that stay on disk give the answer that memory gives."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import uniproto
+from uniproto.cli import main
+from uniproto.data.disk import LargeTable, parquet_files
+from uniproto.data.tables import read_input
+
+
+@pytest.fixture
+def vectors() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(900, 6)).astype(np.float32)
+
+
+@pytest.fixture
+def folder(vectors: np.ndarray, tmp_path: Path) -> Path:
+    """Three files, whose names sort in the order of their rows."""
+    place = tmp_path / "pool"
+    place.mkdir()
+    for part in range(3):
+        rows = range(300 * part, 300 * (part + 1))
+        table = pa.table({"id": [f"row {row}" for row in rows], "vector": list(vectors[rows])})
+        pq.write_table(table, place / f"part-{part}.parquet", row_group_size=64)
+    return place
+
+
+@pytest.fixture
+def _no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file is too large to be read whole."""
+    monkeypatch.setattr("uniproto.data.tables.memory_budget", lambda memory: 64)
+
+
+@pytest.mark.usefixtures("_no_memory")
+def test_data_set_larger_than_memory(vectors: np.ndarray, folder: Path) -> None:
+    data = read_input(folder, "vector", ["id"])
+    assert isinstance(data.table, LargeTable)
+    assert isinstance(data.features, np.memmap)
+    np.testing.assert_array_equal(data.features, vectors)
+    assert data.column("id", "--id")[899] == "row 899"
+    assert data.table.take(np.array([500, 3])).column("id").to_pylist() == ["row 500", "row 3"]
+
+
+@pytest.mark.usefixtures("_no_memory")
+def test_command_on_a_data_set_larger_than_memory(
+    vectors: np.ndarray, folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    options = ["-k", "9", "--column", "vector", "--id", "id", "--quiet", "-o", str(out)]
+    assert main(["select", str(folder), *options]) == 0
+    expected = uniproto.select(vectors, 9).indices.tolist()
+    assert pq.read_table(out / "selection.parquet").column("index").to_pylist() == expected
+    chosen = pq.read_table(out / "prototypes.parquet").column("id").to_pylist()
+    assert chosen == [f"row {row}" for row in expected]
+    assert main(["verify", str(out)]) == 0
+    (folder / "part-1.parquet").unlink()  # another data set from now on
+    assert main(["verify", str(out)]) == 1
+
+
+@pytest.mark.usefixtures("_no_memory")
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "l1", "dot"])
+def test_array_larger_than_memory(metric: str, vectors: np.ndarray, tmp_path: Path) -> None:
+    np.save(tmp_path / "pool.npy", vectors)
+    sel = uniproto.select(tmp_path / "pool.npy", 9, metric=metric, memory="2MB")
+    expected = uniproto.select(vectors, 9, metric=metric)
+    assert sel.indices.tolist() == expected.indices.tolist()
+    assert sel.cost == pytest.approx(expected.cost, rel=1e-6)
+
+
+def test_small_data_set_is_read_whole(vectors: np.ndarray, folder: Path) -> None:
+    data = read_input(folder, "vector", ["id"])
+    assert isinstance(data.table, pa.Table)
+    np.testing.assert_array_equal(data.features, vectors)
+
+
+def test_folder_without_parquet(tmp_path: Path) -> None:
+    with pytest.raises(uniproto.InputFileError, match=r"must hold \.parquet files"):
+        parquet_files(tmp_path)
+
+
+def test_full_temporary_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.BytesIO):
+        def write(self, content: object) -> int:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **options: Full())
+    with pytest.raises(uniproto.OutputError, match=r"No space left.*Set TMPDIR"):
+        LargeTable(parquet_files(folder)).features(["vector"], "pool")
+
+
+def test_lists_of_different_lengths_in_different_files(tmp_path: Path) -> None:
+    for name, width in (("a", 2), ("b", 3)):
+        pq.write_table(pa.table({"vector": [[1.0] * width]}), tmp_path / f"{name}.parquet")
+    with pytest.raises(uniproto.InputFileError, match="of one length"):
+        LargeTable(parquet_files(tmp_path)).features(["vector"], "pool")
