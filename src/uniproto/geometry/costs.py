@@ -31,6 +31,7 @@ METRICS = FEATURE_METRICS + MATRIX_METRICS
 
 _BLOCK_BYTES = 32 * 2**20  # one block of costs: small enough for the caches, large enough for BLAS
 
+_KEPT_ENTRIES = 2**24
 _NEAR = 1e-6  # squared distances below this share of the squared norms have lost too many digits
 
 Rows = slice | NDArray[np.intp]
@@ -157,6 +158,7 @@ class FeatureCosts:
         if not prepared:
             source, target = self._prepared(source, target)
         self.source, self.target = source, target
+        self._kept_target: Any = None
         self.shift = 0.0
         if shift is not None and ceiling is not None:
             self.shift, self.ceiling = shift, ceiling
@@ -185,14 +187,25 @@ class FeatureCosts:
         return self._costs(_take(self.source, rows), _take(self.target, columns))
 
     def exact_block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[np.float64]:
-        source = _take(self.source, rows).astype(np.float64)
-        target = _take(self.target, columns).astype(np.float64)
-        if self.metric == "cosine":  # rows normalised in single precision are off by its rounding
-            source, target = unit_rows(source, "source"), unit_rows(target, "target")
+        source = self._exact(_take(self.source, rows), "source")
+        target = self._exact_target(columns)
         costs = np.maximum(self._costs(source, target), 0.0)
         if self.metric in ("euclidean", "sqeuclidean") and not sp.issparse(source):
             self._settle_near_ones(costs, source, target)
         return costs
+
+    def _exact(self, rows: Any, parameter: str) -> Any:
+        rows = rows.astype(np.float64)
+        # Rows scaled to unit length in single precision are off by its rounding.
+        return unit_rows(rows, parameter) if self.metric == "cosine" else rows
+
+    def _exact_target(self, columns: Rows) -> Any:
+        """Target rows in double precision; a small target is kept so for the next call."""
+        if self.shape[1] * self.target.shape[1] > _KEPT_ENTRIES:
+            return self._exact(_take(self.target, columns), "target")
+        if self._kept_target is None:
+            self._kept_target = self._exact(_take(self.target, EVERY), "target")
+        return _part(self._kept_target, columns)
 
     def _settle_near_ones(
         self, costs: NDArray[np.float64], source: NDArray[Any], target: NDArray[Any]
@@ -209,6 +222,7 @@ class FeatureCosts:
     def restrict(self, rows: Rows, columns: Rows) -> FeatureCosts:
         part = copy.copy(self)
         part.source, part.target = _part(self.source, rows), _part(self.target, columns)
+        part._kept_target = None
         part.shape = (part.source.shape[0], part.target.shape[0])
         return part
 
@@ -307,7 +321,7 @@ def _count(rows: Rows, total: int) -> int:
 
 def _submatrix(matrix: NDArray[Any], rows: Rows, columns: Rows) -> NDArray[Any]:
     if isinstance(rows, np.ndarray) and isinstance(columns, np.ndarray):
-        return matrix[np.ix_(rows, columns)]
+        return matrix[rows].take(columns, axis=1)  # whole rows first: several times as quick
     return matrix[rows, columns]
 
 
