@@ -35,10 +35,10 @@ def memory_budget(memory: int | float | str | None) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d*)?(?:E\+?\d+)?)\s*([KMGT]?)I?B?", text)
     if isinstance(memory, bool) or match is None:
         raise invalid("memory", "must be an amount of memory", repr(memory), remedy)
-    amount = int(float(match[1]) * _UNITS[match[2]])
-    if amount < 1:
-        raise invalid("memory", "must be positive", repr(memory), remedy)
-    return amount
+    amount = float(match[1]) * _UNITS[match[2]]
+    if not 1 <= amount < float("inf"):
+        raise invalid("memory", "must be positive and finite", repr(memory), remedy)
+    return int(amount)
 
 
 def require_memory(needed: int, allowed: int, purpose: str, remedy: str) -> None:

@@ -221,7 +221,11 @@ class FeatureCosts:
 
     def restrict(self, rows: Rows, columns: Rows) -> FeatureCosts:
         part = copy.copy(self)
-        part.source, part.target = _part(self.source, rows), _part(self.target, columns)
+        part.source = _part(self.source, rows)
+        if isinstance(self.target, RowsOnDisk) and isinstance(columns, np.ndarray):
+            part.target = self.target.only(columns)  # may be most of it: read when it is needed
+        else:
+            part.target = _part(self.target, columns)
         part._kept_target = None
         part.shape = (part.source.shape[0], part.target.shape[0])
         return part

@@ -26,11 +26,22 @@ class RowsOnDisk:
         dtype: np.dtype[Any],
         scale: NDArray[np.float64] | None,
         centre: NDArray[np.float64] | None,
+        which: NDArray[np.intp] | None = None,
     ) -> None:
-        self.values, self.dtype, self.shape = values, dtype, values.shape
-        self._scale, self._centre = scale, centre
+        self.values, self.dtype = values, dtype
+        self.shape: tuple[int, int] = (
+            values.shape[0] if which is None else len(which),
+            values.shape[1],
+        )
+        self._scale, self._centre, self._which = scale, centre, which
+
+    def only(self, which: NDArray[np.intp]) -> RowsOnDisk:
+        """Some of the rows, still on disk."""
+        which = which if self._which is None else self._which[which]
+        return RowsOnDisk(self.values, self.dtype, self._scale, self._centre, which)
 
     def __getitem__(self, rows: Any) -> NDArray[Any]:
+        rows = rows if self._which is None else self._which[rows]
         scale = None if self._scale is None else self._scale[rows]
         return _prepared(np.asarray(self.values[rows]), self.dtype, scale, self._centre)
 

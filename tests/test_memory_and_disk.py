@@ -1,0 +1,605 @@
+"""Within the memory allowed, and from files that stay on disk."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import uniproto
+from uniproto import InfeasibleError, InvalidInputError, Stochastic, UniProto
+from uniproto.geometry import features, neighbours
+from uniproto.geometry.costs import EVERY, FEATURE_METRICS, make_costs
+from uniproto.geometry.features import (
+    RowsOnDisk,
+    largest_l1_norm,
+    mean_row,
+    prepare,
+    squared_norms,
+)
+from uniproto.memory import free_bytes, memory_budget, readable, require_memory
+from uniproto.methods import METHODS
+from uniproto.problem import make_problem
+
+M, N, K, WIDTH = 90, 130, 11, 5
+TYPES = ("f4", "f2", "u1", "f8", "i1", "i2", "i8", "?", ">f4", ">f8")
+
+
+def rows_of(kind: str, rows: int, seed: int, width: int = WIDTH) -> np.ndarray:
+    values = np.random.default_rng(seed).normal(size=(rows, width)) + 0.4
+    if kind == "?":
+        values = values > 0.3
+        values[:, 0] = True  # no all-zero row
+        return values
+    if np.dtype(kind).kind == "f":
+        return values.astype(kind)
+    low, high = (0, 255) if kind == "u1" else (-128, 127)
+    return (values * 40 + 20).clip(low, high).astype(kind)
+
+
+@pytest.fixture
+def to_disk(tmp_path: Path) -> Callable[..., Any]:
+    """Save an array and open it again as a memory map."""
+
+    def save(values: np.ndarray, mode: Any = "r") -> Any:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.npy"
+        np.save(path, values)
+        return np.load(path, mmap_mode=mode)
+
+    return save
+
+
+# --- how much memory is allowed -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("memory", "amount"),
+    [
+        (1, 1),
+        (12345, 12345),
+        (1e9, 10**9),
+        (2.9, 2),
+        (np.int64(77), 77),
+        (np.float32(512), 512),
+        (2**60, 2**60),
+        ("100", 100),
+        ("100B", 100),
+        ("1e6", 10**6),
+        ("1E+3 kB", 1000 * 2**10),
+        ("4k", 4 * 2**10),
+        ("4KB", 4 * 2**10),
+        ("4KiB", 4 * 2**10),
+        ("64 MB", 64 * 2**20),
+        ("1.5gb", 3 * 2**29),
+        (" 2 GiB ", 2 * 2**30),
+        ("0.5T", 2**39),
+        ("3.", 3),
+    ],
+)
+def test_amounts_of_memory(memory: Any, amount: int) -> None:
+    assert memory_budget(memory) == amount
+    assert isinstance(memory_budget(memory), int)
+
+
+NO_AMOUNTS = (
+    *("", "lots", "GB", "-1GB", "4 PB", "4 GB!", "1,5GB", "4GBB", "1e-3GB", "nan", "inf"),
+    *(-1, -0.5, float("nan"), float("inf"), True, False, np.True_, [1], b"4GB", {}),
+)
+
+
+@pytest.mark.parametrize("memory", NO_AMOUNTS, ids=repr)
+def test_what_is_no_amount_of_memory(memory: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"'memory' must be an amount .*such as '4GB'"):
+        memory_budget(memory)
+    with pytest.raises(InvalidInputError, match="'memory'"):
+        uniproto.select(rows_of("f8", M, 1), K, memory=memory)
+
+
+@pytest.mark.parametrize("memory", [0, 0.0, 0.3, "0", "0GB", "0.4"])
+def test_no_memory_at_all(memory: Any) -> None:
+    with pytest.raises(
+        InvalidInputError, match=r"'memory' must be positive and finite\. Got .*'4GB'"
+    ):
+        memory_budget(memory)
+
+
+@pytest.mark.parametrize("memory", ["1e400", 10**400, "1e308TB"], ids=["text", "number", "units"])
+def test_more_memory_than_there_are_numbers(memory: Any) -> None:
+    with pytest.raises(InvalidInputError, match="must be positive and finite"):
+        memory_budget(memory)
+
+
+def test_a_quarter_of_what_is_free_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 2**20 < free_bytes() < 2**50
+    monkeypatch.setattr("uniproto.memory.free_bytes", lambda: 4000)
+    assert memory_budget(None) == 1000
+    assert make_problem(rows_of("f8", M, 1), K).memory == 1000
+
+
+def test_a_refusal_says_what_why_and_what_to_do() -> None:
+    require_memory(100, 100, "it is kept", "Buy more.")
+    with pytest.raises(InfeasibleError) as caught:
+        require_memory(3 * 2**20, 2**20, "it is kept", "Buy more.")
+    assert str(caught.value) == (
+        "Not enough memory: it is kept and needs 3 MiB, more than the 1 MiB allowed. Buy more."
+    )
+    assert [readable(n) for n in (1, 1023, 1024, 10**7, 2**40)] == [
+        "1 B", "1023 B", "1 KiB", "9.537 MiB", "1024 GiB",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(
+    "method",
+    [UniProto(), UniProto(plan="resolve"), UniProto(candidates=Stochastic(0.5))],
+    ids=["extend", "resolve", "stochastic"],
+)
+def test_following_the_advice_of_a_refusal_works(method: UniProto, dtype: str) -> None:
+    source, target = rows_of(dtype, M, 1), rows_of(dtype, N, 2)
+    question: dict[str, Any] = {"target": target, "metric": "euclidean", "method": method}
+    with pytest.raises(InfeasibleError, match=r"Not enough memory: even lists of one") as caught:
+        uniproto.select(source, K, memory=20, **question)
+    assert re.search(r"select from a sample", str(caught.value))
+    advised = int(re.search(r"Allow at least memory=(\d+)", str(caught.value))[1])
+    assert advised > 20
+    scarce = uniproto.select(source, K, memory=advised, **question)
+    assert scarce.indices.tolist() == uniproto.select(source, K, **question).indices.tolist()
+    with pytest.raises(InfeasibleError, match=f"Allow at least memory={advised}"):
+        uniproto.select(source, K, memory=advised - 1, **question)
+
+
+def test_following_the_advice_with_groups() -> None:
+    source = rows_of("f8", M, 1)
+    labels = np.repeat([0, 1, 2], [10, 30, 50])
+    memory, refusals = 1, 0
+    while True:
+        try:
+            selection = uniproto.select(source, K, groups=labels, memory=memory)
+            break
+        except InfeasibleError as error:
+            advised = int(re.search(r"memory=(\d+)", str(error))[1])
+            assert advised > memory
+            memory, refusals = advised, refusals + 1
+    assert 1 <= refusals <= 3  # each group may ask for more than the one before
+    assert selection.indices.tolist() == uniproto.select(source, K, groups=labels).indices.tolist()
+
+
+def test_the_entropic_plan_asks_for_its_matrix_first() -> None:
+    source, target = rows_of("f4", M, 1), rows_of("f4", N, 2)
+    method, needed = UniProto(plan="entropic", reg=0.1), M * N * 8
+    with pytest.raises(
+        InfeasibleError, match=rf"plan='entropic' holds {M} × {N} .*Use plan='extend'"
+    ):
+        uniproto.select(source, K, target, method=method, memory=needed - 1)
+    uniproto.select(source, K, target, method=method, memory=needed)
+    uniproto.select(source, K, target, memory=needed - 1)  # as advised
+
+
+@pytest.mark.parametrize("memory", ["20KB", "200KB", "1GB", None])
+def test_memory_never_changes_the_answer(memory: Any) -> None:
+    source, target = rows_of("f4", M, 1), rows_of("f4", N, 2)
+    for method in (UniProto(), UniProto(plan="resolve"), UniProto(gains="exact"), "kmedoids"):
+        plain = uniproto.select(source, K, target, method=method)
+        other = uniproto.select(source, K, target, method=method, memory=memory)
+        assert other.indices.tolist() == plain.indices.tolist()
+        assert other.cost == pytest.approx(plain.cost, rel=1e-12)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="longer lists, where stored ones are too short, are built for as many rows at once",
+)
+def test_lists_are_built_within_the_memory_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fill takes 500 targets, and the memory holds lists of 32."""
+    largest = []
+    original = neighbours.nearest
+
+    def noting(costs: Any, rows: np.ndarray, length: int) -> Any:
+        largest.append(len(rows) * (2 * min(length, costs.shape[1]) + 64) * 12)
+        assert len(rows) <= 64 or largest[-1] <= 2**20
+        return original(costs, rows, length)
+
+    monkeypatch.setattr(neighbours, "nearest", noting)
+    points = rows_of("f4", 2000, 1)
+    selection = uniproto.select(points, 4, memory=2**20)
+    assert selection.notes["recomputed_rows"] > 0
+    assert largest
+
+
+# --- rows on disk ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("how", ["plain", "unit_length", "centre"])
+def test_rows_on_disk_are_those_in_memory(to_disk: Callable[..., Any], how: str, kind: str) -> None:
+    values = rows_of(kind, M, 1)
+    on_disk = to_disk(values)
+    assert isinstance(on_disk, np.memmap)
+    dtype = np.dtype(np.float32)
+    options: dict[str, Any] = {"unit_length": {"unit_length": True}, "plain": {}}.get(
+        how, {"centre": mean_row(on_disk)}
+    )
+    rows = prepare(on_disk, dtype, **options)
+    assert isinstance(rows, RowsOnDisk)
+    assert (rows.shape, rows.dtype) == ((M, WIDTH), dtype)
+    expected = prepare(values.astype(np.float64), dtype, **options)
+    for part in (EVERY, slice(3, 9), slice(80, 200), np.array([7, 2, 2]), np.arange(0)):
+        taken = rows[part]
+        assert type(taken) is np.ndarray  # in memory, and no longer a memory map
+        assert taken.dtype == dtype
+        assert taken.flags.c_contiguous
+        np.testing.assert_allclose(taken, expected[part], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(mean_row(rows), mean_row(expected), atol=1e-6)
+    np.testing.assert_allclose(squared_norms(rows), squared_norms(expected), rtol=1e-5)
+    assert largest_l1_norm(rows) == pytest.approx(largest_l1_norm(expected), rel=1e-6)
+    np.testing.assert_array_equal(on_disk, values)
+
+
+@pytest.mark.parametrize("kind", ["i1", "i2"])
+def test_the_most_negative_whole_number_has_a_length(
+    to_disk: Callable[..., Any], kind: str
+) -> None:
+    """Its negative does not exist: −(−128) is −128 in eight bits."""
+    lowest = np.iinfo(kind).min
+    values = np.array([[lowest, lowest], [lowest, -1], [lowest, 0], [3, 4]], kind)
+    unit = prepare(to_disk(values), np.dtype(np.float64), unit_length=True)[:]
+    expected = values / np.linalg.norm(values.astype(float), axis=1, keepdims=True)
+    np.testing.assert_allclose(unit, expected)
+
+
+@pytest.mark.parametrize(("kind", "scale"), [("f8", 1e200), ("f8", 1e-200), ("f4", 1e-30)])
+def test_lengths_on_disk_neither_overflow_nor_vanish(
+    to_disk: Callable[..., Any], kind: str, scale: float
+) -> None:
+    values = rows_of("f8", M, 1)
+    unit = prepare(to_disk((values * scale).astype(kind)), np.dtype(kind), unit_length=True)[:]
+    expected = values / np.linalg.norm(values, axis=1, keepdims=True)
+    np.testing.assert_allclose(unit, expected, rtol=1e-5)
+
+
+def test_rows_prepared_twice_stay_on_disk(to_disk: Callable[..., Any]) -> None:
+    """Methods with a kernel prepare what the metric has prepared."""
+    values = rows_of("f4", M, 1)
+    once = prepare(to_disk(values), np.dtype(np.float32))
+    twice = prepare(once, np.dtype(np.float32), centre=mean_row(once))
+    assert isinstance(twice, RowsOnDisk)
+    np.testing.assert_allclose(twice[:], values - values.mean(axis=0), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["f4", "f2", "u1", "f8"])
+@pytest.mark.parametrize("metric", FEATURE_METRICS)
+def test_costs_from_disk(to_disk: Callable[..., Any], metric: str, kind: str) -> None:
+    source, target = rows_of(kind, M, 1), rows_of(kind, N, 2)
+    dtype = np.float64 if kind == "f8" else np.float32
+    memory = make_costs(source.astype(dtype), target.astype(dtype), metric)
+    disk = make_costs(to_disk(source), to_disk(target), metric)
+    assert (disk.shape, disk.dtype) == (memory.shape, memory.dtype)
+    assert disk.ceiling == pytest.approx(memory.ceiling, rel=1e-5)
+    assert disk.rounding == pytest.approx(memory.rounding, rel=1e-5)
+    tolerance = {"atol": 2 * memory.rounding, "rtol": 1e-5}
+    rows, columns, none = np.array([3, 80, 2]), np.array([100, 0, 5]), np.arange(0)
+    for part in ((EVERY, EVERY), (slice(3, 9), EVERY), (rows, columns), (EVERY, slice(2, 7))):
+        for name in ("block", "exact_block"):
+            found = getattr(disk, name)(*part)
+            np.testing.assert_allclose(found, getattr(memory, name)(*part), **tolerance)
+        restricted = disk.restrict(*part)
+        np.testing.assert_allclose(restricted.block(EVERY), memory.block(*part), **tolerance)
+        assert restricted.shape == memory.restrict(*part).shape
+    assert disk.exact_block(none).shape == (0, N)
+    assert disk.block(EVERY, none).shape == (M, 0)
+    np.testing.assert_allclose(
+        disk.twin_distances(4), memory.twin_distances(4), atol=1e-6 * memory.ceiling
+    )
+
+
+def test_one_file_is_opened_once(to_disk: Callable[..., Any]) -> None:
+    on_disk = to_disk(rows_of("f4", M, 1))
+    for metric in FEATURE_METRICS:
+        costs = make_problem(on_disk, K, metric=metric).costs
+        assert costs.source is costs.target
+        assert isinstance(costs.source, RowsOnDisk)
+        costs = make_problem(on_disk, K, on_disk, metric=metric).costs
+        assert costs.source is costs.target
+
+
+# --- selections from disk -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("metric", FEATURE_METRICS)
+def test_picks_from_disk(to_disk: Callable[..., Any], metric: str, kind: str) -> None:
+    source, target = rows_of(kind, M, 1), rows_of(kind, N, 2)
+    source_on_disk, target_on_disk = to_disk(source), to_disk(target)
+    expected = uniproto.select(source, K, target, metric=metric)
+    for one, other in (
+        (source_on_disk, target_on_disk),
+        (source_on_disk, target),
+        (source, target_on_disk),
+    ):
+        selection = uniproto.select(one, K, other, metric=metric)
+        assert selection.indices.tolist() == expected.indices.tolist()
+        assert selection.cost == pytest.approx(expected.cost, rel=1e-5)
+        assert selection.shape == (M, N)
+
+
+@pytest.mark.parametrize("kind", ["f4", "f2", "u1"])
+@pytest.mark.parametrize("metric", FEATURE_METRICS)
+def test_picks_from_disk_for_itself(to_disk: Callable[..., Any], metric: str, kind: str) -> None:
+    source = rows_of(kind, M, 1)
+    on_disk = to_disk(source)
+    expected = uniproto.select(source, K, metric=metric)
+    for target in (None, on_disk, to_disk(source), source):
+        selection = uniproto.select(on_disk, K, target, metric=metric)
+        assert selection.indices.tolist() == expected.indices.tolist()
+        assert selection.cost == pytest.approx(expected.cost, rel=1e-5, abs=1e-6)
+
+
+QUESTIONS: dict[str, dict[str, Any]] = {
+    "groups": {"groups": np.arange(M) % 3, "target_groups": np.arange(N) % 3},
+    "initial": {"initial": [7, 2], "exclude": [0, 88]},
+    "weights": {"target_weights": np.random.default_rng(3).random(N)},
+    "distinct": {"distinct": True},
+    "distinct groups": {
+        "distinct": 0.01, "groups": np.arange(M) % 2, "target_groups": np.arange(N) % 2,
+    },
+    "certify": {"certify": True},
+    "short lists": {"memory": 2 * M * 12 * 3},
+    "resolve": {"method": UniProto(plan="resolve"), "initial": [7, 2]},
+    "entropic": {"method": UniProto(plan="entropic", reg=0.1, iterations=100)},
+    "exact gains": {"method": UniProto(gains="exact")},
+    "stochastic": {"method": UniProto(candidates=Stochastic(0.3))},
+    "polish": {"method": UniProto(polish=30.0)},
+    "faiss": {"lists": "faiss"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["f4", "f2", "u1"])
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "dot"])
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_questions_about_files(
+    to_disk: Callable[..., Any], question: str, metric: str, kind: str
+) -> None:
+    if question == "faiss":
+        pytest.importorskip("faiss")
+    source, target = rows_of(kind, M, 1), rows_of(kind, N, 2)
+    options = QUESTIONS[question]
+    expected = uniproto.select(source, K, target, metric=metric, **options)
+    found = uniproto.select(to_disk(source), K, to_disk(target), metric=metric, **options)
+    assert found.indices.tolist() == expected.indices.tolist()
+    np.testing.assert_allclose(found.gains, expected.gains, atol=1e-4 * expected.beta)
+    assert found.cost == pytest.approx(expected.cost, rel=1e-5)
+    assert found.group_costs == pytest.approx(expected.group_costs, rel=1e-5)
+    if question == "certify":
+        bounds = [one.certificate.lower_bound for one in (found, expected)]
+        assert bounds[0] == pytest.approx(bounds[1], rel=1e-3, abs=1e-3 * expected.cost)
+        assert bounds[0] <= found.cost
+
+
+@pytest.mark.parametrize("metric", ["cosine", "l1", "euclidean"])
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_every_method_from_disk(
+    to_disk: Callable[..., Any], name: str, metric: str, request: pytest.FixtureRequest
+) -> None:
+    if name == "kmeans":
+        reason = "scikit-learn is handed rows on disk, which are no array"
+        request.applymarker(pytest.mark.xfail(strict=True, raises=ValueError, reason=reason))
+    source = rows_of("f4", M, 1)
+    expected = uniproto.select(source, K, method=name, metric=metric)
+    found = uniproto.select(to_disk(source), K, method=name, metric=metric)
+    assert found.indices.tolist() == expected.indices.tolist()
+    np.testing.assert_allclose(found.weights, expected.weights, atol=1e-4)
+    assert found.cost == pytest.approx(expected.cost, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.xfail(strict=True, raises=InvalidInputError, reason="rows on disk are never equal")
+def test_two_copies_of_a_file_are_one_set(to_disk: Callable[..., Any]) -> None:
+    source = rows_of("f4", M, 1)
+    expected = uniproto.select(source, K, source.copy(), method="fasterpam")
+    found = uniproto.select(to_disk(source), K, to_disk(source), method="fasterpam")
+    assert found.indices.tolist() == expected.indices.tolist()
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8", "f2", "u1", "i8", ">f8"])
+@pytest.mark.parametrize("metric", ["precomputed", "similarity"])
+def test_matrices_on_disk(
+    to_disk: Callable[..., Any], metric: str, kind: str, request: pytest.FixtureRequest
+) -> None:
+    if kind not in ("f4", "f8"):
+        reason = "a matrix on disk is computed with in the type it is stored in"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+    matrix = np.random.default_rng(5).random((M, N)) * (250 if kind[-2] in "ui" else 1)
+    matrix = matrix.astype(kind)
+    on_disk = to_disk(matrix)
+    for options in ({}, {"certify": True}, {"method": "kmedoids"}, {"groups": np.arange(M) % 2,
+                    "target_groups": np.arange(N) % 2}):  # fmt: skip
+        expected = uniproto.select(matrix, K, metric=metric, **options)
+        found = uniproto.select(on_disk, K, metric=metric, **options)
+        assert found.indices.tolist() == expected.indices.tolist()
+        assert found.cost == pytest.approx(expected.cost, rel=1e-6)
+        assert found.beta == pytest.approx(expected.beta)
+
+
+@pytest.mark.parametrize("layout", ["fortran", "every other row", "some columns"])
+def test_files_in_other_layouts(to_disk: Callable[..., Any], layout: str) -> None:
+    values = rows_of("f4", 2 * M, 1)
+    on_disk = to_disk(np.asfortranarray(values) if layout == "fortran" else values)
+    part = {
+        "fortran": np.s_[:],
+        "every other row": np.s_[::2],
+        "some columns": np.s_[:, 1:4],
+    }[layout]
+    assert isinstance(on_disk[part], np.memmap)
+    for metric in FEATURE_METRICS:
+        expected = uniproto.select(values[part], K, metric=metric)
+        found = uniproto.select(on_disk[part], K, metric=metric)
+        assert found.indices.tolist() == expected.indices.tolist()
+
+
+def test_files_are_never_written_to(to_disk: Callable[..., Any]) -> None:
+    source, target = rows_of("f4", M, 1), rows_of("f4", N, 2)
+    writable, other = to_disk(source, "r+"), to_disk(target, "r+")
+    for metric in FEATURE_METRICS:
+        uniproto.select(writable, K, other, metric=metric, certify=True, distinct=True)
+    for on_disk, values in ((writable, source), (other, target)):
+        np.testing.assert_array_equal(np.load(on_disk.filename), values)
+
+
+def test_mistakes_in_files_are_named(to_disk: Callable[..., Any]) -> None:
+    values = rows_of("f4", 5000, 1)
+    values[4321, 2] = np.nan
+    with pytest.raises(InvalidInputError, match=r"'source' must be free of NaN.*row 4321"):
+        uniproto.select(to_disk(values), K)
+    values[4321] = 0
+    with pytest.raises(InvalidInputError, match=r"'target' must have no all-zero row.*index 4321"):
+        uniproto.select(rows_of("f4", M, 1), K, to_disk(values))
+    with pytest.raises(InvalidInputError, match=r"'source' must hold numbers.*U3"):
+        uniproto.select(to_disk(np.array([["one", "two"]])), 1)
+    with pytest.raises(InvalidInputError, match=r"'source' must be two-dimensional"):
+        uniproto.select(to_disk(np.arange(9.0)), 1)
+    with pytest.raises(InvalidInputError, match=r"'target' must have as many columns"):
+        uniproto.select(to_disk(rows_of("f4", M, 1)), K, to_disk(rows_of("f4", M, 1, 3)))
+
+
+# --- how much is read at once ---------------------------------------------------------------------
+
+MANY = 20_000
+
+
+@pytest.fixture
+def largest_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The largest number of rows that were in memory at once, in a list that is kept current."""
+    largest = [0]
+    original = RowsOnDisk.__getitem__
+
+    def noting(rows_on_disk: RowsOnDisk, rows: Any) -> np.ndarray:
+        taken = original(rows_on_disk, rows)
+        largest[0] = max(largest[0], len(taken))
+        return taken
+
+    monkeypatch.setattr(RowsOnDisk, "__getitem__", noting)
+    monkeypatch.setattr(neighbours, "_COLUMNS_PER_BLOCK", 2048)
+    monkeypatch.setattr("uniproto.geometry.costs._BLOCK_BYTES", 2**18)
+    monkeypatch.setattr(features, "_ROWS_AT_ONCE", 1024)
+    return largest
+
+
+@pytest.mark.parametrize(
+    "question", ["picks", "cost", "distinct", "initial", "kmedoids", "kcenter"]
+)
+def test_a_large_source_is_never_in_memory(
+    to_disk: Callable[..., Any],
+    question: str,
+    largest_read: list[int],
+    request: pytest.FixtureRequest,
+) -> None:
+    if question == "kcenter":
+        reason = "costs of every row are computed from every row at once"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+    source, target = to_disk(rows_of("f4", MANY, 1)), rows_of("f4", 200, 2)
+    options: dict[str, Any] = {
+        "distinct": {"distinct": True, "memory": "2MB"},
+        "initial": {"initial": [19_000, 4], "exclude": [1, 5], "memory": "2MB"},
+        "kmedoids": {"method": "kmedoids", "memory": "2MB"},
+        "kcenter": {"method": "kcenter"},
+    }.get(question, {"memory": "2MB"})
+    selection = uniproto.select(source, 8, target, metric="euclidean", **options)
+    if question == "cost":
+        assert selection.cost > 0
+    assert 0 < largest_read[0] < MANY / 2
+
+
+IN_MEMORY = {
+    "cost": "a small plan is solved from the whole target at once",
+    "certify": "the bound is proven from the whole target at once",
+    "resolve": "each pick reads the whole target at once",
+    "dot": "the largest product is found from the whole target at once",
+    "kmedoids": "each block of rows reads the whole target at once",
+}
+
+
+@pytest.mark.parametrize("question", ["first pick", "picks", "groups", *IN_MEMORY])
+def test_a_large_target_is_never_in_memory(
+    to_disk: Callable[..., Any],
+    question: str,
+    largest_read: list[int],
+    request: pytest.FixtureRequest,
+) -> None:
+    if question in IN_MEMORY:
+        request.applymarker(pytest.mark.xfail(strict=True, reason=IN_MEMORY[question]))
+    source, target = rows_of("f4", 100, 1), to_disk(rows_of("f4", MANY, 2))
+    k, options = 8, {}
+    match question:
+        case "first pick" | "certify":
+            k = 1
+        case "resolve":
+            k, options = 1, {"method": UniProto(plan="resolve")}
+        case "dot":
+            k, options = 1, {"metric": "dot"}
+        case "kmedoids":
+            options = {"method": "kmedoids"}
+        case "groups":
+            k = 2
+            options = {"groups": np.arange(100) % 2, "target_groups": np.arange(MANY) % 2}
+    selection = uniproto.select(source, k, target, memory="1MB", **options)
+    if question == "certify":
+        selection.certify(time_limit=1)
+    if question == "cost":
+        assert selection.cost > 0
+    assert 0 < largest_read[0] < MANY / 2
+
+
+_PEAK = """
+import sys, threading
+from pathlib import Path
+import numpy as np, uniproto
+
+def allocated():  # without the pages of mapped files, which the system takes back at will
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if "RssAnon" in line) / 1024
+
+target = np.load(sys.argv[1], mmap_mode="r")
+source = np.array(target[::400])
+expected = uniproto.select(source[:50], 3, source)  # whatever loads on first use is loaded
+before = peak = allocated()
+done = threading.Event()
+
+def watch():
+    global peak
+    while not done.wait(0.002):
+        peak = max(peak, allocated())
+
+watching = threading.Thread(target=watch)
+watching.start()
+selection = uniproto.select(source, 50, target, memory="64MB")
+done.set()
+watching.join()
+assert len(set(selection.indices.tolist())) == 50
+print(peak - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux")
+def test_a_file_of_400_megabytes_takes_far_less_memory(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(100, 512)).astype(np.float32)
+    path = tmp_path / "target.npy"
+    rows = np.lib.format.open_memmap(path, "w+", np.float32, (200_000, 512))
+    for start in range(0, 200_000, 10_000):
+        noise = rng.standard_normal((10_000, 512), dtype=np.float32)
+        rows[start : start + 10_000] = centres[rng.integers(100, size=10_000)] + noise
+    rows.flush()
+    del rows
+    assert path.stat().st_size > 400e6
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", _PEAK, str(path)], capture_output=True, text=True
+    )
+    path.unlink()
+    assert ran.returncode == 0, ran.stderr
+    assert float(ran.stdout) < 250  # MiB
