@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -148,11 +149,8 @@ def test_restricting_what_is_restricted(kind: tuple[str, str], dtype: type) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=" ".join)
-def test_nothing_costs_nothing(kind: tuple[str, str], request: pytest.FixtureRequest) -> None:
+def test_nothing_costs_nothing(kind: tuple[str, str]) -> None:
     """Methods ask for the costs of the given rows, of which there may be none."""
-    if kind == ("l1", "csr_array"):
-        reason = "scikit-learn refuses empty matrices"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     costs, none = costs_of(kind, np.float64), np.arange(0)
     assert costs.block(none).shape == costs.exact_block(none).shape == (0, N)
     assert costs.block(EVERY, none).shape == costs.exact_block(EVERY, none).shape == (M, 0)
@@ -223,6 +221,21 @@ def test_angles_do_not_depend_on_lengths(dtype: type, scale: float) -> None:
     np.testing.assert_allclose(
         make_costs(scaled, scaled, "cosine").block(EVERY), expected, atol=1e-6
     )
+
+
+def test_near_duplicates_take_no_more_memory_than_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their distances are computed from differences, a block of which must stay small."""
+    monkeypatch.setattr("uniproto.geometry.costs._BLOCK_BYTES", 2**20)
+    rng = np.random.default_rng(29)
+    rows = np.repeat(rng.normal(size=(2, 256)), 500, axis=0) + rng.normal(size=(1000, 256)) * 1e-6
+    costs = make_costs(rows[::5], rows, "euclidean")
+    tracemalloc.start()
+    found = costs.exact_block(EVERY)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 30 * 2**20
+    expected = cdist(rows[::5], rows)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("metric", FEATURE_METRICS)

@@ -6,6 +6,7 @@ No GPU is needed: the code for one runs here on tensors in main memory.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from uniproto.algorithm import uniprot
 from uniproto.geometry import faiss_lists, gpu_lists, neighbours
 from uniproto.geometry.costs import EVERY, FEATURE_METRICS, Costs, make_costs
 from uniproto.geometry.faiss_lists import FaissLists
+from uniproto.geometry.features import RowsOnDisk
 from uniproto.geometry.gpu_lists import GpuLists, _GpuFacing
 from uniproto.geometry.lists import CpuLists, ListBuilder, lists_of, make_builder
 from uniproto.geometry.neighbours import as_slice, nearest, rows_at_once
@@ -661,6 +663,29 @@ def test_features_are_uploaded_once(pretended_gpu: Any, monkeypatch: pytest.Monk
     assert facing.source is facing.target
 
 
+def test_features_on_disk_are_uploaded_a_part_at_a_time(
+    pretended_gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "source.npy", points(M, 1))
+    on_disk = np.load(tmp_path / "source.npy", mmap_mode="r")
+    plain = uniproto.select(points(M, 1), K, device="cpu")
+    monkeypatch.setattr("uniproto.geometry.costs._BLOCK_BYTES", 7 * 4 * WIDTH)
+    read = RowsOnDisk.__getitem__
+
+    def noting(rows_on_disk: RowsOnDisk, rows: Any) -> np.ndarray:
+        taken = read(rows_on_disk, rows)
+        assert len(taken) <= 7
+        return taken
+
+    builder, costs = GpuLists(), make_problem(on_disk, K).costs
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RowsOnDisk, "__getitem__", noting)
+        facing = builder.face(costs)
+    np.testing.assert_array_equal(facing.source.numpy(), costs.source[:])
+    quick = uniproto.select(on_disk, K, device="cuda")
+    assert quick.indices.tolist() == plain.indices.tolist()
+
+
 def test_features_that_may_not_be_written_to(pretended_gpu: Any) -> None:
     """Tables and memory maps give such arrays; torch warns of them, and warnings are errors."""
     source = points(M, 1)
@@ -671,9 +696,14 @@ def test_features_that_may_not_be_written_to(pretended_gpu: Any) -> None:
         assert quick.indices.tolist() == plain.indices.tolist()
 
 
-@pytest.mark.xfail(strict=True, reason="topk keeps any of the columns that tie for the last place")
+@pytest.mark.parametrize("spare", [1, 3, 1000])
 @pytest.mark.parametrize("metric", ["sqeuclidean", "l1"])
-def test_ties_for_the_last_place_go_to_the_lowest_column(pretended_gpu: Any, metric: str) -> None:
+def test_ties_for_the_last_place_go_to_the_lowest_column(
+    pretended_gpu: Any, metric: str, spare: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the ties end among the columns fetched to spare or not."""
+    monkeypatch.setattr(gpu_lists, "_SPARE", spare)
+    monkeypatch.setattr(gpu_lists, "_TIES_SETTLED_TOGETHER", 3 * N)
     rng = np.random.default_rng(43)
     source, target = (rng.integers(0, 3, (rows, 4)).astype(np.float32) for rows in (M, N))
     costs = make_costs(source, target, metric)
@@ -755,6 +785,22 @@ def test_half_precision_knows_where_it_is_unsure(half: Any, exactly: list[int]) 
         costs.source @ costs.target.T, products.topk(9, dim=1)[1].numpy(), axis=1
     )
     assert (np.sort(hasty, axis=1)[40:60] - expected[0][40:60]).max() > 1e-6
+
+
+def test_ties_in_half_precision_go_to_the_lowest_column(half: Any, exactly: list[int]) -> None:
+    """Six copies of each target, of which a list of nine has room for three of the second."""
+    source, target = points(M, 1, np.float32), points(200, 2, np.float32)
+    costs = make_costs(source, np.tile(target, (6, 1)), "cosine")
+    facing = facing_on(half, costs)
+    products = costs.source @ costs.target[:200].T  # the same for every copy
+    order = np.argsort(-products, axis=1)[:, :2]
+    expected = np.stack([order[:, 0] + 200 * copy for copy in range(6)], axis=1)
+    where = facing.nearest(np.arange(M), 9)[1]
+    assert sum(exactly) < M / 2
+    clear = np.diff(np.sort(1 - products, axis=1)[:, :3], axis=1).min(axis=1) > 1e-5
+    assert clear.sum() > M / 2
+    np.testing.assert_array_equal(where[clear, :6], expected[clear])
+    np.testing.assert_array_equal(where[clear, 6:], order[clear, 1:] + 200 * np.arange(3))
 
 
 def test_half_precision_is_for_many_targets_of_one_kind(pretended_gpu: Any) -> None:

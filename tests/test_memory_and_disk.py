@@ -383,12 +383,7 @@ def test_questions_about_files(
 
 @pytest.mark.parametrize("metric", ["cosine", "l1", "euclidean"])
 @pytest.mark.parametrize("name", sorted(METHODS))
-def test_every_method_from_disk(
-    to_disk: Callable[..., Any], name: str, metric: str, request: pytest.FixtureRequest
-) -> None:
-    if name == "kmeans":
-        reason = "scikit-learn is handed rows on disk, which are no array"
-        request.applymarker(pytest.mark.xfail(strict=True, raises=ValueError, reason=reason))
+def test_every_method_from_disk(to_disk: Callable[..., Any], name: str, metric: str) -> None:
     source = rows_of("f4", M, 1)
     expected = uniproto.select(source, K, method=name, metric=metric)
     found = uniproto.select(to_disk(source), K, method=name, metric=metric)
@@ -397,7 +392,16 @@ def test_every_method_from_disk(
     assert found.cost == pytest.approx(expected.cost, rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.xfail(strict=True, raises=InvalidInputError, reason="rows on disk are never equal")
+def test_kmeans_reads_a_file_whole_or_says_that_it_cannot(to_disk: Callable[..., Any]) -> None:
+    on_disk, needed = to_disk(rows_of("f4", M, 1)), M * WIDTH * 4
+    uniproto.select(on_disk, K, method="kmeans", memory=needed)
+    with pytest.raises(
+        InfeasibleError, match=r"'kmeans' reads all target rows .*Use method='kmedoids'"
+    ):
+        uniproto.select(on_disk, K, method="kmeans", memory=needed - 1)
+    uniproto.select(on_disk, K, method="kmedoids", memory=needed - 1)  # as advised
+
+
 def test_two_copies_of_a_file_are_one_set(to_disk: Callable[..., Any]) -> None:
     source = rows_of("f4", M, 1)
     expected = uniproto.select(source, K, source.copy(), method="fasterpam")
@@ -407,12 +411,7 @@ def test_two_copies_of_a_file_are_one_set(to_disk: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("kind", ["f4", "f8", "f2", "u1", "i8", ">f8"])
 @pytest.mark.parametrize("metric", ["precomputed", "similarity"])
-def test_matrices_on_disk(
-    to_disk: Callable[..., Any], metric: str, kind: str, request: pytest.FixtureRequest
-) -> None:
-    if kind not in ("f4", "f8"):
-        reason = "a matrix on disk is computed with in the type it is stored in"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+def test_matrices_on_disk(to_disk: Callable[..., Any], metric: str, kind: str) -> None:
     matrix = np.random.default_rng(5).random((M, N)) * (250 if kind[-2] in "ui" else 1)
     matrix = matrix.astype(kind)
     on_disk = to_disk(matrix)
@@ -485,53 +484,48 @@ def largest_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(RowsOnDisk, "__getitem__", noting)
     monkeypatch.setattr(neighbours, "_COLUMNS_PER_BLOCK", 2048)
     monkeypatch.setattr("uniproto.geometry.costs._BLOCK_BYTES", 2**18)
+    monkeypatch.setattr("uniproto.geometry.costs._KEPT_ENTRIES", 0)  # no target counts as small
     monkeypatch.setattr(features, "_ROWS_AT_ONCE", 1024)
     return largest
 
 
 @pytest.mark.parametrize(
-    "question", ["picks", "cost", "distinct", "initial", "kmedoids", "kcenter"]
+    "question", ["picks", "cost", "distinct", "initial", "groups", "kmedoids", "kcenter"]
 )
 def test_a_large_source_is_never_in_memory(
     to_disk: Callable[..., Any],
     question: str,
     largest_read: list[int],
-    request: pytest.FixtureRequest,
 ) -> None:
-    if question == "kcenter":
-        reason = "costs of every row are computed from every row at once"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     source, target = to_disk(rows_of("f4", MANY, 1)), rows_of("f4", 200, 2)
     options: dict[str, Any] = {
         "distinct": {"distinct": True, "memory": "2MB"},
         "initial": {"initial": [19_000, 4], "exclude": [1, 5], "memory": "2MB"},
+        "groups": {
+            "groups": np.arange(MANY) % 3 == 0, "target_groups": np.arange(200) % 2 == 0,
+            "memory": "2MB",
+        },
         "kmedoids": {"method": "kmedoids", "memory": "2MB"},
         "kcenter": {"method": "kcenter"},
-    }.get(question, {"memory": "2MB"})
+    }.get(question, {"memory": "2MB"})  # fmt: skip
     selection = uniproto.select(source, 8, target, metric="euclidean", **options)
     if question == "cost":
         assert selection.cost > 0
     assert 0 < largest_read[0] < MANY / 2
 
 
-IN_MEMORY = {
-    "cost": "a small plan is solved from the whole target at once",
-    "certify": "the bound is proven from the whole target at once",
-    "resolve": "each pick reads the whole target at once",
-    "dot": "the largest product is found from the whole target at once",
-    "kmedoids": "each block of rows reads the whole target at once",
-}
-
-
-@pytest.mark.parametrize("question", ["first pick", "picks", "groups", *IN_MEMORY])
+@pytest.mark.parametrize(
+    "question",
+    [
+        *("first pick", "picks", "groups", "cost", "certify", "resolve", "dot"),
+        *("kmedoids", "kcenter", "mmd_critic", "protodash"),
+    ],
+)
 def test_a_large_target_is_never_in_memory(
     to_disk: Callable[..., Any],
     question: str,
     largest_read: list[int],
-    request: pytest.FixtureRequest,
 ) -> None:
-    if question in IN_MEMORY:
-        request.applymarker(pytest.mark.xfail(strict=True, reason=IN_MEMORY[question]))
     source, target = rows_of("f4", 100, 1), to_disk(rows_of("f4", MANY, 2))
     k, options = 8, {}
     match question:
@@ -541,8 +535,8 @@ def test_a_large_target_is_never_in_memory(
             k, options = 1, {"method": UniProto(plan="resolve")}
         case "dot":
             k, options = 1, {"metric": "dot"}
-        case "kmedoids":
-            options = {"method": "kmedoids"}
+        case "kmedoids" | "kcenter" | "mmd_critic" | "protodash":
+            options = {"method": question}
         case "groups":
             k = 2
             options = {"groups": np.arange(100) % 2, "target_groups": np.arange(MANY) % 2}

@@ -8,6 +8,7 @@ array([0, 2])
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from uniproto.errors import (
@@ -33,13 +34,18 @@ from uniproto.methods import (
 )
 from uniproto.select import select
 from uniproto.selection import Selection
+from uniproto.weights import DensityWeights
 
 if TYPE_CHECKING:
+    from uniproto.choosing_k import KPath, path
+    from uniproto.comparison import Comparison, compare
     from uniproto.estimator import PrototypeSelector
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Comparison",
+    "DensityWeights",
     "FacilityLocation",
     "FasterPAM",
     "InfeasibleError",
@@ -48,6 +54,7 @@ __all__ = [
     "KCenter",
     "KMeansNearest",
     "KMedoids",
+    "KPath",
     "MMDCritic",
     "MissingExtraError",
     "OutputError",
@@ -59,13 +66,21 @@ __all__ = [
     "Stochastic",
     "UniProto",
     "UniprotoError",
+    "compare",
+    "path",
     "select",
 ]
 
+_LATE = {  # loaded when asked for: scikit-learn and Arrow take a second to import
+    "Comparison": "uniproto.comparison",
+    "KPath": "uniproto.choosing_k",
+    "PrototypeSelector": "uniproto.estimator",
+    "compare": "uniproto.comparison",
+    "path": "uniproto.choosing_k",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "PrototypeSelector":  # scikit-learn takes a second to import: only when asked for
-        from uniproto.estimator import PrototypeSelector
-
-        return PrototypeSelector
+    if name in _LATE:
+        return getattr(import_module(_LATE[name]), name)
     raise AttributeError(f"module 'uniproto' has no attribute {name!r}")

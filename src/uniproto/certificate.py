@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -34,6 +35,8 @@ _MOST_STEPS = 2000
 _DEFLECTION = 0.4  # how much of the last direction each step keeps
 _PATIENCE = 10  # steps without progress before the step length is halved
 _SHORTEST_STEP = 2e-3
+_FEWEST_ACTIVE = 2000  # rows of a group that steps look at, where it has as many
+_FIRST_ROUND = 8  # steps before every row is looked at again; each round is twice as long
 _MOST_EXACT_ENTRIES = 10**9  # costs computed anew for the last evaluation; else bounds must do
 _SPARE_ROWS = 64  # computed exactly at a time, besides twice as many as are summed
 _MOST_ROUNDS = 8
@@ -153,39 +156,81 @@ class _Ascent:
         self.fallen_then = np.zeros(m)
         self.fallen = 0.0
         self.prices = np.zeros(problem.n)
+        self.active = np.zeros(m, bool)  # rows that steps look at
 
     def climb(
         self, start: NDArray[np.float64], cost: float, deadline: float, progress: Progress
     ) -> tuple[NDArray[np.float64], int, bool]:
-        """Polyak steps towards the cost in hand; returns the best prices and how it ended."""
+        """Raise the bound towards the cost in hand; returns the best prices and how it ended.
+
+        Of many rows few are ever summed. So steps are taken as if there were none but the
+        active ones, which are cheap to evaluate. Between rounds of steps every row is: that value
+        counts, and rows that should have been summed become active.
+        """
+        # The plan's prices suit its own prototypes, sometimes so well that none are better.
+        starts = (np.zeros_like(start), start)
+        values = [self._evaluate(prices, self.quotas)[0] for prices in starts]
+        prices = best_prices = starts[int(np.argmax(values))]
+        best, steps, round_steps, settled = max(values), 0, _FIRST_ROUND, False
+        with progress.stage("certificate: raising the bound", _MOST_STEPS) as advance:
+            while True:
+                value, summed = self._evaluate(prices, self.quotas)
+                if value > best:
+                    best, best_prices = value, prices
+                if settled and self.active[summed].all():
+                    return best_prices, steps, True
+                if steps >= _MOST_STEPS or time.perf_counter() > deadline:
+                    return best_prices, steps, False
+                active = self._activate()
+                most = _MOST_STEPS if self.active.all() else round_steps
+                most = min(most, _MOST_STEPS - steps)
+                prices, taken, settled = self._ascend(prices, active, cost, most, deadline, advance)
+                steps, round_steps = steps + taken, 2 * round_steps
+
+    def _activate(self) -> list[_Quota]:
+        """The quotas among active rows, joined by those of the smallest values."""
+        for quota in self.quotas:
+            likely = min(max(_FEWEST_ACTIVE, 4 * quota.count), len(quota.free))
+            bounds = self._bounds(quota.free)
+            self.active[quota.given] = True
+            self.active[quota.free[np.argpartition(bounds, likely - 1)[:likely]]] = True
+        return [replace(quota, free=quota.free[self.active[quota.free]]) for quota in self.quotas]
+
+    def _ascend(
+        self,
+        start: NDArray[np.float64],
+        quotas: list[_Quota],
+        cost: float,
+        most_steps: int,
+        deadline: float,
+        advance: Callable[[int], None],
+    ) -> tuple[NDArray[np.float64], int, bool]:
+        """Polyak steps; returns the best prices, the steps taken and whether they settled."""
         k = self.problem.k
-        prices, best_prices = start.copy(), start.copy()
+        prices, best_prices = start, start
         best, length, waited = -np.inf, 1.0, 0
         direction = np.zeros_like(prices)
-        with progress.stage("certificate: raising the bound", _MOST_STEPS) as advance:
-            for step in range(_MOST_STEPS):
-                value, chosen = self._evaluate(prices)
-                if value > best + 1e-7 * abs(best) or best == -np.inf:
-                    best, best_prices, waited = value, prices, 0
-                else:
-                    waited += 1
-                if waited > _PATIENCE:
-                    length, waited = length / 2, 0
-                    prices, direction = best_prices, np.zeros_like(direction)
-                    value, chosen = self._evaluate(prices)
-                if length < _SHORTEST_STEP or value >= k * cost * (1 - 1e-9):
-                    return best_prices, step, True
-                if time.perf_counter() > deadline:
-                    return best_prices, step, False
-                taken = self.priced.taken(chosen, prices)
-                direction = taken - self.capacity + _DEFLECTION * direction
-                scale = float(direction @ direction)
-                if scale == 0.0:
-                    return best_prices, step, True
-                move = length * (k * cost - value) / scale
-                prices = np.maximum(prices + move * direction, 0.0)
-                advance(1)
-        return best_prices, _MOST_STEPS, False
+        for step in range(most_steps):
+            value, summed = self._evaluate(prices, quotas)
+            if value > best + 1e-7 * abs(best) or best == -np.inf:
+                best, best_prices, waited = value, prices, 0
+            else:
+                waited += 1
+            if waited > _PATIENCE:
+                length, waited = length / 2, 0
+                prices, direction = best_prices, np.zeros_like(direction)
+                value, summed = self._evaluate(prices, quotas)
+            if length < _SHORTEST_STEP or value >= k * cost * (1 - 1e-9):
+                return best_prices, step, True
+            if time.perf_counter() > deadline:
+                return best_prices, step, False
+            direction = self.priced.taken(summed, prices) - self.capacity + _DEFLECTION * direction
+            scale = float(direction @ direction)
+            if scale == 0.0:
+                return best_prices, step, True
+            prices = np.maximum(prices + length * (k * cost - value) / scale * direction, 0.0)
+            advance(1)
+        return best_prices, most_steps, False
 
     def bounds_at(self, prices: NDArray[np.float64]) -> NDArray[np.float64]:
         """A lower bound of every row's value at these prices."""
@@ -193,25 +238,31 @@ class _Ascent:
         self._compute(np.arange(len(self.values)))
         return self.values.copy()
 
-    def _evaluate(self, prices: NDArray[np.float64]) -> tuple[float, NDArray[np.intp]]:
+    def _evaluate(
+        self, prices: NDArray[np.float64], quotas: list[_Quota]
+    ) -> tuple[float, NDArray[np.intp]]:
         """The bound (times k) at these prices, and the rows it sums."""
         self._note(prices)
-        chosen = []
-        for quota in self.quotas:
+        parts = []
+        for quota in quotas:
             self._compute(quota.given)
-            chosen += [quota.given, self._smallest(quota.free, quota.count)]
-        summed = np.concatenate(chosen)
+            parts += [quota.given, self._smallest(quota.free, quota.count)]
+        summed = np.concatenate(parts)
         return float(self.values[summed].sum() - self.capacity @ prices), summed
 
     def _note(self, prices: NDArray[np.float64]) -> None:
         self.fallen += max(0.0, float((self.prices - prices).max()))
         self.prices = prices
 
+    def _bounds(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+        """What is known of the rows' values without computing them again."""
+        return self.values[rows] - (self.fallen - self.fallen_then[rows])
+
     def _smallest(self, rows: NDArray[np.intp], count: int) -> NDArray[np.intp]:
         """The rows with the `count` smallest values, computing no more of them than needed."""
         if count == 0:
             return rows[:0]
-        bounds = self.values[rows] - (self.fallen - self.fallen_then[rows])
+        bounds = self._bounds(rows)
         likely = min(len(rows), count + count // 2)
         order = np.argpartition(bounds, likely - 1) if likely < len(rows) else np.arange(len(rows))
         self._compute(rows[order[:likely]])

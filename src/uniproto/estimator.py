@@ -61,8 +61,20 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.distinct = distinct
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, *, target: Any = None) -> PrototypeSelector:
-        """Choose rows of `X` to stand for `target`, rows with the same features. Default: `X`."""
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        target: Any = None,
+        target_weights: Any = None,
+        target_labels: Any = None,
+    ) -> PrototypeSelector:
+        """Choose rows of `X` to stand for `target`, rows with the same features. Default: `X`.
+
+        `target_weights` and `target_labels` are those of `select`: for the classes of `X` itself
+        pass `fit(X, target_weights="balanced", target_labels=y)`. `y` is ignored.
+        """
         if self.metric in MATRIX_METRICS:
             constraint = "must compare features, for rows unseen in fit to be compared as well"
             raise invalid("metric", constraint, repr(self.metric), "Use uniproto.select instead.")
@@ -74,6 +86,8 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             _checked_count(self.n_prototypes, rows.shape[0]),
             None if target is None else self._checked_rows(target, "target", self.metric),
             metric=self.metric,
+            target_weights=target_weights,
+            target_labels=target_labels,
             method=self.method,
             distinct=self.distinct,
             seed=_checked_seed(self.random_state),

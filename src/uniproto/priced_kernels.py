@@ -127,21 +127,21 @@ def mass_taken(
     prices: NDArray[np.float64],
     offer: NDArray[np.int64],
     need: int,
-) -> NDArray[np.float64]:
-    """How many units each target gives to the cheapest units of `rows`, taken together."""
+) -> NDArray[np.int64]:
+    """The mass each target gives to the cheapest units of `rows`, taken together."""
     room = lists.columns.shape[1] + 1
     costs, masses = np.empty(room), np.empty(room, np.int64)
     columns = np.empty(room, np.int64)
-    taken = np.zeros(len(prices))
+    taken = np.zeros(len(prices), np.int64)
     for t in range(len(rows)):
         _, whole, part = _cheapest_listed(
             lists, rows[t], prices, offer, need, costs, masses, columns
         )
         for position in range(whole):
             if columns[position] >= 0:
-                taken[columns[position]] += masses[position] / need
+                taken[columns[position]] += masses[position]
         if columns[whole] >= 0:
-            taken[columns[whole]] += part / need
+            taken[columns[whole]] += part
     return taken
 
 

@@ -15,10 +15,10 @@ from uniproto.methods.lazy_fills import list_length
 from uniproto.priced_kernels import cheapest_units, cheapest_units_of_rows, mass_taken
 from uniproto.problem import Problem
 from uniproto.progress import Progress
-from uniproto.threads import pieces_of, side_by_side
+from uniproto.threads import available_cores, pieces_of, side_by_side
 
 _LIST_FACTOR = 8  # prices make targets beyond a row's own neighbourhood worth a look
-_MOST_ENTRIES = 4 * 10**8  # beyond these, longer lists take more time than they are worth
+_MOST_ENTRIES = 10**8  # beyond these, longer lists take more time than they are worth
 _ROWS_PER_PIECE = 2048
 _ENTRIES_PER_PIECE = 2**24  # of whole rows, in double precision
 
@@ -70,7 +70,13 @@ class PricedRows:
         self, positions: NDArray[np.intp], prices: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """The units each target gives when all these rows collect their cheapest unit."""
-        return mass_taken(self._lists, positions, prices, self.offer, self.need)
+
+        def compute(piece: slice) -> NDArray[np.int64]:
+            return mass_taken(self._lists, positions[piece], prices, self.offer, self.need)
+
+        step = max(_ROWS_PER_PIECE, -(-len(positions) // available_cores()))
+        found = side_by_side(compute, pieces_of(len(positions), step))
+        return sum(found, np.zeros(len(prices), np.int64)) / self.need
 
 
 def exact_values(

@@ -21,6 +21,7 @@ from uniproto.geometry.costs import MATRIX_METRICS, METRICS, Costs, make_costs
 from uniproto.geometry.lists import ListBuilder, make_builder
 from uniproto.masses import Masses, whole_masses
 from uniproto.memory import memory_budget
+from uniproto.weights import weights_from
 
 _NEAR_DUPLICATE = 0.01  # of the median distance: what distinct=True calls the same example
 _SAMPLED_ROWS = 16
@@ -52,6 +53,7 @@ class Problem:
     lists: ListBuilder
     groups: tuple[Group, ...] = ()
     checkpoint: Checkpoint | None = None  # where a run keeps its picks, if it must survive
+    weights_origin: str | None = None  # what weights asked for by name are called in a record
 
     @property
     def m(self) -> int:
@@ -97,6 +99,7 @@ def make_problem(
     *,
     metric: str = "cosine",
     target_weights: Any = None,
+    target_labels: Any = None,
     groups: Any = None,
     target_groups: Any = None,
     budgets: str | Mapping[Hashable, int] = "proportional",
@@ -136,16 +139,22 @@ def make_problem(
             k,
             "Lower k or exclude fewer rows.",
         )
+    allowed = memory_budget(memory)
+    builder = make_builder(device, lists, costs)
+    weights, origin = weights_from(
+        target_weights, target_labels, costs, device=device, memory=allowed
+    )
     problem = Problem(
         costs=costs,
         k=k,
-        target_weights=_checked_weights(target_weights, n),
+        target_weights=_checked_weights(weights, n),
         initial=given,
         candidates=candidates,
         twin_distance=_twin_distance(distinct, costs),
         seed=_checked_seed(seed),
-        memory=memory_budget(memory),
-        lists=make_builder(device, lists, costs),
+        memory=allowed,
+        lists=builder,
+        weights_origin=origin,
     )
     if groups is None:
         if target_groups is not None:
@@ -169,10 +178,10 @@ def make_problem(
             "None",
             "Pass one group label per target row.",
         )
-    target_labels = (
+    groups_of_target = (
         labels if target_groups is None else as_labels(target_groups, "target_groups", n)
     )
-    return replace(problem, groups=_split(problem, labels, target_labels, budgets))
+    return replace(problem, groups=_split(problem, labels, groups_of_target, budgets))
 
 
 def _split(

@@ -24,6 +24,7 @@ def select(
     method: str | Method = "uniproto",
     metric: str = "cosine",
     target_weights: Any = None,
+    target_labels: Any = None,
     groups: Any = None,
     target_groups: Any = None,
     budgets: str | Mapping[Hashable, int] = "proportional",
@@ -54,7 +55,11 @@ def select(
         metric: `cosine`, `euclidean`, `sqeuclidean`, `l1`, `dot` (max − inner product),
             `precomputed` (source is an m × n cost matrix) or `similarity` (source is an m × n
             similarity matrix, cost = max − similarity).
-        target_weights: one non-negative weight per target row. Default: all equal.
+        target_weights: one non-negative weight per target row; `"balanced"`, the same total for
+            every class of `target_labels`; `"density"`, more where targets lie apart; or
+            `DensityWeights(q=…, alpha=…)`. Default: all equal.
+        target_labels: one class label per target row, for `target_weights="balanced"`. Where the
+            target is the source, one per source row.
         groups: one label per source row: a separate selection inside each group.
         target_groups: one label per target row, when the target is another set.
         budgets: how k is shared among groups: `proportional` to target mass, `balanced`, or a
@@ -88,6 +93,7 @@ def select(
         target,
         metric=metric,
         target_weights=target_weights,
+        target_labels=target_labels,
         groups=groups,
         target_groups=target_groups,
         budgets=budgets,
@@ -117,6 +123,7 @@ def answer(problem: Problem, method: Method, *, progress: bool | None = None) ->
         if problem.groups
         else (method.pick(problem, bars), None)
     )
+    origin = problem.weights_origin
     return Selection(
         indices=picks.rows.astype(np.int64),
         gains=picks.gains,
@@ -128,7 +135,7 @@ def answer(problem: Problem, method: Method, *, progress: bool | None = None) ->
         options=_options(method),
         seed=problem.seed,
         timings={"pick": time.perf_counter() - begin},
-        notes=picks.notes,
+        notes=picks.notes if origin is None else {**picks.notes, "target_weights": origin},
         problem=problem,
         picks=picks,
         group_rows=group_rows,

@@ -8,13 +8,17 @@ our own loops want the cores.
 from __future__ import annotations
 
 import os
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any, TypeVar
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
+
+_thread = threading.local()
 
 
 def available_cores() -> int:
@@ -30,14 +34,30 @@ def side_by_side(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> It
     """
     pieces = list(pieces)
     cores = available_cores()
-    if len(pieces) < 2 or cores < 2:
+    if len(pieces) < 2 or cores < 2 or getattr(_thread, "is_worker", False):
         yield from map(work, pieces)
         return
-    with _libraries().limit(limits=1, user_api="blas"), ThreadPoolExecutor(cores) as executor:
+    with _libraries().limit(limits=1, user_api="blas"):
+        workers = _workers(cores, os.getpid())
+        futures = deque(workers.submit(work, piece) for piece in pieces)
         try:
-            yield from executor.map(work, pieces)
-        finally:  # an error or Ctrl-C does not wait for pieces that have not begun
-            executor.shutdown(cancel_futures=True)
+            while futures:  # a result that has been handed on is not held any longer
+                yield futures.popleft().result()
+        finally:  # an error or Ctrl-C waits for pieces that have begun, and for no others
+            for future in futures:
+                future.cancel()
+            wait(futures)
+
+
+@cache
+def _workers(cores: int, process: int) -> ThreadPoolExecutor:
+    """Threads kept from call to call; a forked process must start its own."""
+    return ThreadPoolExecutor(cores, "uniproto", initializer=_mark_worker)
+
+
+def _mark_worker() -> None:
+    """Work that splits itself again stays on its thread: waiting for others might never end."""
+    _thread.is_worker = True
 
 
 @cache

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.errors import InputFileError, UniprotoError, invalid
+from uniproto.errors import InputFileError, UniprotoError, invalid, unknown_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,17 +41,22 @@ def read_question(options: argparse.Namespace) -> Question:
     """Read the files that options name. Every command goes through here, so that none drifts."""
     from uniproto.data.tables import read_input
 
-    named = [name for name in (options.id, options.groups, options.weights) if name]
+    label_column = getattr(options, "labels", None)  # older records know no labels
+    weight_column = None if _is_word(options.weights) else options.weights
+    named = [name for name in (options.id, options.groups, weight_column, label_column) if name]
     pool = read_input(options.pool, options.column, named)
     target = read_input(options.target, options.column, named, pool) if options.target else None
     aim = target or pool
+    weights = _weights(options.weights, label_column, pool, aim)
+    labels = aim.column(label_column, "--labels") if label_column else None
     groups = pool.column(options.groups, "--groups") if options.groups else None
     asked = {
         "source": pool.features,
         "k": options.k,
         "target": target.features if target else None,
         "metric": options.metric,
-        "target_weights": aim.column(options.weights, "--weights") if options.weights else None,
+        "target_weights": weights,
+        "target_labels": labels if isinstance(weights, str) else None,
         "groups": groups,
         "target_groups": target.column(options.groups, "--groups")
         if target and options.groups
@@ -98,6 +104,43 @@ def recorded_question(folder: Path, manifest: Mapping[str, Any]) -> Question:
     except Exception as error:  # a record that somebody has edited can hold anything
         raise damaged(folder, error) from error
     return question
+
+
+def _is_word(text: str | None) -> bool:
+    """Whether --weights asks for weights by a word: balanced, density or density:options."""
+    from uniproto.weights import WEIGHTS
+
+    return text is not None and text.partition(":")[0] in WEIGHTS
+
+
+def _weights(text: str | None, labels: str | None, pool: InputData, aim: InputData) -> Any:
+    """A column of the target, or what a word stands for."""
+    from uniproto.weights import WEIGHTS, density_from
+
+    if text is None:
+        return None
+    columns = [] if aim.table is None else aim.table.column_names
+    if not _is_word(text):
+        if text not in columns and difflib.get_close_matches(text, WEIGHTS, cutoff=0.7):
+            raise unknown_name("--weights", text, [*columns, *WEIGHTS])
+        return aim.column(text, "--weights")
+    for data in (pool, aim):
+        if data.table is not None and text in data.table.column_names:
+            raise invalid(
+                "--weights",
+                "must be the name of a column, or a word that is none",
+                f"{text!r}, which is both, because {data.path.name} has such a column",
+                "Rename the column, or leave it out of the file.",
+            )
+    if text.startswith("density"):
+        return density_from(text, "--weights")
+    if text != "balanced":
+        raise invalid("--weights", "takes no options for balanced", repr(text), "Drop them.")
+    if labels is None:
+        raise invalid(
+            "--labels", "must be given with --weights balanced", "none", "Name the classes' column."
+        )
+    return text
 
 
 def _budgets(text: str | None, groups: NDArray[Any] | None) -> str | dict[Hashable, int]:

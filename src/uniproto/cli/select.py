@@ -14,6 +14,7 @@ from uniproto.errors import invalid
 from uniproto.geometry.costs import MATRIX_METRICS, METRICS
 from uniproto.methods import METHODS, Method, UniProto, as_method
 from uniproto.methods.uniproto import GAINS, PLANS
+from uniproto.weights import DensityWeights
 
 
 def add_parser(commands: Any) -> None:
@@ -28,6 +29,7 @@ def add_parser(commands: Any) -> None:
               uniproto select pool.parquet -k 500 --target wanted.parquet --column embedding \\
                   --id doc_id -o out
               uniproto select pool.csv -k 60 --groups source --id row --metric euclidean -o out
+              uniproto select pool.csv -k 60 --weights balanced --labels class -o out
               uniproto select vectors.npy -k 100 --polish 30 --certify -o out
 
             what is written to OUT:
@@ -64,7 +66,16 @@ def add_parser(commands: Any) -> None:
         help="a column that names rows; it appears in every output file",
     )
     data.add_argument("--groups", metavar="COLUMN", help="select inside each group of this column")
-    data.add_argument("--weights", metavar="COLUMN", help="the target's weights (default: equal)")
+    data.add_argument(
+        "--weights",
+        metavar="COLUMN",
+        help="the target's weights (default: equal): a column; or the word balanced, the same "
+        "total for every class of --labels; or density, more where targets lie apart, with "
+        "options such as density:q=30,alpha=4",
+    )
+    data.add_argument(
+        "--labels", metavar="COLUMN", help="the target's classes; like an id, never a feature"
+    )
     how = parser.add_argument_group("how to choose")
     how.add_argument("--metric", default="cosine", help=f"one of {', '.join(METRICS)} (cosine)")
     how.add_argument("--method", default="uniproto", help=f"one of {', '.join(METHODS)} (uniproto)")
@@ -131,6 +142,8 @@ def run(options: argparse.Namespace) -> None:
     arguments = {
         name: value for name, value in vars(options).items() if name not in ("run", "quiet")
     }
+    if isinstance(question.asked["target_weights"], DensityWeights):  # whatever defaults become
+        arguments["weights"] = str(question.asked["target_weights"])
     checkpoint = None
     if options.checkpoint:
         checkpoint = _checkpoint(output, question, arguments)

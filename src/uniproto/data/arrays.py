@@ -113,6 +113,12 @@ def as_rows(values: Any, parameter: str, m: int) -> NDArray[np.intp]:
     return rows.astype(np.intp)
 
 
+def float_type(dtype: np.dtype[Any]) -> type:
+    """Single precision stays single; narrow integers become single, wide ones double."""
+    single = dtype.itemsize <= (4 if dtype.kind == "f" else 2)
+    return np.float32 if single else np.float64
+
+
 def _dense(values: Any, parameter: str) -> NDArray[Any]:
     if hasattr(values, "detach"):  # a torch tensor, without importing torch
         values = values.detach().cpu()
@@ -160,8 +166,7 @@ def _float_type(dtype: np.dtype[Any], parameter: str) -> type:
             f"values of type {dtype}",
             "Convert or drop the columns that are not numeric.",
         )
-    single = dtype.itemsize <= (4 if dtype.kind == "f" else 2)
-    return np.float32 if single else np.float64
+    return float_type(dtype)
 
 
 def _require_finite(matrix: Any, parameter: str) -> None:

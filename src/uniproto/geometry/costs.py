@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from uniproto.data.arrays import float_type
 from uniproto.errors import invalid, unknown_name
 from uniproto.geometry.features import (
     RowsOnDisk,
@@ -23,7 +24,7 @@ from uniproto.geometry.features import (
     squared_norms,
     unit_rows,
 )
-from uniproto.threads import pieces_of
+from uniproto.threads import finish, pieces_of, side_by_side
 
 FEATURE_METRICS = ("cosine", "euclidean", "sqeuclidean", "l1", "dot")
 MATRIX_METRICS = ("precomputed", "similarity")
@@ -31,7 +32,8 @@ METRICS = FEATURE_METRICS + MATRIX_METRICS
 
 _BLOCK_BYTES = 32 * 2**20  # one block of costs: small enough for the caches, large enough for BLAS
 
-_KEPT_ENTRIES = 2**24
+_COLUMNS_PER_BLOCK = 16384
+_KEPT_ENTRIES = 2**24  # of a target in memory, kept in double precision
 _NEAR = 1e-6  # squared distances below this share of the squared norms have lost too many digits
 
 Rows = slice | NDArray[np.intp]
@@ -58,8 +60,12 @@ class Costs(Protocol):
     def restrict(self, rows: Rows, columns: Rows) -> Costs:
         """The sub-problem of these rows and columns; `ceiling` and any shift stay the same.
 
-        What is asked for is read and prepared once; `EVERY` leaves a side as it is.
+        What lies on disk stays there, and is read whenever costs are asked for.
         """
+        ...
+
+    def read(self, rows: Rows, columns: Rows) -> Costs:
+        """The same, with features in memory; `EVERY` leaves a side where it is."""
         ...
 
     def twin_distances(self, row: int) -> NDArray[np.float64]:
@@ -77,6 +83,14 @@ def row_blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
     step = block_rows(n_columns)
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))
+
+
+def column_blocks(costs: Costs, most: int = _COLUMNS_PER_BLOCK) -> Iterator[slice]:
+    """Slices that walk over all columns, each of which can be read into memory."""
+    if isinstance(costs, FeatureCosts) and isinstance(costs.target, RowsOnDisk):
+        # Rows are prepared in double precision on the way.
+        most = max(1, min(most, _BLOCK_BYTES // (costs.target.shape[1] * 8)))
+    yield from pieces_of(costs.shape[1], most)
 
 
 def make_costs(source: Any, target: Any, metric: str) -> Costs:
@@ -97,7 +111,7 @@ class MatrixCosts:
         self.metric = metric
         self.matrix = matrix
         self.shape = matrix.shape
-        self.dtype = matrix.dtype
+        self.dtype = np.dtype(float_type(matrix.dtype))  # on disk it may have another
         self.rounding = 0.0
         self._rows: Rows = EVERY  # those of the matrix this object speaks of
         self._columns: Rows = EVERY
@@ -120,6 +134,7 @@ class MatrixCosts:
 
     def block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[Any]:
         part = _submatrix(self.matrix, _within(self._rows, rows), _within(self._columns, columns))
+        part = part.astype(self.dtype, copy=False)
         if self.metric == "similarity":
             return np.subtract(self.dtype.type(self.shift), part)
         return part
@@ -132,6 +147,9 @@ class MatrixCosts:
         part._rows, part._columns = _within(self._rows, rows), _within(self._columns, columns)
         part.shape = (_count(rows, self.shape[0]), _count(columns, self.shape[1]))
         return part
+
+    def read(self, rows: Rows, columns: Rows) -> MatrixCosts:
+        return self.restrict(rows, columns)
 
     def twin_distances(self, row: int) -> NDArray[np.float64]:
         # Without features, two rows are as far apart as the target can tell them apart.
@@ -164,7 +182,7 @@ class FeatureCosts:
             self.shift, self.ceiling = shift, ceiling
         else:
             if metric == "dot":  # cost = max − inner product: the maximum takes a pass of its own
-                self.shift = -min(float(self.block(part).min()) for part in row_blocks(*self.shape))
+                self.shift = self._largest_product()
             self.ceiling = self._ceiling()
         # A product of w terms is off by at most about w units in the last place.
         relative = (self.source.shape[1] + 16) * float(np.finfo(self.dtype).eps)
@@ -183,29 +201,65 @@ class FeatureCosts:
             target, self.dtype, unit_length=unit_length, centre=centre, parameter="target"
         )
 
+    @property
+    def _on_disk(self) -> bool:
+        return isinstance(self.source, RowsOnDisk) or isinstance(self.target, RowsOnDisk)
+
+    def _largest_product(self) -> float:
+        largest = -np.inf
+        for columns in column_blocks(self):
+            facing = self.read(EVERY, columns)
+            for rows in row_blocks(*facing.shape):
+                largest = max(largest, -float(facing.block(rows).min()))  # without a shift yet
+        return largest
+
     def block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[Any]:
-        return self._costs(_take(self.source, rows), _take(self.target, columns))
+        if self._on_disk:
+            return self._by_parts(rows, columns, exact=False)
+        return self._costs(_part(self.source, rows), _part(self.target, columns))
 
     def exact_block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[np.float64]:
-        source = self._exact(_take(self.source, rows), "source")
-        target = self._exact_target(columns)
-        costs = np.maximum(self._costs(source, target), 0.0)
-        if self.metric in ("euclidean", "sqeuclidean") and not sp.issparse(source):
-            self._settle_near_ones(costs, source, target)
+        if self._on_disk or self.shape[1] * self.target.shape[1] > _KEPT_ENTRIES:
+            return self._by_parts(rows, columns, exact=True)
+        if self._kept_target is None:
+            self._kept_target = self._exact(self.target, "target")
+        source = self._exact(_part(self.source, rows), "source")
+        return self._exact_costs(source, _part(self._kept_target, columns))
+
+    def _by_parts(self, rows: Rows, columns: Rows, *, exact: bool) -> NDArray[Any]:
+        """Costs for which few rows at a time are read from disk, or turned into doubles."""
+        shape = (_count(rows, self.shape[0]), _count(columns, self.shape[1]))
+        tiles = [
+            (some, others)
+            for some in _parts(self.source, shape[0], exact)
+            for others in _parts(self.target, shape[1], exact)
+        ]
+        if len(tiles) == 1:
+            return self._tile(rows, columns, exact)
+        costs = np.empty(shape, np.float64 if exact else self.dtype)
+
+        def fill(tile: tuple[slice, slice]) -> None:
+            costs[tile] = self._tile(_within(rows, tile[0]), _within(columns, tile[1]), exact)
+
+        finish(side_by_side(fill, tiles))
         return costs
+
+    def _tile(self, rows: Rows, columns: Rows, exact: bool) -> NDArray[Any]:
+        source, target = _read(self.source, rows), _read(self.target, columns)
+        if not exact:
+            return self._costs(source, target)
+        return self._exact_costs(self._exact(source, "source"), self._exact(target, "target"))
 
     def _exact(self, rows: Any, parameter: str) -> Any:
         rows = rows.astype(np.float64)
         # Rows scaled to unit length in single precision are off by its rounding.
         return unit_rows(rows, parameter) if self.metric == "cosine" else rows
 
-    def _exact_target(self, columns: Rows) -> Any:
-        """Target rows in double precision; a small target is kept so for the next call."""
-        if self.shape[1] * self.target.shape[1] > _KEPT_ENTRIES:
-            return self._exact(_take(self.target, columns), "target")
-        if self._kept_target is None:
-            self._kept_target = self._exact(_take(self.target, EVERY), "target")
-        return _part(self._kept_target, columns)
+    def _exact_costs(self, source: Any, target: Any) -> NDArray[np.float64]:
+        costs = np.maximum(self._costs(source, target), 0.0)
+        if self.metric in ("euclidean", "sqeuclidean") and not sp.issparse(source):
+            self._settle_near_ones(costs, source, target)
+        return costs
 
     def _settle_near_ones(
         self, costs: NDArray[np.float64], source: NDArray[Any], target: NDArray[Any]
@@ -214,24 +268,25 @@ class FeatureCosts:
         reach = squared_norms(source)[:, None] + squared_norms(target)[None, :]
         squares = costs**2 if self.metric == "euclidean" else costs
         rows, columns = np.nonzero(squares < _NEAR * reach)
-        for part in pieces_of(len(rows), _BLOCK_BYTES // 64):
+        for part in row_blocks(len(rows), 2 * source.shape[1]):
             apart = source[rows[part]] - target[columns[part]]
             near = np.einsum("ij,ij->i", apart, apart)
             costs[rows[part], columns[part]] = np.sqrt(near) if self.metric == "euclidean" else near
 
     def restrict(self, rows: Rows, columns: Rows) -> FeatureCosts:
+        return self._between(_only(self.source, rows), _only(self.target, columns))
+
+    def read(self, rows: Rows, columns: Rows) -> FeatureCosts:
+        return self._between(_part(self.source, rows), _part(self.target, columns))
+
+    def _between(self, source: Any, target: Any) -> FeatureCosts:
         part = copy.copy(self)
-        part.source = _part(self.source, rows)
-        if isinstance(self.target, RowsOnDisk) and isinstance(columns, np.ndarray):
-            part.target = self.target.only(columns)  # may be most of it: read when it is needed
-        else:
-            part.target = _part(self.target, columns)
-        part._kept_target = None
-        part.shape = (part.source.shape[0], part.target.shape[0])
+        part.source, part.target, part._kept_target = source, target, None
+        part.shape = (source.shape[0], target.shape[0])
         return part
 
     def twin_distances(self, row: int) -> NDArray[np.float64]:
-        own = _take(self.source, slice(row, row + 1))
+        own = self.source[row : row + 1]
         parts = row_blocks(self.shape[0], self.source.shape[1])
         return np.concatenate([self._twin_distances(self.source[part], own) for part in parts])
 
@@ -284,25 +339,32 @@ class FeatureCosts:
         return reach if self.metric == "euclidean" else reach**2
 
 
-def float_type(dtype: np.dtype[Any]) -> type:
-    """Single precision stays single; narrow integers become single, wide ones double."""
-    return np.float32 if dtype == np.float32 or dtype.itemsize <= 2 else np.float64
-
-
 def _is_sparse(*arrays: Any) -> bool:
     return any(sp.issparse(array) for array in arrays)
-
-
-def _take(features: Any, rows: Rows) -> Any:
-    """Rows in memory, ready to compute with."""
-    if isinstance(features, RowsOnDisk):
-        return features[rows]
-    return _part(features, rows)
 
 
 def _part(features: Any, rows: Rows) -> Any:
     """Rows in memory, or everything as it is."""
     return features if isinstance(rows, slice) and rows == EVERY else features[rows]
+
+
+def _parts(features: Any, count: int, exact: bool) -> list[slice]:
+    if isinstance(features, RowsOnDisk) or (exact and not sp.issparse(features)):
+        return list(row_blocks(count, features.shape[1]))
+    return [EVERY]
+
+
+def _read(features: Any, rows: Rows) -> Any:
+    """Rows in memory."""
+    return features[rows] if isinstance(features, RowsOnDisk) else _part(features, rows)
+
+
+def _only(features: Any, rows: Rows) -> Any:
+    """Some rows; those on disk stay there, because they may be most of them."""
+    if isinstance(features, RowsOnDisk) and not (isinstance(rows, slice) and rows == EVERY):
+        which = np.arange(*rows.indices(features.shape[0])) if isinstance(rows, slice) else rows
+        return features.only(which)
+    return _part(features, rows)
 
 
 def _within(outer: Rows, inner: Rows) -> Rows:
@@ -314,7 +376,9 @@ def _within(outer: Rows, inner: Rows) -> Rows:
     if isinstance(outer, slice):
         start = outer.start or 0
         if isinstance(inner, slice):
-            return slice(start + (inner.start or 0), min(start + inner.stop, outer.stop))
+            stop = start + inner.stop
+            stop = stop if outer.stop is None else min(stop, outer.stop)
+            return slice(start + (inner.start or 0), stop)
         return inner + start
     return outer[inner]
 
@@ -324,9 +388,13 @@ def _count(rows: Rows, total: int) -> int:
 
 
 def _submatrix(matrix: NDArray[Any], rows: Rows, columns: Rows) -> NDArray[Any]:
-    if isinstance(rows, np.ndarray) and isinstance(columns, np.ndarray):
-        return matrix[rows].take(columns, axis=1)  # whole rows first: several times as quick
-    return matrix[rows, columns]
+    if isinstance(rows, slice) or isinstance(columns, slice):
+        return matrix[rows, columns]
+    if matrix.dtype not in (np.float32, np.float64):  # a file of numbers the loop does not know
+        return matrix[rows].take(columns, axis=1)
+    from uniproto.geometry.kernels import gather
+
+    return gather(matrix, rows, columns)
 
 
 def _narrow_indices(matrix: Any) -> Any:
@@ -339,6 +407,8 @@ def _l1_distances(source: Any, target: Any) -> NDArray[Any]:
     if _is_sparse(source, target):
         from sklearn.metrics.pairwise import manhattan_distances
 
+        if not source.shape[0] * target.shape[0]:  # which it refuses
+            return np.empty((source.shape[0], target.shape[0]), source.dtype)
         source, target = (_narrow_indices(sp.csr_matrix(side)) for side in (source, target))
         return manhattan_distances(source, target).astype(source.dtype, copy=False)
     from uniproto.geometry.kernels import l1_distances

@@ -13,14 +13,17 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.errors import InfeasibleError, MissingExtraError, invalid
-from uniproto.geometry.costs import Costs, FeatureCosts
+from uniproto.geometry.costs import Costs, FeatureCosts, row_blocks
+from uniproto.geometry.features import RowsOnDisk
 
 _SMALLEST_WORK = 10**7  # entries of the cost matrix below which the processor is as quick
 _TILE_SHARE = 8  # of the free GPU memory: one tile of costs
 _LARGEST_TILE = 6 * 2**30
 _SMALLEST_TILE_ROWS = 16
+_TIES_SETTLED_TOGETHER = 2**26  # costs of whole rows
 _PINNED = 64 * 2**20
 _HALF_FROM = 200_000  # targets from which half-precision products pay
+_SPARE = 16  # columns fetched beyond those wanted, to see which of them tie for the last place
 _OVERFETCH = 1.3  # how many more columns than wanted are fetched by half-precision products
 # Rounding unit rows to half precision changes their product by at most 2 · 2^-11, and rounding
 # the product itself by 2^-11; a little more for sums of tiny terms.
@@ -184,9 +187,12 @@ class _GpuFacing:
         exact = torch.empty(where.shape, dtype=torch.float32, device=where.device)
         for part in torch.arange(len(source), device=where.device).split(256):
             exact[part] = torch.bmm(self.target[where[part]], source[part].unsqueeze(2)).squeeze(2)
-        best, order = exact.topk(length, dim=1)
-        unsure = torch.nonzero(best[:, -1] < limit).squeeze(1)
-        found, columns = (1 - best).clamp_(min=0), where.gather(1, order)
+        costs = (1 - exact).clamp_(min=0)
+        best, order = costs.topk(length + _SPARE, dim=1, largest=False)
+        found, columns, tied = _cut(best, where.gather(1, order), length)
+        unsure = found[:, -1] >= 1 - limit
+        unsure[tied] = True
+        unsure = torch.nonzero(unsure).squeeze(1)
         if len(unsure):
             found[unsure], columns[unsure] = self._nearest_exactly(source[unsure], length)
         return found, columns
@@ -206,7 +212,40 @@ class _GpuFacing:
                 squares = (source * source).sum(1, keepdim=True)
                 costs = costs.mul_(-2).add_(squares).add_(self._squares).clamp_(min=0)
                 costs = costs.sqrt_() if self.metric == "euclidean" else costs
-        return costs.topk(length, dim=1, largest=False)
+        fetched = min(length + _SPARE, costs.shape[1])
+        found, columns, tied = _cut(*costs.topk(fetched, dim=1, largest=False), length)
+        if fetched < costs.shape[1]:
+            for rows in tied.split(max(1, _TIES_SETTLED_TOGETHER // costs.shape[1])):
+                columns[rows] = _lowest_columns(costs[rows], found[rows])
+        return found, columns
+
+
+def _cut(costs: Any, columns: Any, length: int) -> tuple[Any, Any, Any]:
+    """The `length` cheapest of some columns, sorted by cost; of those that tie, the lowest.
+
+    Also gives the rows in which columns that are not among them may tie for the last place too.
+    """
+    import torch
+
+    found, kept = costs[:, :length], columns[:, :length]
+    last = found[:, -1]
+    tied = torch.nonzero((costs[:, length:] == last[:, None]).any(1)).squeeze(1)
+    if len(tied):
+        ascending, order = columns[tied].sort(dim=1)
+        order = costs[tied].gather(1, order).sort(dim=1, stable=True).indices
+        kept[tied] = ascending.gather(1, order)[:, :length]
+    return found, kept, tied[costs[tied, -1] == last[tied]]
+
+
+def _lowest_columns(costs: Any, found: Any) -> Any:
+    """The columns of the lowest costs `found` in whole rows; of those that tie, the lowest."""
+    last = found[:, -1:]
+    nearer, tied = costs < last, costs == last
+    missing = found.shape[1] - nearer.sum(1, keepdim=True)
+    kept = nearer | (tied & (tied.cumsum(1) <= missing))
+    columns = kept.nonzero()[:, 1].view(found.shape)  # ascending
+    order = costs.gather(1, columns).sort(dim=1, stable=True).indices
+    return columns.gather(1, order)
 
 
 @cache
@@ -219,8 +258,16 @@ def _pinned_memory() -> Any:
 def _upload(rows: Any) -> Any:
     import torch
 
+    def moved(part: NDArray[Any]) -> Any:
+        return torch.from_numpy(np.require(part, requirements=["C", "W"])).to("cuda")
+
     try:
-        return torch.from_numpy(np.require(rows[:], requirements=["C", "W"])).to("cuda")
+        if not isinstance(rows, RowsOnDisk):
+            return moved(rows)
+        uploaded = moved(rows[:1]).new_empty(rows.shape)
+        for part in row_blocks(*rows.shape):
+            uploaded[part] = moved(rows[part])
+        return uploaded
     except torch.OutOfMemoryError as error:
         raise InfeasibleError(
             f"Not enough GPU memory: {rows.shape[0]:,} rows of {rows.shape[1]} features do not "

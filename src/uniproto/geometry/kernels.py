@@ -26,6 +26,16 @@ def l1_distances(source: NDArray[Any], target: NDArray[Any]) -> NDArray[Any]:
     return distances
 
 
+@njit(cache=True, nogil=True)
+def gather(matrix: NDArray[Any], rows: NDArray[Any], columns: NDArray[Any]) -> NDArray[Any]:
+    """Some rows and columns of a matrix, read in one pass."""
+    part = np.empty((len(rows), len(columns)), matrix.dtype)
+    for i in range(len(rows)):
+        for j in range(len(columns)):
+            part[i, j] = matrix[rows[i], columns[j]]
+    return part
+
+
 @njit(cache=True)
 def _kth_smallest(values: NDArray[Any], size: int, k: int) -> float:
     """The k-th smallest (from 1) of the first `size` values, which are rearranged."""
@@ -70,47 +80,52 @@ def _cut_back(costs: NDArray[Any], columns: NDArray[Any], size: int, length: int
 
 
 @njit(cache=True)
-def _guess_limit(row: NDArray[Any], length: int) -> float:
-    """A cost that probably has a little more than `length` entries of the row below it."""
-    stride = max(1, len(row) // 512)
-    sample = row[::stride].copy()
-    expected = length / stride
-    rank = int(expected + 3 * np.sqrt(expected)) + 2
-    return _kth_smallest(sample, len(sample), min(rank, len(sample)))
-
-
-@njit(cache=True)
 def _append_below(
     row: NDArray[Any],
-    columns: NDArray[Any],
+    first_column: int,
     limit: float,
     length: int,
     costs: NDArray[Any],
-    kept: NDArray[Any],
+    columns: NDArray[Any],
     size: int,
 ) -> tuple[int, float]:
     """Append the row's entries below `limit`, cutting the buffer back whenever it fills up."""
-    for chunk in range(0, len(row), 64):
-        stop = min(chunk + 64, len(row))
-        if size + (stop - chunk) > len(costs):
-            limit = _cut_back(costs, kept, size, length)
+    below = np.empty(64, np.uint8)
+    whole = len(row) - len(row) % 64  # loops of known length are compiled to something quicker
+    for chunk in range(0, whole, 64):
+        if size + 64 > len(costs):
+            limit = _cut_back(costs, columns, size, length)
             size = length
+        found = np.uint8(0)
+        for j in range(64):
+            below[j] = row[chunk + j] < limit
+            found += below[j]
+        if found == 0:
+            continue
         # No branch, which would often be guessed wrong; unsigned, which needs no wrap-around.
         end = np.uint64(size)
-        for j in range(chunk, stop):
-            kept[end] = j
-            end += np.uint64(row[j] < limit)
+        for j in range(64):
+            columns[end] = chunk + j
+            end += np.uint64(below[j])
         for position in range(size, np.int64(end)):
-            costs[position] = row[kept[position]]
-            kept[position] = columns[kept[position]]
+            costs[position] = row[columns[position]]
+            columns[position] += first_column
         size = np.int64(end)
+    if size + len(row) - whole > len(costs):
+        limit = _cut_back(costs, columns, size, length)
+        size = length
+    for j in range(whole, len(row)):
+        if row[j] < limit:
+            costs[size], columns[size] = row[j], first_column + j
+            size += 1
     return size, limit
 
 
 @njit(cache=True, nogil=True)
 def keep_nearest(
     block: NDArray[Any],
-    columns: NDArray[Any],
+    first_column: int,
+    guesses: NDArray[Any],
     length: int,
     kept_costs: NDArray[Any],
     kept_columns: NDArray[Any],
@@ -119,21 +134,54 @@ def keep_nearest(
 ) -> None:
     """Merge a block of costs into each row's buffer of its nearest columns so far.
 
-    Afterwards `sizes[i]` ≤ `length` entries of buffer i are filled, in ascending order of their
-    columns. Columns must ascend over all calls: an entry as costly as the farthest one kept then
-    comes after it and is rightly refused.
+    Afterwards the `sizes[i]` entries of buffer i, in ascending order of their columns, hold the
+    `length` nearest of all columns seen, and perhaps some more. Every cost that matters is below
+    `limits[i]`, infinite at first; `guesses[i]` is tried in its place before anything is kept.
+    Columns must ascend over all calls: an entry as costly as the farthest one kept then comes
+    after it and is rightly refused.
     """
     for i in range(block.shape[0]):
-        row, costs, kept, size = block[i], kept_costs[i], kept_columns[i], 0
-        if sizes[i] == 0 and 4 * length < len(row):
-            limit = _guess_limit(row, length)
-            size, limit = _append_below(row, columns, limit, length, costs, kept, 0)
-        if size < length:  # no guess was made, or it was too low
-            size, limit = _append_below(row, columns, limits[i], length, costs, kept, sizes[i])
-        if size >= length:
-            limit = _cut_back(costs, kept, size, length)
+        row, costs, columns = block[i], kept_costs[i], kept_columns[i]
+        size, limit = sizes[i], limits[i]
+        if size > length:
+            limit = _cut_back(costs, columns, size, length)
             size = length
+        begin, unlimited = size, limit
+        if begin == 0:
+            limit = guesses[i]
+        size, limit = _append_below(row, first_column, limit, length, costs, columns, begin)
+        if begin == 0 and size < length:  # the guess was too low
+            size, limit = _append_below(row, first_column, unlimited, length, costs, columns, 0)
         sizes[i], limits[i] = size, limit
+
+
+@njit(cache=True, nogil=True)
+def pad(costs: NDArray[Any], sizes: NDArray[Any]) -> None:
+    """Make entries beyond each row's size infinite, so that sorting leaves them at the end."""
+    for i in range(costs.shape[0]):
+        costs[i, sizes[i] :] = np.inf
+
+
+@njit(cache=True, nogil=True)
+def pack(costs: NDArray[Any], columns: NDArray[Any], keys: NDArray[np.uint64]) -> None:
+    """Write each single-precision cost and its column as one integer that orders by both."""
+    for i in range(costs.shape[0]):
+        bits = (costs[i] + np.float32(0)).view(np.uint32)  # the sum makes −0 and 0 equal
+        for j in range(costs.shape[1]):
+            sign = np.uint32(0xFFFFFFFF) if bits[j] >> 31 else np.uint32(0x80000000)
+            high = np.uint64(bits[j] ^ sign) << np.uint64(32)
+            keys[i, j] = high | np.uint64(columns[i, j])
+
+
+@njit(cache=True, nogil=True)
+def unpack(keys: NDArray[np.uint64], costs: NDArray[Any], columns: NDArray[Any]) -> None:
+    """The costs and columns of packed keys, as many as there is room for."""
+    for i in range(costs.shape[0]):
+        bits = costs[i].view(np.uint32)
+        for j in range(costs.shape[1]):
+            high = np.uint32(keys[i, j] >> np.uint64(32))
+            bits[j] = high ^ (np.uint32(0x80000000) if high >> 31 else np.uint32(0xFFFFFFFF))
+            columns[i, j] = np.int32(keys[i, j] & np.uint64(0xFFFFFFFF))
 
 
 @njit(cache=True, nogil=True)

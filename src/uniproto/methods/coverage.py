@@ -9,18 +9,19 @@ alone count as ties, which go to the lowest row.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from uniproto.geometry.costs import block_rows, row_blocks
+from uniproto.geometry.costs import EVERY, Costs, block_rows, column_blocks, row_blocks
 from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import first_best, pick_greedily
 from uniproto.problem import Problem
 from uniproto.progress import Progress
-from uniproto.threads import available_cores, pieces_of, side_by_side
+from uniproto.threads import available_cores, finish, pieces_of, side_by_side
 
 _FIRST_BATCH = 64
 
@@ -48,12 +49,14 @@ class Coverage:
         self.server = np.zeros(n, np.intp)  # which pick serves target j; the first, at first
         self.picked = self.evaluated = 0
         self._rounding = 16 * float(np.finfo(costs.dtype).eps)  # of a gain, relative
-        self.bounds, largest = np.empty(m), 0.0
-        with progress.stage("coverage", m) as advance:
-            for part, top, savings in side_by_side(self._read, row_blocks(m, n)):
-                largest = max(largest, top)
-                self.bounds[part] = savings
-                advance(len(savings))
+        self.bounds, largest = np.zeros(m), 0.0
+        blocks = list(column_blocks(costs))
+        with progress.stage("coverage", m * len(blocks)) as advance:
+            for columns in blocks:
+                read = partial(self._read, costs.read(EVERY, columns), columns)
+                for count, top in side_by_side(read, row_blocks(m, columns.stop - columns.start)):
+                    largest = max(largest, top)
+                    advance(count)
         start = largest if start is None else start
         self.bounds -= costs.ceiling - start
         self.served_at[:] = start
@@ -78,7 +81,7 @@ class Coverage:
 
     def add(self, row: int) -> float:
         block = self._block(np.array([row]))
-        gain = self._savings(block)[0]
+        gain = self._savings(block, EVERY)[0]
         costs = block[0]
         nearer = costs < self.served_at
         self.served_at[nearer] = costs[nearer]
@@ -91,29 +94,37 @@ class Coverage:
         served = np.bincount(self.server, self.target_weights, minlength=self.picked)
         return served.astype(np.float64)
 
-    def _read(self, part: slice) -> tuple[slice, float, NDArray[np.float64]]:
-        """First sight of some rows: their largest cost, and their savings from the ceiling."""
-        block = self.costs.block(part)
+    def _read(self, facing: Costs, columns: slice, rows: slice) -> tuple[int, float]:
+        """First sight of some costs: notes what they save, and returns how high they are."""
+        block = facing.block(rows)
         if self._matrix is not None:
-            self._matrix[part] = block
-        return part, float(block.max()), self._savings(block)
+            self._matrix[rows, columns] = block
+        self.bounds[rows] += self._savings(block, columns)
+        return len(block), float(block.max())
 
     def _block(self, rows: NDArray[np.intp]) -> NDArray[Any]:
         return self.costs.block(rows) if self._matrix is None else self._matrix[rows]
 
-    def _savings(self, block: NDArray[Any]) -> NDArray[np.float64]:
-        return _savings(block, np.arange(len(block)), self.served_at, self.target_weights)
+    def _savings(self, block: NDArray[Any], columns: slice) -> NDArray[np.float64]:
+        block = np.ascontiguousarray(block)  # or the loop is several times as slow
+        served_at, weights = self.served_at[columns], self.target_weights[columns]
+        return _savings(block, np.arange(len(block)), served_at, weights)
 
     def _gains(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
         self.evaluated += len(rows)
         if self._matrix is not None:
             return _savings(self._matrix, rows, self.served_at, self.target_weights)
 
-        def compute(part: slice) -> NDArray[np.float64]:
-            return self._savings(self.costs.block(rows[part]))
+        gains, mine = np.zeros(len(rows)), self.costs.restrict(rows, EVERY)
+        for columns in column_blocks(mine):
+            facing = mine.read(EVERY, columns)
 
-        step = min(block_rows(len(self.served_at)), -(-len(rows) // available_cores()))
-        return np.concatenate(list(side_by_side(compute, pieces_of(len(rows), step))))
+            def compute(part: slice, facing: Costs = facing, columns: slice = columns) -> None:
+                gains[part] += self._savings(facing.block(part), columns)
+
+            step = min(block_rows(facing.shape[1]), -(-len(rows) // available_cores()))
+            finish(side_by_side(compute, pieces_of(len(rows), step)))
+        return gains
 
 
 # Sums may be reordered, so that the loop runs on vector registers; nothing else is relaxed.

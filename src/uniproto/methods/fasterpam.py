@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from uniproto.errors import MissingExtraError, invalid
-from uniproto.geometry.costs import EVERY
+from uniproto.geometry.costs import EVERY, MatrixCosts
 from uniproto.memory import require_memory
 from uniproto.methods.contract import Picks
 from uniproto.methods.needs import library_seed, need_one_set
@@ -51,7 +51,8 @@ class FasterPAM:
             raise MissingExtraError(f"method={self.name!r}", "compare") from None
         self._check(problem)
         costs = problem.costs
-        if costs.metric != "precomputed":
+        as_it_is = isinstance(costs, MatrixCosts) and costs.matrix.dtype == costs.dtype
+        if costs.metric != "precomputed" or not as_it_is:
             require_memory(
                 problem.m**2 * costs.dtype.itemsize,
                 problem.memory,

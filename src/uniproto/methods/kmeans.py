@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from uniproto.errors import InfeasibleError
 from uniproto.geometry.costs import EVERY, FeatureCosts, row_blocks
+from uniproto.geometry.features import RowsOnDisk
+from uniproto.memory import require_memory
 from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import first_best
 from uniproto.methods.needs import library_seed, need_features
@@ -78,7 +80,15 @@ def _fit(problem: Problem, target: Any) -> tuple[Any, NDArray[np.float64], float
             f"method='kmeans' needs at least k={problem.k} targets of positive weight, one for "
             f"each centre. Got {len(present)} instead. Lower k or use another method."
         )
-    if len(present) < len(weights):
+    if isinstance(target, RowsOnDisk):
+        require_memory(
+            len(present) * target.shape[1] * target.dtype.itemsize,
+            problem.memory,
+            "method='kmeans' reads all target rows into memory",
+            "Use method='kmedoids', which leaves them on disk, or a sample of the target.",
+        )
+        weights, target = weights[present], target[present]
+    elif len(present) < len(weights):
         weights, target = weights[present], target[present]
     model = KMeans(problem.k, random_state=library_seed(problem))
     # scikit-learn has threads of its own, which those of the matrix library would only disturb.

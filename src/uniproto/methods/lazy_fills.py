@@ -15,12 +15,14 @@ from uniproto.memory import require_memory
 from uniproto.methods import fill_kernels as kernels
 from uniproto.problem import Problem
 from uniproto.progress import Progress
-from uniproto.threads import finish, pieces_of, side_by_side
+from uniproto.threads import available_cores, finish, pieces_of, side_by_side
 
 _SHORTEST_LIST = 32
-_ROWS_RECOMPUTED_TOGETHER = 1024
+_ROWS_RECOMPUTED_TOGETHER = 256
 _ROWS_EVALUATED_TOGETHER = 1024
 _GATHER_AGAIN = 0.9  # when the unclaimed targets are this share of those last gathered
+# Sweep when they are this share of those of the last sweep: the more cores, the sooner it pays.
+_SWEEP_AGAIN = 0.25 ** (1 / available_cores())
 
 
 def list_length(masses: Masses, fills: int = 8) -> int:
@@ -61,9 +63,11 @@ class LazyFills:
         self.problem, self.candidates = problem, candidates
         self.unclaimed, self.need = unclaimed, problem.masses.need
         self.recomputed = 0
-        self._facing, self._columns = problem.lists.face(problem.costs), np.arange(problem.n)
+        self._swept = int((unclaimed > 0).sum())  # targets unclaimed at the last sweep
+        self._facing = problem.lists.face(problem.costs)
+        self._columns = np.arange(problem.n, dtype=np.int32)  # what it faces
         m, n = len(candidates), problem.n
-        length = min(affordable_length(problem, m), int((unclaimed > 0).sum()))
+        length = min(affordable_length(problem, m), self._swept)
         self._lists = kernels.Lists(
             costs=np.empty((m, length), problem.costs.dtype),
             columns=np.empty((m, length), np.int32),
@@ -170,15 +174,16 @@ class LazyFills:
 
     def _recompute_with(self, row: int) -> None:
         """Recompute a row together with those most likely to need it next."""
-        if int((self.unclaimed > 0).sum()) < _GATHER_AGAIN * len(self._columns):
+        left = int((self.unclaimed > 0).sum())
+        if left < _SWEEP_AGAIN * self._swept:
             self._sweep()
+            self._swept = left
         waiting = np.flatnonzero(~self._values.exact & self._values.alive)
         together = max(_ROWS_RECOMPUTED_TOGETHER, len(self.candidates) // 32)
         if len(waiting) > together:
             likeliest = np.argpartition(self._values.cost[waiting], together)[:together]
             waiting = np.union1d(waiting[likeliest], [row])
-        for _ in self._compute(waiting):
-            pass
+        finish(self._compute(waiting))
         self.recomputed += len(waiting)
 
     def _sweep(self) -> None:
@@ -211,7 +216,7 @@ class LazyFills:
         unclaimed = np.flatnonzero(self.unclaimed > 0)
         # Targets claimed since the last gathering do no harm, and gathering costs time.
         if len(unclaimed) < _GATHER_AGAIN * len(self._columns):
-            self._columns = unclaimed
+            self._columns = unclaimed.astype(np.int32)
             self._facing = self.problem.lists.face(self.problem.costs, unclaimed)
         stored = self._lists.columns.shape[1]
         for piece in pieces_of(len(rows), rows_at_once(stored, self.problem.memory // 8)):
@@ -225,7 +230,7 @@ class LazyFills:
         """One try of `_compute` with lists of a given length; returns the rows it was short for."""
         found, where = self._facing.nearest(self.candidates[rows], length)
         if len(self._columns) < self.problem.n:
-            where = self._columns[where].astype(np.int32)
+            where = self._columns.take(where)
         count = found.shape[1]
         complete = count == len(self._columns)
         tail = np.full(len(rows), np.inf) if complete else found[:, -1].astype(np.float64)

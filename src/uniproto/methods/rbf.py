@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.errors import invalid
-from uniproto.geometry.costs import FeatureCosts, Rows, row_blocks
+from uniproto.geometry.costs import EVERY, FeatureCosts, Rows, column_blocks, row_blocks
 from uniproto.progress import Progress
 from uniproto.threads import side_by_side
 
@@ -52,14 +53,19 @@ class RBF:
     def means(self, target_weights: NDArray[np.float64], progress: Progress) -> NDArray[np.float64]:
         """μ_i = Σ_j ν_j k(x_i, y_j) for every source row."""
 
-        def mean(part: slice) -> tuple[slice, NDArray[np.float64]]:
-            return part, self._kernel(self._across.block(part)) @ target_weights
+        means = np.zeros(self.shape[0])
 
-        means = np.empty(self.shape[0])
-        with progress.stage("kernel means", len(means)) as advance:
-            for part, values in side_by_side(mean, row_blocks(*self.shape)):
-                means[part] = values
-                advance(len(values))
+        def add(facing: FeatureCosts, columns: slice, part: slice) -> int:
+            means[part] += self._kernel(facing.block(part)) @ target_weights[columns]
+            return part.stop - part.start
+
+        blocks = list(column_blocks(self._across))
+        with progress.stage("kernel means", len(means) * len(blocks)) as advance:
+            for columns in blocks:
+                facing = self._across.read(EVERY, columns)
+                parts = row_blocks(*facing.shape)
+                for count in side_by_side(partial(add, facing, columns), parts):
+                    advance(count)
         if not means.max() > 0:  # all 0, or 0/0
             raise invalid(
                 "bandwidth",

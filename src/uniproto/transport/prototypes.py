@@ -8,8 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from uniproto.geometry.costs import block_rows
 from uniproto.problem import Problem
-from uniproto.threads import pieces_of, side_by_side
+from uniproto.threads import finish, pieces_of, side_by_side
 from uniproto.transport.exact import partial_plan, sparse_plan
 
 _DENSE_ENTRIES = 200_000  # below this the whole matrix of costs is the quickest way
@@ -100,7 +101,7 @@ def _cheapest_arcs(
         columns = np.broadcast_to(np.arange(piece.start, piece.stop), lowest.shape)
         return lowest[wanted], columns[wanted]
 
-    found = list(side_by_side(search, pieces_of(problem.n, _TARGETS_PER_PIECE)))
+    found = list(side_by_side(search, _pieces(problem, rows)))
     places = np.concatenate([part for part, _ in found])
     columns = np.concatenate([part for _, part in found])
     shape = (len(rows), problem.n)
@@ -119,11 +120,15 @@ def _costs_of_arcs(problem: Problem, rows: NDArray[np.intp], arcs: sp.csr_array)
         columns = np.repeat(np.arange(piece.stop - piece.start), counts)
         values[first:last] = block[by_target.indices[first:last], columns]
 
-    for _ in side_by_side(fill, pieces_of(problem.n, _TARGETS_PER_PIECE)):
-        pass
+    finish(side_by_side(fill, _pieces(problem, rows)))
     return sp.coo_array(
         sp.csc_array((values, by_target.indices, by_target.indptr), by_target.shape)
     )
+
+
+def _pieces(problem: Problem, rows: NDArray[np.intp]) -> list[slice]:
+    """Targets in pieces whose costs, in double precision, make a block at most."""
+    return pieces_of(problem.n, min(_TARGETS_PER_PIECE, block_rows(len(rows), itemsize=8)))
 
 
 def _any_plan(problem: Problem, rows: NDArray[np.intp]) -> sp.csr_array:

@@ -1,0 +1,378 @@
+"""How many prototypes? Costs, bounds and random's cost over k, and the smallest k that will do."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from uniproto.comparison import as_compared, method_label, small_problem, warms_up, with_seed
+from uniproto.errors import InfeasibleError, invalid
+from uniproto.methods import Method, Random
+from uniproto.problem import Problem, make_problem
+from uniproto.progress import Progress
+from uniproto.results import (
+    aligned,
+    as_seeds,
+    mean_and_spread,
+    number_column,
+    save_results,
+    versions,
+)
+from uniproto.select import answer
+from uniproto.selection import Selection
+
+_DEFAULT_COUNT = 8
+_DEFAULT_LARGEST = 500
+
+
+@dataclass(frozen=True)
+class KPath:
+    """Costs over k. Made by `uniproto.path`.
+
+    `rows` has one dict for each k asked for, ascending: `k`, `cost`, `cost_is_exact`,
+    `lower_bound` (no choice of k rows can be below it; None where not asked for), `random_cost`
+    and `random_spread` (mean and standard deviation of random choices) and `seconds` (of picking).
+    `knee` is the k after which more prototypes help least, see `knee_of`. With `max_cost`,
+    `chosen` is the smallest k found that reaches it, `selection` its selection, and `searched`
+    the costs at every k tried between those asked for.
+    """
+
+    rows: list[dict[str, Any]]
+    method: str
+    shape: tuple[int, int]
+    metric: str
+    knee: int | None
+    max_cost: float | None = None
+    chosen: int | None = None
+    selection: Selection | None = None
+    searched: dict[int, float] = field(default_factory=dict)
+
+    def table(self) -> None:
+        """Print a line for each k, with the knee and the chosen k marked."""
+        print(self)
+
+    def __str__(self) -> str:
+        m, n = self.shape
+        rows = self.rows
+        costs = number_column([(row["cost"], None) for row in rows])
+        columns = {
+            "k": [str(row["k"]) for row in rows],
+            "": ["knee" if row["k"] == self.knee else "" for row in rows],
+            "cost": [
+                cost if row["cost_is_exact"] else f"≤ {cost}"
+                for cost, row in zip(costs, rows, strict=True)
+            ],
+            "lower bound": number_column([(row["lower_bound"], None) for row in rows]),
+            "random": number_column([(row["random_cost"], row["random_spread"]) for row in rows]),
+            "below random": [_below(row["cost"], row["random_cost"]) for row in rows],
+            "seconds": [f"{row['seconds']:.3g}" for row in rows],
+        }
+        parts = [
+            f"{self.method} on {m:,} source rows for {n:,} targets ({self.metric})",
+            aligned(columns),
+        ]
+        if self.selection is not None:
+            parts.append(
+                f"k = {self.chosen} is the smallest k found with a cost of at most "
+                f"{self.max_cost:g}: it costs {self.selection.cost:.4g}."
+            )
+        parts.append(
+            "Every line is a run of its own: the first 10 picks of k = 20 are not those of k = 10."
+        )
+        return "\n\n".join(parts)
+
+    def __repr__(self) -> str:
+        ks = ", ".join(str(row["k"]) for row in self.rows)
+        chosen = "" if self.chosen is None else f", chosen={self.chosen}"
+        return f"KPath({self.method}, k={ks}; knee={self.knee}{chosen})"
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write path.parquet, .csv, .json and the plot (.png, .svg, .html).
+
+        With `max_cost`, the chosen selection goes into the folder `selection` beside them.
+        """
+        from uniproto.charts import path_chart
+
+        folder = Path(folder)
+        record = {
+            "format": 1,
+            "method": self.method,
+            "shape": list(self.shape),
+            "metric": self.metric,
+            "rows": self.rows,
+            "knee": self.knee,
+            "max_cost": self.max_cost,
+            "chosen": self.chosen,
+            "searched": self.searched,
+            "versions": versions(),
+        }
+        if self.selection is not None:
+            self.selection.save(folder / "selection")
+        return save_results(folder, "path", self.rows, record, path_chart(self))
+
+
+def path(
+    source: Any,
+    ks: Iterable[int] | None = None,
+    target: Any = None,
+    *,
+    method: str | Method = "uniproto",
+    max_cost: float | None = None,
+    certify: bool | float = True,
+    random_seeds: int | Iterable[int] = 5,
+    metric: str = "cosine",
+    target_weights: Any = None,
+    target_labels: Any = None,
+    groups: Any = None,
+    target_groups: Any = None,
+    budgets: str = "proportional",
+    initial: Any = None,
+    exclude: Any = None,
+    distinct: bool | float = False,
+    seed: int = 0,
+    memory: int | float | str | None = None,
+    device: str = "auto",
+    lists: str = "exact",
+    progress: bool | None = None,
+) -> KPath:
+    """Select for several k and show what each more prototype buys.
+
+    Every k is a run of its own: the first 15 picks of k=60 are not the picks of k=15, and cost
+    more.
+
+    Args:
+        source, target: as for `select`.
+        ks: the numbers of prototypes to try. Default: about eight, evenly spaced in log k, up to
+            half of the source or 500.
+        method: the method whose cost is looked at.
+        max_cost: also find the smallest k whose cost is at most this, by bisection below the
+            first of `ks` that reaches it. Costs fall as k grows, but not at every step (four
+            prototypes may fit four clusters better than five): the k before the one found costs
+            more than `max_cost`, but a still smaller one that happens to reach it may be missed.
+        certify: also compute the lower bound for every k of `ks`; a number: for at most so many
+            seconds each.
+        random_seeds: how many random choices (or with which seeds) each k is compared with; 0 for
+            none.
+        budgets: `proportional` or `balanced`; counts for each group would fit one k only.
+        metric, target_weights, target_labels, groups, target_groups, initial, exclude, distinct,
+            seed, memory, device, lists, progress: as for `select`.
+
+    Returns:
+        A `KPath`: `rows`, `knee`, `chosen`, `selection`, `table()`, `save(folder)`.
+
+    >>> import uniproto
+    >>> points = [[0.0], [0.1], [1.0], [1.1], [5.0], [5.1], [9.0], [9.1]]
+    >>> found = uniproto.path(points, ks=[1, 2, 4, 8], max_cost=0.1, metric="euclidean")
+    >>> [row["k"] for row in found.rows], found.chosen
+    ([1, 2, 4, 8], 4)
+    """
+    chosen = as_compared(method)
+    if not isinstance(budgets, str):
+        raise invalid(
+            "budgets",
+            "must be 'proportional' or 'balanced' for a path over k",
+            repr(budgets),
+            "Counts for each group fit one k only.",
+        )
+    if max_cost is not None and not _is_positive(max_cost, allow_zero=True):
+        raise invalid("max_cost", "must be a cost of at least 0", repr(max_cost), "Pass a number.")
+    if not isinstance(certify, bool | np.bool_) and not _is_positive(certify):
+        raise invalid(
+            "certify",
+            "must be True, False or a positive number of seconds",
+            repr(certify),
+            "Try 60.",
+        )
+    no_random = isinstance(random_seeds, int) and random_seeds == 0
+    seeds = [] if no_random else as_seeds(random_seeds, "random_seeds")
+    listed = None if ks is None else _checked_ks(ks)
+
+    def problem_for(k: int, *, grouped: bool = True) -> Problem:
+        return make_problem(
+            source,
+            k,
+            target,
+            metric=metric,
+            target_weights=target_weights,
+            target_labels=target_labels,
+            groups=groups if grouped else None,
+            target_groups=target_groups if grouped else None,
+            budgets=budgets if grouped else "proportional",
+            initial=initial,
+            exclude=exclude,
+            distinct=distinct,
+            seed=seed,
+            memory=memory,
+            device=device,
+            lists=lists,
+        )
+
+    base = problem_for(listed[-1] if listed else max(1, _count(initial)), grouped=groups is None)
+    smallest = max(1, len(base.initial))
+    if listed is None:
+        listed = _default_ks(smallest, len(base.initial) + len(base.candidates))
+    elif listed[0] < smallest:
+        raise invalid(
+            "ks",
+            f"must not go below the {smallest} rows of 'initial'",
+            listed[0],
+            "Drop the smaller ones.",
+        )
+
+    def problem_of(k: int) -> Problem:
+        # Budgets depend on k, so groups are split anew; all else is shared.
+        return replace(base, k=k) if groups is None else problem_for(k)
+
+    bars = Progress(progress)
+    rows: list[dict[str, Any]] = []
+    found: Selection | None = None
+    searched: dict[int, float] = {}
+    with bars.stage("path", len(listed)) as advance:
+        warms_up(small_problem(base), chosen)  # the first k must not pay for loading code
+        for k in listed:
+            selection = answer(problem_of(k), chosen, progress=False)
+            rows.append(_row(selection, certify, _random_costs(problem_of(k), seeds)))
+            if max_cost is not None and found is None and selection.cost <= max_cost:
+                found = selection
+            advance(1)
+    if max_cost is not None:
+        if found is None:
+            best = min(rows, key=lambda row: row["cost"])
+            raise InfeasibleError(
+                f"'max_cost' must be a cost that one of 'ks' reaches. Got {max_cost:g} instead, "
+                f"but the lowest cost is {best['cost']:.6g}, at k={best['k']}. Raise max_cost, or "
+                "add larger values to ks."
+            )
+        below = max([smallest - 1, *(k for k in listed if k < found.k)])
+        found = _bisect(
+            lambda k: answer(problem_of(k), chosen, progress=False),
+            below,
+            found,
+            float(max_cost),
+            searched,
+            bars,
+        )
+    return KPath(
+        rows=rows,
+        method=method_label(chosen),
+        shape=base.costs.shape,
+        metric=base.costs.metric,
+        knee=knee_of([row["k"] for row in rows], [row["cost"] for row in rows]),
+        max_cost=None if max_cost is None else float(max_cost),
+        chosen=None if found is None else found.k,
+        selection=found,
+        searched=searched,
+    )
+
+
+def knee_of(ks: Sequence[int], costs: Sequence[float]) -> int | None:
+    """The k after which the cost falls least: farthest below the line from first to last point.
+
+    Over log k, both axes scaled to their range, so that neither the unit of cost nor the length
+    of the path matters. None with fewer than three points, or where the cost never runs below
+    that line. It depends on which ks were looked at: it is a hint, not a property of the data.
+
+    >>> knee_of([10, 20, 40, 80], [1.0, 0.4, 0.3, 0.25])
+    20
+    """
+    if len(ks) < 3:
+        return None
+    across = np.log(np.asarray(ks, float))
+    across = (across - across[0]) / (across[-1] - across[0])
+    height = np.asarray(costs, float)
+    fall = height[0] - height[-1]
+    if fall <= 0:
+        return None
+    below = (1 - across) - (height - height[-1]) / fall
+    deepest = int(np.argmax(below))
+    return int(ks[deepest]) if below[deepest] > 1e-9 else None
+
+
+def _row(selection: Selection, certify: bool | float, random: Sequence[float]) -> dict[str, Any]:
+    if certify:
+        limit = None if isinstance(certify, bool | np.bool_) else float(certify)
+        selection.certify(time_limit=limit, progress=False)
+    mean, spread = mean_and_spread(random)
+    certificate = selection.certificate
+    return {
+        "k": selection.k,
+        "cost": selection.cost,
+        "cost_is_exact": selection.cost_is_exact,
+        "lower_bound": None if certificate is None else certificate.lower_bound,
+        "random_cost": mean,
+        "random_spread": spread,
+        "seconds": selection.timings["pick"],
+    }
+
+
+def _random_costs(problem: Problem, seeds: Sequence[int]) -> list[float]:
+
+    return [answer(with_seed(problem, seed), Random(), progress=False).cost for seed in seeds]
+
+
+def _bisect(
+    run: Callable[[int], Selection],
+    below: int,
+    reached: Selection,
+    max_cost: float,
+    searched: dict[int, float],
+    bars: Progress,
+) -> Selection:
+    """The smallest k above `below` that reaches the cost, if costs fall as k grows."""
+    with bars.stage("search", max(1, math.ceil(math.log2(reached.k - below)))) as advance:
+        while reached.k - below > 1:
+            trial = run((below + reached.k) // 2)
+            searched[trial.k] = trial.cost
+            if trial.cost <= max_cost:
+                reached = trial
+            else:
+                below = trial.k
+            advance(1)
+    return reached
+
+
+def _default_ks(smallest: int, available: int) -> list[int]:
+    largest = max(smallest, min(available // 2, _DEFAULT_LARGEST))
+    start = min(max(smallest, 2), largest)
+    spaced = np.geomspace(start, largest, _DEFAULT_COUNT)
+    return np.unique(np.rint(spaced).astype(int)).tolist()
+
+
+def _checked_ks(ks: Iterable[int]) -> list[int]:
+    remedy = "Pass for example ks=[10, 20, 50]."
+    try:
+        listed = sorted({operator.index(k) for k in ks})
+    except TypeError:
+        raise invalid("ks", "must be a list of whole numbers", repr(ks), remedy) from None
+    if not listed or listed[0] < 1:
+        raise invalid("ks", "must hold numbers of at least 1", repr(ks), remedy)
+    return listed
+
+
+def _count(initial: Any) -> int:
+    """How many rows are given, by number or by mask; what is wrong with them is found later."""
+    rows = np.asarray([] if initial is None else initial)
+    return int(rows.sum()) if rows.dtype == bool else rows.size
+
+
+def _is_positive(value: Any, allow_zero: bool = False) -> bool:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return False
+    return (
+        not isinstance(value, bool)
+        and (number > 0 or (allow_zero and number == 0))
+        and (math.isfinite(number))
+    )
+
+
+def _below(cost: float, random_cost: float | None) -> str:
+    return f"{1 - cost / random_cost:.1%}" if random_cost else "–"

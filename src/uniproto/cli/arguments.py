@@ -1,0 +1,99 @@
+"""The options that commands share, declared once: files, columns, conditions, large inputs."""
+
+from __future__ import annotations
+
+import argparse
+
+from uniproto.geometry.costs import METRICS
+
+
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """What to choose from, and what to stand for."""
+    parser.add_argument(
+        "pool",
+        metavar="POOL",
+        help="the rows to choose from: .npy, .npz, .parquet, .csv or .jsonl",
+    )
+    parser.add_argument("--target", metavar="FILE", help="what to stand for (default: POOL itself)")
+
+
+def add_columns(parser: argparse.ArgumentParser, labels: str) -> None:
+    """What the columns mean. `labels` says what the command does with classes."""
+    data = parser.add_argument_group("what the columns mean")
+    data.add_argument(
+        "--column",
+        metavar="COLUMN",
+        help="the list column (or .npz array) of features; without it every column not named by "
+        "another option must be numeric",
+    )
+    data.add_argument("--id", metavar="COLUMN", help="a column that names rows; never a feature")
+    data.add_argument("--groups", metavar="COLUMN", help="select inside each group of this column")
+    data.add_argument(
+        "--weights",
+        metavar="COLUMN",
+        help="the target's weights (default: equal): a column; or the word balanced, the same "
+        "total for every class of --labels; or density, more where targets lie apart, with "
+        "options such as density:q=30,alpha=4",
+    )
+    data.add_argument("--labels", metavar="COLUMN", help=labels)
+
+
+def add_conditions(group: argparse._ArgumentGroup) -> None:
+    """Which rows may be chosen, and how far apart rows are."""
+    group.add_argument("--metric", default="cosine", help=f"one of {', '.join(METRICS)} (cosine)")
+    group.add_argument(
+        "--budgets",
+        help="with --groups: proportional, balanced, or label=count,label=count (proportional)",
+    )
+    group.add_argument("--initial", metavar="ROWS", help="rows already chosen, such as 3,17")
+    group.add_argument("--exclude", metavar="ROWS", help="rows never to choose, such as 0,5")
+    group.add_argument(
+        "--distinct",
+        nargs="?",
+        const=True,
+        default=False,
+        type=number,
+        metavar="DISTANCE",
+        help="never choose near-duplicates (rows at most DISTANCE apart)",
+    )
+
+
+def add_scale(group: argparse._ArgumentGroup) -> None:
+    """How much memory, and which processor."""
+    group.add_argument("--memory", help="working memory, such as 4GB (a quarter of what is free)")
+    group.add_argument("--device", default="auto", help="where lists are built: cpu, cuda (auto)")
+    group.add_argument("--lists", default="exact", help="exact or faiss, which is approximate")
+
+
+def number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a number, not {text!r} (POOL goes before the options)"
+        ) from None
+
+
+def names(text: str) -> list[str]:
+    """A list such as a,b,c.
+
+    >>> names("uniproto, random,")
+    ['uniproto', 'random']
+    """
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def whole_numbers(text: str) -> list[int]:
+    """A list such as 10,20,50."""
+    try:
+        return [int(part) for part in names(text)]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be whole numbers such as 10,20,50, not {text!r}"
+        ) from None
+
+
+def seeds(text: str) -> int | list[int]:
+    """How many seeds, or a list of them."""
+    listed = whole_numbers(text)
+    return listed[0] if len(listed) == 1 and "," not in text else listed

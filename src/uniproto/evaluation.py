@@ -1,0 +1,200 @@
+"""How well prototypes stand in for labelled data, and how unequally a method weighs them.
+
+Classification is by the nearest prototype in the metric the prototypes were selected with: a
+Euclidean neighbour after a selection by cosine would judge another geometry than the one used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.data.arrays import as_labels
+from uniproto.errors import invalid, unknown_name
+from uniproto.geometry.costs import EVERY, Costs
+from uniproto.threads import finish, pieces_of, side_by_side
+
+_BLOCK_ENTRIES = 2**21  # costs computed together: a tile, never all k × n of them
+_SMALL = 0.5  # a class below this share of the mean class size is a minority
+
+
+class LabelsWarning(UserWarning):
+    """Labels that are legal, but make some accuracy say less than it seems to."""
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Shares of target rows whose nearest prototype has their label.
+
+    `overall` counts every row once, `balanced` is the mean over classes, `minority` the mean over
+    minority classes (None where there are none). `per_class` is in the order of the labels. A
+    class without a prototype scores 0.
+    """
+
+    overall: float
+    balanced: float
+    minority: float | None
+    per_class: dict[Hashable, float]
+
+
+def nearest_prototype(costs: Costs, prototypes: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
+    """For every target, the position of its nearest prototype; ties to the earliest.
+
+    >>> from uniproto.geometry.costs import make_costs
+    >>> points = np.array([[0.0], [1.0], [9.0]])
+    >>> nearest_prototype(make_costs(points, points, "euclidean"), np.array([2, 0]))
+    array([1, 1, 0])
+    """
+    n = costs.shape[1]
+    chosen = costs.restrict(np.asarray(prototypes, np.intp), EVERY)
+    nearest = np.empty(n, np.intp)
+
+    def search(piece: slice) -> None:
+        nearest[piece] = np.argmin(chosen.exact_block(EVERY, piece), axis=0)
+
+    finish(side_by_side(search, pieces_of(n, max(1, _BLOCK_ENTRIES // len(prototypes)))))
+    return nearest
+
+
+def accuracy(
+    predicted: NDArray[Any], labels: NDArray[Any], minority: Collection[Hashable] = ()
+) -> Accuracy:
+    """Compare predicted labels with the true ones.
+
+    >>> accuracy(np.array(["a", "a", "a", "b"]), np.array(["a", "a", "b", "b"]), ["b"])
+    Accuracy(overall=0.75, balanced=0.75, minority=0.5, per_class={'a': 1.0, 'b': 0.5})
+    """
+    classes, true = _classes(labels)
+    names, given = _classes(predicted)
+    place = {name: position for position, name in enumerate(classes)}
+    code = np.array([place.get(name, -1) for name in names])
+    right = code[given] == true
+    shares = np.bincount(true, right) / np.bincount(true)
+    per_class = dict(zip(classes, shares.tolist(), strict=True))
+    small = [per_class[name] for name in minority]
+    return Accuracy(
+        overall=float(right.mean()),
+        balanced=float(shares.mean()),
+        minority=float(np.mean(small)) if small else None,
+        per_class=per_class,
+    )
+
+
+def minority_classes(
+    labels: NDArray[Any], minority: Collection[Hashable] | None = None
+) -> list[Hashable]:
+    """The classes below half the mean class size, or those named.
+
+    >>> minority_classes(np.array([0, 0, 0, 0, 0, 1, 2, 2, 2]))
+    [1]
+    """
+    classes, codes = _classes(labels)
+    if minority is None:
+        sizes = np.bincount(codes)
+        return [classes[place] for place in np.flatnonzero(sizes < _SMALL * sizes.mean())]
+    if isinstance(minority, str) or not isinstance(minority, Collection):
+        raise invalid(
+            "minority",
+            "must be a list of classes",
+            repr(minority),
+            "Pass for example minority=['a', 'b'].",
+        )
+    named = list(dict.fromkeys(minority))
+    for name in named:
+        if name not in classes:
+            raise unknown_name("minority", name, map(str, classes))
+    return [classes[classes.index(name)] for name in named]
+
+
+def checked_labels(
+    labels: Any, target_labels: Any, shape: tuple[int, int], *, same_set: bool
+) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """One label per source row and one per target row; None where there are none at all."""
+    if labels is None:
+        if target_labels is not None:
+            raise invalid(
+                "target_labels", "needs 'labels' as well", "only target_labels", "Pass both."
+            )
+        return None
+    source = as_labels(labels, "labels", shape[0])
+    if target_labels is None:
+        if not same_set:
+            raise invalid(
+                "target_labels",
+                "must be given when the target is not the source",
+                "None",
+                "Pass one label per target row.",
+            )
+        target = source
+    else:
+        target = as_labels(target_labels, "target_labels", shape[1])
+    known, wanted = set(_classes(source, "labels")[0]), _classes(target, "target_labels")[0]
+    if known.isdisjoint(wanted):
+        raise invalid(
+            "labels",
+            "must have at least one class of the target",
+            f"{_few(known)} in the source and {_few(wanted)} in the target",
+            "Check that both name classes the same way (the number 1 is not the text '1').",
+        )
+    return source, target
+
+
+def doubts(source: NDArray[Any], target: NDArray[Any], k: int) -> list[str]:
+    """What a reader of the accuracies must know: classes that no choice could get right."""
+    known, wanted = set(source.tolist()), _classes(target)[0]
+    found = []
+    if missing := [name for name in wanted if name not in known]:
+        found.append(
+            f"No source row has the label {_few(missing)}: its target rows can never be right."
+        )
+    if k < len(wanted):
+        found.append(
+            f"k={k} is smaller than the number of classes in the target, {len(wanted)}: at least "
+            f"{len(wanted) - k} of them get no prototype and score 0."
+        )
+    return found
+
+
+def weight_skew(weights: NDArray[np.float64]) -> tuple[float, float]:
+    """Largest weight over smallest (infinite where that is 0), and entropy over log k.
+
+    Equal weights give (1, 1); a single prototype that carries everything has entropy 0.
+
+    >>> ratio, entropy = weight_skew(np.array([0.5, 0.25, 0.25]))
+    >>> ratio, round(entropy, 3)
+    (2.0, 0.946)
+    """
+    shares = np.asarray(weights, np.float64) / np.sum(weights)
+    smallest, largest = float(shares.min()), float(shares.max())
+    ratio = largest / smallest if smallest > 0 else math.inf
+    if len(shares) == 1 or smallest == largest:
+        return ratio, 1.0
+    positive = shares[shares > 0]
+    entropy = -float(positive @ np.log(positive)) / math.log(len(shares))
+    return ratio, min(1.0, max(0.0, entropy))
+
+
+def _classes(
+    labels: NDArray[Any], parameter: str = "labels"
+) -> tuple[list[Hashable], NDArray[np.intp]]:
+    """The classes in order, as plain values, and each row's place among them."""
+    try:
+        names, codes = np.unique(labels, return_inverse=True)
+    except TypeError as error:
+        raise invalid(
+            parameter,
+            "must hold labels of one kind, which can be sorted",
+            f"mixed labels ({error})",
+            "Convert them all to strings.",
+        ) from error
+    return names.tolist(), codes
+
+
+def _few(names: Collection[Hashable]) -> str:
+    shown = sorted(map(repr, names))
+    return ", ".join(shown[:5]) + (f" and {len(shown) - 5} more" if len(shown) > 5 else "")

@@ -1,0 +1,175 @@
+"""What comparisons and paths over k share: their seeds, their tables and the files they write."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import operator
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from uniproto.errors import invalid
+from uniproto.storage import plain, staged_folder
+
+_MOST_PLACES = 8
+_LIBRARIES = ("numpy", "scipy", "numba", "POT", "scikit-learn", "kmedoids")
+
+
+def as_seeds(seeds: int | Iterable[int], parameter: str = "seeds") -> list[int]:
+    """Seeds 0, 1, … for a number of them, or the seeds themselves.
+
+    >>> as_seeds(3), as_seeds([7, 11])
+    ([0, 1, 2], [7, 11])
+    """
+    remedy = "Pass how many seeds to use, or a list of different seeds."
+    try:
+        if isinstance(seeds, Iterable) and not isinstance(seeds, str):
+            listed = [operator.index(seed) for seed in seeds]
+        else:
+            listed = list(range(operator.index(seeds)))
+    except TypeError:
+        raise invalid(
+            parameter, "must be a whole number or a list of them", repr(seeds), remedy
+        ) from None
+    if not listed or min(listed) < 0 or len(set(listed)) < len(listed):
+        raise invalid(
+            parameter,
+            "must be at least one seed, none of them negative or repeated",
+            repr(seeds),
+            remedy,
+        )
+    return listed
+
+
+def mean_and_spread(values: Sequence[float | None]) -> tuple[float | None, float | None]:
+    """The mean, and the sample standard deviation where there are two values or more.
+
+    >>> mean_and_spread([1.0, 2.0, 3.0]), mean_and_spread([2.0]), mean_and_spread([None])
+    ((2.0, 1.0), (2.0, None), (None, None))
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return None, None
+    mean = math.fsum(known) / len(known)
+    if len(known) == 1 or math.isinf(mean):
+        return mean, None
+    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in known) / (len(known) - 1))
+
+
+def number_column(
+    values: Sequence[tuple[float | None, float | None]],
+    *,
+    digits: int = 4,
+    places: int | None = None,
+) -> list[str]:
+    """Numbers with their spreads, all to the same decimal place and below one another.
+
+    `places` says how many decimals; without it, so many that the smallest has `digits` digits.
+
+    >>> number_column([(0.123456, 0.00321), (0.0514, None), (None, None)])
+    ['0.12346 ± 0.00321', '0.05140          ', '–          ']
+    """
+    sizes = [abs(mean) for mean, _ in values if mean and math.isfinite(mean)]
+    if places is None:
+        places = digits - 1 - math.floor(math.log10(min(sizes))) if sizes else 0
+    form = f".{max(0, places)}f" if places <= _MOST_PLACES else f".{digits - 1}e"
+    spreads = ["" if spread is None else f" ± {spread:{form}}" for _, spread in values]
+    width = max(map(len, spreads), default=0)
+    return [
+        ("–" if mean is None else f"{mean:{form}}") + spread.ljust(width)
+        for (mean, _), spread in zip(values, spreads, strict=True)
+    ]
+
+
+def aligned(columns: Mapping[str, Sequence[str]]) -> str:
+    """A table of text by column titles: the first to the left, the others to the right."""
+    parts = []
+    for place, (title, cells) in enumerate(columns.items()):
+        # A title stands above the numbers, not above the spreads beside them.
+        blank = max((len(cell) - len(cell.rstrip()) for cell in cells), default=0)
+        width = max(map(len, (title, *cells)))
+        if place == 0:
+            parts.append([cell.ljust(width) for cell in (title, *cells)])
+        else:
+            head = title.rjust(max(0, width - blank)).ljust(width)
+            parts.append([head, *(cell.rjust(width) for cell in cells)])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*parts, strict=True))
+
+
+def versions() -> dict[str, str]:
+    """What made the numbers; a library that is not installed is left out."""
+    from uniproto import __version__
+
+    found = {"uniproto": __version__, "python": platform.python_version()}
+    for library in _LIBRARIES:
+        try:
+            found[library] = importlib.metadata.version(library)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def save_results(
+    folder: Path, name: str, rows: Sequence[Mapping[str, Any]], record: Any, chart: Any
+) -> Path:
+    """Write NAME.parquet, .csv, .json, .png, .svg and .html, all or none, beside what is there."""
+    from uniproto.charts import save_chart
+
+    table = _as_table(rows)
+    with _beside_others(folder, f"{name}.json") as stage:
+        pq.write_table(table, stage / f"{name}.parquet")
+        pyarrow.csv.write_csv(table, stage / f"{name}.csv")
+        text = json.dumps(_without_infinity(record), indent=2, ensure_ascii=False, default=plain)
+        (stage / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+        for ending in ("png", "svg", "html"):
+            save_chart(chart, stage / f"{name}.{ending}")
+    return folder
+
+
+class _beside_others(staged_folder):
+    """Files that join those of a folder: other results there stay.
+
+    The file that vouches for the others goes first and comes last.
+    """
+
+    def __init__(self, folder: Path, vouching: str) -> None:
+        super().__init__(folder)
+        self.vouching = vouching
+
+    def _publish(self) -> None:
+        if self.is_new:
+            super()._publish()
+            return
+        (self.folder / self.vouching).unlink(missing_ok=True)
+        files = self.stage.iterdir()
+        for file in sorted(files, key=lambda file: file.name == self.vouching):
+            file.replace(self.folder / file.name)
+
+
+def _as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Every key a column, in the order of their first appearance."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {}
+    for name in names:
+        values = pa.array([row.get(name) for row in rows])
+        # A column nobody has a value for is one of numbers: other tools know no type of nothing.
+        columns[name] = values.cast(pa.float64()) if pa.types.is_null(values.type) else values
+    return pa.table(columns)
+
+
+def _without_infinity(value: Any) -> Any:
+    """JSON knows neither infinity nor NaN: they become null. Keys become text."""
+    if isinstance(value, Mapping):
+        return {str(key): _without_infinity(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_infinity(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

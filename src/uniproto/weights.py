@@ -1,0 +1,258 @@
+"""Ready-made target weights: balanced over classes, or higher where targets lie apart.
+
+Prototypes that all count equally follow the target's mass: a class with 2 % of the rows gets about
+2 % of the prototypes. Weights move that mass. With labels, `"balanced"` gives every class the same
+total; without, `DensityWeights` gives more to targets in thin regions, where small classes tend to
+be. Both change the question (which target the prototypes stand for), not the way it is answered.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from uniproto.data.arrays import as_labels
+from uniproto.errors import InvalidInputError, invalid, unknown_name
+from uniproto.geometry.costs import (
+    EVERY,
+    Costs,
+    FeatureCosts,
+    MatrixCosts,
+    row_blocks,
+)
+from uniproto.geometry.lists import make_builder
+from uniproto.threads import finish, pieces_of, side_by_side
+
+WEIGHTS = ("balanced", "density")
+
+_FLOOR = 0.01  # of the median distance: what a target with q copies counts as
+_RERANKED = 4  # neighbours on either side of the q-th whose order single precision may have wrong
+_PAIR_ENTRIES = 2**21  # features of pairs held at once, in double precision
+_SHARE_FOR_LISTS = 8  # of the memory allowed
+
+
+@dataclass(frozen=True)
+class DensityWeights:
+    """Target weights from density alone: ν_j ∝ (distance from y_j to its q-th nearest target)^α.
+
+    Distances are those of the selection's metric among the targets (for `dot`, which is no
+    distance, Euclidean ones), computed tile by tile. The weights follow from the targets alone,
+    whatever the device. A matrix metric needs the square, symmetric matrix of the targets' costs
+    among themselves.
+
+    A target with q or more copies of itself has distance 0. It counts as 1 % of the median of the
+    positive distances, so it keeps a little weight; where all targets are the same, all weights
+    are equal. There must be more than q targets.
+
+    The defaults were chosen by measurement on seven data sets: docs/density-weights.md has the
+    table, and says where such weights do not help.
+
+    Args:
+        q: which neighbour to measure the distance to; larger values look at wider regions.
+        alpha: how strongly the distance counts; 0 would be equal weights.
+
+    >>> import uniproto
+    >>> points = [[0.0], [0.1], [0.2], [0.3], [5.0], [6.0]]
+    >>> thin = uniproto.DensityWeights(q=1, alpha=1)
+    >>> sel = uniproto.select(points, 2, metric="euclidean", target_weights=thin)
+    >>> sel.indices
+    array([4, 5])
+    """
+
+    q: int = 5
+    alpha: float = 2.0
+
+    def __post_init__(self) -> None:
+        try:
+            whole = operator.index(self.q) if not isinstance(self.q, bool) else 0
+        except TypeError:
+            whole = 0
+        if whole < 1:
+            raise invalid(
+                "q",
+                "must be a whole number of at least 1",
+                repr(self.q),
+                "Pass the number of the neighbour to measure the distance to.",
+            )
+        alpha = self.alpha
+        if isinstance(alpha, bool) or not (isinstance(alpha, Real) and 0 < alpha < np.inf):
+            raise invalid(
+                "alpha",
+                "must be above 0 and finite",
+                repr(alpha),
+                "Pass the power of the distance, such as 2, or leave the weights out.",
+            )
+
+    def __str__(self) -> str:
+        """As the command line writes it.
+
+        >>> str(DensityWeights(q=30, alpha=4))
+        'density:q=30,alpha=4'
+        """
+        return f"density:q={operator.index(self.q)},alpha={float(self.alpha)!r}".removesuffix(".0")
+
+    def of(self, costs: Costs, *, device: str = "auto", memory: int = 2**30) -> NDArray[np.float64]:
+        """One weight per target of these costs; the largest is 1."""
+        distances = self._distances(_among_targets(costs), device, memory)
+        positive = distances[distances > 0]
+        if not positive.size:
+            return np.ones(len(distances))
+        distances = np.maximum(distances, _FLOOR * np.median(positive))
+        return (distances / distances.max()) ** float(self.alpha)
+
+    def _distances(self, among: Costs, device: str, memory: int) -> NDArray[np.float64]:
+        """From every target to its q-th nearest other one."""
+        n, q = among.shape[0], operator.index(self.q)
+        if n <= q:
+            raise invalid(
+                "target_weights",
+                f"must be a density with q below the number of targets, {n}",
+                f"q={q}",
+                f"Pass DensityWeights(q={max(1, n // 10)})."
+                if n > 1
+                else "A single target has no neighbours: leave the weights out.",
+            )
+        from uniproto.geometry.neighbours import rows_at_once
+
+        length = q + 1 + _RERANKED
+        # Exact lists even where the selection's own are approximate: others must find the same.
+        facing = make_builder(device, "exact", among).face(among)
+        found = np.empty(n)
+        for piece in pieces_of(n, rows_at_once(length, memory // _SHARE_FOR_LISTS)):
+            rows = np.arange(piece.start, piece.stop)
+            listed, columns = facing.nearest(rows, length)
+            # The row itself goes to the end and is cut off; where copies of it have pushed it out
+            # of its list, the farthest entry is.
+            others = np.argsort(columns == rows[:, None], axis=1, kind="stable")[:, :-1]
+            others = others[:, max(0, q - 1 - _RERANKED) :]
+            place = q - 1 - max(0, q - 1 - _RERANKED)
+            near = np.take_along_axis(listed, others, axis=1).astype(np.float64)
+            if isinstance(among, FeatureCosts):
+                near = _exact_distances(among, rows, np.take_along_axis(columns, others, axis=1))
+            found[piece] = np.maximum(np.sort(near, axis=1)[:, place], 0.0)
+        return found
+
+
+def weights_from(
+    target_weights: Any, target_labels: Any, costs: Costs, *, device: str, memory: int
+) -> tuple[Any, str | None]:
+    """Weights that were asked for by name, and how to call them in a record; others as they are."""
+    named = isinstance(target_weights, str)
+    if named and target_weights not in WEIGHTS:
+        raise unknown_name("target_weights", target_weights, WEIGHTS)
+    if named and target_weights == "balanced":
+        return _balanced(target_labels, costs.shape[1])
+    if target_labels is not None:
+        raise invalid(
+            "target_labels",
+            "needs target_weights='balanced'",
+            "other weights" if target_weights is not None else "no weights",
+            "Pass both, or neither.",
+        )
+    if named:
+        target_weights = DensityWeights()
+    if isinstance(target_weights, DensityWeights):
+        return target_weights.of(costs, device=device, memory=memory), str(target_weights)
+    return target_weights, None
+
+
+def density_from(text: str, parameter: str) -> DensityWeights:
+    """Read `density` or `density:q=30,alpha=4`.
+
+    >>> density_from("density:q=5", "--weights").q
+    5
+    """
+    given: dict[str, Any] = {}
+    _, _, options = text.partition(":")
+    for part in options.split(",") if options else []:
+        name, _, value = (piece.strip() for piece in part.partition("="))
+        kinds = {"q": int, "alpha": float}
+        if name not in kinds:
+            raise unknown_name(parameter, name, kinds)
+        try:
+            given[name] = kinds[name](value)
+        except ValueError:
+            raise invalid(
+                parameter,
+                "must give q a whole number and alpha a number",
+                repr(part),
+                "Write it as density:q=30,alpha=4.",
+            ) from None
+    try:
+        return DensityWeights(**given)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{parameter!r}: {error}") from error
+
+
+def _balanced(target_labels: Any, n: int) -> tuple[NDArray[np.float64], str]:
+    if target_labels is None:
+        raise invalid(
+            "target_labels",
+            "must be given when target_weights='balanced'",
+            "None",
+            "Pass one class label per target row.",
+        )
+    labels = as_labels(target_labels, "target_labels", n).tolist()
+    rows = Counter(labels)
+    return np.array([1 / rows[label] for label in labels]), f"balanced over {len(rows)} classes"
+
+
+def _among_targets(costs: Costs) -> Costs:
+    """The targets' costs among themselves."""
+    if isinstance(costs, MatrixCosts):
+        if costs.shape[0] != costs.shape[1] or not _is_symmetric(costs):
+            raise invalid(
+                "target_weights",
+                f"needs the targets' costs among themselves for a density: with metric="
+                f"{costs.metric!r} a square, symmetric matrix",
+                f"{costs.shape[0]} × {costs.shape[1]} costs"
+                + (" that are not symmetric" if costs.shape[0] == costs.shape[1] else ""),
+                "Pass features and another metric, or weights of your own.",
+            )
+        return costs
+    assert isinstance(costs, FeatureCosts)
+    metric = "euclidean" if costs.metric == "dot" else costs.metric
+    targets = costs.target
+    return FeatureCosts(targets, targets, metric, 0.0, abs(costs.ceiling), prepared=True)
+
+
+def _is_symmetric(costs: Costs) -> bool:
+    slack = 1e-5 * costs.ceiling
+    return all(
+        np.allclose(costs.block(part), costs.block(EVERY, part).T, rtol=1e-5, atol=slack)
+        for part in row_blocks(*costs.shape)
+    )
+
+
+def _exact_distances(
+    costs: FeatureCosts, rows: NDArray[np.intp], others: NDArray[np.int32]
+) -> NDArray[np.float64]:
+    """From each row to its own others, from differences in double precision: copies are 0 apart."""
+    distances = np.empty(others.shape)
+    step = max(1, _PAIR_ENTRIES // (others.shape[1] * costs.target.shape[1]))
+
+    def fill(part: slice) -> None:
+        mine = costs.target[np.repeat(rows[part], others.shape[1])].astype(np.float64)
+        apart = mine - costs.target[others[part].ravel().astype(np.intp)].astype(np.float64)
+        if costs.metric == "l1":
+            found = np.asarray(abs(apart).sum(axis=1)).ravel()
+        else:
+            squares = (
+                np.asarray(apart.multiply(apart).sum(axis=1)).ravel()
+                if sp.issparse(apart)
+                else np.einsum("ij,ij->i", apart, apart)
+            )
+            found = np.sqrt(squares) if costs.metric == "euclidean" else squares
+            if costs.metric == "cosine":  # of unit rows
+                found = squares / 2
+        distances[part] = found.reshape(-1, others.shape[1])
+
+    finish(side_by_side(fill, pieces_of(len(rows), step)))
+    return distances

@@ -1,0 +1,396 @@
+"""Target weights by name: what they are, that they reach the picks, the record and the proofs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
+
+import uniproto
+from uniproto import DensityWeights, InvalidInputError, PrototypeSelector, Selection
+from uniproto.cli import main
+from uniproto.problem import make_problem
+from uniproto.weights import density_from
+
+RNG = np.random.default_rng(5)
+X = RNG.normal(size=(70, 4)).astype(np.float32)
+Y = np.concatenate([RNG.normal(size=(50, 4)), RNG.normal(4, 2, size=(12, 4))]).astype(np.float32)
+LABELS = np.array(["common"] * 50 + ["rare"] * 12)
+NAMES = {"cosine": "cosine", "euclidean": "euclidean", "sqeuclidean": "sqeuclidean",
+         "l1": "cityblock", "dot": "euclidean"}  # fmt: skip
+
+
+def expected(rows: np.ndarray, metric: str, q: int, alpha: float) -> np.ndarray:
+    """The definition, from the whole matrix."""
+    distances = cdist(rows.astype(float), rows.astype(float), NAMES[metric])
+    np.fill_diagonal(distances, np.inf)
+    weights = np.sort(distances, axis=1)[:, q - 1] ** alpha
+    return weights / weights.sum()
+
+
+def weights_of(target_weights: Any, target: Any = Y, metric: str = "cosine", **more: Any) -> Any:
+    return make_problem(
+        X if metric in NAMES else target,
+        3,
+        target if metric in NAMES else None,
+        metric=metric,
+        target_weights=target_weights,
+        **more,
+    ).target_weights
+
+
+# What they are
+
+
+@pytest.mark.parametrize("metric", NAMES)
+@pytest.mark.parametrize(("q", "alpha"), [(1, 1), (7, 2), (61, 0.5)])
+def test_density_is_the_distance_to_the_qth_neighbour(metric: str, q: int, alpha: float) -> None:
+    found = weights_of(DensityWeights(q, alpha), metric=metric)
+    np.testing.assert_allclose(found, expected(Y, metric, q, alpha), rtol=2e-5)
+
+
+@pytest.mark.parametrize("metric", NAMES)
+def test_sparse_targets_have_the_same_density(metric: str) -> None:
+    rows = np.where(np.abs(Y) > 0.5, Y, 0).astype(np.float32)
+    rows[:, 0] += 1
+    problem = make_problem(
+        sp.csr_array(rows), 3, metric=metric, target_weights=DensityWeights(4, 2)
+    )
+    np.testing.assert_allclose(problem.target_weights, expected(rows, metric, 4, 2), rtol=2e-5)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 12), st.floats(0.25, 4), st.floats(1e-3, 1e3))
+@settings(max_examples=40, deadline=None)
+def test_density_does_not_depend_on_order_or_scale(
+    seed: int, q: int, alpha: float, scale: float
+) -> None:
+    random = np.random.default_rng(seed)
+    rows = random.normal(size=(20, 3))
+    order = random.permutation(20)
+    given = DensityWeights(q, alpha)
+    problem = make_problem(rows, 2, metric="euclidean", target_weights=given)
+    moved = make_problem(scale * rows[order], 2, metric="euclidean", target_weights=given)
+    assert problem.target_weights is not None
+    np.testing.assert_allclose(problem.target_weights[order], moved.target_weights, rtol=1e-9)
+    assert problem.target_weights.sum() == pytest.approx(1)
+    assert problem.target_weights.min() > 0
+
+
+def test_the_word_means_the_defaults() -> None:
+    np.testing.assert_array_equal(weights_of("density"), weights_of(DensityWeights()))
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "l1"])
+def test_copies_get_a_little_weight_and_spoil_nothing(metric: str) -> None:
+    rows = np.concatenate([np.repeat(Y[:1], 30, axis=0), Y[1:20]])
+    found = weights_of(DensityWeights(5, 2), rows, metric)
+    assert np.isfinite(found).all()
+    assert len(np.unique(found[:30])) == 1
+    assert 0 < found[0] < found[30:].min()
+    typical = np.median(found[30:])
+    assert found[0] == pytest.approx(typical * 0.01**2, rel=0.2)
+    # No copy more than q: distance to the nearest row that differs.
+    few = np.concatenate([np.repeat(Y[:1], 5, axis=0), Y[1:20]])
+    np.testing.assert_allclose(
+        weights_of(DensityWeights(5, 2), few, metric), expected(few, metric, 5, 2), rtol=1e-3
+    )
+
+
+def test_targets_that_are_all_the_same_count_equally() -> None:
+    found = weights_of(DensityWeights(5, 2), np.repeat(Y[:1], 30, axis=0))
+    np.testing.assert_allclose(found, 1 / 30)
+
+
+def test_tiles_join_seamlessly(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = RNG.normal(size=(300, 5)).astype(np.float32)
+    whole = weights_of(DensityWeights(10, 2), np.pad(rows, ((0, 0), (0, 0)))[:, :4])
+    monkeypatch.setattr("uniproto.weights._PAIR_ENTRIES", 100)
+    small = weights_of(DensityWeights(10, 2), rows[:, :4], memory=1)  # 64 rows at a time
+    np.testing.assert_array_equal(whole, small)
+
+
+@pytest.mark.parametrize("metric", ["precomputed", "similarity"])
+def test_matrices_of_the_targets_among_themselves(metric: str) -> None:
+    distances = cdist(Y, Y)
+    matrix = distances if metric == "precomputed" else 3 - distances
+    found = weights_of(DensityWeights(6, 2), matrix, metric)
+    np.testing.assert_allclose(found, expected(Y, "euclidean", 6, 2), rtol=1e-9)
+
+
+def test_other_matrices_are_refused() -> None:
+    for matrix in (RNG.random((20, 30)), RNG.random((30, 30))):
+        with pytest.raises(InvalidInputError, match=r"'target_weights' needs the targets' costs"):
+            weights_of("density", matrix, "precomputed")
+
+
+def test_balance_gives_every_class_the_same() -> None:
+    found = weights_of("balanced", target_labels=LABELS)
+    assert found[:50].sum() == pytest.approx(0.5)
+    assert found[50:].sum() == pytest.approx(0.5)
+    assert len(np.unique(found)) == 2
+    mixed = np.array([1] * 50 + ["rare"] * 12, object)  # labels need not sort
+    np.testing.assert_array_equal(found, weights_of("balanced", target_labels=mixed.tolist()))
+
+
+def test_labels_of_the_source_where_it_is_the_target() -> None:
+    labels = np.arange(70) % 3
+    same = make_problem(X, 3, target_weights="balanced", target_labels=labels)
+    assert same.target_weights is not None
+    np.testing.assert_allclose(np.bincount(labels, same.target_weights), 1 / 3)
+
+
+# That they reach the picks
+
+
+def test_select_uses_them() -> None:
+    by_name: list[dict[str, Any]] = [
+        {"target_weights": "balanced", "target_labels": LABELS},
+        {"target_weights": DensityWeights(5, 2)},
+    ]
+    for asked in by_name:
+        selection = uniproto.select(X, 6, Y, **asked)
+        weights = weights_of(**asked)
+        by_hand = uniproto.select(X, 6, Y, target_weights=weights)
+        np.testing.assert_array_equal(selection.indices, by_hand.indices)
+        np.testing.assert_allclose(selection.plan.sum(axis=0), weights, atol=1e-12)
+    assert "target_weights" not in by_hand.notes
+    assert selection.notes["target_weights"] == "density:q=5,alpha=2"
+
+
+def test_balance_lifts_a_rare_class() -> None:
+    source = np.concatenate([Y, Y + 0.01]).astype(np.float32)
+    chosen = {}
+    for name, weights, labels in (("plain", None, None), ("balanced", "balanced", LABELS)):
+        picks = uniproto.select(
+            source, 10, Y, metric="euclidean", target_weights=weights, target_labels=labels
+        ).indices
+        chosen[name] = int((np.tile(LABELS, 2)[picks] == "rare").sum())
+    assert chosen["balanced"] > chosen["plain"]
+
+
+def test_groups_share_by_the_weights() -> None:
+    labels = np.array(["a"] * 60 + ["b"] * 10)
+    selection = uniproto.select(
+        X, 8, groups=labels, target_weights="balanced", target_labels=labels
+    )
+    assert (labels[selection.indices] == "b").sum() == 4
+
+
+def test_faiss_lists_leave_the_weights_exact() -> None:
+    pytest.importorskip("faiss")
+    np.testing.assert_array_equal(weights_of("density"), weights_of("density", lists="faiss"))
+
+
+def test_the_estimator() -> None:
+    plain = PrototypeSelector(6, metric="cosine").fit(X)
+    dense = PrototypeSelector(6, metric="cosine").fit(X, target_weights=DensityWeights(3, 4))
+    expected_picks = uniproto.select(X, 6, target_weights=DensityWeights(3, 4)).indices
+    assert dense.indices_.tolist() == expected_picks.tolist() != plain.indices_.tolist()
+    labels = np.arange(70) // 60
+    balanced = PrototypeSelector(6, metric="cosine").fit(
+        X, target_weights="balanced", target_labels=labels
+    )
+    by_hand = uniproto.select(X, 6, target_weights=1 / np.bincount(labels)[labels])
+    assert balanced.indices_.tolist() == by_hand.indices.tolist()
+    apart = PrototypeSelector(6).fit(X, target=Y, target_weights="balanced", target_labels=LABELS)
+    assert apart.cost_ > 0
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"target_weights": "balansed"}, "'target_weights' must be one of balanced, density"),
+        ({"target_weights": "densty"}, "Did you mean 'density'"),
+        ({"target_weights": "balanced"}, "'target_labels' must be given when"),
+        ({"target_weights": "density", "target_labels": LABELS}, "Got other weights instead"),
+        ({"target_labels": LABELS}, "'target_labels' needs target_weights='balanced'"),
+        ({"target_weights": "balanced", "target_labels": LABELS[:9]}, "62 in all. Got shape"),
+        ({"target_weights": "balanced", "target_labels": [None] * 62}, "a label in every row"),
+        ({"target_weights": DensityWeights(q=62)}, r"below the number of targets, 62. Got q=62"),
+    ],
+)
+def test_refusals(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        uniproto.select(X, 3, Y, **given)
+
+
+def test_one_target_has_no_density() -> None:
+    with pytest.raises(InvalidInputError, match="A single target has no neighbours"):
+        uniproto.select(X, 1, Y[:1], target_weights="density")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"q": 0}, "'q' must be a whole number of at least 1"),
+        ({"q": 2.5}, "'q' must be a whole number"),
+        ({"q": True}, "'q' must be a whole number"),
+        ({"alpha": 0}, "'alpha' must be above 0"),
+        ({"alpha": -1}, "'alpha' must be above 0"),
+        ({"alpha": float("nan")}, "'alpha' must be above 0"),
+        ({"alpha": float("inf")}, "'alpha' must be above 0"),
+        ({"alpha": "2"}, "'alpha' must be above 0"),
+    ],
+)
+def test_senseless_options(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        DensityWeights(**options)
+
+
+@given(st.integers(1, 10**6), st.floats(1e-3, 1e3))
+def test_words_can_be_read_back(q: int, alpha: float) -> None:
+    density = DensityWeights(q, alpha)
+    assert density_from(str(density), "--weights") == density
+
+
+# The command line
+
+
+@pytest.fixture
+def run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    monkeypatch.chdir(tmp_path)
+    np.save("pool.npy", X)
+    frame = pd.DataFrame(Y, columns=list("abcd"))
+    frame.assign(kind=LABELS, w=1.0 + np.arange(62)).to_csv("target.csv", index=False)
+    frame.assign(w=0.0, kind=LABELS, density=1.0, balanced=1.0).to_csv("named.csv", index=False)
+    pd.DataFrame(X, columns=list("abcd")).to_csv("pool.csv", index=False)
+    table = pa.table({"embedding": Y.tolist(), "kind": LABELS, "year": np.arange(62) % 3})
+    pq.write_table(table, "target.parquet")
+    pq.write_table(table.append_column("density", pa.array(np.ones(62))), "named.parquet")
+
+    def run_command(*arguments: object) -> tuple[int, str]:
+        status = main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return status, out + err
+
+    return run_command
+
+
+COMMANDS = {
+    "density": "target.csv --labels kind --id w",
+    "density:alpha=1": "pool.npy",
+    "density:q=5,alpha=3.5": "target.parquet --column embedding",
+    "density:q=4": "target.parquet --column embedding --groups kind",
+    "balanced": "target.csv --labels kind --id w",
+    "balanced ": "target.parquet --column embedding --labels year",
+}
+
+
+@pytest.mark.parametrize("word", COMMANDS)
+def test_results_with_named_weights_can_be_certified_and_verified(
+    run: Callable[..., tuple[int, str]], word: str
+) -> None:
+    arguments = COMMANDS[word].split()
+    status, said = run("select", *arguments, "-k", 6, "--weights", word.strip(), "-o", "out")
+    assert status == 0, said
+    manifest = json.loads(Path("out/manifest.json").read_text())
+    recorded = manifest["arguments"]["weights"]
+    if word.startswith("density"):
+        # All of it, so that other defaults in a later version change no old result.
+        assert recorded == str(density_from(word, "--weights"))
+        assert manifest["notes"]["target_weights"] == recorded
+    else:
+        assert recorded == "balanced"
+        assert manifest["notes"]["target_weights"].startswith("balanced over ")
+    for command in ("verify", "certify", "verify"):
+        status, said = run(command, "out")
+        assert status == 0, said
+    assert "verified: yes" in said
+    assert Selection.load("out").certificate is not None
+
+
+def test_the_same_picks_as_from_python(run: Callable[..., tuple[int, str]]) -> None:
+    run("select", "pool.npy", "-k", 6, "--weights", "density:q=5", "-o", "out")
+    expected_picks = uniproto.select(X, 6, target_weights=DensityWeights(q=5)).indices
+    assert Selection.load("out").indices.tolist() == expected_picks.tolist()
+    run("select", "target.csv", "--labels", "kind", "--id", "w", "-k", 6,
+        "--weights", "balanced", "-o", "out")  # fmt: skip
+    rows = pd.read_csv("target.csv")[list("abcd")].to_numpy()
+    expected_picks = uniproto.select(
+        rows, 6, target_weights="balanced", target_labels=LABELS
+    ).indices
+    assert Selection.load("out").indices.tolist() == expected_picks.tolist()
+
+
+def test_labels_of_a_target_file_and_never_a_feature(run: Callable[..., tuple[int, str]]) -> None:
+    pd.read_csv("target.csv").drop(columns="w").to_csv("wanted.csv", index=False)
+    status, said = run(
+        "select", "pool.csv", "--target", "wanted.csv", "--labels", "kind",
+        "--weights", "balanced", "-k", 5, "-o", "out",
+    )  # fmt: skip
+    assert status == 0, said
+    assert "features                a, b, c, d" in said
+    plan = Selection.load("out").plan
+    assert plan.sum(axis=0)[:50].sum() == pytest.approx(0.5)
+    assert run("verify", "out")[0] == 0
+
+
+def test_changed_weights_are_noticed(run: Callable[..., tuple[int, str]]) -> None:
+    run("select", "pool.npy", "-k", 6, "--weights", "density:q=5", "-o", "out")
+    path = Path("out/manifest.json")
+    path.write_text(path.read_text().replace('"weights": "density:q=5', '"weights": "density:q=6'))
+    status, said = run("verify", "out")
+    assert status == 1
+    assert "no   the plan gives every chosen row 1/6" in said
+
+
+def test_records_without_labels_are_still_read(run: Callable[..., tuple[int, str]]) -> None:
+    run("select", "pool.npy", "-k", 4, "-o", "out")
+    path = Path("out/manifest.json")
+    manifest = json.loads(path.read_text())
+    del manifest["arguments"]["labels"]  # as an earlier version wrote it
+    path.write_text(json.dumps(manifest))
+    assert run("verify", "out")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("named.csv --labels kind --weights density", "'density', which is both"),
+        ("named.csv --labels kind --weights balanced", "'balanced', which is both"),
+        (
+            "named.parquet --target target.parquet --column embedding --weights density",
+            "named.parq",
+        ),
+        ("target.csv --id kind --weights balanced", "'--labels' must be given with"),
+        ("target.csv --id kind --weights balancd", "Did you mean 'balanced'"),
+        ("target.csv --id kind --weights densty", "Did you mean 'density'"),
+        ("pool.npy --weights densty", "Did you mean 'density'"),
+        (
+            "target.parquet --column embedding --labels kimd --weights balanced",
+            "Did you mean 'kind'",
+        ),
+        ("target.csv --labels kind --weights balanced:q=3", "takes no options for balanced"),
+        ("pool.npy --labels kind --weights balanced", "'--labels' needs a table"),
+        ("pool.npy --weights density:p=3", "'--weights' must be one of alpha, q"),
+        ("pool.npy --weights density:q=x", "'--weights' must give q a whole number"),
+        ("pool.npy --weights density:q=0", "'q' must be a whole number of at least 1"),
+        ("pool.npy --weights density:q=70", "below the number of targets, 70"),
+        ("pool.npy --weights density:alpha=nan", "'alpha' must be above 0"),
+        ("pool.npy --weights other", "'--weights' needs a table"),
+    ],
+)
+def test_refusals_of_the_command_line(
+    run: Callable[..., tuple[int, str]], arguments: str, said: str
+) -> None:
+    status, message = run("select", *arguments.split(), "-k", 3, "-o", "out")
+    assert status == 2
+    assert said in message
+    assert message.count("\n") == 1
+    assert not Path("out").exists()
