@@ -472,10 +472,7 @@ def test_the_certificate_of_faiss_picks_is_no_less_true(
     assert selection.certificate.lower_bound <= exact.cost
 
 
-def test_faiss_recall_is_noted_by_every_plan(faiss: Any, request: pytest.FixtureRequest) -> None:
-    request.applymarker(
-        pytest.mark.xfail(strict=True, reason="only plan='extend' without sampling notes it")
-    )
+def test_faiss_recall_is_noted_by_every_plan(faiss: Any) -> None:
     source, target = points(60, 1), points(900, 2)
     for method in (
         UniProto(plan="resolve"),

@@ -191,10 +191,6 @@ def test_memory_never_changes_the_answer(memory: Any) -> None:
         assert other.cost == pytest.approx(plain.cost, rel=1e-12)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="longer lists, where stored ones are too short, are built for as many rows at once",
-)
 def test_lists_are_built_within_the_memory_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fill takes 500 targets, and the memory holds lists of 32."""
     largest = []

@@ -176,6 +176,9 @@ def _require_finite(matrix: Any, parameter: str) -> None:
         return
 
     def bad_row(part: slice) -> int | None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(matrix[part].sum()):  # quicker than looking at every value
+                return None
         finite = np.isfinite(matrix[part])
         return None if finite.all() else part.start + int(np.argmin(finite.all(axis=1)))
 

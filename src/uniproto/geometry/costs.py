@@ -118,7 +118,7 @@ class MatrixCosts:
         self.shift = 0.0 if shift is None else shift
         self.ceiling = ceiling
         if shift is None:
-            lowest, highest = float(matrix.min()), float(matrix.max())
+            lowest, highest = _value_range(matrix)
             if metric == "precomputed":
                 if lowest < 0:
                     raise invalid(
@@ -385,6 +385,14 @@ def _within(outer: Rows, inner: Rows) -> Rows:
 
 def _count(rows: Rows, total: int) -> int:
     return len(range(*rows.indices(total))) if isinstance(rows, slice) else len(rows)
+
+
+def _value_range(matrix: NDArray[Any]) -> tuple[float, float]:
+    def extremes(part: slice) -> tuple[float, float]:
+        return float(matrix[part].min()), float(matrix[part].max())
+
+    found = list(side_by_side(extremes, row_blocks(*matrix.shape)))
+    return min(low for low, _ in found), max(high for _, high in found)
 
 
 def _submatrix(matrix: NDArray[Any], rows: Rows, columns: Rows) -> NDArray[Any]:

@@ -37,7 +37,7 @@ def pick_extend(problem: Problem, pool: Pool, progress: Progress) -> Picks:
                 fills.forbid(pool.take(int(new[0])))
             trail.add(pool.rows[new], fills.pick_costs[first:].copy(), fills.kept(first))
             advance(len(new))
-    return trail.finish(recomputed_rows=fills.recomputed, **problem.lists.notes())
+    return trail.finish(recomputed_rows=fills.recomputed)
 
 
 def _pick_from_samples(problem: Problem, pool: Pool, trail: Trail, progress: Progress) -> Picks:

@@ -218,12 +218,14 @@ class LazyFills:
         if len(unclaimed) < _GATHER_AGAIN * len(self._columns):
             self._columns = unclaimed.astype(np.int32)
             self._facing = self.problem.lists.face(self.problem.costs, unclaimed)
-        stored = self._lists.columns.shape[1]
-        for piece in pieces_of(len(rows), rows_at_once(stored, self.problem.memory // 8)):
-            pending, length = rows[piece], stored
-            while len(pending):
-                pending = self._compute_with(pending, length)
-                length *= 4
+        yield from self._compute_from(rows, self._lists.columns.shape[1])
+
+    def _compute_from(self, rows: NDArray[np.intp], length: int) -> Iterator[int]:
+        """`_compute` with lists of a given length, and longer ones where they are too short."""
+        listed = min(length, len(self._columns))
+        for piece in pieces_of(len(rows), rows_at_once(listed, self.problem.memory // 8)):
+            short = self._compute_with(rows[piece], length)
+            finish(self._compute_from(short, 4 * length))
             yield piece.stop - piece.start
 
     def _compute_with(self, rows: NDArray[np.intp], length: int) -> NDArray[np.intp]:

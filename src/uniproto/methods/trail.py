@@ -88,6 +88,7 @@ class Trail:
     def finish(self, kept: sp.csr_array | None = None, **notes: Any) -> Picks:
         """The answer; `kept` replaces the claims where the plan was re-solved."""
         self._keep(now=True)
+        notes = {**self.problem.lists.notes(), **notes}
         if self.problem.checkpoint is not None:
             notes["resumed_from_pick"] = len(self.resumed)
         if kept is None and sum(part.shape[0] for part in self._kept) == self.problem.k:
