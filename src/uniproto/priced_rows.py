@@ -89,6 +89,7 @@ def exact_values(
         block = problem.costs.exact_block(rows[piece])
         return cheapest_units_of_rows(block, prices, offer, need)
 
-    at_once = max(16, _ENTRIES_PER_PIECE // problem.n)
+    affordable = problem.memory // (64 * available_cores())  # several copies of 8 bytes
+    at_once = max(1, min(_ENTRIES_PER_PIECE, affordable) // problem.n)
     found = list(side_by_side(compute, pieces_of(len(rows), at_once)))
     return np.concatenate(found) if found else np.empty(0)

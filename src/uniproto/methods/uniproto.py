@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from uniproto.errors import invalid, unknown_name
+from uniproto.memory import require_memory
 from uniproto.methods.contract import Picks
 from uniproto.problem import Problem
 from uniproto.progress import Progress
@@ -115,6 +116,7 @@ class UniProto:
             )
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
+        self._require_plan(problem)
         picks = self._greedy(problem, progress)
         if not self.polish:
             return picks
@@ -122,6 +124,18 @@ class UniProto:
 
         seconds = _POLISH_SECONDS if self.polish is True else self.polish
         return polish(problem, picks, seconds, progress)
+
+    def _require_plan(self, problem: Problem) -> None:
+        """Exact plans are updated over all k × n costs; polishing keeps a second copy of them."""
+        copies = 2 if self.polish else int(self.plan == "resolve" or self.gains == "exact")
+        needed = copies * problem.k * problem.n * 8
+        require_memory(
+            needed,
+            problem.memory,
+            f"the exact plan is kept over {problem.k:,} × {problem.n:,} costs",
+            f"Allow at least memory={needed}, or use plan='extend' without polish or exact gains, "
+            "whose memory does not grow with k × n.",
+        )
 
     def _greedy(self, problem: Problem, progress: Progress) -> Picks:
         # The compiled loops load with these, so `import uniproto` stays quick.
