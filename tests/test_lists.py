@@ -525,7 +525,7 @@ def pretended_gpu(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(torch.Tensor, "to", stay)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a pretended GPU")
-    monkeypatch.setattr(gpu_lists, "_driver_sees_gpu", lambda: True)
+    monkeypatch.setattr(gpu_lists, "driver_sees_gpu", lambda: True)
     monkeypatch.setattr(_GpuFacing, "_rows_per_tile", lambda facing: 48)
     monkeypatch.setattr(gpu_lists, "_pinned_memory", lambda: torch.empty(20_000, dtype=torch.uint8))
     return torch
@@ -557,7 +557,7 @@ def assert_same_lists(
 
 
 def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_lists, "_driver_sees_gpu", lambda: False)
+    monkeypatch.setattr(gpu_lists, "driver_sees_gpu", lambda: False)
 
 
 def test_cuda_without_a_gpu(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -567,7 +567,7 @@ def test_cuda_without_a_gpu(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_cuda_with_a_gpu_that_torch_cannot_use(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_lists, "_driver_sees_gpu", lambda: True)
+    monkeypatch.setattr(gpu_lists, "driver_sees_gpu", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InvalidInputError, match="but torch sees no GPU"):
         uniproto.select(points(M, 1), K, device="cuda")

@@ -78,9 +78,12 @@ _LATE = {  # loaded when asked for: scikit-learn and Arrow take a second to impo
     "compare": "uniproto.comparison",
     "path": "uniproto.choosing_k",
 }
+_ROOMS = ("data", "evaluation", "features")  # subpackages that need no import of their own
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATE:
         return getattr(import_module(_LATE[name]), name)
+    if name in _ROOMS:
+        return import_module(f"uniproto.{name}")
     raise AttributeError(f"module 'uniproto' has no attribute {name!r}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from uniproto import __version__
 from uniproto.checkpoint import Checkpoint
+from uniproto.cli.embed import add_embedding, left_out_lines
 from uniproto.cli.question import Question, read_question
 from uniproto.errors import invalid
 from uniproto.geometry.costs import MATRIX_METRICS, METRICS
@@ -31,6 +32,8 @@ def add_parser(commands: Any) -> None:
               uniproto select pool.csv -k 60 --groups source --id row --metric euclidean -o out
               uniproto select pool.csv -k 60 --weights balanced --labels class -o out
               uniproto select vectors.npy -k 100 --polish 30 --certify -o out
+              uniproto select reviews.csv -k 100 --text review -o out
+              uniproto select photos/ -k 50 --images --on-error skip -o out
 
             what is written to OUT:
               selection.parquet   rank, index (row of POOL, from 0), gain, mass it stands for
@@ -46,7 +49,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "pool",
         metavar="POOL",
-        help="the rows to choose from: .npy, .npz, .parquet, .csv or .jsonl",
+        help="the rows to choose from: .npy, .npz, .parquet, .csv or .jsonl; with --images also a "
+        "folder of pictures",
     )
     parser.add_argument("-k", type=int, required=True, help="how many rows to choose")
     parser.add_argument(
@@ -76,6 +80,7 @@ def add_parser(commands: Any) -> None:
     data.add_argument(
         "--labels", metavar="COLUMN", help="the target's classes; like an id, never a feature"
     )
+    add_embedding(parser.add_argument_group("texts and pictures, which are embedded first"))
     how = parser.add_argument_group("how to choose")
     how.add_argument("--metric", default="cosine", help=f"one of {', '.join(METRICS)} (cosine)")
     how.add_argument("--method", default="uniproto", help=f"one of {', '.join(METHODS)} (uniproto)")
@@ -153,7 +158,7 @@ def run(options: argparse.Namespace) -> None:
         selection.certify(progress=shown)
     pool = question.pool
     save_selection(
-        selection,
+        question.in_file_rows(selection),
         output,
         **ids,
         prototypes=None if pool.table is None else pool.table.take(selection.indices),
@@ -170,6 +175,9 @@ def run(options: argparse.Namespace) -> None:
         if pool.feature_columns:
             columns = textwrap.shorten(", ".join(pool.feature_columns), 72, placeholder=" …")
             print(f"  features                {columns}")
+        for data in (pool, question.target):
+            for line in left_out_lines(getattr(data, "embedded", None)):
+                print(f"  {line}")
         print(f"  written to              {output}")
 
 
@@ -181,10 +189,15 @@ def _checkpoint(output: Path, question: Question, arguments: dict[str, Any]) -> 
         )
     inputs = question.identities().values()
     # Where things are and how fast they go does not change the picks.
-    irrelevant = ("pool", "target", "output", "certify", "memory", "device")
+    irrelevant = {"pool", "target", "output", "certify", "memory", "device"}
+    irrelevant |= {"cache", "no_cache", "batch_size"}
     identity = {
         "uniproto": __version__,
-        "inputs": [data and data["sha256"] for data in inputs],
+        # What was embedded is an input too.
+        "inputs": [
+            data and ({**data, "path": ""} if "embedding" in data else data["sha256"])
+            for data in inputs
+        ],
         "arguments": {name: arguments[name] for name in arguments if name not in irrelevant},
     }
     return Checkpoint(output / "checkpoint.npz", identity)
@@ -202,12 +215,22 @@ def _ids(question: Question, options: argparse.Namespace) -> dict[str, Any]:
     name, pool, target = options.id, question.pool, question.target
     if name is None:
         return {}
-    ids = {"source_ids": (name, pool.column(name, "--id"))}
+    ids = {"source_ids": (name, _all_ids(pool, name))}
     if target is None and options.metric not in MATRIX_METRICS:
         ids["target_ids"] = ids["source_ids"]
     elif target and target.table is not None and name in target.table.column_names:
-        ids["target_ids"] = (name, target.column(name, "--id"))
+        ids["target_ids"] = (name, _all_ids(target, name))
     return ids
+
+
+def _all_ids(data: Any, name: str) -> Any:
+    """The names of every row of a file, those that embedding left out too."""
+    from uniproto.data.tables import InputData
+
+    items = getattr(data, "items", None)
+    if items is None:
+        return data.column(name, "--id")
+    return InputData(data.path, data.sha256, None, items.table).column(name, "--id")
 
 
 def _method(options: argparse.Namespace) -> Method:

@@ -46,6 +46,10 @@ class LargeTable:
         self.schema = self._dataset.schema
         self.column_names: list[str] = self.schema.names
 
+    @property
+    def num_rows(self) -> int:
+        return int(self._dataset.count_rows())
+
     def column(self, name: str) -> pa.ChunkedArray:
         """One column, in memory."""
         return self._dataset.to_table(columns=[name]).column(name)

@@ -91,10 +91,10 @@ def read_input(
     With `like`, numeric columns must be those of that file, and are put in its order.
     """
     path = Path(path)
-    reader = _read_parquet if path.is_dir() else _READERS.get(path.suffix.lower())
+    reader = read_parquet if path.is_dir() else READERS.get(path.suffix.lower())
     if reader is None:
         raise InputFileError(
-            f"{path}: the file name must end in one of {', '.join(sorted(_READERS))}. "
+            f"{path}: the file name must end in one of {', '.join(sorted(READERS))}. "
             f"Got {repr(path.suffix) if path.suffix else 'no ending'} instead. "
             "Convert the file to one of those."
         )
@@ -106,7 +106,7 @@ def read_input(
     except Exception as error:  # what a parser makes of a damaged file can be anything
         raise InputFileError(
             f"{path}: the file must hold valid {path.suffix} data. It could not be read "
-            f"({_first_line(error)}). Check that it is complete, and UTF-8 where it is text."
+            f"({first_line(error)}). Check that it is complete, and UTF-8 where it is text."
         ) from error
     if isinstance(content, np.ndarray):
         return InputData(path, digest, content)
@@ -133,7 +133,7 @@ def arrow_table(values: Any, parameter: str) -> pa.Table:
         raise invalid(
             parameter,
             "must be a table of numeric columns, or with one column of lists",
-            f"a {type(values).__name__} that does not convert ({_first_line(error)})",
+            f"a {type(values).__name__} that does not convert ({first_line(error)})",
             "Pass a data frame or a NumPy array of numbers.",
         ) from error
 
@@ -157,8 +157,9 @@ def numeric_matrix(table: pa.Table, parameter: str) -> NDArray[Any]:
             parameter,
             "must have only numeric columns, or one list column of features",
             f"the columns {', '.join(wrong)}",
-            "Keep only the features; on the command line name them by --column, or set other "
-            "columns aside by --id, --groups and --weights.",
+            "Keep only the features; on the command line name them by --column, set other "
+            "columns aside by --id, --labels, --groups and --weights, or embed a column of texts "
+            "or pictures by --text or --images.",
         )
     for field, values in zip(table.schema, table.columns, strict=True):
         if values.null_count:
@@ -325,7 +326,7 @@ def _array_name(names: Sequence[str], wanted: str | None, path: Path) -> str:
     return names[0]
 
 
-def _read_parquet(path: Path, column: str | None) -> pa.Table | LargeTable:
+def read_parquet(path: Path, column: str | None) -> pa.Table | LargeTable:
     import pyarrow.parquet as pq
 
     files = parquet_files(path)
@@ -362,7 +363,7 @@ def _read_jsonl(path: Path, column: str | None) -> pa.Table:
     except pa.ArrowException as error:
         raise InputFileError(
             f"{path}: every field must fit into a .parquet file. One does not "
-            f"({_first_line(error)}). Drop that field."
+            f"({first_line(error)}). Drop that field."
         ) from error
     return _checked(table, path)
 
@@ -387,14 +388,14 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     return str(error).strip().split("\n")[0]
 
 
-_READERS: dict[str, Callable[[Path, str | None], Any]] = {
+READERS: dict[str, Callable[[Path, str | None], Any]] = {
     ".npy": _read_numpy,
     ".npz": _read_numpy,
-    ".parquet": _read_parquet,
+    ".parquet": read_parquet,
     ".csv": _read_csv,
     ".jsonl": _read_jsonl,
 }

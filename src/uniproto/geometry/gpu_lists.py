@@ -48,7 +48,7 @@ def gpu_builder(costs: Costs, required: bool) -> GpuLists | None:
         return None
     # Loading torch takes seconds: only where there is a GPU, and work enough for it.
     worthwhile = costs.shape[0] * costs.shape[1] >= _SMALLEST_WORK
-    if (required or worthwhile) and _driver_sees_gpu():
+    if (required or worthwhile) and driver_sees_gpu():
         import torch
 
         if torch.cuda.is_available():
@@ -63,7 +63,7 @@ def gpu_builder(costs: Costs, required: bool) -> GpuLists | None:
     return None
 
 
-def _driver_sees_gpu() -> bool:
+def driver_sees_gpu() -> bool:
     """Ask the CUDA driver itself, which takes no time where there is none."""
     try:
         driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")

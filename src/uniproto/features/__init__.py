@@ -1,0 +1,33 @@
+"""Text and pictures as vectors, by models that run on this machine.
+
+>>> from uniproto.features import embed_text
+>>> found = embed_text(["a red apple", "a green pear", "tax law"], cache=False)
+>>> found.vectors.shape
+(3, 384)
+>>> bool(found.vectors[0] @ found.vectors[1] > found.vectors[0] @ found.vectors[2])
+True
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from uniproto.features.embedded import Embedded
+    from uniproto.features.images import embed_images
+    from uniproto.features.text import embed_text
+
+__all__ = ["Embedded", "embed_images", "embed_text"]
+
+_HOMES = {  # read only when asked for, so that `import uniproto` stays fast
+    "Embedded": "uniproto.features.embedded",
+    "embed_images": "uniproto.features.images",
+    "embed_text": "uniproto.features.text",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'uniproto.features' has no attribute {name!r}")

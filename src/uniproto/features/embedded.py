@@ -1,0 +1,247 @@
+"""From items to vectors, whatever the items are: windows, the cache, batches, what is left out."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.errors import InputFileError, SolverError, invalid, unknown_name
+from uniproto.features.vector_cache import Known, VectorCache, open_cache
+from uniproto.progress import Progress
+
+ON_ERROR = ("fail", "skip")
+TRUNCATED = 1  # a flag: the text was longer than the model reads
+_BATCHES_PER_WINDOW = 16
+_NAMED = 3  # how many bad rows a message names
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """The vectors of the rows that could be embedded.
+
+    `vectors[i]` is the vector of row `rows[i]` of the input; `left_out` holds (row, reason) for
+    every other row. `model` is the name or path it was asked for by, `model_digest` what the
+    vectors depend on (weights, preprocessing), `content_sha256` a digest of what was embedded.
+    `notes` say how many vectors were computed and how many came from the cache, how many texts
+    were cut off at the length the model reads, and how long it took.
+    """
+
+    vectors: NDArray[np.float32]
+    rows: NDArray[np.int64]
+    left_out: list[tuple[int, str]]
+    model: str
+    model_digest: str
+    content_sha256: str
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        without = f", {len(self.left_out)} left out" if self.left_out else ""
+        return (
+            f"Embedded({len(self):,} vectors of {self.vectors.shape[1]} by {self.model}{without})"
+        )
+
+
+@dataclass(frozen=True)
+class Readable:
+    """An item that was read: the digest of its content and, unless known, the model's input."""
+
+    key: bytes
+    model_input: Any = None
+    size: int = 0  # inputs of one size are put into one batch
+    flags: int = 0
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """An item without a vector, and why."""
+
+    reason: str
+    key: bytes = b""
+
+
+class _Lookup:
+    """Whether the vector of some content is known; remembers those asked for."""
+
+    def __init__(self, stored: VectorCache) -> None:
+        self.found: dict[bytes, Known] = {}
+        self._stored = stored
+
+    def __call__(self, key: bytes) -> bool:
+        known = self._stored.find(key)
+        if known is not None:
+            self.found[key] = known
+        return known is not None
+
+
+class Model(Protocol):
+    """What turns items into vectors. Nothing heavy is loaded before a vector must be computed."""
+
+    name: str
+    identity: str  # of everything that vectors depend on
+    batch_size: int
+
+    def read(
+        self, items: Sequence[Any], is_known: Callable[[bytes], bool]
+    ) -> list[Readable | Unreadable]:
+        """Check items and make the model's inputs of those whose vector is not known."""
+
+    def vectors(self, inputs: Sequence[Any]) -> NDArray[np.float32]:
+        """One batch."""
+
+
+def embed(
+    items: Iterable[Any],
+    total: int,
+    model: Model,
+    *,
+    cache: bool | str | os.PathLike[str],
+    on_error: str,
+    progress: bool | None,
+    what: str,
+) -> Embedded:
+    """Embed every item that can be read."""
+    if on_error not in ON_ERROR:
+        raise unknown_name("on_error", on_error, ON_ERROR)
+    begin = time.perf_counter()
+    stored = open_cache(cache, model.identity)
+    rows: list[int] = []
+    parts: list[NDArray[np.float32]] = []
+    left_out: list[tuple[int, str]] = []
+    content = hashlib.sha256()
+    counts = {"computed": 0, "from_cache": 0, "truncated": 0}
+    with Progress(progress).stage(f"embedding {what}", total) as advance:
+        remaining = enumerate(items)
+        while window := list(itertools.islice(remaining, _BATCHES_PER_WINDOW * model.batch_size)):
+            known = _Lookup(stored)
+            found = model.read([item for _, item in window], known)
+            made, refused = _compute(found, model, stored, advance)
+            for (row, _), item in zip(window, found, strict=True):
+                content.update(item.key.ljust(32, b"\0"))
+                if isinstance(item, Unreadable) or item.key in refused:
+                    reason = item.reason if isinstance(item, Unreadable) else refused[item.key]
+                    left_out.append((row, reason))
+                    continue
+                vector = made[item.key] if item.key in made else known.found[item.key]
+                rows.append(row)
+                parts.append(vector.vector)
+                counts["truncated"] += vector.flags & TRUNCATED
+                counts["from_cache"] += item.key not in made
+            counts["computed"] += len(made)
+            if left_out and on_error == "fail":
+                stored.flush()  # what is done is done
+                raise unembeddable(left_out, what)
+            advance(len(window) - len(made))
+    stored.flush()
+    if not rows:
+        raise _nothing(left_out, what)
+    notes: dict[str, Any] = {**counts, "seconds": time.perf_counter() - begin}
+    if stored.trouble:
+        notes["cache"] = stored.trouble
+    if stored.damaged_shards:
+        notes["damaged_shards"] = stored.damaged_shards
+    return Embedded(
+        vectors=np.stack(parts),
+        rows=np.array(rows, np.int64),
+        left_out=left_out,
+        model=model.name,
+        model_digest=hashlib.sha256(model.identity.encode()).hexdigest(),
+        content_sha256=content.hexdigest(),
+        notes=notes,
+    )
+
+
+def _compute(
+    found: Sequence[Readable | Unreadable],
+    model: Model,
+    stored: VectorCache,
+    advance: Callable[[int], None],
+) -> tuple[dict[bytes, Known], dict[bytes, str]]:
+    """Vectors of the items that have a model input, each content once, like sizes together."""
+    fresh = {
+        item.key: item
+        for item in found
+        if isinstance(item, Readable) and item.model_input is not None
+    }
+    ordered = sorted(fresh.values(), key=lambda item: -item.size)
+    made: dict[bytes, Known] = {}
+    refused: dict[bytes, str] = {}
+    for begin in range(0, len(ordered), model.batch_size):
+        batch = ordered[begin : begin + model.batch_size]
+        vectors = model.vectors([item.model_input for item in batch])
+        usable: NDArray[np.bool_] = np.asarray(
+            np.isfinite(vectors).all(axis=1) & vectors.any(axis=1)
+        )
+        for item, vector, good in zip(batch, vectors, usable, strict=True):
+            if good:
+                made[item.key] = Known(vector, item.flags)
+            else:
+                refused[item.key] = "the model gives it no usable vector (zero, or not finite)"
+        stored.add(
+            [item.key for item, good in zip(batch, usable, strict=True) if good],
+            vectors[usable],
+            [item.flags for item, good in zip(batch, usable, strict=True) if good],
+        )
+        advance(int(usable.sum()))
+    return made, refused
+
+
+def batch_size_of(batch_size: int | None, default: int) -> int:
+    if batch_size is None:
+        return default
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise invalid(
+            "batch_size", "must be a whole number of at least 1", repr(batch_size), "Pass one."
+        )
+    return batch_size
+
+
+def checked_vectors(vectors: Any, count: int, name: str) -> NDArray[np.float32]:
+    """One vector for each input, in single precision."""
+    array = np.ascontiguousarray(vectors, np.float32)
+    if array.ndim != 2 or len(array) != count:
+        raise SolverError(
+            f"{name}: the model must give one vector per item. Got an output of shape "
+            f"{array.shape} for {count} items instead. Use a model made for embeddings."
+        )
+    return array
+
+
+def in_words(left_out: Sequence[tuple[int, str]], most: int = _NAMED) -> str:
+    """The first few rows that were left out, and how many more.
+
+    >>> in_words([(3, "empty"), (9, "missing")], most=1)
+    'row 3 (empty) and 1 more'
+    """
+    named = ", ".join(f"row {row} ({reason})" for row, reason in left_out[:most])
+    more = len(left_out) - most
+    return f"{named} and {more:,} more" if more > 0 else named
+
+
+def unembeddable(left_out: Sequence[tuple[int, str]], what: str) -> InputFileError:
+    """What to say where every row was wanted."""
+    return InputFileError(
+        f"Every row must hold {_ONE[what]} that can be read. Got {in_words(left_out)} instead. "
+        "Mend those rows, or leave them out with --on-error skip (in Python on_error='skip')."
+    )
+
+
+def _nothing(left_out: list[tuple[int, str]], what: str) -> InputFileError:
+    got = in_words(left_out) if left_out else "no rows at all"
+    return InputFileError(
+        f"At least one row must hold {_ONE[what]} that can be read. Got {got} instead. Check the "
+        "column and the files."
+    )
+
+
+_ONE = {"texts": "a text", "pictures": "a picture"}

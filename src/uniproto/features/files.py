@@ -1,0 +1,301 @@
+"""From files to vectors: which column holds the texts or pictures, and rows that are left out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from uniproto.data.disk import LargeTable, parquet_files
+from uniproto.data.tables import (
+    READERS,
+    InputData,
+    content_digest,
+    first_line,
+    read_parquet,
+    require_column,
+)
+from uniproto.errors import InputFileError, UniprotoError, invalid, unknown_name
+from uniproto.features.pictures import ENDINGS, pictures_in
+
+if TYPE_CHECKING:
+    from uniproto.features.embedded import Embedded
+
+WHOLE_FOLDER = "."  # `--images` without a value
+_FILE_COLUMNS = ("file_name", "filename", "path", "file", "image", "image_path", "picture")
+_ROWS_PER_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Items:
+    """The texts or pictures of one file or folder."""
+
+    path: Path
+    sha256: str  # of the file; of a folder of pictures, that of their names
+    table: Any  # every row, embeddable or not
+    kind: str  # "text" or "images"
+    column: str
+    folder: Path | None = None  # where relative paths of pictures begin
+    named: str | None = None  # --text or --images, in words that do not depend on where one is
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether these are the pictures of a folder."""
+        return is_picture_folder(self.path)
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in batches(self.table, self.path, [self.column], _ROWS_PER_BATCH):
+            yield from (value.as_py() for value in batch.column(0))
+
+    def embed(self, model: str | None, **options: Any) -> Embedded:
+        """The vectors of these items."""
+        from uniproto.features import embed_images, embed_text
+
+        chosen: dict[str, Any] = {} if model is None else {"model": model}
+        try:
+            if self.kind == "text":
+                return embed_text(self, **chosen, **options)
+            return embed_images(self, **chosen, folder=self.folder, **options)
+        except InputFileError as error:
+            if not str(error).startswith(("Every row", "At least one row")):
+                raise
+            raise InputFileError(f"{self.path}, {self.column!r}: {error}") from error
+
+
+def read_items(
+    path: str | Path, text: str | None, images: str | None, *, guess: bool = False
+) -> Items:
+    """The column of texts or pictures that the options name, or (`guess`) the only one there is."""
+    path = Path(path)
+    if text is not None and images is not None:
+        raise invalid("--text", "excludes --images", f"{text!r} and {images!r}", "Drop one.")
+    if is_picture_folder(path):
+        if text is not None:
+            raise invalid(
+                "--text", "needs a table", f"{path}, a folder without one", "Did you mean --images?"
+            )
+        return _folder_items(path, images)
+    if not path.is_dir() and path.suffix.lower() in ENDINGS:
+        raise InputFileError(
+            f"{path}: the input must be a table or a folder of pictures. Got a single picture "
+            "instead. Name its folder."
+        )
+    digest, table = _content(path)
+    if isinstance(table, np.ndarray):
+        raise InputFileError(
+            f"{path}: the input must be a table (.parquet, .csv or .jsonl) or a folder of "
+            "pictures. Got a bare array, which holds vectors already. Select from it directly."
+        )
+    if guess and text is None and images is None:
+        text, images = _only_column(table, path)
+    if text is not None:
+        require_column(table, text, "--text", path)
+        _require_kind(table, text, "--text", "texts", path, _is_text)
+        return Items(path, digest, table, "text", text, named=text)
+    assert images is not None
+    return _table_of_pictures(path, digest, table, images)
+
+
+def _content(path: Path) -> tuple[str, Any]:
+    """What a file holds, read as `read_input` reads it but without asking for features."""
+    reader = read_parquet if path.is_dir() else READERS.get(path.suffix.lower())
+    if reader is None:
+        raise InputFileError(
+            f"{path}: the input must be a table (.parquet, .csv or .jsonl) or a folder of "
+            f"pictures. Got {repr(path.suffix) if path.suffix else 'no ending'} instead. "
+            "Convert it."
+        )
+    digest = content_digest(path)
+    try:
+        return digest, reader(path, None)
+    except UniprotoError:
+        raise
+    except Exception as error:  # what a parser makes of a damaged file can be anything
+        raise InputFileError(
+            f"{path}: the table must be readable. It is not ({first_line(error)}). Check that it "
+            "is complete, and UTF-8 where it is text."
+        ) from error
+
+
+def is_picture_folder(path: Path) -> bool:
+    """A folder with pictures in it; Parquet files beside them may be our own results."""
+    return path.is_dir() and (has_pictures(path) or next(path.rglob("*.parquet"), None) is None)
+
+
+def has_pictures(folder: Path) -> bool:
+    return any(file.suffix.lower() in ENDINGS for file in folder.rglob("*"))
+
+
+def input_digest(path: Path, embedding: Mapping[str, Any] | None = None) -> str:
+    """The digest a record has of a file or folder; `embedding` is what the record says of that."""
+    if embedding is not None and is_picture_folder(path):
+        return _folder_items(path, embedding["named"]).sha256
+    return content_digest(path)
+
+
+def _folder_items(path: Path, images: str | None) -> Items:
+    inner = path
+    if images not in (None, WHOLE_FOLDER) and Path(str(images)).resolve() != path.resolve():
+        inner = path / str(images)
+        if not inner.is_dir():
+            raise invalid(
+                "--images",
+                f"must be {WHOLE_FOLDER!r} or a sub-folder where the data are a folder of pictures",
+                repr(images),
+                "Write --images alone, after the folder.",
+            )
+    names = pictures_in(inner)
+    if inner != path:
+        names = [(inner.relative_to(path) / name).as_posix() for name in names]
+    table = pa.table({"path": names})
+    return Items(path, _names_digest(names), table, "images", "path", path, images or WHOLE_FOLDER)
+
+
+def _table_of_pictures(path: Path, digest: str, table: Any, images: str) -> Items:
+    """A column of pictures, or a folder that the table's file names are relative to."""
+    if images in table.column_names:
+        _require_kind(table, images, "--images", "pictures or their paths", path, _is_picture)
+        folder = path if path.is_dir() else path.parent
+        return Items(path, digest, table, "images", images, folder, images)
+    folder = Path(images).expanduser()
+    if not folder.is_dir():
+        error = unknown_name("--images", images, table.column_names)
+        raise InputFileError(f"{path}: {error} Or name the folder that its file names begin at.")
+    texts = [field.name for field in table.schema if _is_text(field.type)]
+    known = [name for name in _FILE_COLUMNS if name in texts]
+    column = (known or texts)[0] if known or len(texts) == 1 else None
+    if column is None:
+        raise InputFileError(
+            f"{path}: one column must hold the names of files in {images}. Got "
+            f"{', '.join(texts) or 'no column of text'} instead. Call it file_name, or let "
+            "--images name the column and put the pictures beside the table."
+        )
+    return Items(path, digest, table, "images", column, folder, str(folder.resolve()))
+
+
+def _only_column(table: Any, path: Path) -> tuple[str | None, str | None]:
+    """The column to embed where none is named."""
+    texts = [field.name for field in table.schema if _is_text(field.type)]
+    pictures = [
+        field.name for field in table.schema if _is_picture(field.type) and not _is_text(field.type)
+    ]
+    if "text" in texts:
+        return "text", None
+    if len(pictures) == 1:
+        return None, pictures[0]
+    if len(texts) == 1 and not pictures:
+        return texts[0], None
+    raise InputFileError(
+        f"{path}: --text or --images must name the column to embed. Got neither, and the columns "
+        f"{', '.join(table.column_names)}. Add --text COLUMN or --images COLUMN."
+    )
+
+
+def _require_kind(table: Any, name: str, parameter: str, what: str, path: Path, suits: Any) -> None:
+    kind = table.schema.field(name).type
+    if not (suits(kind) or pa.types.is_null(kind)):
+        raise invalid(
+            parameter,
+            f"must name a column of {what}",
+            f"{name!r} of {path.name}, which holds {kind}",
+            "Name another column.",
+        )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return str(kind) in ("string", "large_string", "string_view")
+
+
+def _is_picture(kind: pa.DataType) -> bool:
+    """Paths, encoded pictures, or both, as the library `datasets` keeps them."""
+    if pa.types.is_struct(kind):
+        return bool(
+            {"bytes", "path"} & {kind.field(place).name for place in range(kind.num_fields)}
+        )
+    binary = ("binary", "large_binary", "binary_view")
+    return _is_text(kind) or str(kind) in binary or pa.types.is_fixed_size_binary(kind)
+
+
+def _names_digest(names: list[str]) -> str:
+    return hashlib.sha256("\n".join(names).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def batches(table: Any, path: Path, columns: list[str] | None, size: int) -> Iterator[Any]:
+    """A table piece by piece; one that is larger than memory is read again."""
+    if isinstance(table, LargeTable):
+        import pyarrow.dataset as ds
+
+        files = ds.dataset([str(file) for file in parquet_files(path)], format="parquet")
+        yield from files.to_batches(columns=columns, batch_size=size)
+        return
+    chosen = table if columns is None else table.select(columns)
+    yield from chosen.to_batches(max_chunksize=size)
+
+
+class KeptRows:
+    """The rows of a table that have a vector, with as much of a table's face as is needed."""
+
+    def __init__(self, table: Any, rows: NDArray[np.int64]) -> None:
+        self._table, self._rows = table, rows
+        self.schema = table.schema
+        self.column_names: list[str] = table.column_names
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        return self._table.column(name).take(pa.array(self._rows))
+
+    def take(self, rows: NDArray[np.int64]) -> pa.Table:
+        return self._table.take(self._rows[np.asarray(rows)])
+
+
+@dataclass(frozen=True)
+class EmbeddedData(InputData):
+    """An input whose features were computed. Its rows are those that were kept, in their order.
+
+    `embedded.rows` are their numbers in the file.
+    """
+
+    items: Items | None = None
+    embedded: Embedded | None = None
+
+    def identity(self) -> dict[str, Any]:
+        """What a manifest says about this file, and about what was computed from it."""
+        assert self.items is not None
+        assert self.embedded is not None
+        items, found = self.items, self.embedded
+        local = Path(found.model).expanduser()
+        return {
+            **super().identity(),
+            "embedding": {
+                "kind": items.kind,
+                "named": items.named,
+                "column": items.column,
+                "model": str(local.resolve()) if local.is_dir() else found.model,
+                "model_digest": found.model_digest,
+                "content_sha256": found.content_sha256,
+                "rows": len(items),
+                "left_out": [[row, reason] for row, reason in found.left_out],
+            },
+        }
+
+
+def read_embedded(
+    path: str | Path, text: str | None, images: str | None, model: str | None, **options: Any
+) -> EmbeddedData:
+    """Read a file and embed one of its columns."""
+    items = read_items(path, text, images)
+    embedded = items.embed(model, **options)
+    table = KeptRows(items.table, embedded.rows) if embedded.left_out else items.table
+    return EmbeddedData(
+        items.path, items.sha256, embedded.vectors, table, (items.column,), items, embedded
+    )

