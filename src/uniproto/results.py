@@ -122,18 +122,18 @@ def save_results(
     """Write NAME.parquet, .csv, .json, .png, .svg and .html, all or none, beside what is there."""
     from uniproto.charts import save_chart
 
-    table = _as_table(rows)
-    with _beside_others(folder, f"{name}.json") as stage:
+    table = as_table(rows)
+    with beside_others(folder, f"{name}.json") as stage:
         pq.write_table(table, stage / f"{name}.parquet")
         pyarrow.csv.write_csv(table, stage / f"{name}.csv")
-        text = json.dumps(_without_infinity(record), indent=2, ensure_ascii=False, default=plain)
+        text = json.dumps(without_infinity(record), indent=2, ensure_ascii=False, default=plain)
         (stage / f"{name}.json").write_text(text + "\n", encoding="utf-8")
         for ending in ("png", "svg", "html"):
             save_chart(chart, stage / f"{name}.{ending}")
     return folder
 
 
-class _beside_others(staged_folder):
+class beside_others(staged_folder):
     """Files that join those of a folder: other results there stay.
 
     The file that vouches for the others goes first and comes last.
@@ -153,7 +153,7 @@ class _beside_others(staged_folder):
             file.replace(self.folder / file.name)
 
 
-def _as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+def as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Every key a column, in the order of their first appearance."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {}
@@ -164,12 +164,12 @@ def _as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     return pa.table(columns)
 
 
-def _without_infinity(value: Any) -> Any:
+def without_infinity(value: Any) -> Any:
     """JSON knows neither infinity nor NaN: they become null. Keys become text."""
     if isinstance(value, Mapping):
-        return {str(key): _without_infinity(part) for key, part in value.items()}
+        return {str(key): without_infinity(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_infinity(part) for part in value]
+        return [without_infinity(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

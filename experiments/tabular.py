@@ -1,0 +1,280 @@
+"""All methods on USPS, Letter, Adult and Credit: cost, 1-NN accuracy, weights and time.
+
+Every data set in two ways: `summary`, where the rows drawn are both source and target (FasterPAM
+can take part there), and `longtail`, a balanced source and a long-tailed target of other rows. All
+methods see the same draws; the prototypes classify the target by 1-NN in the metric they were
+chosen in. UniPROT is also polished, for a few seconds.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto import UniProto
+from uniproto.comparison import small_problem, warms_up
+from uniproto.data import Dataset, balanced_source_and_target, load_dataset
+from uniproto.evaluation import accuracy, nearest_prototype, weight_skew
+from uniproto.experiment import Runs, Setup, command_line
+from uniproto.methods import METHODS
+from uniproto.paired import by, difference, mean_and_interval, not_lowest
+from uniproto.problem import make_problem
+from uniproto.progress import Progress
+from uniproto.results import aligned
+from uniproto.select import answer
+
+TITLE = "all methods on USPS, Letter, Adult and Credit: cost, accuracy, weights, time"
+
+POLISH_SECONDS, QUICK_POLISH_SECONDS = 5, 0.3
+MEASURES = ("minority_accuracy", "balanced_accuracy", "accuracy")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One data set in one of the two ways; its minority is the smallest third of the classes."""
+
+    data: str
+    metric: str
+    longtail: bool
+    imbalance: float = 10.0  # of the long-tailed target
+    rows: int = 1000  # of the source, and of the target
+    counts: tuple[int, ...] = (10, 50, 200)
+    seeds: int = 5
+
+
+_SETS = (
+    ("usps", "cosine"),
+    ("letter", "euclidean"),
+    ("adult", "euclidean"),
+    ("credit", "euclidean"),
+)
+PARTS = {
+    f"{data}-{'longtail' if longtail else 'summary'}": Part(data, metric, longtail)
+    for data, metric in _SETS
+    for longtail in (False, True)
+}
+QUICK_PARTS = {
+    f"digits-{'longtail' if longtail else 'summary'}": Part(
+        "digits", "cosine", longtail, rows=200, counts=(10, 30), seeds=2
+    )
+    for longtail in (False, True)
+}
+
+
+def run(setup: Setup) -> None:
+    """Run the parts asked for; where all parts are asked for, join and publish their results."""
+    parts = QUICK_PARTS if setup.quick else PARTS
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for name in setup.parts(list(parts)):
+        rows[name] = list(_run_part(setup, name, parts[name]))
+    if setup.part is not None:
+        print(f"{', '.join(rows)}: done. The same command without --part joins all parts.")
+        return
+    joined = [row for name in rows for row in rows[name]]
+    report = "\n\n".join([tables(joined), costs_report(joined), differences_report(joined)])
+    (setup.out / "tabular.jsonl").unlink(missing_ok=True)  # joined anew from the parts' rows
+    runs = Runs(setup.out, "tabular", {"quick": setup.quick})
+    for name, found in rows.items():
+        runs.add({"part": name}, found)
+    runs.publish(_charts(joined), report)
+    print(report)
+    print(f"\nwritten to {setup.out}")
+
+
+def _run_part(setup: Setup, name: str, part: Part) -> Iterator[dict[str, Any]]:
+    """The rows of a part: what is done is read, the rest is run."""
+    polish = QUICK_POLISH_SECONDS if setup.quick else POLISH_SECONDS
+    settings = {"quick": setup.quick, "polish_seconds": polish} | asdict(part)
+    runs = Runs(setup.out, f"tabular-{name}", settings)
+    units = [
+        (k, seed)
+        for seed in range(part.seeds)
+        for k in part.counts
+        if not runs.done(k=k, seed=seed)
+    ]
+    with Progress(setup.progress).stage(f"tabular {name}", len(units)) as advance:
+        if units:
+            data = load_dataset(part.data, setup.data)
+            _warm_up(data)
+        for k, seed in units:
+            runs.add({"k": k, "seed": seed}, measure(data, part, k, seed, polish))
+            advance(1)
+    return ({"part": name} | row for row in runs.rows)
+
+
+def measure(data: Dataset, part: Part, k: int, seed: int, polish: float) -> list[dict[str, Any]]:
+    """Every method that can run, on one draw."""
+    labels = data.train_labels
+    classes = np.unique(labels)
+    random = np.random.default_rng(seed)
+    methods: dict[str, Any] = {name: method() for name, method in METHODS.items()}
+    methods["uniproto+polish"] = UniProto(polish=polish)
+    if part.longtail:
+        del methods["fasterpam"]  # needs source and target to be one set
+        order = random.permutation(classes).tolist()
+        source, target = balanced_source_and_target(
+            labels,
+            part.rows // len(classes),
+            imbalance=part.imbalance,
+            size=part.rows,
+            order=order,
+            seed=seed,
+        )
+        aim = data.train[target]
+    else:
+        source = target = np.sort(random.choice(len(labels), part.rows, replace=False))
+        aim = None
+    small = _small_classes(labels[target], max(1, len(classes) // 3))
+    problem = make_problem(data.train[source], k, aim, metric=part.metric, seed=seed, device="cpu")
+    rows = []
+    for name, method in methods.items():
+        chosen = answer(problem, method, progress=False)
+        nearest = nearest_prototype(problem.costs, chosen.indices)
+        found = accuracy(labels[source][chosen.indices][nearest], labels[target], small)
+        ratio, entropy = weight_skew(chosen.weights)
+        rows.append(
+            {
+                "method": name,
+                "cost": chosen.cost,
+                "seconds": chosen.timings["pick"],
+                "weight_ratio": ratio,
+                "weight_entropy": entropy,
+                "minority_accuracy": found.minority,
+                "balanced_accuracy": found.balanced,
+                "accuracy": found.overall,
+            }
+        )
+    return rows
+
+
+def _small_classes(labels: NDArray[Any], count: int) -> list[Any]:
+    names, sizes = np.unique(labels, return_counts=True)
+    return names[np.argsort(sizes, kind="stable")[:count]].tolist()
+
+
+def _warm_up(data: Dataset) -> None:
+    """Load every method's compiled code, which is not to be counted as the first unit's time."""
+    small = small_problem(make_problem(data.train[:500], 20, device="cpu"))
+    for name in METHODS:
+        warms_up(small, METHODS[name]())
+
+
+def tables(rows: Sequence[dict[str, Any]]) -> str:
+    """Means over the draws, one table per part and k, the lowest cost first."""
+    texts = []
+    for (part, k), group in by(rows, "part", "k").items():
+        runs = by(group, "method")
+        order = sorted(runs, key=lambda name: _mean(runs[name], "cost"))
+        shown = {
+            f"{part}, k = {k}": [name for (name,) in order],
+            "cost": [f"{_mean(runs[name], 'cost'):.4f}" for name in order],
+            "weight ratio": [f"{_mean(runs[name], 'weight_ratio'):.1f}" for name in order],
+            "entropy": [f"{_mean(runs[name], 'weight_entropy'):.3f}" for name in order],
+            "seconds": [f"{_mean(runs[name], 'seconds'):.3f}" for name in order],
+        }
+        for measure_name in MEASURES:
+            shown[measure_name.removesuffix("_accuracy")] = [
+                f"{100 * _mean(runs[name], measure_name):.1f}" for name in order
+            ]
+        texts.append(aligned(shown))
+    return "\n\n".join(texts)
+
+
+def costs_report(rows: Sequence[dict[str, Any]]) -> str:
+    """Is polished UniPROT the lowest uniform OT cost of all methods, on every data set?"""
+    lines = ["Uniform OT cost: is uniproto+polish the lowest of all methods?"]
+    for (part,), group in by(rows, "part").items():
+        units = len(by(group, "k", "seed"))
+        above = not_lowest(group, "uniproto+polish", "k", "seed")
+        lines.append(f"  {part}: in {units - len(above)} of {units} units (k, draw)")
+        for (k, seed), name, share in above:
+            lines.append(f"    not at k = {k}, seed {seed}: {name} is {share:.2%} lower")
+    return "\n".join(lines)
+
+
+def differences_report(rows: Sequence[dict[str, Any]]) -> str:
+    """UniPROT − k-medoids on the same draws: cost in per cent, accuracies in points."""
+    lines: dict[str, list[str]] = {"uniproto − kmedoids": [], "k": [], "draws": [], "cost, %": []}
+    lines |= {name.removesuffix("_accuracy"): [] for name in MEASURES}
+    for (part, k), group in by(rows, "part", "k").items():
+        ours, others = (
+            sorted((row for row in group if row["method"] == name), key=lambda row: row["seed"])
+            for name in ("uniproto", "kmedoids")
+        )
+        lines["uniproto − kmedoids"].append(part)
+        lines["k"].append(str(k))
+        lines["draws"].append(str(len(ours)))
+        costs = [mine["cost"] / other["cost"] for mine, other in zip(ours, others, strict=True)]
+        lines["cost, %"].append(_told(costs, [1.0] * len(costs)))
+        for name in MEASURES:
+            lines[name.removesuffix("_accuracy")].append(
+                _told([row[name] for row in ours], [row[name] for row in others])
+            )
+    note = "* the 95 % interval of the mean leaves 0 out"
+    return f"Paired differences ± standard error\n{aligned(lines)}\n{note}"
+
+
+def _told(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    apart = difference(ours, theirs)
+    star = " " if apart.verdict == "open" else "*"
+    return f"{100 * apart.mean:+.1f} ± {100 * (apart.error or 0):.1f}{star}"
+
+
+def _charts(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    if importlib.util.find_spec("altair") is None:
+        print("No figures: altair is not installed (pip install altair vl-convert-python).")
+        return {}
+    from uniproto.charts import seed_bands_chart
+
+    shown = {
+        "uniproto": "UniPROT",
+        "uniproto+polish": "UniPROT, polished",
+        "kmedoids": "k-medoids",
+        "fasterpam": "FasterPAM",
+        "kmeans": "k-means, nearest",
+        "random": "random",
+    }
+    charts = {}
+    for way in ("summary", "longtail"):
+        points = []
+        for (part, k, method), runs in by(rows, "part", "k", "method").items():
+            if not part.endswith(way):
+                continue
+            best = {
+                row["seed"]: row["cost"]
+                for row in rows
+                if (row["part"], row["k"], row["method"]) == (part, k, "uniproto+polish")
+            }
+            values = {
+                "cost, over polished": [row["cost"] / best[row["seed"]] for row in runs],
+                "minority accuracy": [row["minority_accuracy"] for row in runs],
+                "overall accuracy": [row["accuracy"] for row in runs],
+            }
+            for word, measured in values.items():
+                mean, low, high = mean_and_interval(measured)
+                ceiling = np.inf if word.startswith("cost") else 1.0  # of a share
+                points.append(
+                    {"panel": part.removesuffix(f"-{way}"), "row": word, "k": k}
+                    | {"line": method, "shown": shown.get(method)}
+                    | {"mean": mean, "low": max(0.0, low), "high": min(ceiling, high)}
+                )
+        charts[f"tabular-{way}"] = seed_bands_chart(
+            points,
+            list(shown.values()),
+            "Source = target" if way == "summary" else "Balanced source, long-tailed target",
+            "bands: 95 % intervals over the draws; grey: all other methods",
+        )
+    return charts
+
+
+def _mean(rows: Sequence[dict[str, Any]], column: str) -> float:
+    return float(np.mean([row[column] for row in rows]))
+
+
+if __name__ == "__main__":
+    command_line(run, TITLE)

@@ -1,0 +1,334 @@
+"""What the scripts in `experiments/` share: a setup, rows that survive a kill, result files.
+
+A script has a `TITLE` and a function `run(setup)`. It cuts its work into units (one data draw and
+one method, say), skips the units that are done, and publishes the tidy rows with its charts:
+
+    def run(setup):
+        runs = Runs(setup.out, "weights", {"k": 50, "quick": setup.quick})
+        for seed in range(5):
+            if not runs.done(seed=seed):
+                runs.add({"seed": seed}, [{"rank": 1, "weight": 0.3}, {"rank": 2, "weight": 0.1}])
+        runs.publish({"weights": chart}, report="k-medoids' weights are skewed: …")
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any
+
+from uniproto.errors import (
+    InputFileError,
+    InvalidInputError,
+    OutputError,
+    UniprotoError,
+    invalid,
+    unknown_name,
+)
+
+_FORMAT = 1
+_HEADER = "uniproto experiment"  # the first line of every file of rows says so
+DATA_VARIABLE = "UNIPROTO_DATA"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How an experiment was asked for.
+
+    `data` is the folder of published data sets, None where none was named. `out` is where the
+    results go. `quick` asks for a few seconds' work that needs no data folder. `progress` is as
+    for `uniproto.select`: None means bars only where a person is watching. `part` asks for the
+    parts of an experiment whose names hold that text, so that several can run side by side.
+    """
+
+    data: Path | None
+    out: Path
+    quick: bool = False
+    progress: bool | None = None
+    part: str | None = None
+
+    def parts(self, names: Sequence[str]) -> list[str]:
+        """The parts asked for, of all there are.
+
+        >>> Setup(None, Path("out"), part="mnist").parts(["mnist-3", "mnist-5", "cifar"])
+        ['mnist-3', 'mnist-5']
+        """
+        chosen = [name for name in names if self.part is None or self.part in name]
+        if not chosen:
+            raise unknown_name("part", str(self.part), names)
+        return chosen
+
+
+class Runs:
+    """The rows of an experiment, in FOLDER/NAME.jsonl: one line per finished unit of work.
+
+    A unit's rows go to the disk together, so a run that is killed redoes at most the unit it was
+    at. Made again with the same settings, `Runs` goes on where it stopped; with others it refuses,
+    because rows made in two ways must not stand in one table.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> Runs(folder, "trial", {"k": 3}).add({"seed": 0}, [{"cost": 0.5}, {"cost": 0.25}])
+    >>> again = Runs(folder, "trial", {"k": 3})
+    >>> again.done(seed=0), again.done(seed=1), again.rows
+    (True, False, [{'seed': 0, 'cost': 0.5}, {'seed': 0, 'cost': 0.25}])
+    """
+
+    def __init__(self, folder: Path, name: str, settings: Mapping[str, Any]) -> None:
+        self.folder, self.name = Path(folder), name
+        self.settings: dict[str, Any] = json.loads(_as_json(settings))
+        self.path = self.folder / f"{name}.jsonl"
+        self._units: dict[str, list[dict[str, Any]]] = {}
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("a+b")
+            weakref.finalize(self, self._file.close)  # which lets go of the file, too
+            _hold(self._file, self.path)
+            self._read()
+        except OSError as error:
+            raise error if isinstance(error, UniprotoError) else self._unwritable(error) from error
+
+    def done(self, **key: Any) -> bool:
+        """Whether this unit's rows are there."""
+        return _as_json(key, sort_keys=True) in self._units
+
+    def add(self, key: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
+        """Keep the rows of one finished unit, all or none; every row gets the key's columns."""
+        unit = [{**key, **row} for row in rows]
+        for row in unit:
+            for column, value in row.items():
+                if not isinstance(_plain(value), str | int | float | bool | None):
+                    raise invalid(
+                        "rows",
+                        "must be tidy, with one number, text or None per column",
+                        f"{type(value).__name__} in {column!r}",
+                        "Give each value a row or a column of its own.",
+                    )
+        line = _as_json({"key": dict(key), "rows": unit}) + "\n"
+        try:
+            self._write(line)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        self._units[_as_json(key, sort_keys=True)] = json.loads(line)["rows"]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows, in the order their units were finished."""
+        return [dict(row) for unit in self._units.values() for row in unit]
+
+    def publish(self, charts: Mapping[str, Any], report: str = "") -> Path:
+        """Write the results beside the rows, each file complete or not at all.
+
+        NAME.csv and NAME.parquet hold the rows, NAME.json the settings and versions, NAME.txt the
+        report (if any), and CHART.png, .svg and .html each chart by its own name.
+        """
+        import pyarrow.csv  # all of this takes a second to load, and a list needs none of it
+        import pyarrow.parquet as pq
+
+        from uniproto.charts import save_chart_files
+        from uniproto.results import as_table, beside_others, without_infinity, versions
+
+        table = as_table(self.rows)
+        record = {"settings": self.settings, "rows": table.num_rows, "versions": versions()}
+        with beside_others(self.folder, f"{self.name}.json") as stage:
+            pyarrow.csv.write_csv(table, stage / f"{self.name}.csv")
+            pq.write_table(table, stage / f"{self.name}.parquet")
+            text = json.dumps(without_infinity(record), indent=2, ensure_ascii=False)
+            (stage / f"{self.name}.json").write_text(text + "\n", encoding="utf-8")
+            if report:
+                (stage / f"{self.name}.txt").write_text(report.rstrip() + "\n", encoding="utf-8")
+            for chart_name, chart in charts.items():
+                save_chart_files(chart, stage, chart_name)
+        return self.folder
+
+    def _read(self) -> None:
+        """Take over the units of an earlier run; what a kill left half-written is cut off."""
+        self._file.seek(0)
+        lines = self._file.read().split(b"\n")
+        torn = len(lines.pop())  # nothing, where the last line is complete
+        if torn:
+            self._file.truncate(self._file.tell() - torn)
+        if not lines:
+            header = {"what": _HEADER, "format": _FORMAT, "settings": self.settings}
+            self._write(_as_json(header) + "\n")
+            return
+        try:
+            header, *units = map(json.loads, lines)
+            if header["what"] != _HEADER or header["format"] != _FORMAT:
+                raise ValueError("its first line is not ours")
+            kept = {_as_json(unit["key"], sort_keys=True): unit["rows"] for unit in units}
+            settings = header["settings"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputFileError(
+                f"{self.path}: the file must hold the rows of an experiment. It is damaged or "
+                f"something else ({error}). Move it away, or choose another folder with --out."
+            ) from error
+        if settings != self.settings:
+            raise InvalidInputError(
+                f"{self.folder}: the folder must hold rows of the same settings. Got "
+                f"{_difference(settings, self.settings)} instead. Choose another folder with "
+                "--out, or start over with --fresh."
+            )
+        self._units = kept
+
+    def _write(self, line: str) -> None:
+        self._file.write(line.encode("utf-8"))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _unwritable(self, error: OSError) -> OutputError:
+        return OutputError(
+            f"{self.path}: the rows must go to a file that can be written. Writing failed "
+            f"({error.strerror or error}). Choose another folder with --out, or free some space."
+        )
+
+
+def find_scripts() -> dict[str, Path]:
+    """Every experiment by name: beside the package, or in the source tree it was installed from.
+
+    >>> "weights" in find_scripts()
+    True
+    """
+    package = Path(__file__).resolve().parent
+    for folder in (package / "experiments", package.parents[1] / "experiments"):
+        found = sorted(folder.glob("[a-z]*.py"))
+        if found:
+            return {path.stem: path for path in found}
+    return {}
+
+
+def load_script(path: Path) -> ModuleType:
+    """A script as a module, with its `TITLE` and `run`; nothing runs yet."""
+    spec = importlib.util.spec_from_file_location(f"uniproto_experiment_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for the names in annotations
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_experiment(name: str, options: argparse.Namespace) -> None:
+    """Run an experiment found by `find_scripts`."""
+    scripts = find_scripts()
+    if name not in scripts:
+        raise unknown_name("NAME", name, [*scripts, "list"])
+    _start(load_script(scripts[name]).run, options, name)
+
+
+def command_line(run: Callable[[Setup], None], description: str) -> None:
+    """Run a script on its own: `python experiments/weights.py --data DIR --out DIR [--quick]`."""
+    script = Path(sys.argv[0]).stem
+    parser = argparse.ArgumentParser(description=description)
+    add_options(parser)
+    options = parser.parse_args()
+    try:
+        _start(run, options, script)
+    except UniprotoError as error:
+        sys.exit(f"{script}: error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(f"{script}: interrupted; the same command goes on from here.")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of every experiment."""
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        help=f"folder of published data sets (default: the environment's {DATA_VARIABLE})",
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", help="folder for the results (default: out/experiments/NAME)"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a small version that needs no data: seconds, and no evidence for anything "
+        "(default folder: out/experiments/NAME-quick)",
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="forget the rows of earlier runs in the folder"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    parser.add_argument(
+        "--part",
+        metavar="TEXT",
+        help="of an experiment in parts, only those with this text in their names; several may "
+        "run at once, and the same command without --part then joins their results",
+    )
+
+
+def as_setup(options: argparse.Namespace, name: str) -> Setup:
+    """The setup a command line asks for; with --fresh, rows of earlier runs go now."""
+    data = options.data or os.environ.get(DATA_VARIABLE)
+    out = options.out or Path("out", "experiments", f"{name}-quick" if options.quick else name)
+    setup = Setup(
+        data=Path(data) if data else None,
+        out=Path(out),
+        quick=options.quick,
+        progress=False if options.quiet else None,
+        part=options.part,
+    )
+    if options.fresh:
+        for path in setup.out.glob("*.jsonl"):
+            if _is_ours(path) and (setup.part is None or setup.part in path.stem):
+                path.unlink()
+    return setup
+
+
+def _start(run: Callable[[Setup], None], options: argparse.Namespace, name: str) -> None:
+    if options.part is not None and "PARTS" not in getattr(run, "__globals__", {}):
+        raise invalid(
+            "--part",
+            "needs an experiment in parts",
+            f"{options.part!r} for {name}, which is one piece",
+            "Leave the option out.",
+        )
+    run(as_setup(options, name))
+
+
+def _is_ours(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.readline().startswith(f'{{"what": "{_HEADER}"'.encode())
+
+
+def _hold(file: IO[bytes], path: Path) -> None:
+    """Keep other runs away from the file until it is closed, which even a kill does."""
+    try:
+        import fcntl
+    except ImportError:  # not on this system; then nobody checks
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise OutputError(
+            f"{path}: the rows must be written by one run at a time. Another one is writing. Wait "
+            "for it, or choose another folder with --out."
+        ) from None
+
+
+def _as_json(value: Any, **options: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=_plain, **options)
+
+
+def _plain(value: Any) -> Any:
+    """A JSON value for a NumPy scalar or a path; anything else as it is."""
+    if isinstance(value, Path):
+        return str(value)
+    return value.item() if getattr(value, "ndim", None) == 0 else value
+
+
+def _difference(there: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+    names = [name for name in {**there, **asked} if there.get(name, "") != asked.get(name, "")]
+    return "; ".join(
+        f"{name} = {there.get(name, 'nothing')!r} in the folder, {asked.get(name, 'nothing')!r} now"
+        for name in names
+    )
