@@ -134,7 +134,7 @@ class Runs:
         import pyarrow.parquet as pq
 
         from uniproto.charts import save_chart_files
-        from uniproto.results import as_table, beside_others, without_infinity, versions
+        from uniproto.results import as_table, beside_others, versions, without_infinity
 
         table = as_table(self.rows)
         record = {"settings": self.settings, "rows": table.num_rows, "versions": versions()}
