@@ -126,7 +126,7 @@ def test_fresh_forgets_our_rows_and_nothing_else(tmp_path: Path) -> None:
     other = tmp_path / "mine.jsonl"
     other.write_text('{"text": "not ours"}\n')
     options = Namespace(
-        data=None, out=str(tmp_path), quick=False, quiet=True, fresh=True, part=None
+        data=None, out=str(tmp_path), quick=False, full=False, quiet=True, fresh=True, part=None
     )
     as_setup(options, "trial")
     assert other.exists()
@@ -222,3 +222,10 @@ def test_a_chart_that_fails_leaves_no_half_of_the_results(tmp_path: Path) -> Non
 def test_a_setup_is_frozen() -> None:
     with pytest.raises(AttributeError):
         Setup(None, Path("out")).quick = True  # type: ignore[misc]
+
+
+def test_only_what_was_cut_down_has_a_full_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["experiment", "weights", "--full", "--out", str(tmp_path)]) == 2
+    assert "'--full' needs an experiment that was cut down" in capsys.readouterr().err

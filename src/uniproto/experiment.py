@@ -44,7 +44,8 @@ class Setup:
     """How an experiment was asked for.
 
     `data` is the folder of published data sets, None where none was named. `out` is where the
-    results go. `quick` asks for a few seconds' work that needs no data folder. `progress` is as
+    results go. `quick` asks for a few seconds' work that needs no data folder, `full` for the sizes
+    that only a larger machine gets through. `progress` is as
     for `uniproto.select`: None means bars only where a person is watching. `part` asks for the
     parts of an experiment whose names hold that text, so that several can run side by side.
     """
@@ -52,6 +53,7 @@ class Setup:
     data: Path | None
     out: Path
     quick: bool = False
+    full: bool = False
     progress: bool | None = None
     part: str | None = None
 
@@ -248,11 +250,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", metavar="DIR", help="folder for the results (default: out/experiments/NAME)"
     )
-    parser.add_argument(
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument(
         "--quick",
         action="store_true",
         help="a small version that needs no data: seconds, and no evidence for anything "
         "(default folder: out/experiments/NAME-quick)",
+    )
+    size.add_argument(
+        "--full",
+        action="store_true",
+        help="of an experiment that is cut down to two cores, the whole: hours, on a larger "
+        "machine (default folder: out/experiments/NAME-full)",
     )
     parser.add_argument(
         "--fresh", action="store_true", help="forget the rows of earlier runs in the folder"
@@ -269,11 +278,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def as_setup(options: argparse.Namespace, name: str) -> Setup:
     """The setup a command line asks for; with --fresh, rows of earlier runs go now."""
     data = options.data or os.environ.get(DATA_VARIABLE)
-    out = options.out or Path("out", "experiments", f"{name}-quick" if options.quick else name)
+    size = "-quick" if options.quick else "-full" if options.full else ""
+    out = options.out or Path("out", "experiments", f"{name}{size}")
     setup = Setup(
         data=Path(data) if data else None,
         out=Path(out),
         quick=options.quick,
+        full=options.full,
         progress=False if options.quiet else None,
         part=options.part,
     )
@@ -285,7 +296,15 @@ def as_setup(options: argparse.Namespace, name: str) -> Setup:
 
 
 def _start(run: Callable[[Setup], None], options: argparse.Namespace, name: str) -> None:
-    if options.part is not None and "PARTS" not in getattr(run, "__globals__", {}):
+    known = getattr(run, "__globals__", {})
+    if options.full and "FULL_PARTS" not in known:
+        raise invalid(
+            "--full",
+            "needs an experiment that was cut down",
+            f"{name}, which has its full size",
+            "Leave the option out.",
+        )
+    if options.part is not None and "PARTS" not in known:
         raise invalid(
             "--part",
             "needs an experiment in parts",

@@ -159,6 +159,55 @@ class Selection:
 
         return load_selection(Path(folder))
 
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        labels: Any = None,
+        target_labels: Any = None,
+        text: Any = None,
+        target_text: Any = None,
+        images: Any = None,
+        target_images: Any = None,
+        ids: Any = None,
+        target_ids: Any = None,
+        groups: Any = None,
+        target_groups: Any = None,
+        positions: Any = None,
+        target_positions: Any = None,
+        title: str | None = None,
+        random: int | None = None,
+    ) -> Path:
+        """Write one self-contained HTML page about this selection; returns its path.
+
+        Args:
+            path: the file to write.
+            labels: one class per source row, for coverage and filters.
+            text: one text per source row. Cards show it.
+            images: one picture per source row: an array (rows, height, width[, channels]), paths,
+                file contents, Pillow images, or a folder. Cards show it.
+            ids: one name per source row.
+            groups: one group per source row. Default: the groups selected by.
+            positions: two coordinates per source row, for the map. Default: principal components.
+            target_labels, target_text, target_images, target_ids, target_groups,
+                target_positions: the same per target row. Default: those of the source, where
+                the target is the source.
+            title: what the page is about.
+            random: how many random choices to compare with. Default: 5, as far as half a minute
+                allows.
+        """
+        from uniproto.report import report_selection
+
+        pairs = {
+            "labels": (labels, target_labels),
+            "text": (text, target_text),
+            "images": (images, target_images),
+            "ids": (ids, target_ids),
+            "groups": (groups, target_groups),
+            "positions": (positions, target_positions),
+        }
+        return report_selection(self, path, self._problem, pairs, title=title, random=random)
+
     def summary(self) -> str:
         """A few lines for people."""
         m, n = self.shape

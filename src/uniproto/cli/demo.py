@@ -14,7 +14,8 @@ def add_parser(commands: Any) -> None:
         "demo",
         help="select prototypes of handwritten digits and show what came out",
         description="Select prototypes of scikit-learn's handwritten digits (1,797 images of 8 x 8 "
-        "pixels), compare them with random choices and write the result to a folder.",
+        "pixels), compare them with random choices, prove how good they are, and write the result "
+        "and a page about it to a folder.",
     )
     parser.add_argument("-k", type=int, default=50, help="how many prototypes (50)")
     parser.add_argument(
@@ -40,16 +41,25 @@ def run(options: argparse.Namespace) -> None:
         uniproto.select(images, k=options.k, method="random", seed=seed, progress=shown).cost
         for seed in range(_RANDOM_DRAWS)
     ]
+    certificate = selection.certify(progress=shown)
     selection.save(output)
+    page = selection.report(
+        output / "report.html",
+        labels=labels,
+        images=images.reshape(-1, 8, 8),
+        title="Handwritten digits",
+    )
     mean, spread = np.mean(random_costs), np.std(random_costs)
     print(f"Handwritten digits: {len(images):,} images, {options.k} prototypes, cosine cost\n")
     print(f"{'':28}optimal-transport cost")
     print(f"{'uniproto':28}{selection.cost:.4f}")
     print(f"{f'random ({_RANDOM_DRAWS} draws)':28}{mean:.4f} ± {spread:.4f}")
+    print(f"{'no choice can be below':28}{certificate.lower_bound:.4f}")
     print(f"{'':28}{1 - selection.cost / mean:.1%} below random\n")
     print(f"{'digit':>8}{'share of data':>16}{'of prototypes':>16}{'prototypes':>13}")
     for digit in range(10):
         count = int((labels[selection.indices] == digit).sum())
         print(f"{digit:>8}{(labels == digit).mean():>16.1%}{count / options.k:>16.1%}{count:>13}")
     print(f"\nThe selection is in {output.resolve()}")
+    print(f"The page to look at:   {page.resolve().as_uri()}")
     print("Next: uniproto select --help")

@@ -1,0 +1,131 @@
+"""The page a person looks at: one HTML file with the verdict, the map and every prototype."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from uniproto.errors import OutputError, invalid
+
+if TYPE_CHECKING:
+    from uniproto.problem import Problem
+    from uniproto.report.examples import Examples
+    from uniproto.selection import Selection
+
+
+def write_report(
+    selection: Selection,
+    path: str | os.PathLike[str],
+    source: Examples,
+    target: Examples,
+    *,
+    problem: Problem | None,
+    title: str | None = None,
+    commands: Sequence[tuple[str, str]] = (),
+    random: int | None = None,
+    comparison: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write the page, whole or not at all; returns its path."""
+    from uniproto.report.gather import gather
+    from uniproto.report.page import render
+
+    if random is not None and (isinstance(random, bool) or random < 0):
+        raise invalid("random", "must be a number of draws", repr(random), "Pass 0 or more.")
+    path = Path(path)
+    page = render(
+        gather(
+            selection,
+            source,
+            target,
+            problem=problem,
+            same_set=is_one_set(problem, selection.shape),
+            title=title or "Prototypes",
+            commands=commands,
+            random=random,
+            comparison=comparison,
+        )
+    )
+    _write(path, page)
+    return path
+
+
+def report_selection(
+    selection: Selection,
+    path: str | os.PathLike[str],
+    problem: Problem | None,
+    known: Mapping[str, tuple[Any, Any]],
+    *,
+    title: str | None,
+    random: int | None,
+) -> Path:
+    """The page of a selection in Python; `known` are pairs of sequences: source, target."""
+    from uniproto.report.examples import examples
+
+    m, n = selection.shape
+    of_source = {name: first for name, (first, _) in known.items()}
+    of_target = {name: second for name, (_, second) in known.items()}
+    source = examples(m, **of_source)
+    if is_one_set(problem, selection.shape):
+        other = examples(n, **of_target, prefix="target_")
+        given = {name: getattr(other, name) for name in vars(other) if name != "count"}
+        target = replace(source, **{name: one for name, one in given.items() if one is not None})
+    else:
+        target = examples(n, **of_target, prefix="target_")
+    if problem is not None and problem.groups and source.groups is None:
+        source, target = _with_groups(problem, source, target)
+    commands = [("This page", f"selection.report({os.fspath(path)!r})")]
+    return write_report(
+        selection,
+        path,
+        source,
+        target,
+        problem=problem,
+        title=title,
+        commands=commands,
+        random=random,
+    )
+
+
+def is_one_set(problem: Problem | None, shape: tuple[int, int]) -> bool:
+    """Whether the target is the source."""
+    from uniproto.geometry.costs import FeatureCosts
+
+    if problem is not None and isinstance(problem.costs, FeatureCosts):
+        return problem.costs.source is problem.costs.target
+    return shape[0] == shape[1]
+
+
+def _with_groups(problem: Problem, source: Examples, target: Examples) -> tuple[Examples, Examples]:
+    """The groups that the problem was split into; rows of none are called so."""
+    import numpy as np
+
+    sides = []
+    for examples, rows_of in ((source, "source_rows"), (target, "target_rows")):
+        labels = np.full(examples.count, "(no prototypes)", object)
+        for group in problem.groups:
+            labels[getattr(group, rows_of)] = group.label
+        sides.append(replace(examples, groups=labels))
+    return sides[0], sides[1]
+
+
+def _write(path: Path, page: str) -> None:
+    stage = path.with_name(f".uniproto-{uuid.uuid4().hex}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with stage.open("w", encoding="utf-8", newline="\n") as file:
+                file.write(page)
+                file.flush()
+                os.fsync(file.fileno())
+            stage.replace(path)
+        finally:
+            stage.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"{path}: the output must be a file that can be written. Writing failed "
+            f"({error.strerror or error}). Choose another place, or free some space."
+        ) from error

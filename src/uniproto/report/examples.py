@@ -1,0 +1,183 @@
+"""What is known of a set's rows besides their place in the geometry: text, pictures, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from uniproto.data.arrays import as_labels
+from uniproto.data.disk import LargeTable
+from uniproto.errors import invalid
+from uniproto.report.pictures import ENDINGS
+
+Rows = NDArray[np.intp]
+Reader = Callable[[Rows], list[Any]]  # the values of some rows
+_SAMPLED_PICTURES = 64
+_FEW_LEVELS = 64  # bytes up to here are few levels of grey, not dark pictures
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The rows of the source or of the target. What is None is not known.
+
+    Readers give the values of the rows asked for, so that a data set larger than memory stays
+    where it is. `white` is the largest value of pictures given as arrays.
+    """
+
+    count: int
+    text: Reader | None = None
+    pictures: Reader | None = None
+    white: float | None = None
+    labels: NDArray[Any] | None = None
+    groups: NDArray[Any] | None = None
+    ids: NDArray[Any] | None = None
+    fields: Callable[[Rows], list[dict[str, Any]]] | None = None
+    positions: NDArray[np.float64] | None = None
+
+
+def examples(
+    count: int,
+    *,
+    text: Any = None,
+    images: Any = None,
+    labels: Any = None,
+    groups: Any = None,
+    ids: Any = None,
+    positions: Any = None,
+    fields: Any = None,
+    prefix: str = "",
+) -> Examples:
+    """Examples from sequences with one entry per row; `prefix` names the set in errors."""
+    pictures, white = None, None
+    if images is not None:
+        pictures, white = _pictures(images, count, f"{prefix}images")
+    return Examples(
+        count,
+        text=None if text is None else sequence(text, f"{prefix}text", count),
+        pictures=pictures,
+        white=white,
+        labels=None if labels is None else as_labels(labels, f"{prefix}labels", count),
+        groups=None if groups is None else as_labels(groups, f"{prefix}groups", count),
+        ids=None if ids is None else as_labels(ids, f"{prefix}ids", count),
+        positions=None if positions is None else pairs(positions, f"{prefix}positions", count),
+        fields=fields,
+    )
+
+
+def sequence(values: Any, parameter: str, count: int) -> Reader:
+    """A reader of any sequence with one entry per row."""
+    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+        raise invalid(
+            parameter, "must hold one entry per row", f"a {type(values).__name__}", "Pass a list."
+        )
+    if len(values) != count:
+        raise invalid(
+            parameter,
+            f"must hold one entry per row, {count:,} in all",
+            f"{len(values):,} entries",
+            "Pass one for every row.",
+        )
+    if hasattr(values, "iloc"):  # a pandas column counts by its own index
+        values = values.to_numpy()
+    return lambda rows: [values[int(row)] for row in rows]
+
+
+def column(table: pa.Table | LargeTable, name: str) -> Reader:
+    """A reader of a table's column."""
+
+    def read(rows: Rows) -> list[Any]:
+        some = (
+            table.take(rows) if isinstance(table, LargeTable) else table.select([name]).take(rows)
+        )
+        return list(some.column(name).to_pylist())
+
+    return read
+
+
+def fields_of(
+    table: pa.Table | LargeTable, left_out: Sequence[str]
+) -> Callable[[Rows], list[dict[str, Any]]]:
+    """A reader of whole rows, without some columns."""
+    names = [name for name in table.column_names if name not in left_out]
+
+    def read(rows: Rows) -> list[dict[str, Any]]:
+        return list(table.take(rows).select(names).to_pylist())
+
+    return read
+
+
+def paths(values: Reader, folder: Path) -> Reader:
+    """A reader whose entries, where they are the names of files, are looked for in a folder."""
+
+    def read(rows: Rows) -> list[Any]:
+        return [
+            folder / value if isinstance(value, str) and "://" not in value[:32] else value
+            for value in values(rows)
+        ]
+
+    return read
+
+
+def folder_of_pictures(folder: Path, count: int, ids: NDArray[Any] | None) -> Reader:
+    """The pictures of a folder: those that ids name, otherwise all of them in sorted order."""
+    if ids is not None:
+        names = {file.name: file for file in folder.iterdir()}
+        names = {file.stem: file for file in names.values()} | names
+        if any(str(value) in names for value in ids):
+            return lambda rows: [names.get(str(ids[row]), folder / str(ids[row])) for row in rows]
+    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in ENDINGS)
+    if len(files) != count:
+        raise invalid(
+            "images",
+            f"must be a folder with one picture per row, {count:,} in all, or be named by ids",
+            f"{len(files):,} pictures in {folder}",
+            "Name a column of file names instead, or select with --id and the files' names.",
+        )
+    return lambda rows: [files[row] for row in rows]
+
+
+def pairs(values: Any, parameter: str, count: int) -> NDArray[np.float64]:
+    """Two finite numbers per row."""
+    try:
+        found = np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise invalid(parameter, "must hold pairs of numbers", str(error), "Pass floats.") from None
+    if found.shape != (count, 2) or not np.isfinite(found).all():
+        raise invalid(
+            parameter,
+            f"must hold two finite numbers for each of {count:,} rows",
+            f"shape {found.shape}" if found.shape != (count, 2) else "NaN or infinity",
+            "Pass an array with two columns.",
+        )
+    return found
+
+
+def _pictures(images: Any, count: int, parameter: str) -> tuple[Reader, float | None]:
+    if isinstance(images, str | Path):
+        return folder_of_pictures(Path(images), count, None), None
+    if hasattr(images, "dtype") and images.dtype != object:
+        return array_of_pictures(images, count, parameter)
+    return sequence(images, parameter, count), None
+
+
+def array_of_pictures(images: Any, count: int, parameter: str) -> tuple[Reader, float]:
+    """A reader of (rows, height, width[, channels]), and its largest value, from a sample."""
+    read = sequence(images, parameter, count)
+    if getattr(images, "ndim", 0) not in (3, 4):
+        raise invalid(
+            parameter,
+            "must be pictures: (rows, height, width) or (rows, height, width, channels)",
+            f"an array of shape {images.shape}",
+            "Reshape it, for example with images.reshape(-1, 28, 28).",
+        )
+    some = np.asarray(images[:: max(1, count // _SAMPLED_PICTURES)], np.float64)
+    top = float(np.nanmax(some, initial=0.0))
+    if images.dtype == np.uint8 and top > _FEW_LEVELS:
+        return read, 255.0
+    return read, top or 1.0

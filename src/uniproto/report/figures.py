@@ -1,0 +1,282 @@
+"""The page's charts as Vega-Lite specifications. Colours are names, which the page looks up in
+its light or dark set: `$blue`, `$orange`, `$green`, `$pink`, `$grey`, `$ink`, `$paper`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from uniproto.report.content import Content, Coverage
+
+_MOST_BARS = 40
+_ROW = 24
+
+
+def figures(content: Content) -> dict[str, Any]:
+    """Every chart by the name of its place on the page."""
+    found: dict[str, Any] = {}
+    if content.projection is not None:
+        found["map"] = _map(content)
+    if content.curve is not None:
+        found["curve"] = _curve(content)
+    if len(content.rivals) > 1 or content.lower_bound is not None:
+        found["final"] = _final(content)
+    for coverage in content.coverage:
+        found[f"coverage-{coverage.kind}"] = _coverage(coverage)
+    return {name: chart.to_dict(validate=False) for name, chart in found.items()}
+
+
+def most_telling(coverage: Coverage) -> list[Any]:
+    """The classes a chart has room for: the marked ones first, then the largest."""
+    ranked = sorted(coverage.shares, key=lambda share: (share.mark == "", -share.target_share))
+    kept = {share.code for share in ranked[:_MOST_BARS]}
+    return [share for share in coverage.shares if share.code in kept]
+
+
+def _map(content: Content) -> Any:
+    """The data of its layers come from the page, which knows what is chosen and filtered."""
+    import altair as alt
+
+    assert content.projection is not None
+    first, second = content.projection.axes
+    bare = alt.Axis(labels=False, ticks=False, grid=False, domain=False)
+    x = alt.X("x:Q", title=first, axis=bare, scale=_around(content, "x"))
+    y = alt.Y("y:Q", title=second, axis=bare, scale=_around(content, "y"))
+    dim = alt.param(name="dim", value=False)
+    many = content.k > 300
+    size = 14 if content.drawn > 4000 else 26 if content.drawn > 1000 else 44
+
+    # Only layers with a tooltip feel the pointer beside one that can be moved; the page shows its
+    # own instead.
+    def points(name: str) -> Any:
+        return alt.Chart(alt.NamedData(name=name))
+
+    layers = [
+        points("targets")
+        .mark_circle(size=size, tooltip=True)
+        .encode(
+            x=x,
+            y=y,
+            color=alt.Color("hue:N", scale=None),
+            opacity=alt.when(dim).then(alt.value(0.14)).otherwise(alt.value(0.6)),
+        )
+        .add_params(dim, alt.selection_interval(
+            name="zoom", bind="scales", zoom="wheel![event.ctrlKey]"
+        )),
+        points("lit")
+        .mark_circle(
+            tooltip=True,
+            size=3 * size,
+            color="$orange",
+            opacity=0.95,
+            stroke="$paper",
+            strokeWidth=0.5,
+        )
+        .encode(x=x, y=y),
+        points("prototypes")
+        .mark_point(
+            tooltip=True,
+            shape="diamond",
+            filled=True,
+            size=50 if many else 110,
+            stroke="$paper",
+            strokeWidth=1,
+            cursor="pointer",
+        )
+        .encode(
+            x=x,
+            y=y,
+            color=alt.Color("hue:N", scale=None),
+            opacity=alt.when(dim).then(alt.value(0.45)).otherwise(alt.value(1)),
+        ),
+        points("chosen")
+        .mark_point(
+            tooltip=True,
+            shape="diamond", filled=True, size=300, color="$blue", stroke="$ink", strokeWidth=2.5,
+            opacity=1,
+        )
+        .encode(x=x, y=y),
+    ]  # fmt: skip
+    return alt.layer(*layers).properties(
+        width="container",
+        height=460,
+        description=f"Map of {content.drawn:,} targets (dots) and {content.k:,} prototypes "
+        "(diamonds) in two dimensions. Left and right arrow keys choose a prototype, Escape lets "
+        "it go. The gallery holds the same prototypes as a list.",
+    )
+
+
+def _around(content: Content, side: str) -> Any:
+    """A scale that holds every point with some room, whatever is filtered away."""
+    import altair as alt
+
+    shown = [*content.items[: content.drawn], *content.cards]
+    values = [float(getattr(point, side)) for point in shown]
+    low, high = min(values), max(values)
+    room = 0.04 * (high - low) or 1.0
+    return alt.Scale(domain=[low - room, high + room], nice=False, zero=False)
+
+
+def _curve(content: Content) -> Any:
+    import altair as alt
+
+    assert content.curve is not None
+    values = [
+        {"pick": pick, "cost": value} for pick, value in enumerate(content.curve.values, start=1)
+    ]
+    if len(values) > 1000:
+        values = values[:: len(values) // 500] + values[-1:]
+    x = alt.X("pick:Q", title="picks", axis=alt.Axis(tickMinStep=1, format="d"))
+    y = alt.Y("cost:Q", title="cost so far")
+    tooltip = [alt.Tooltip("pick:Q"), alt.Tooltip("cost:Q", format=".4~g")]
+    line = alt.Chart(alt.Data(values=values)).encode(x=x, y=y)
+    layers = [
+        line.mark_area(color="$blue", opacity=0.12),
+        line.mark_line(color="$blue", strokeWidth=2.5),
+        line.mark_point(color="$blue", size=60, opacity=0).encode(tooltip=tooltip),
+        alt.Chart(alt.Data(values=[{"cost": content.cost}]))
+        .mark_rule(color="$ink", strokeDash=[5, 4])
+        .encode(y="cost:Q"),
+        alt.Chart(alt.Data(values=[{"cost": content.cost, "words": "final cost"}]))
+        .mark_text(align="left", baseline="bottom", dx=6, dy=-4, color="$ink")
+        .encode(x=alt.value(0), y="cost:Q", text="words:N"),
+    ]
+    end = content.curve.values[-1]
+    return alt.layer(*layers).properties(
+        width="container",
+        height=260,
+        description=f"{content.curve.title}: from {content.curve.values[0]:.4g} after one pick "
+        f"to {end:.4g} after {content.k:,}; the final cost is {content.cost:.4g}.",
+    )
+
+
+def _final(content: Content) -> Any:
+    import altair as alt
+
+    values = []
+    for rival in content.rivals:
+        spread = rival.spread or 0.0
+        values.append(
+            {
+                "name": rival.name if rival.runs == 1 else f"{rival.name} (mean of {rival.runs})",
+                "cost": rival.cost,
+                "low": rival.cost - spread,
+                "high": rival.cost + spread,
+                "ours": rival.name == "this selection",
+            }
+        )
+    y = alt.Y(
+        "name:N",
+        sort=[str(value["name"]) for value in values],
+        title=None,
+        axis=alt.Axis(ticks=False, domain=False, labelLimit=190),
+    )
+    x = alt.X("cost:Q", title="cost (lower is better)", scale=alt.Scale(zero=False, padding=16))
+    base = alt.Chart(alt.Data(values=values))
+    layers = [
+        base.mark_rule(strokeWidth=2, color="$orange").encode(x=alt.X("low:Q"), x2="high:Q", y=y),
+        base.mark_point(filled=True, size=130, opacity=1).encode(
+            x=x,
+            y=y,
+            shape=alt.when("datum.ours").then(alt.value("diamond")).otherwise(alt.value("circle")),
+            color=alt.when("datum.ours").then(alt.value("$blue")).otherwise(alt.value("$orange")),
+            tooltip=[alt.Tooltip("name:N"), alt.Tooltip("cost:Q", format=".4~g")],
+        ),
+    ]
+    words = "; ".join(f"{value['name']} {value['cost']:.4g}" for value in values)
+    if content.lower_bound is not None:
+        bound = alt.Chart(alt.Data(values=[{"cost": content.lower_bound}]))
+        layers += [
+            bound.mark_rule(color="$green", strokeWidth=2, strokeDash=[6, 4]).encode(x="cost:Q"),
+            bound.mark_text(align="left", dx=6, color="$green", fontWeight="bold").encode(
+                x="cost:Q", y=alt.value(-8), text=alt.value("none can be below")
+            ),
+        ]
+        words += f"; no choice can be below {content.lower_bound:.4g}"
+    return alt.layer(*layers).properties(
+        width="container",
+        height=max(3, len(values)) * 34,
+        description=f"Final costs: {words}.",
+    )
+
+
+def _coverage(coverage: Coverage) -> Any:
+    import altair as alt
+
+    shares = most_telling(coverage)
+    rows = [
+        {
+            "name": share.name,
+            "target": share.target_share,
+            "prototypes": share.prototype_share,
+            "words": {"missing": "none"}.get(share.mark, share.mark),
+            "mark": share.mark or "in step",
+        }
+        for share in shares
+    ]
+    points = [
+        {**row, "of": of, "share": row[of]} for row in rows for of in ("target", "prototypes")
+    ]
+    titles = {"target": "share of the target", "prototypes": "share among prototypes"}
+    for point in points:
+        point["of"] = titles[str(point["of"])]
+    y = alt.Y(
+        "name:N",
+        sort=[share.name for share in shares],
+        title=None,
+        axis=alt.Axis(ticks=False, domain=False, labelLimit=150),
+    )
+    x = alt.X("share:Q", title=None, axis=alt.Axis(format="%", orient="top", tickCount=5))
+    order = list(titles.values())
+    layers = [
+        alt.Chart(alt.Data(values=rows))
+        .mark_rule(strokeWidth=3, opacity=0.8)
+        .encode(
+            x=alt.X("target:Q"),
+            x2="prototypes:Q",
+            y=y,
+            color=alt.Color(
+                "mark:N",
+                scale=alt.Scale(
+                    domain=["in step", "under", "missing", "over"],
+                    range=["$grey", "$orange", "$orange", "$pink"],
+                ),
+                legend=None,
+            ),
+        ),
+        alt.Chart(alt.Data(values=points))
+        .mark_point(filled=True, size=90, opacity=1)
+        .encode(
+            x=x,
+            y=y,
+            shape=alt.Shape(
+                "of:N",
+                title=None,
+                scale=alt.Scale(domain=order, range=["circle", "diamond"]),
+                legend=alt.Legend(orient="top", direction="vertical", labelLimit=300),
+            ),
+            fill=alt.Fill(
+                "of:N", title=None, scale=alt.Scale(domain=order, range=["$ink", "$blue"])
+            ),
+            tooltip=[
+                alt.Tooltip("name:N"),
+                alt.Tooltip("of:N"),
+                alt.Tooltip("share:Q", format=".1%"),
+            ],
+        ),
+    ]
+    if told := [row for row in rows if row["words"]]:
+        layers.append(
+            alt.Chart(alt.Data(values=told))
+            .transform_calculate(share="max(datum.target, datum.prototypes)")
+            .mark_text(align="left", dx=10, color="$ink", fontSize=11)
+            .encode(x="share:Q", y=y, text="words:N")
+        )
+    marked = [f"{share.name} is {share.words}" for share in shares if share.mark]
+    return alt.layer(*layers).properties(
+        width="container",
+        height=max(2, len(rows)) * _ROW,
+        description=f"Share of each {coverage.kind} in the target and among prototypes. "
+        + ("; ".join(marked[:10]) or "None is clearly under- or over-represented")
+        + ".",
+    )

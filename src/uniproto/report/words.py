@@ -1,0 +1,116 @@
+"""Text for the page: whatever a cell holds becomes a short, printable piece of text."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+
+ELLIPSIS = "…"
+_LOOK = 4  # characters looked at per byte allowed: a megabyte of text is never scanned whole
+# Control characters, lone surrogates (bytes that were no UTF-8) and what XML calls non-characters.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_ESCAPED = frozenset("<>&\"'\u2028\u2029\\")
+_LONGEST_LIST = 6
+LONGEST_NAME = 60  # of a class, an id or a column, in bytes
+NO_DATA = (
+    "A selection read back from a folder no longer holds its data. Run 'uniproto report' on a "
+    "folder that 'uniproto select' wrote, which finds the input files again."
+)
+
+
+def printable(value: Any) -> str:
+    """Any value as text that every encoding and every parser takes.
+
+    >>> printable(b"caf\\xe9"), printable("a\\x00b\\udcff"), printable(0.30000000000000004)
+    ('caf�', 'a�b�', '0.3')
+    """
+    return _UNPRINTABLE.sub("\ufffd", _as_text(value)).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def cut(value: Any, most: int) -> str:
+    """Printable text of at most `most` bytes on the page, escapes counted, and an ellipsis.
+
+    >>> cut("abcdef", 100), cut("abcdef", 3), cut("<b>", 8)
+    ('abcdef', 'abc…', '<b…')
+    """
+    text = _as_text(value)
+    whole = len(text) <= most * _LOOK
+    text = printable(text if whole else text[: most * _LOOK])
+    if whole and 6 * len(text) <= most:
+        return text
+    used = 0
+    for place, letter in enumerate(text):
+        used += 6 if letter in _ESCAPED else len(letter.encode())
+        if used > most:
+            return text[:place] + ELLIPSIS
+    return text if whole else text + ELLIPSIS
+
+
+def full_length(value: Any) -> int:
+    """How many characters (or bytes, where it is bytes) a value has as text."""
+    return len(value) if isinstance(value, str | bytes) else len(_as_text(value))
+
+
+def figure(value: float | None, digits: int = 4) -> str:
+    """A number for people.
+
+    >>> figure(0.0700430), figure(1234.0), figure(None), figure(float("inf"))
+    ('0.07004', '1,234', '–', 'infinite')
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "infinite"
+    if value == 0:
+        return "0"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    places = digits - 1 - math.floor(math.log10(abs(value)))
+    return f"{value:.{places}f}" if places <= 8 else f"{value:.{digits - 1}e}"
+
+
+def seconds(value: float) -> str:
+    """A duration for people.
+
+    >>> seconds(0.0123), seconds(8.4), seconds(754.0)
+    ('12 ms', '8.4 s', '12 min 34 s')
+    """
+    if value < 1:
+        return f"{value * 1000:.0f} ms"
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "class", "classes"), counted(2500, "target")
+    ('1 class', '2,500 targets')
+    """
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if value is None:
+        return "–"
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list) and value and all(isinstance(part, int | float) for part in value):
+        first = ", ".join(_as_text(part) for part in value[:_LONGEST_LIST])
+        return (
+            f"[{first}]" if len(value) <= _LONGEST_LIST else f"[{first}, … {len(value):,} numbers]"
+        )
+    return str(value)

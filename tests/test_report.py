@@ -1,0 +1,786 @@
+"""The page: what it says is what the selection is, and every text on it is only text."""
+
+from __future__ import annotations
+
+import base64
+import builtins
+import html.parser
+import io
+import json
+import re
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import uniproto
+from uniproto.cli import main
+from uniproto.errors import InvalidInputError, MissingExtraError, OutputError
+from uniproto.problem import make_problem
+from uniproto.report import is_one_set, report_selection
+from uniproto.report.content import Content
+from uniproto.report.examples import Examples, examples
+from uniproto.report.gather import gather
+from uniproto.report.page import as_json, render
+from uniproto.report.pictures import PictureError, as_pixels, data_uri, png
+from uniproto.report.targets import MOST_DRAWN
+from uniproto.report.words import cut, printable
+from uniproto.selection import Selection
+from uniproto.transport.prototypes import Transport
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(40, 3))
+Y = RNG.normal(size=(30, 3))
+LABELS = np.array(["a", "b", "c", "d"])[np.arange(40) % 4]
+
+NASTY = [
+    "<script>window.hacked = 1</script>",
+    "</script><script>window.hacked = 1</script>",
+    '" onmouseover="window.hacked = 1',
+    "' autofocus onfocus='window.hacked = 1",
+    "<img src=x onerror='window.hacked = 1'>",
+    "<!-- --><!--> ]]> {{ 7 * 7 }} {% raw %} ${alert(1)}",
+    "x" * 1_000_000,
+    "שלום עולם \u202eright to left\u202c",
+    "lone \ud800 surrogate, \x00 nothing, \x1b[31m red",
+    "line\u2028separator\u2029paragraph\r\n\ttab",
+    "$orange",
+    "",
+]
+
+
+class Page(html.parser.HTMLParser):
+    """The page as a parser sees it: its elements, and the text of those with a class."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.data = ""
+        self._inside: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "p" and dict(attrs).get("class") == "text":
+            self.texts.append("")
+            self._inside.append("text")
+        elif tag == "script" and dict(attrs).get("id") == "data":
+            self._inside.append("data")
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._inside and tag in ("p", "script"):
+            self._inside.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self._inside and self._inside[-1] == "text":
+            self.texts[-1] += data
+        elif self._inside:
+            self.data += data
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.tags)
+
+
+def content_of(selection: Selection, random: int | None = 0, **known: Any) -> Content:
+    m, n = selection.shape
+    source = examples(m, **known)
+    problem = selection._problem
+    same = is_one_set(problem, selection.shape)
+    return gather(
+        selection,
+        source,
+        source if same else Examples(n),
+        problem=problem,
+        same_set=same,
+        title="Test",
+        commands=[("This page", "a command")],
+        random=random,
+    )
+
+
+# What the page says
+
+
+def test_lights_are_exactly_what_the_plan_says() -> None:
+    selection = uniproto.select(X, 6)
+    content = content_of(selection)
+    assert content.drawn == 40
+    plan = selection.plan.toarray()
+    for place, card in enumerate(content.cards):
+        rows = [content.items[item].row for item in card.lights]
+        assert sorted(rows) == np.flatnonzero(plan[place] > 0).tolist()
+        assert card.targets == len(rows)
+        assert (card.rank, card.row) == (place + 1, selection.indices[place])
+        assert card.gain == selection.gains[place]
+        shown = [content.items[stood.item].row for stood in card.stands_for]
+        assert card.row not in shown
+        assert set(shown) <= set(rows)
+        shares = [stood.share for stood in card.stands_for]
+        assert shares == sorted(shares, reverse=True)
+        np.testing.assert_allclose(shares, plan[place, shown] * 6)
+
+
+def test_the_verdict_in_words_and_numbers() -> None:
+    selection = uniproto.select(X, 6, certify=True)
+    content = content_of(selection, random=None)
+    tiles = {tile.name: tile for tile in content.verdict.tiles}
+    assert float(tiles["Cost"].value) == pytest.approx(selection.cost, rel=1e-3)
+    draws = [uniproto.select(X, 6, method="random", seed=seed).cost for seed in range(5)]
+    mean, spread = map(float, tiles["Random"].value.split(" ± "))
+    assert mean == pytest.approx(np.mean(draws), rel=1e-3)
+    assert spread == pytest.approx(np.std(draws, ddof=1), rel=2e-2)
+    assert selection.certificate is not None
+    assert float(tiles["Best possible"].value.removeprefix("≥ ")) == pytest.approx(
+        selection.certificate.lower_bound, rel=1e-3
+    )
+    assert "no choice of 6 can be below" in content.verdict.sentence
+    assert content.verdict.headline == "6 examples stand for 40"
+    assert tiles["Targets"].value == "40"
+    assert content.curve is not None
+    assert content.curve.values[-1] >= selection.cost - 1e-12
+    assert [rival.name for rival in content.rivals] == ["this selection", "random"]
+
+
+def test_without_certificate_the_page_says_how_to_get_one() -> None:
+    content = content_of(uniproto.select(X, 4))
+    assert content.lower_bound is None
+    assert "uniproto certify" in content.verdict.tiles[1].words
+    assert "uniproto certify" in render(content)
+
+
+def test_conditions_are_named_beside_the_bound() -> None:
+    content = content_of(uniproto.select(X, 4, exclude=[0], certify=True))
+    assert "no choice of 4 under the same conditions" in content.verdict.sentence
+
+
+def test_the_worst_covered_targets() -> None:
+    selection = uniproto.select(X, 5, metric="euclidean")
+    content = content_of(selection)
+    costs = np.linalg.norm(X[selection.indices][:, None] - X[None], axis=2)
+    by_target = (selection.plan.toarray() * costs).sum(axis=0) * 40
+    order = np.argsort(-by_target)[:24]
+    assert [content.items[one.item].row for one in content.worst] == order.tolist()
+    np.testing.assert_allclose([one.cost for one in content.worst], by_target[order])
+    for one, row in zip(content.worst, order, strict=True):
+        places = np.flatnonzero(selection.plan.toarray()[:, row]) + 1
+        assert one.prototypes == places.tolist()
+
+
+def test_coverage_marks() -> None:
+    labels = np.array(["big"] * 24 + ["middle"] * 12 + ["small"] * 4)
+    selection = uniproto.select(X, 10, initial=list(range(10)))
+    coverage = content_of(selection, labels=labels).coverage[0]
+    found = {share.name: share for share in coverage.shares}
+    assert found["big"].mark == "over"
+    assert found["middle"].mark == found["small"].mark == "missing"
+    assert (found["big"].target_share, found["big"].prototype_share) == (pytest.approx(0.6), 1.0)
+    assert (found["small"].targets, found["small"].prototypes) == (4, 0)
+
+
+def test_groups_have_their_costs() -> None:
+    selection = uniproto.select(X, 8, groups=LABELS)
+    path = selection.report("page.html", random=0)
+    content = content_of(selection, groups=LABELS, labels=LABELS)
+    assert [coverage.kind for coverage in content.coverage] == ["group"]  # told once
+    costs = {share.name: share.cost for share in content.coverage[0].shares}
+    assert costs == pytest.approx(selection.group_costs)
+    assert "cost within" in path.read_text("utf-8")
+
+
+def test_many_classes_are_put_together() -> None:
+    content = content_of(uniproto.select(X, 3), labels=np.arange(40) + 0.5)
+    assert len(content.coverage[0].shares) == 40
+    many = RNG.normal(size=(900, 2))
+    content = content_of(uniproto.select(many, 3), labels=[f"{i} " + "y" * 100 for i in range(900)])
+    coverage = content.coverage[0]
+    assert len(coverage.shares) == 201
+    assert coverage.shares[-1].name == "others (700)"
+    assert sum(share.targets for share in coverage.shares) == 900
+    assert sum(share.prototypes for share in coverage.shares) == 3
+    render(content)
+
+
+def test_labels_that_look_alike_once_cut() -> None:
+    labels = ["z" * 500 + str(row % 3) for row in range(40)]
+    names = content_of(uniproto.select(X, 3), labels=labels).coverage[0].names
+    assert len(set(names)) == 3
+
+
+# The map
+
+
+def test_a_sample_keeps_targets_of_every_prototype() -> None:
+    n, k = 3 * MOST_DRAWN, 100
+    selection = with_plan(RNG.normal(size=(n, 2)), k)
+    content = content_of(selection)
+    assert MOST_DRAWN * 0.9 < content.drawn < MOST_DRAWN * 1.1
+    assert f"Shown {content.drawn:,} of {n:,} targets" in content.map_note
+    for place, card in enumerate(content.cards):
+        assert len(card.lights) >= 3
+        rows = {content.items[item].row for item in card.lights}
+        assert rows <= set(selection.plan[[place]].indices.tolist())
+    assert f"Shown {content.drawn:,} of {n:,} targets" in render(content)
+
+
+def with_plan(points: np.ndarray, k: int) -> Selection:
+    """A selection whose plan is given: its first rows stand for every k-th target."""
+    n = len(points)
+    plan = sp.csr_array((np.full(n, 1 / n), (np.arange(n) % k, np.arange(n))), shape=(k, n))
+    return Selection(
+        indices=np.arange(k),
+        gains=np.full(k, 1.5),
+        weights=np.full(k, 1 / k),
+        beta=2.0,
+        shape=(n, n),
+        metric="cosine",
+        method="uniproto",
+        options={},
+        seed=0,
+        timings={"pick": 1.0},
+        notes={},
+        transport=Transport(0.5, plan, True),
+        problem=make_problem(points, k),
+    )
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "l1", "dot"])
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_a_map_of_any_width(metric: str, width: int) -> None:
+    points = np.abs(RNG.normal(size=(20, width))) + 0.1
+    first = content_of(uniproto.select(points, 3, metric=metric))
+    again = content_of(uniproto.select(points, 3, metric=metric))
+    assert [(item.x, item.y) for item in first.items] == [(item.x, item.y) for item in again.items]
+    for card in first.cards:  # one set: a prototype lies where it lies as a target
+        item = first.items[card.row]
+        assert (card.x, card.y) == pytest.approx((item.x, item.y))
+    render(first)
+
+
+@pytest.mark.parametrize("case", ["square", "wide", "similarity", "sparse", "one", "alike"])
+def test_maps_of_odd_problems(case: str) -> None:
+    costs = np.abs(RNG.normal(size=(12, 12)))
+    selection = {
+        "square": lambda: uniproto.select(costs, 3, metric="precomputed"),
+        "wide": lambda: uniproto.select(costs[:, :7], 3, metric="precomputed"),
+        "similarity": lambda: uniproto.select(costs[:5], 2, metric="similarity"),
+        "sparse": lambda: uniproto.select(sp.random(30, 50, 0.3, "csr", random_state=1), 4),
+        "one": lambda: uniproto.select([[1.0, 2.0, 3.0]], 1),
+        "alike": lambda: uniproto.select(np.ones((9, 4)), 2),
+    }[case]()
+    content = content_of(selection)
+    assert content.projection is not None
+    assert all(np.isfinite([card.x, card.y]).all() for card in content.cards)  # type: ignore[arg-type]
+    render(content)
+
+
+def test_given_coordinates() -> None:
+    places = RNG.normal(size=(40, 2))
+    content = content_of(uniproto.select(X, 3), positions=places)
+    np.testing.assert_array_equal([(item.x, item.y) for item in content.items], places)
+    with pytest.raises(InvalidInputError, match="two finite numbers"):
+        content_of(uniproto.select(X, 3), positions=places[:, :1])
+
+
+def test_another_target(tmp_path: Path) -> None:
+    selection = uniproto.select(X, 4, Y)
+    path = selection.report(
+        tmp_path / "page.html",
+        labels=LABELS,
+        target_labels=["a"] * 30,
+        text=[f"source {row}" for row in range(40)],
+        target_text=[f"aim {row}" for row in range(30)],
+        random=1,
+    )
+    page = Page(path.read_text("utf-8"))
+    assert page.texts == [f"source {row}" for row in selection.indices]
+    data = json.loads(page.data)
+    assert data["items"]["text"][0] == "aim 0"
+    assert len(data["items"]["x"]) == 30
+
+
+def test_targets_without_weight_are_nobodys() -> None:
+    weights = np.ones(40)
+    weights[:5] = 0
+    content = content_of(uniproto.select(X, 4, target_weights=weights), labels=LABELS)
+    assert min(item.row for item in content.items) == 5
+    assert content.verdict.headline == "4 examples stand for 35"
+    assert sum(share.targets for share in content.coverage[0].shares) == 35
+
+
+def test_other_methods_and_inexact_costs() -> None:
+    content = content_of(uniproto.select(X, 4, method="kmedoids"))
+    assert content.curve is not None
+    assert content.curve.values[-1] == pytest.approx(content.cost)
+    assert content.cards[0].fill is None
+    selection = with_plan(X, 4)
+    selection.__dict__["_transport"] = Transport(0.5, selection.plan, False)
+    content = content_of(selection, random=None)
+    assert content.verdict.tiles[0].value == "at most 0.5000"
+    assert "no exact solve fits" in content.rivals_note
+
+
+def test_a_loaded_selection_says_what_it_lacks(tmp_path: Path) -> None:
+    uniproto.select(X, 4).save(tmp_path / "out")
+    path = Selection.load(tmp_path / "out").report(tmp_path / "page.html", labels=LABELS)
+    text = path.read_text("utf-8")
+    assert "There is no map." in text
+    assert "no longer holds its data" in text
+
+
+# Text is data
+
+
+@pytest.fixture(autouse=True)
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def nasty(count: int) -> list[str]:
+    return (NASTY * count)[:count]
+
+
+def test_nasty_texts_and_names_are_text() -> None:
+    texts = nasty(40)
+    selection = uniproto.select(X, 24)
+    source = examples(
+        40,
+        text=texts,
+        labels=np.array(texts[::-1], object),
+        ids=np.array([f"{text[:99]} {row}" for row, text in enumerate(texts)], object),
+    )
+    page_text = render(
+        gather(
+            selection,
+            source,
+            source,
+            problem=selection._problem,
+            same_set=True,
+            title=NASTY[1],
+            commands=[("This page", NASTY[0])],
+            random=0,
+        )
+    )
+    assert_only_text(page_text)
+    page = Page(page_text)
+    most = 6000
+    for text, row in zip(page.texts, selection.indices, strict=True):
+        assert text == cut(texts[row], most)
+    assert len(page_text) < 2_500_000
+    assert "beginning of 1,000,000 characters" in page_text
+
+
+def test_nasty_columns_are_text() -> None:
+    frame = pd.DataFrame(X, columns=[NASTY[0], NASTY[1], '"><b>'])
+    frame["pair"] = [[0.0, 1.0]] * 40
+    frame["embedding"] = list(X)
+    frame.to_parquet("nasty <script>.parquet")
+    out = "out <b>"
+    options = ["nasty <script>.parquet", "-k", "4", "--column", "embedding", "--quiet", "-o", out]
+    assert main(["select", *options]) == 0
+    assert main(["report", out, "--random", "0", "--title", NASTY[1]]) == 0
+    text = Path(out, "report.html").read_text("utf-8")
+    assert_only_text(text)
+    assert "&lt;script&gt;window.hacked = 1&lt;/script&gt;" in text
+    assert "the coordinates that were given" in text
+
+
+def assert_only_text(page_text: str) -> None:
+    page = Page(page_text)
+    assert page.count("script") == 3
+    assert page.count("style") == 1
+    assert page.count("b") == page_text.count("<b>")
+    for tag, attributes in page.tags:
+        assert not [name for name in attributes if name.startswith("on") or name == "style"]
+        assert tag not in ("iframe", "object", "embed", "form", "base")
+        for name in ("src", "href", "action"):
+            assert re.match(r"data:image/|#|$", attributes.get(name) or "")
+    json.loads(page.data)
+    page_text.encode("utf-8")
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    text=st.text(alphabet=st.characters(), max_size=60),
+    name=st.text(alphabet="<>&\"'/!-= aéש\u202e\ud800\x00$", max_size=20),
+)
+def test_any_text_comes_back_as_itself(text: str, name: str) -> None:
+    selection = uniproto.select(X[:4], 2)
+    names = np.array([name, "b"] * 2, object)
+    content = content_of(selection, text=[text] * 4, ids=names, labels=names)
+    page_text = render(content)
+    assert_only_text(page_text)
+    page = Page(page_text)
+    assert page.texts == [cut(text, 6000)] * 2
+    names = json.loads(page.data)["coverage"]["class"]
+    assert set(names) <= {cut(name, 60).strip() or "(empty)", "(empty)", "b", "b (2)"}
+
+
+@given(st.one_of(st.text(alphabet=st.characters()), st.binary(), st.floats(), st.integers()))
+def test_printable_text_is_printable(value: Any) -> None:
+    text = printable(value)
+    assert text.encode("utf-8").decode("utf-8") == text
+    assert not re.search("[\x00-\x08\x0e-\x1f\x7f]", text)
+    assert printable(text) == text
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"])), st.integers(1, 50))
+def test_cut_text_keeps_to_its_budget(text: str, most: int) -> None:
+    short = cut(text, most)
+    assert printable(text).startswith(short.removesuffix("…"))
+    assert len(as_json(short)) <= len(short.encode()) * 6 + 2
+    assert sum(6 if c in "<>&\"'" else len(c.encode()) for c in short) <= most + 3
+
+
+@given(st.recursive(st.text() | st.integers() | st.none(), st.lists))
+def test_json_for_a_script_element(value: Any) -> None:
+    text = as_json(value)
+    assert json.loads(text) == value
+    assert not set("<>&\u2028\u2029") & set(text)
+
+
+# Pictures
+
+
+def pixels_of(uri: str) -> np.ndarray:
+    """Decode one of our own PNGs: 8 bits, no filters."""
+    content = base64.b64decode(uri.removeprefix("data:image/png;base64,"))
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = (int.from_bytes(content[at : at + 4], "big") for at in (16, 20))
+    start = content.index(b"IDAT") + 4
+    lines = np.frombuffer(zlib.decompressobj().decompress(content[start:]), np.uint8)
+    return lines.reshape(height, -1)[:, 1:].reshape(height, width, -1)
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (5, 9, 1)])
+def test_arrays_as_pictures(shape: tuple[int, ...]) -> None:
+    values = RNG.integers(0, 256, shape).astype(np.uint8)
+    np.testing.assert_array_equal(pixels_of(data_uri(values, 64)), values.reshape(*shape[:2], -1))
+
+
+def test_our_png_is_a_png() -> None:
+    image = pytest.importorskip("PIL.Image")
+    for channels in (1, 3, 4):
+        values = RNG.integers(0, 256, (6, 7, channels)).astype(np.uint8)
+        opened = np.asarray(image.open(io.BytesIO(png(values))))
+        np.testing.assert_array_equal(opened.reshape(values.shape), values)
+
+
+def test_pixels_of_other_numbers() -> None:
+    first = as_pixels(np.arange(17.0).reshape(1, 17), 16)
+    assert (first.min(), first.max()) == (0, 255)
+    assert as_pixels(np.zeros((3, 4, 5))).shape == (4, 5, 3)  # channels first
+    assert as_pixels(np.array([[np.nan, -1.0, 2.0]]))[0, :, 0].tolist() == [0, 0, 255]
+    with pytest.raises(PictureError, match="no picture"):
+        as_pixels(np.zeros((3, 4, 5, 6)))
+
+
+def test_pictures_on_the_page_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any, **options: Any) -> Any:
+        if name.split(".")[0] == "PIL":
+            raise ImportError(name)
+        return real(name, *rest, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    pictures = RNG.integers(0, 17, (40, 8, 8))
+    selection = uniproto.select(X, 3)
+    content = content_of(selection, images=pictures)
+    assert not content.gaps
+    shown = pixels_of(content.pictures[content.cards[0].picture or 0])
+    expected = np.rint(pictures[selection.indices[0]] * (255 / pictures.max()))
+    np.testing.assert_allclose(shown[..., 0], expected, atol=1)
+    large = data_uri(RNG.integers(0, 256, (300, 200, 3)).astype(np.uint8), 64)
+    assert pixels_of(large).shape == (60, 40, 3)
+    with pytest.raises(MissingExtraError, match=r"uniproto\[images\]"):
+        content_of(selection, images=["a.png"] * 40)
+
+
+def test_broken_pictures_are_named() -> None:
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (300, 200), "teal").save("good.jpg")
+    Path("bad <b>.jpg").write_bytes(b"no picture at all")
+    Path("cut.jpg").write_bytes(Path("good.jpg").read_bytes()[:400])
+    names: list[Any] = ["good.jpg", "bad <b>.jpg", "cut.jpg", "missing.jpg", None, "."]
+    names += ["http://example.invalid/a.jpg", Path("good.jpg").read_bytes(), image.new("L", (3, 3))]
+    names += [{"bytes": None, "path": "good.jpg"}]
+    selection = uniproto.select(X[:10], 10)
+    content = content_of(selection, images=[Path(n) if isinstance(n, str) else n for n in names])
+    shown = {card.row for card in content.cards if card.picture is not None}
+    assert shown == {0, 7, 8, 9}
+    why = {card.row: card.missing for card in content.cards}
+    assert "missing.jpg: the file is missing" in why[3]
+    assert "folder" in why[5]
+    assert "6 pictures could not be shown" in content.gaps[0]
+    text = render(content)
+    assert_only_text(text)
+    assert "bad &lt;b&gt;.jpg" in text
+
+
+def test_addresses_are_never_fetched() -> None:
+    with pytest.raises(PictureError, match="nothing is fetched"):
+        data_uri("https://example.invalid/a.png", 64)
+
+
+def test_a_picture_that_would_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = pytest.importorskip("PIL.Image")
+    file = io.BytesIO()
+    image.new("1", (500, 500)).save(file, "PNG")
+    monkeypatch.setattr(image, "MAX_IMAGE_PIXELS", 1000)
+    with pytest.raises(PictureError):
+        data_uri(file.getvalue(), 64)
+
+
+def test_senseless_arguments() -> None:
+    selection = uniproto.select(X, 3)
+    for known in ({"text": "one"}, {"text": ["a"]}, {"images": X}, {"labels": ["a"]}):
+        with pytest.raises(InvalidInputError):
+            selection.report("page.html", **known)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="'random'"):
+        selection.report("page.html", random=-1)
+    assert not Path("page.html").exists()
+
+
+# Size
+
+
+def test_a_thousand_prototypes_over_a_hundred_thousand_targets() -> None:
+    n, k = 100_000, 1000
+    points = np.random.default_rng(0).normal(size=(n, 8)).astype(np.float32)
+    selection = with_plan(points, k)
+    labels = np.arange(n) % 30
+    texts = _Endless(n)
+    path = selection.report("text.html", labels=labels, text=texts, random=0)
+    assert path.stat().st_size < 10_000_000
+    assert "Shown 8," in path.read_text("utf-8")
+    noise = np.random.default_rng(1).integers(0, 256, (500, 28, 28)).astype(np.uint8)
+    path = selection.report("pictures.html", images=_Repeated(noise, n), random=0)
+    assert path.stat().st_size < 10_000_000
+    assert "to keep the page small" in path.read_text("utf-8")
+    path = selection.report("rows.html", random=0)
+    assert path.stat().st_size < 10_000_000
+
+
+class _Endless:
+    """Long texts of expensive letters, made when asked for."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, row: int) -> str:
+        return f"<{row}> 本&" * 5000
+
+
+class _Repeated(list[Any]):
+    def __init__(self, pictures: np.ndarray, count: int) -> None:
+        super().__init__()
+        self.pictures, self.count = pictures, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, row: Any) -> Any:
+        return self.pictures[row % len(self.pictures)]
+
+
+# Files and the command
+
+
+def test_a_full_disk_keeps_the_old_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    selection = uniproto.select(X, 3)
+    path = selection.report("deep/page.html", random=0)
+    before = path.read_bytes()
+
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(OutputError, match="No space left"):
+            selection.report("deep/page.html", random=1)
+    assert path.read_bytes() == before
+    assert [file.name for file in Path("deep").iterdir()] == ["page.html"]
+    Path("file").touch()
+    with pytest.raises(OutputError):
+        selection.report("file/page.html", random=0)
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def start(*arguments: object) -> tuple[int, str, str]:
+        status = main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return start
+
+
+def write_table() -> None:
+    table = pa.table(
+        {
+            "doc": [f"doc {row}" for row in range(40)],
+            "kind": LABELS,
+            "review": [f"review {row} é" for row in range(40)],
+            "embedding": pa.array(X.tolist(), pa.list_(pa.float64())),
+        }
+    )
+    pq.write_table(table, "pool.parquet")
+
+
+def data_of(path: str = "out/report.html") -> dict[str, Any]:
+    return dict(json.loads(Page(Path(path).read_text("utf-8")).data))
+
+
+def test_the_command_from_files_to_page(run: Run) -> None:
+    write_table()
+    select = ["pool.parquet", "-k", 5, "--column", "embedding", "--id", "doc", "-o", "out"]
+    assert run("select", *select, "--certify")[0] == 0
+    compare = ["pool.parquet", "-k", 5, "--column", "embedding", "--id", "doc", "-o", "out"]
+    assert run("compare", *compare, "--methods", "kmedoids,random", "--seeds", 2)[0] == 0
+    status, out, err = run("report", "out", "--labels", "kind", "--text", "review")
+    assert (status, err) == (0, "")
+    assert "out/report.html" in out
+    text = Path("out/report.html").read_text("utf-8")
+    page, data = Page(text), data_of()
+    selection = Selection.load("out")
+    assert page.texts == [f"review {row} é" for row in selection.indices]
+    assert [one["name"] for one in data["prototypes"]] == [f"doc {r}" for r in selection.indices]
+    assert data["coverage"]["class"] == ["a", "b", "c", "d"]
+    assert "kmedoids" in text
+    assert "no choice of 5 can be below" in text
+    assert "uniproto report out --labels kind --text review" in text
+    assert "uniproto select pool.parquet -k 5 --column embedding" in text
+    assert run("verify", "out")[0] == 0
+
+
+def test_an_array_and_its_companions(run: Run) -> None:
+    np.savez("pool.npz", X=X, y=np.arange(40) % 3, pictures=RNG.integers(0, 9, (40, 4, 4)))
+    assert run("select", "pool.npz", "-k", 4, "--column", "X", "-o", "out")[0] == 0
+    status, _, err = run("report", "out", "--labels", "y", "--images", "pictures", "-o", "p.html")
+    assert (status, err) == (0, "")
+    data = data_of("p.html")
+    assert data["coverage"]["class"] == ["0", "1", "2"]
+    assert len(data["pictures"]) == 40
+    status, _, err = run("report", "out", "--labels", "z")
+    assert status == 2
+    assert "X, pictures, y" in err
+
+
+def test_rows_without_anything(run: Run) -> None:
+    np.save("pool.npy", X)
+    assert run("select", "pool.npy", "-k", 4, "-o", "out")[0] == 0
+    assert run("report", "out", "--quiet") == (0, "", "")
+    assert f"{X[Selection.load('out').indices[0], 0]:.6g}" in Path("out/report.html").read_text()
+    Path("pool.npy").rename("gone.npy")
+    status, _, err = run("report", "out")
+    assert status == 2
+    assert "there is no such file" in err
+    np.save("pool.npy", X + 1)
+    status, _, err = run("report", "out")
+    assert status == 2
+    assert "It has changed since" in err
+
+
+def test_pictures_by_column_and_by_folder(run: Run) -> None:
+    image = pytest.importorskip("PIL.Image")
+    Path("photos").mkdir()
+    for row in range(39):
+        image.new("RGB", (20, 10), (row, 0, 0)).save(f"photos/{row:02}.png")
+    table = pa.table(
+        {
+            "photo": [f"photos/{row:02}.png" for row in range(40)],
+            "embedding": pa.array(X.tolist(), pa.list_(pa.float64())),
+        }
+    )
+    pq.write_table(table, "pool.parquet")
+    assert run("select", "pool.parquet", "-k", 5, "--column", "embedding", "-o", "out")[0] == 0
+    status, _, err = run("report", "out", "--images", "photo")
+    assert (status, err) == (0, "")
+    text = Path("out/report.html").read_text("utf-8")
+    assert "1 picture could not be shown" in text
+    assert "39.png: the file is missing" in text
+    status, _, err = run("report", "out", "--images", "foto")
+    assert status == 2
+    assert "Did you mean 'photo'?" in err
+    np.save("pool.npy", X)
+    assert run("select", "pool.npy", "-k", 5, "-o", "bare")[0] == 0
+    status, _, err = run("report", "bare", "--images", "photos")
+    assert status == 2
+    assert "39 pictures" in err
+    image.new("RGB", (20, 10)).save("photos/39.png")
+    assert run("report", "bare", "--images", "photos")[0] == 0
+    assert len(data_of("bare/report.html")["pictures"]) == 40
+
+
+def test_coordinates_by_name(run: Run) -> None:
+    write_table()
+    table = pq.read_table("pool.parquet")
+    table = table.append_column("left", pa.array(np.arange(40.0)))
+    table = table.append_column("up", pa.array(-np.arange(40.0)))
+    pq.write_table(table, "pool.parquet")
+    select = ["pool.parquet", "-k", 5, "--column", "embedding", "-o", "out"]
+    assert run("select", *select)[0] == 0
+    assert run("report", "out", "--map", "left,up", "--random", 0)[0] == 0
+    assert data_of()["items"]["y"] == (-np.arange(40.0)).tolist()
+    status, _, err = run("report", "out", "--map", "kind")
+    assert status == 2
+    assert "'--map'" in err
+
+
+def test_a_result_saved_from_python(run: Run) -> None:
+    uniproto.select(X, 4).save("out")
+    assert run("report", "out")[0] == 0
+    assert "There is no map." in Path("out/report.html").read_text("utf-8")
+    status, _, err = run("report", "out", "--labels", "kind")
+    assert status == 2
+    assert "must be written by 'uniproto select'" in err
+    Path("out/comparison.json").write_text("{")
+    status, _, err = run("report", "out")
+    assert status == 2
+    assert "comparison.json" in err
+
+
+def test_opening_the_page(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    uniproto.select(X, 4).save("out")
+    assert run("report", "out", "--open")[0] == 0
+    assert opened == [Path("out/report.html").resolve().as_uri()]
+
+
+def test_the_demo_ends_with_a_page(run: Run) -> None:
+    status, out, _ = run("demo", "-k", 10, "-o", "demo", "--quiet")
+    assert status == 0
+    assert Path("demo/report.html").resolve().as_uri() in out
+    assert len(data_of("demo/report.html")["pictures"]) == 1797
+
+
+def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["report", "--help"])
+    out = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert "uniproto report out --labels class --text review" in out
+    assert max(map(len, out.splitlines())) <= 100
+    assert report_selection.__doc__

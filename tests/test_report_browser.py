@@ -1,0 +1,308 @@
+"""The page in a real browser, without a network: it works, and nothing in its data runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import uniproto
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or ""
+if not BROWSER:
+    pytest.skip(
+        "no Chromium on this machine: the page is not tested in a browser (apt install chromium)",
+        allow_module_level=True,
+    )
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+RNG = np.random.default_rng(5)
+COUNT, K = 60, 12
+X = np.concatenate([RNG.normal(place, 0.4, size=(20, 4)) for place in (-3, 0, 3)])
+LABELS = np.repeat(["left", "<b>middle</b>", "right"], 20)
+NASTY = [
+    "<script>window.hacked = 1</script>",
+    "</script><script>window.hacked = 1</script>",
+    '" onmouseover="window.hacked = 1" x="',
+    "<img src=x onerror=window.hacked=1>",
+    "=HYPERLINK(1)",
+    "x" * 1_000_000,
+    "שלום \u202e gnp.exe",
+    "broken \ud800 and \x00",
+    "javascript:window.hacked=1",
+    "{{constructor.constructor('window.hacked=1')()}}",
+]
+TEXTS = [f"{NASTY[row % len(NASTY)]} number {row}" for row in range(COUNT)]
+
+
+@pytest.fixture(scope="module")
+def selection() -> Any:
+    return uniproto.select(X, K, metric="euclidean", certify=True)
+
+
+@pytest.fixture(scope="module")
+def pages(selection: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    pictures = RNG.integers(0, 17, (COUNT, 8, 8))
+    ids = [f"{NASTY[0]}{row}" for row in range(COUNT)]
+    text = selection.report(folder / "t.html", text=TEXTS, labels=LABELS, ids=ids, title=NASTY[1])
+    image = selection.report(folder / "i.html", images=pictures, labels=LABELS, groups=LABELS)
+    return {"text": text, "images": image, "rows": selection.report(folder / "r.html", random=0)}
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        try:
+            browser = driver.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        except playwright.Error as error:
+            pytest.skip(f"Chromium does not start here: {str(error).splitlines()[0]}")
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """One page in a browser without a network, and everything it complained about or asked for."""
+
+    def __init__(self, chromium: Any, path: Path, **options: Any) -> None:
+        options = {"viewport": {"width": 1200, "height": 900}, **options}
+        self.context = chromium.new_context(offline=True, accept_downloads=True, **options)
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page = self.context.new_page()
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.complaints.append("a dialog"))
+        self.context.on("request", lambda request: self.requests.append(request.url))
+        self.address = path.as_uri()
+        self.page.goto(self.address)
+        self.page.wait_for_selector("html[data-charts=ready]", timeout=60_000)
+
+    def until(self, expression: str) -> None:
+        """Wait until an expression holds; the page's policy forbids Playwright's own way."""
+        for _ in range(200):
+            if self.page.evaluate(expression):
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"never came true: {expression}")
+
+    def text(self, selector: str) -> str:
+        return str(self.page.inner_text(selector))
+
+    def visible(self) -> list[int]:
+        found = self.page.eval_on_selector_all(
+            "#cards > li:not([hidden]) .card", "cards => cards.map(card => Number(card.dataset.p))"
+        )
+        return [int(place) for place in found]
+
+    def download(self, button: str) -> str:
+        with self.page.expect_download() as coming:
+            self.page.click(button)
+        return Path(coming.value.path()).read_bytes().decode("utf-8-sig")
+
+    def close(self) -> None:
+        """Nothing went wrong, nothing was asked for, nothing was run."""
+        hacked = self.page.evaluate("window.hacked")
+        self.context.close()
+        assert self.complaints == []
+        assert hacked is None
+        others = [url for url in self.requests if not url.startswith(("data:image/", "blob:"))]
+        assert others == [self.address]
+
+
+@pytest.fixture
+def visit(chromium: Any, pages: dict[str, Path]) -> Iterator[Any]:
+    visits: list[Visit] = []
+
+    def start(name: str, **options: Any) -> Visit:
+        visits.append(Visit(chromium, pages[name], **options))
+        return visits[-1]
+
+    yield start
+    for one in visits:
+        one.close()
+
+
+def screen_place(one: Visit, place: int) -> tuple[float, float]:
+    """Where a prototype lies on the screen: from the map's own scales."""
+    return tuple(  # type: ignore[return-value]
+        one.page.evaluate(
+            """place => {
+                const box = document.querySelector("#chart-map canvas").getBoundingClientRect();
+                const data = JSON.parse(document.querySelector("#data").textContent);
+                const { x, y } = data.prototypes[place];
+                const { view } = window.uniproto.views.map;
+                const [left, top] = [box.left + view.padding().left, box.top + view.padding().top];
+                const [right, down] = view.origin();
+                return [left + right + view.scale("x")(x), top + down + view.scale("y")(y)];
+            }""",
+            place,
+        )
+    )
+
+
+def lit(one: Visit) -> list[int]:
+    rows = one.page.evaluate("window.uniproto.views.map.view.data('lit').map(point => point.i)")
+    data = json.loads(one.page.text_content("#data"))
+    return sorted(data["items"]["row"][place] for place in rows)
+
+
+@pytest.mark.parametrize("name", ["text", "images", "rows"])
+def test_a_click_on_the_map_lights_up_what_the_plan_says(
+    name: str, visit: Any, selection: Any, tmp_path: Path
+) -> None:
+    one = visit(name)
+    one.page.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
+    one.page.locator("#chart-map").scroll_into_view_if_needed()
+    one.page.wait_for_timeout(200)
+    plan = selection.plan.toarray()
+    clicked = 0
+    for place in range(K):
+        one.page.keyboard.press("Escape")
+        one.page.mouse.click(*screen_place(one, place))
+        one.page.wait_for_timeout(60)
+        rank = one.page.locator("#detail .rank")
+        if rank.count() and rank.inner_text() == str(place + 1):  # not hidden under another
+            assert lit(one) == np.flatnonzero(plan[place] > 0).tolist()
+            clicked += 1
+    assert clicked >= K // 2
+    one.page.mouse.move(*screen_place(one, 0))
+    one.page.wait_for_selector("#tip:not([hidden])")
+    assert "prototype" in one.text("#tip")
+    shot = tmp_path / "page.png"
+    one.page.screenshot(path=shot, full_page=True)
+    assert shot.stat().st_size > 10_000
+
+
+def test_a_click_in_the_gallery_shows_the_prototype(visit: Any, selection: Any) -> None:
+    one = visit("text")
+    one.page.click("#p4")
+    one.until("document.documentElement.dataset.lit")
+    assert lit(one) == np.flatnonzero(selection.plan.toarray()[3]).tolist()
+    assert one.page.get_attribute("#p4", "aria-current") == "true"
+    expected = TEXTS[selection.indices[3]]
+    shown = one.page.text_content("#detail .text")
+    assert shown.rstrip("…")[:40].replace("\ufffd", "?") == re.sub(
+        "[\ud800\x00]", "?", expected[: len(shown.rstrip("…"))][:40]
+    )
+
+
+def test_filters_and_search(visit: Any, selection: Any) -> None:
+    one = visit("text")
+    assert one.visible() == list(range(K))
+    right = np.flatnonzero(LABELS[selection.indices] == "<b>middle</b>").tolist()
+    options = one.page.locator(".filter option").all_inner_texts()
+    assert f"<b>middle</b> ({len(right)})" in options
+    one.page.select_option(".filter", label=f"<b>middle</b> ({len(right)})")
+    assert one.visible() == right
+    assert one.text("#count") == f"{len(right)} of {K}"
+    drawn = one.page.evaluate("window.uniproto.views.map.view.data('prototypes').length")
+    assert drawn == len(right)
+    one.page.select_option(".filter", "")
+    row = int(selection.indices[5])
+    one.page.fill("#search", f"number {row}")
+    one.until("document.querySelectorAll('#cards > li[hidden]').length > 0")
+    assert 5 in one.visible()
+    one.page.fill("#search", "nothing is called this")
+    one.page.wait_for_selector("#none:not([hidden])")
+
+
+def test_exports_hold_what_is_shown(visit: Any, selection: Any) -> None:
+    one = visit("text")
+    records = json.loads(one.download("#json"))
+    assert [record["row"] for record in records] == selection.indices.tolist()
+    np.testing.assert_allclose([record["gain"] for record in records], selection.gains)
+    assert [record["class"] for record in records] == LABELS[selection.indices].tolist()
+    one.page.select_option(".filter", index=1)
+    shown = one.visible()
+    table = list(csv.DictReader(io.StringIO(one.download("#csv"))))
+    assert [int(record["rank"]) - 1 for record in table] == shown
+    for record in table:  # no cell begins like a formula
+        assert not any(re.match(r"[=+@]", cell) for cell in record.values())
+
+
+def test_the_keyboard_alone_is_enough(visit: Any, selection: Any) -> None:
+    one = visit("images")
+    one.page.keyboard.press("Tab")
+    assert one.page.evaluate("document.activeElement.className") == "skip"
+    one.page.focus("#p1")
+    for key, rank in (("ArrowRight", 2), ("End", K), ("ArrowLeft", K - 1), ("Home", 1)):
+        one.page.keyboard.press(key)
+        assert one.page.evaluate("document.activeElement.id") == f"p{rank}"
+    one.page.keyboard.press("ArrowDown")
+    assert one.page.evaluate("document.activeElement.id") not in ("p1", "")
+    one.page.keyboard.press("Home")
+    one.page.keyboard.press("Enter")
+    one.until("document.documentElement.dataset.lit")
+    assert lit(one) == np.flatnonzero(selection.plan.toarray()[0]).tolist()
+    one.page.keyboard.press("Escape")
+    one.until("document.documentElement.dataset.lit === ''")
+    one.page.focus("#chart-map")
+    one.page.keyboard.press("ArrowRight")
+    one.until("document.documentElement.dataset.lit")
+    one.page.keyboard.press("/")
+    assert one.page.evaluate("document.activeElement.id") == "search"
+
+
+def test_pictures_charts_and_their_words(visit: Any) -> None:
+    one = visit("images")
+    one.page.locator("#p1").scroll_into_view_if_needed()
+    one.until(
+        "[...document.querySelectorAll('#cards img.big')].some(image => image.naturalWidth === 8)"
+    )
+    charts = one.page.locator(".chart")
+    assert charts.count() == 4  # groups are the classes here: told once
+    for place in range(charts.count()):
+        assert len(charts.nth(place).get_attribute("aria-label")) > 20
+    assert one.page.locator("details table").count() == 3
+    assert one.page.locator("img:not([alt])").count() == 0
+
+
+@pytest.mark.parametrize("name", ["text", "images", "rows"])
+def test_a_phone_in_the_dark(name: str, visit: Any) -> None:
+    one = visit(
+        name,
+        viewport={"width": 360, "height": 740},
+        color_scheme="dark",
+        is_mobile=True,
+        has_touch=True,
+    )
+    wide = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    assert one.page.evaluate(wide)
+    paper = "getComputedStyle(document.body).backgroundColor"
+    assert sum(map(int, re.findall(r"\d+", one.page.evaluate(paper))[:3])) < 120
+    one.page.click("#theme")
+    assert sum(map(int, re.findall(r"\d+", one.page.evaluate(paper))[:3])) > 600
+    one.page.wait_for_timeout(300)
+
+
+def test_the_policy_would_stop_a_script_that_came_in(chromium: Any, pages: dict[str, Path]) -> None:
+    text = pages["text"].read_text("utf-8")
+    evil = pages["text"].with_name("evil.html")
+    inside = "<script>window.hacked = 1</script><img src='http://127.0.0.1:9/x.png'></main>"
+    evil.write_text(text.replace("</main>", inside, 1), encoding="utf-8")
+    one = Visit(chromium, evil)
+    assert one.page.evaluate("window.hacked") is None
+    assert any("Content Security Policy" in complaint for complaint in one.complaints)
+    one.context.close()
+
+
+def test_screenshots_for_the_eye(visit: Any, tmp_path: Path) -> None:
+    """Kept where UNIPROTO_SCREENSHOTS names a folder: somebody should look at them."""
+    folder = Path(os.environ.get("UNIPROTO_SCREENSHOTS") or tmp_path)
+    for name in ("text", "images", "rows"):
+        one = visit(name)
+        one.page.click("#p2")
+        one.page.wait_for_timeout(200)
+        one.page.screenshot(path=folder / f"report-{name}.png", full_page=True)
+        assert (folder / f"report-{name}.png").stat().st_size > 10_000
