@@ -155,6 +155,14 @@ def test_saving_twice_replaces_everything(selection: Selection, tmp_path: Path) 
     assert names(tmp_path) == {"result"}
 
 
+def test_a_page_about_an_older_result_goes(selection: Selection, tmp_path: Path) -> None:
+    folder = selection.save(tmp_path / "out")
+    (folder / "report.html").write_text("about the old one")
+    (folder / "notes.txt").write_text("mine")
+    selection.save(folder)
+    assert names(folder) == FILES | {"notes.txt"}
+
+
 def test_parents_are_made_and_the_umask_is_kept(selection: Selection, tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     folder = selection.save(tmp_path / "a" / "b")

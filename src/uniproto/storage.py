@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from uniproto.data.tables import file_digest
 from uniproto.errors import InputFileError, OutputError
+from uniproto.report import PAGE
 from uniproto.transport.prototypes import Transport
 
 if TYPE_CHECKING:
@@ -281,7 +282,7 @@ class staged_folder:
             self.stage.rename(self.folder)
             return
         # The manifest goes first and comes last: it vouches for the files beside it.
-        for name in (MANIFEST, SELECTION, PROTOTYPES, PLAN, CERTIFICATE):
+        for name in (MANIFEST, SELECTION, PROTOTYPES, PLAN, CERTIFICATE, PAGE):
             (self.folder / name).unlink(missing_ok=True)
         for file in sorted(files, key=lambda file: file.name == MANIFEST):
             file.replace(self.folder / file.name)

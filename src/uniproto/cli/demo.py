@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from uniproto.report import PAGE
+
 _RANDOM_DRAWS = 10
 
 
@@ -44,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
     certificate = selection.certify(progress=shown)
     selection.save(output)
     page = selection.report(
-        output / "report.html",
+        output / PAGE,
         labels=labels,
         images=images.reshape(-1, 8, 8),
         title="Handwritten digits",

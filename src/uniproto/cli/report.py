@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.question import Question, recorded_question
 from uniproto.errors import InputFileError, InvalidInputError, invalid, unknown_name
+from uniproto.report import PAGE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from uniproto.report.examples import Examples, Reader
     from uniproto.selection import Selection
 
-PAGE = "report.html"
 _COMPARISON = "comparison.json"
 _FIRST_VALUES = 12
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from uniproto.report.examples import Examples
     from uniproto.selection import Selection
 
+PAGE = "report.html"  # in a folder of results; it goes when they are replaced
+
 
 def write_report(
     selection: Selection,
