@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.common import MissingDataError, Report, figures_table, rows_table
 
-NAMES = ("peers", "features", "resolve", "certificate", "growth", "density", "gpu")
+NAMES = ("peers", "features", "resolve", "certificate", "growth", "density", "batch", "gpu")
 
 
 def main() -> int:

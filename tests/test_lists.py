@@ -166,9 +166,9 @@ def test_short_lists_with_rows_given_and_barred(length: int, stored_lengths: lis
 
 @pytest.mark.parametrize("plan", [{"plan": "resolve"}, {"gains": "exact"}], ids=str)
 def test_short_lists_of_other_plans(plan: dict[str, str]) -> None:
-    costs = np.random.default_rng(17).random((60, 90))
+    costs = np.random.default_rng(17).random((120, 90))
     selection = uniproto.select(
-        costs, 9, metric="precomputed", method=UniProto(**plan), memory=memory_for(3, 60, float)
+        costs, 9, metric="precomputed", method=UniProto(**plan), memory=memory_for(3, 120, float)
     )
     assert_picks_of_oracle(selection, costs, **plan)
 
