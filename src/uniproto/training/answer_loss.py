@@ -1,0 +1,236 @@
+"""Each example's own loss: the mean over its answer tokens, in memory that stays small.
+
+Token t is predicted from position t − 1, labels of −100 do not count, and only positions with a
+label go through the language model's head, a piece at a time: the logits of all tokens never
+exist together.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from uniproto.errors import MissingExtraError, UniprotoError, invalid
+from uniproto.training.last_block import language_model, unwrapped
+from uniproto.training.undisturbed import undisturbed
+
+try:
+    import torch
+    from torch import Tensor, nn
+    from torch.nn import functional
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise MissingExtraError("Scoring training examples", "train") from error
+
+NO_LABEL = -100
+_LOGITS_AT_ONCE = 2**28  # bytes, in float32
+
+
+def example_losses(
+    model: Any, batch: Mapping[str, Any], *, score_batch_size: int | None = None
+) -> Tensor:
+    """The loss of each example, (examples,); NaN for one without an answer token.
+
+    Forward only, dropout off, nothing left behind in the model.
+    """
+    model = unwrapped(model)
+    found = []
+    with undisturbed(model), torch.inference_mode(False), torch.no_grad():
+        for inputs, labels in micro_batches(model, batch, score_batch_size):
+            hidden, head = before_the_head(model, inputs)
+            found.append(answer_losses(hidden, labels, head, differentiate=False)[0])
+    return torch.cat(found)
+
+
+def micro_batches(
+    model: nn.Module, batch: Mapping[str, Any], size: int | None
+) -> Iterator[tuple[dict[str, Any], Tensor]]:
+    """What the model takes, and the labels, for some examples after the other."""
+    check_batch(model, batch)
+    inputs, labels = _inputs(model, batch)
+    examples = len(labels)
+    if size is None:
+        size = examples
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise invalid(
+            "score_batch_size", "must be at least 1", repr(size), "None scores all at once."
+        )
+    for first in range(0, examples, size):
+        rows = slice(first, first + size)
+        piece = {
+            key: value[rows]
+            if isinstance(value, Tensor) and _per_example(value, examples)
+            else value
+            for key, value in inputs.items()
+        }
+        yield piece, labels[rows]
+
+
+def _per_example(value: Tensor, examples: int) -> bool:
+    return value.ndim > 0 and len(value) == examples
+
+
+def check_batch(model: nn.Module, batch: Mapping[str, Any]) -> None:
+    """Raise unless this is a causal language model and a batch with labels."""
+    core = language_model(model)
+    if getattr(getattr(core, "config", None), "is_encoder_decoder", False):
+        raise invalid(
+            "model",
+            "must be a causal language model (decoder only)",
+            f"the encoder-decoder {type(core).__name__}",
+            "Pass a model such as Llama, Phi or GPT-2.",
+        )
+    if not isinstance(batch, Mapping):
+        raise invalid(
+            "batch",
+            "must be a mapping with input_ids and labels",
+            type(batch).__name__,
+            "Pass what the data collator returns.",
+        )
+    for key in ("input_ids", "labels"):
+        if not isinstance(batch.get(key), Tensor):
+            raise invalid(
+                "batch",
+                f"must hold a tensor {key!r}",
+                f"the keys {', '.join(map(str, batch)) or 'none'}",
+                "Labels are the token ids, with -100 where nothing is to be learned.",
+            )
+    ids, labels = batch["input_ids"], batch["labels"]
+    if ids.ndim != 2 or not ids.numel() or ids.shape != labels.shape:
+        raise invalid(
+            "batch",
+            "must have input_ids and labels of one shape (examples, tokens)",
+            f"{tuple(ids.shape)} and {tuple(labels.shape)}",
+            "Pad both to the same length; labels of padding are -100.",
+        )
+
+
+def _inputs(model: nn.Module, batch: Mapping[str, Any]) -> tuple[dict[str, Any], Tensor]:
+    """What the model's forward takes of the batch, and the labels, on the model's device."""
+    core = language_model(model)
+    accepted = inspect.signature(type(core).forward).parameters
+    device = core.get_input_embeddings().weight.device
+    inputs = {
+        key: value.to(device) if isinstance(value, Tensor) else value
+        for key, value in batch.items()
+        if key in accepted and key != "labels"
+    }
+    if "use_cache" in accepted:
+        inputs["use_cache"] = False
+    return inputs, batch["labels"].to(device)
+
+
+@dataclass(frozen=True)
+class Head:
+    """From the last hidden state to logits, as the model itself does it."""
+
+    module: Any
+    scale: float
+    cap: float | None
+    autocast: tuple[str, Any, bool]
+    vocabulary: int = 0
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        kind, dtype, enabled = self.autocast
+        with torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False):
+            logits = self.module(hidden)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) * self.scale
+        return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+
+
+def before_the_head(model: nn.Module, inputs: dict[str, Any]) -> tuple[Tensor, Head]:
+    """Run the model; return the hidden states its head would get, and the head.
+
+    The head itself is given one token only, to see that `Head` does what the model does.
+    """
+    core = language_model(model)
+    module = core.get_output_embeddings() if hasattr(core, "get_output_embeddings") else None
+    if module is None:
+        raise invalid(
+            "model",
+            "must be a causal language model with an output head",
+            type(core).__name__,
+            "Load it with AutoModelForCausalLM.",
+        )
+    seen: list[tuple[Tensor, tuple[str, Any, bool]]] = []
+
+    def keep(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        hidden = arguments[0]
+        kind = hidden.device.type
+        enabled = torch.is_autocast_enabled(kind)
+        seen.append((hidden, (kind, torch.get_autocast_dtype(kind) if enabled else None, enabled)))
+        return (hidden[:1, :1].detach(), *arguments[1:])
+
+    handle = module.register_forward_pre_hook(keep)
+    try:
+        output = model(**inputs)
+    finally:
+        handle.remove()
+    tokens = inputs["input_ids"].shape
+    if len(seen) != 1 or seen[0][0].shape[:2] != tokens:
+        shapes = [tuple(hidden.shape) for hidden, _ in seen]
+        raise UniprotoError(
+            f"The head of {type(core).__name__} was expected to run once, on the hidden states of "
+            f"{tuple(tokens)} tokens. It ran on {shapes or 'nothing'}. Per-example losses are not "
+            "known for such a model; select by other features, such as sentence embeddings."
+        )
+    hidden, autocast = seen[0]
+    logits = output["logits"] if isinstance(output, Mapping) else output[0]
+    head = Head(module, *_after_the_head(core), autocast, vocabulary=logits.shape[-1])
+    with torch.no_grad():
+        ours = head.logits(hidden[:1, :1].detach())
+    theirs = logits.detach().to(ours)
+    if not torch.allclose(ours, theirs, rtol=0.02, atol=0.02, equal_nan=True):
+        raise UniprotoError(
+            f"{type(core).__name__} changes its logits after the head in a way that is not known "
+            "here, so that its loss cannot be computed piece by piece. Select by other features, "
+            "such as sentence embeddings."
+        )
+    return hidden, head
+
+
+def _after_the_head(core: Any) -> tuple[float, float | None]:
+    """What some models do to their logits: a factor (Cohere, Granite), a soft cap (Gemma)."""
+    config = (
+        core.config.get_text_config() if hasattr(core.config, "get_text_config") else core.config
+    )
+
+    def number(key: str) -> float | None:
+        value = getattr(config, key, None)
+        return float(value) if isinstance(value, int | float) and value else None
+
+    scale = (number("logit_scale") or 1.0) * (number("lm_head_multiplier") or 1.0)
+    return scale / (number("logits_scaling") or 1.0), number("final_logit_softcapping")
+
+
+def answer_losses(
+    hidden: Tensor, labels: Tensor, head: Head, *, differentiate: bool
+) -> tuple[Tensor, Tensor]:
+    """Losses (examples,), and the gradient of each by its own hidden states (zero if not asked).
+
+    An example's loss depends on its own rows only, so that one gradient holds those of all.
+    """
+    labels = labels.to(hidden.device)
+    answered = labels[:, 1:] != NO_LABEL
+    counts = answered.sum(dim=1)
+    rows, columns = answered.nonzero(as_tuple=True)
+    targets = labels[:, 1:][rows, columns]
+    states = hidden.detach()
+    gradient = torch.zeros_like(states) if differentiate else states.new_zeros(0)
+    precision = torch.promote_types(hidden.dtype, torch.float32)
+    losses = torch.zeros(answered.shape, dtype=precision, device=hidden.device)
+    tokens = max(1, _LOGITS_AT_ONCE // (4 * max(1, head.vocabulary)))
+    for first in range(0, len(rows), tokens):
+        row, column = rows[first : first + tokens], columns[first : first + tokens]
+        state = states[row, column].requires_grad_(differentiate)
+        with torch.set_grad_enabled(differentiate):
+            logits = head.logits(state[None])[0]
+            loss = functional.cross_entropy(
+                logits, targets[first : first + tokens], reduction="none"
+            )
+        losses[row, column] = loss.detach().to(precision)
+        if differentiate:
+            share = counts[row].to(loss.dtype).reciprocal()
+            gradient[row, column] = torch.autograd.grad(loss, state, share)[0]
+    return losses.sum(dim=1) / counts, gradient

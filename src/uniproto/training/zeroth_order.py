@@ -1,0 +1,110 @@
+"""Gradient features from two forward passes, for CoLM: simultaneous perturbation (SPSA).
+
+g_i = [(ℓ_i(θ + εz) − ℓ_i(θ − εz)) / 2ε] · z, with one random direction z for all examples. The
+features have rank one: they tell examples apart by their slope along z alone, so cosines are ±1
+and L1 distances |slope_i − slope_j|·‖z‖₁.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from uniproto.errors import MissingExtraError, invalid
+from uniproto.training.adam_alignment import adam_divisor
+from uniproto.training.answer_loss import answer_losses, before_the_head, micro_batches
+from uniproto.training.gradient_features import Scored, check_width, scored
+from uniproto.training.last_block import ParameterPart, unwrapped, value_projection
+from uniproto.training.undisturbed import undisturbed
+
+try:
+    import torch
+    from torch import Tensor
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise MissingExtraError("Scoring training examples", "train") from error
+
+COLM_WIDTH = 2560
+
+
+def zeroth_order_features(
+    model: Any,
+    batch: Mapping[str, Any],
+    *,
+    layer: str | None = None,
+    epsilon: float = 1e-3,
+    width: int | None = COLM_WIDTH,
+    normalise: Any = None,
+    seed: int = 0,
+    score_batch_size: int | None = None,
+) -> Scored:
+    """SPSA estimates of the gradients that `gradient_features` computes, along one direction.
+
+    `width` keeps the coordinates of largest mean magnitude. Features being multiples of one
+    vector, these are the same for every source and every set of examples. `seed` draws z: pass
+    the number of the step, for another direction at each. The losses returned are means of the
+    two evaluations. Parameters are swapped for perturbed copies and back, never written to.
+    """
+    model = unwrapped(model)
+    if not epsilon > 0:
+        raise invalid("epsilon", "must be above 0", repr(epsilon), "CoLM takes 1e-3.")
+    check_width(width)
+    projection = value_projection(model, layer)
+    parts = projection.parts()
+    for part in parts:
+        if not part.parameter.is_floating_point() or part.parameter.ndim != 2:
+            raise invalid(
+                "layer",
+                "must have floating-point weights, to be perturbed",
+                f"{projection.name} with {part.parameter.dtype}",
+                "Name another layer, or adapt this one by LoRA.",
+            )
+    divisor = None if normalise is None else adam_divisor(normalise, parts)
+    direction = _direction(parts, seed)
+    losses = []
+    with undisturbed(model), torch.inference_mode(False), torch.no_grad():
+        for sign in (1.0, -1.0):
+            with _moved(parts, direction, sign * epsilon):
+                losses.append(_losses(model, batch, score_batch_size))
+    slopes = (losses[0] - losses[1]) / (2 * epsilon)
+    along = direction if divisor is None else direction / divisor
+    if width is not None and width < len(along):
+        largest = along.abs().topk(width).indices.sort().values
+        along = along[largest]
+    features = slopes[:, None] * along.to(slopes.dtype)
+    return scored(features, (losses[0] + losses[1]) / 2)
+
+
+def _losses(model: Any, batch: Mapping[str, Any], score_batch_size: int | None) -> Tensor:
+    found = []
+    for inputs, labels in micro_batches(model, batch, score_batch_size):
+        hidden, head = before_the_head(model, inputs)
+        found.append(answer_losses(hidden, labels, head, differentiate=False)[0])
+    return torch.cat(found)
+
+
+def _direction(parts: list[ParameterPart], seed: int) -> Tensor:
+    """A standard normal vector over the parts' coordinates; the same on every device."""
+    size = sum(part.of(part.parameter).numel() for part in parts)
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(size, generator=generator).to(parts[0].parameter.device)
+
+
+@contextmanager
+def _moved(parts: list[ParameterPart], direction: Tensor, by: float) -> Iterator[None]:
+    """The parameters moved along the direction; the very same memory is put back afterwards."""
+    kept = [part.parameter.data for part in parts]
+    try:
+        first = 0
+        for part in parts:
+            copy = part.parameter.data.clone()
+            target = copy[part.index]
+            size = target.numel()
+            step = by * direction[first : first + size].reshape(target.shape)
+            copy[part.index] = (target + step).to(copy.dtype)
+            part.parameter.data = copy
+            first += size
+        yield
+    finally:
+        for part, before in zip(parts, kept, strict=True):
+            part.parameter.data = before
