@@ -11,7 +11,17 @@ from pathlib import Path
 
 from benchmarks.common import MissingDataError, Report, figures_table, rows_table
 
-NAMES = ("peers", "features", "resolve", "certificate", "growth", "density", "batch", "gpu")
+NAMES = (
+    "peers",
+    "features",
+    "resolve",
+    "certificate",
+    "growth",
+    "density",
+    "batch",
+    "gpu",
+    "training_step",
+)
 
 
 def main() -> int:
