@@ -101,7 +101,7 @@ def test_embed_then_select(run: Run) -> None:
         "embed", "t.csv", "--text", "text", "--on-error", "skip", "-o", "v.parquet"
     )
     assert (status, err) == (0, "")
-    assert "2 rows were left out: row 3 (empty), row 7 (only white space)" in out
+    assert "rows left out: 2: row 3 (empty), row 7 (only white space)" in out
     table = pq.read_table("v.parquet")
     assert table["doc"].to_pylist() == [f"d{row}" for row in KEPT]
     assert table.schema.field("embedding").type == pa.list_(pa.float32())

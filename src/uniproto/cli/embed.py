@@ -142,9 +142,9 @@ def left_out_lines(found: Embedded | None) -> Iterator[str]:
     if found is None:
         return
     if found.notes["truncated"]:
-        yield f"{found.notes['truncated']:,} texts were longer than the model reads, and cut off"
+        yield f"cut to what the model reads: {found.notes['truncated']:,} of the texts"
     if found.left_out:
-        yield f"{len(found.left_out):,} rows were left out: {in_words(found.left_out, 5)}"
+        yield f"rows left out: {len(found.left_out):,}: {in_words(found.left_out, 5)}"
     if "damaged_shards" in found.notes:
         yield f"{found.notes['damaged_shards']} damaged files of the cache were not used"
     if "cache" in found.notes:
