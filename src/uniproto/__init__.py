@@ -78,7 +78,7 @@ _LATE = {  # loaded when asked for: scikit-learn and Arrow take a second to impo
     "compare": "uniproto.comparison",
     "path": "uniproto.choosing_k",
 }
-_ROOMS = ("data", "evaluation", "features", "training")  # subpackages that need no import of their own
+_ROOMS = ("data", "evaluation", "features", "training")  # need no import of their own
 
 
 def __getattr__(name: str) -> Any:
