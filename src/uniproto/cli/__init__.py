@@ -9,10 +9,21 @@ import sys
 from collections.abc import Sequence
 
 from uniproto import __version__
-from uniproto.cli import certify, compare, demo, embed, experiment, path, report, select, verify
+from uniproto.cli import (
+    certify,
+    compare,
+    demo,
+    embed,
+    experiment,
+    finetune,
+    path,
+    report,
+    select,
+    verify,
+)
 from uniproto.errors import UniprotoError
 
-_COMMANDS = (demo, embed, select, compare, path, certify, verify, report, experiment)
+_COMMANDS = (demo, embed, select, compare, path, certify, verify, report, experiment, finetune)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

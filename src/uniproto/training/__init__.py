@@ -16,13 +16,25 @@ if TYPE_CHECKING:
     from uniproto.training.batch_inputs import Gram
     from uniproto.training.batch_record import BatchRecord
     from uniproto.training.batch_selector import BatchSelector
+    from uniproto.training.config import SelectionConfig
+    from uniproto.training.trainer import SelectionMixin, SelectionTrainer
 
-__all__ = ["BatchRecord", "BatchSelector", "Gram"]
+__all__ = [
+    "BatchRecord",
+    "BatchSelector",
+    "Gram",
+    "SelectionConfig",
+    "SelectionMixin",
+    "SelectionTrainer",
+]
 
 _HOMES = {  # read only when asked for: what needs torch stays apart from what needs arrays alone
     "BatchRecord": "uniproto.training.batch_record",
     "BatchSelector": "uniproto.training.batch_selector",
     "Gram": "uniproto.training.batch_inputs",
+    "SelectionConfig": "uniproto.training.config",
+    "SelectionMixin": "uniproto.training.trainer",
+    "SelectionTrainer": "uniproto.training.trainer",
 }
 
 

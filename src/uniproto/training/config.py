@@ -1,0 +1,152 @@
+"""What a training run is told about its selection: one object, checked when it is made."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from uniproto.errors import invalid, unknown_name
+from uniproto.methods import Method
+from uniproto.training.batch_methods import BATCH_METHODS
+from uniproto.training.batch_selector import BatchSelector
+
+FEATURES = ("gradient", "zeroth-order", "embedding")
+_USUAL_FEATURES = {"colm": "zeroth-order", "sbert": "embedding"}
+
+
+@dataclass(frozen=True)
+class SelectionConfig:
+    """Which examples of every pool to train on.
+
+    Args:
+        method: `uniproto`, `colm`, `greats`, `gradnorm`, `maxloss`, `sbert`, `kmedoids`, `random`,
+            `full`, or a method object with its options (see `BatchSelector`).
+        mode: `batch`, one selection over the pool, or `source`, one inside each source.
+        pool: examples per device and micro-batch that are looked at: the batch size of the data
+            loader, in place of `per_device_train_batch_size`.
+        keep: how many of them are trained on. A pool with fewer usable examples (the last one of
+            an epoch, or after NaN) is kept whole.
+        source_column: the column of the training data that names an example's source. Needed with
+            `mode="source"`; otherwise only for the log, where the data have it.
+        metric, budgets, keep_small: as in `BatchSelector`.
+        features: `gradient` (last block's value projection), `zeroth-order` (the same by two
+            forward passes) or `embedding` (of texts). Default: `zeroth-order` for `colm`,
+            `embedding` for `sbert`, otherwise `gradient`.
+        adam_aligned: divide gradients by the optimizer's √v. Default: True, but False for `greats`.
+        layer: the linear layer to differentiate, where the value projection is not found.
+        width: at most so many feature dimensions.
+        score_batch_size: examples per scoring pass (default: the whole pool; `greats`: 8).
+        micro_batch: examples per forward and backward pass of the kept ones, where memory is
+            short. The gradient is the same sum, in another order of additions.
+        anchors: how many random training examples serve `greats` as validation, at every step.
+        text_column: what is embedded: a column, or several joined by a blank line. Default:
+            `text`, or `instruction` and `output`, or the tokens read back by the tokenizer.
+        embedding_model: as in `uniproto.features.embed_text`.
+        embeddings: one row per training example, in place of embedding texts.
+        measure_cost: log the selection's transport cost beside that of random choices.
+        seed: of random draws; default that of the training arguments.
+
+    >>> SelectionConfig(method="uniproto", mode="source", pool=32, keep=8).usual_features
+    'gradient'
+    """
+
+    method: str | Method = "uniproto"
+    mode: str = "batch"
+    pool: int = 128
+    keep: int = 64
+    source_column: str = "source"
+    metric: str | None = None
+    budgets: str | Mapping[Hashable, int] = "proportional"
+    keep_small: bool | int | None = None
+    features: str | None = None
+    adam_aligned: bool | None = None
+    layer: str | None = None
+    width: int | None = None
+    score_batch_size: int | None = None
+    micro_batch: int | None = None
+    anchors: int = 8
+    text_column: str | tuple[str, ...] | None = None
+    embedding_model: str | None = None
+    embeddings: Any = field(default=None, repr=False, compare=False)
+    measure_cost: bool = True
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("pool", "keep", "anchors"):
+            _require_count(name, getattr(self, name))
+        for name in ("width", "score_batch_size", "micro_batch"):
+            if getattr(self, name) is not None:
+                _require_count(name, getattr(self, name))
+        self.selector(self.keep, seed=0)  # says what is wrong with the method and its options
+        if self.keep > self.pool:
+            raise invalid(
+                "keep",
+                f"must not exceed the pool of {self.pool} examples",
+                self.keep,
+                "Lower keep or enlarge the pool.",
+            )
+        if self.features is not None and self.features not in FEATURES:
+            raise unknown_name("features", self.features, FEATURES)
+        if self.usual_features == "zeroth-order" and self.method == "greats":
+            raise invalid(
+                "features",
+                "must be 'gradient' with method='greats', which needs inner products",
+                repr(self.features),
+                "Leave the option out.",
+            )
+        if not isinstance(self.source_column, str) or not self.source_column:
+            raise invalid(
+                "source_column", "must name a column", repr(self.source_column), "Pass a text."
+            )
+
+    @property
+    def name(self) -> str:
+        return self.method if isinstance(self.method, str) else self.method.name
+
+    @property
+    def usual_features(self) -> str:
+        """The features asked for, or else the method's usual ones."""
+        if self.features is not None:
+            return self.features
+        return _USUAL_FEATURES.get(self.name, "gradient")
+
+    @property
+    def usual_metric(self) -> str:
+        """The metric asked for, or else the method's usual one."""
+        if self.metric is not None:
+            return self.metric
+        known = BATCH_METHODS.get(self.name) if isinstance(self.method, str) else None
+        return "dot" if known is None else known.metric
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the method looks at: features, losses, validation_features."""
+        known = BATCH_METHODS.get(self.name) if isinstance(self.method, str) else None
+        return frozenset({"features"}) if known is None else known.needs
+
+    @property
+    def aligned(self) -> bool:
+        return self.name != "greats" if self.adam_aligned is None else self.adam_aligned
+
+    def selector(self, keep: int, seed: int, mode: str | None = None) -> BatchSelector:
+        """The selector that makes the choice."""
+        return BatchSelector(
+            self.method,
+            self.mode if mode is None else mode,
+            keep,
+            metric=self.metric,
+            budgets=self.budgets,
+            keep_small=self.keep_small,
+            seed=seed,
+        )
+
+
+def _require_count(name: str, value: Any) -> None:
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise invalid(name, "must be a whole number", repr(value), "Pass an integer.") from None
+    if count < 1:
+        raise invalid(name, "must be at least 1", value, "Pass 1 or more.")

@@ -1,0 +1,255 @@
+"""How a fine-tuning run went: one row per logged step, and the curves drawn from them."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from uniproto.errors import MissingExtraError, OutputError
+from uniproto.progress import Progress
+
+try:
+    from transformers import TrainerCallback
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise MissingExtraError("Fine-tuning", "train") from error
+
+METRICS = "metrics.jsonl"
+OVERALL = "(all sources)"
+_MOST_SOURCES = 24  # panels of a figure that a person still looks at
+
+
+class MetricsFile(TrainerCallback):
+    """Writes OUT/metrics.jsonl as training goes on, and continues it after a kill.
+
+    A row is written when its step is over: with the validation of that step, and before a
+    checkpoint of it (the trainer sees to that). Rows after the checkpoint that a run resumes from
+    are made again, so they are dropped.
+    """
+
+    def __init__(self, folder: Path, resumed_at: int | None, writes: bool = True) -> None:
+        self.path = folder / METRICS
+        self.writes = writes
+        self.row: dict[str, Any] | None = None
+        rows = [] if resumed_at is None else read_metrics(folder)
+        rows = [row for row in rows if row["step"] <= (resumed_at or 0)]
+        self.seconds_before = rows[-1]["seconds"] if rows else 0.0
+        self.began = time.perf_counter()
+        if writes:
+            text = "".join(json.dumps(row) + "\n" for row in rows)
+            partial = self.path.with_suffix(".partial")
+            try:
+                partial.write_text(text, encoding="utf-8")
+                partial.replace(self.path)
+            except OSError as error:
+                raise _unwritable(self.path, error) from error
+
+    @property
+    def seconds(self) -> float:
+        """Training time so far, that of earlier sessions included."""
+        return self.seconds_before + time.perf_counter() - self.began
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.began = time.perf_counter()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        if not logs or "loss" not in logs:
+            return
+        row = self._at(state.global_step)
+        row |= {
+            "train_loss": logs["loss"],
+            "learning_rate": logs.get("learning_rate"),
+            "grad_norm": logs.get("grad_norm"),
+            "epoch": logs.get("epoch"),
+        }
+        for name, value in logs.items():
+            kind, _slash, rest = name.partition("/")
+            if kind == "selection":
+                row[rest if rest in ("kept", "pool", "left_out") else f"selection_{rest}"] = value
+            elif kind == "selected":
+                row.setdefault("selected", {})[rest] = value
+
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any
+    ) -> None:
+        row = self._at(state.global_step)
+        row["val_loss"] = metrics["eval_loss"]
+        row["val_loss_mean_of_sources"] = metrics["eval_mean_of_sources"]
+        row["val_loss_by_source"] = {
+            name.partition("/")[2]: value
+            for name, value in metrics.items()
+            if name.startswith("eval_loss/")
+        }
+        row["seconds"] = self.seconds
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.flush()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.flush()
+
+    def _at(self, step: int) -> dict[str, Any]:
+        if self.row is None or self.row["step"] != step:
+            self.flush()
+            self.row = {
+                "step": step,
+                "train_loss": None,
+                "val_loss": None,
+                "seconds": self.seconds,
+            }
+        return self.row
+
+    def flush(self) -> None:
+        """Write the row of a step that is over."""
+        if self.row is None:
+            return
+        line = json.dumps(_finite(self.row)) + "\n"
+        self.row = None
+        if not self.writes:
+            return
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+
+
+class ShownProgress(TrainerCallback):
+    """A bar with the time left, where a person is watching."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.stage: Any = None
+        self.advance: Any = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        left = state.max_steps - state.global_step
+        self.stage = self.progress.stage("steps", left)
+        self.advance = self.stage.__enter__()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.advance(1)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.stage.__exit__(None, None, None)
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a run, by step; a line that a kill cut short is not one."""
+    try:
+        lines = (folder / METRICS).read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        return []
+    rows: dict[int, dict[str, Any]] = {}
+    for line in lines:
+        try:
+            row = json.loads(line)
+            rows[row["step"]] = row
+        except (ValueError, KeyError, TypeError):
+            continue
+    return [rows[step] for step in sorted(rows)]
+
+
+def save_curves(
+    folder: Path,
+    rows: Sequence[Mapping[str, Any]],
+    record: Any,
+    title: str,
+    sizes: Mapping[str, int],
+) -> None:
+    """Write curves.csv, .parquet, .json, .png, .svg and .html: validation by step and source."""
+    from uniproto.results import save_results
+
+    points = curve_points(rows)
+    save_results(folder, "curves", points, record, curves_chart(points, rows, title, sizes))
+
+
+def curve_points(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Tidy rows: step, source (`(all sources)` for every example together), log-perplexity."""
+    points = []
+    for row in rows:
+        if row.get("val_loss") is None and not row.get("val_loss_by_source"):
+            continue
+        values = {OVERALL: row["val_loss"], **row.get("val_loss_by_source", {})}
+        points += [
+            {"step": row["step"], "seconds": row["seconds"], "source": name, "log_perplexity": x}
+            for name, x in values.items()
+        ]
+    return points
+
+
+def curves_chart(
+    points: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
+    title: str,
+    sizes: Mapping[str, int],
+) -> Any:
+    """Training and validation loss in front, then a small panel per source, largest first."""
+    import altair as alt
+
+    from uniproto.charts import BLUE, GREY, small_multiples, styled
+
+    step = alt.X("step:Q", title="step")
+
+    def line(values: list[dict[str, Any]], colour: str, opacity: float = 1.0) -> Any:
+        return (
+            alt.Chart(alt.Data(values=values))
+            .mark_line(color=colour, strokeWidth=2, opacity=opacity, point=len(values) < 2)
+            .encode(
+                x=step,
+                y=alt.Y("y:Q", title="log-perplexity", scale=alt.Scale(zero=False)),
+                tooltip=["step:Q", alt.Tooltip("y:Q", format=".4f")],
+            )
+        )
+
+    trained = [
+        {"step": row["step"], "y": row["train_loss"]}
+        for row in rows
+        if row.get("train_loss") is not None
+    ]
+    names = [name for name in sizes if any(point["source"] == name for point in points)]
+    names = sorted(names, key=lambda name: -sizes[name])[:_MOST_SOURCES]
+    panels = [
+        alt.layer(line(trained, GREY, 0.5), line(_series(points, OVERALL), BLUE)).properties(
+            width=230, height=150, title="all (grey: loss on the chosen training examples)"
+        )
+    ]
+    panels += [
+        line(_series(points, name), BLUE).properties(
+            width=230, height=150, title=f"{name} ({sizes[name]:,})"
+        )
+        for name in names
+    ]
+    hidden = len(sizes) - len(names)
+    below = "log-perplexity of held-out answers, by source (training rows in brackets)"
+    return styled(
+        small_multiples(panels, 4),
+        title,
+        below + (f"; {hidden} more in curves.csv" if hidden > 0 else ""),
+    )
+
+
+def _series(points: Sequence[Mapping[str, Any]], source: str) -> list[dict[str, Any]]:
+    return [
+        {"step": point["step"], "y": point["log_perplexity"]}
+        for point in points
+        if point["source"] == source and point["log_perplexity"] is not None
+    ]
+
+
+def _finite(value: Any) -> Any:
+    from uniproto.results import without_infinity
+
+    return without_infinity(value)
+
+
+def _unwritable(path: Path, error: OSError) -> OutputError:
+    return OutputError(
+        f"{path}: the metrics must go to a file that can be written. Writing failed "
+        f"({error.strerror or error}). Choose another folder with --out, or free some space."
+    )

@@ -1,0 +1,394 @@
+"""The Hugging Face Trainer with a selection in front of every step.
+
+    from uniproto.training import SelectionConfig, SelectionTrainer
+
+    trainer = SelectionTrainer(
+        model=model, args=TrainingArguments(...), train_dataset=data,
+        selection=SelectionConfig(method="uniproto", mode="source", pool=128, keep=64),
+    )
+    trainer.train()
+
+`SelectionMixin` goes in front of any other Trainer: `class X(SelectionMixin, SFTTrainer)`. It uses
+the Trainer's own hooks, and leaves the training loop alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.errors import MissingExtraError, UniprotoError, invalid
+from uniproto.training.batch_costs import nonzero
+from uniproto.training.batch_inputs import (
+    Gram,
+    as_features,
+    as_numbers,
+    finite_examples,
+    finite_rows,
+)
+from uniproto.training.carried import (
+    ROWS,
+    CarryingCollator,
+    NumberedRows,
+    Pool,
+    as_pool,
+    chosen_rows,
+    columns_of,
+    no_source_column,
+    pieces,
+)
+from uniproto.training.config import SelectionConfig
+from uniproto.training.scoring import Scorer, Scores
+from uniproto.training.undisturbed import undisturbed
+
+try:
+    import torch
+    from transformers import Trainer
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise MissingExtraError("Selection inside a training run", "train") from error
+
+_SMALLEST_RATE = 1e-12  # a warm-up begins at 0, where GREATS would have nothing to compare
+
+
+class SelectionMixin:
+    """Trains every step on the chosen examples of a larger pool.
+
+    `last_batch` is the micro-batch trained on last, `last_selection` its rows in the pool;
+    `last_batches` and `last_selections` are those of the whole last step, one per accumulated
+    micro-batch. What is logged beside the loss: `selected/SOURCE` (examples per step),
+    `selection/seconds` and `selection/share` of the step's time, `selection/cost` and
+    `selection/random_cost` (of the step's last micro-batch), `selection/kept`, `selection/pool`,
+    and `selection/left_out`: examples with NaN or infinity in loss or gradient, never chosen.
+    """
+
+    selection: SelectionConfig
+    last_batches: list[dict[str, Any]]
+    last_selections: list[NDArray[np.int64]]
+
+    def __init__(
+        self, model: Any = None, args: Any = None, *others: Any, selection: Any = None, **named: Any
+    ) -> None:
+        if selection is None:
+            selection = SelectionConfig()
+        if not isinstance(selection, SelectionConfig):
+            raise invalid(
+                "selection",
+                "must be a SelectionConfig",
+                type(selection).__name__,
+                "Pass SelectionConfig(method='uniproto', pool=128, keep=64).",
+            )
+        self.selection = selection
+        self.last_batches, self.last_selections = [], []
+        self._window = Window()
+        self._embeddings: Any = None
+        if args is not None:  # a copy: the caller's arguments may serve another trainer
+            args = copy.copy(args)
+            args.per_device_train_batch_size = selection.pool
+        super().__init__(model, args, *others, **named)  # type: ignore[call-arg]
+        trainer: Any = self
+        if args is None:
+            trainer.args.per_device_train_batch_size = selection.pool
+            trainer._train_batch_size = trainer.args.train_batch_size
+        _require_supported(trainer)
+
+    @property
+    def last_batch(self) -> dict[str, Any] | None:
+        """The selected examples that were trained on last."""
+        return self.last_batches[-1] if self.last_batches else None
+
+    @property
+    def last_selection(self) -> NDArray[np.int64] | None:
+        """Where they stood in their pool."""
+        return self.last_selections[-1] if self.last_selections else None
+
+    # --- the Trainer's hooks ---------------------------------------------------------------------
+
+    def get_train_dataloader(self) -> Any:
+        """Pools, with each example's source (and row, for embeddings) beside the inputs."""
+        trainer: Any = self
+        config = self.selection
+        trainer._set_signature_columns_if_needed()
+        kept = trainer.data_collator, trainer._signature_columns, trainer.train_dataset
+        collator, columns, dataset = kept
+        trainer._signature_columns = [*columns, config.source_column, ROWS]
+        trainer.data_collator = CarryingCollator(
+            collator,
+            config.source_column,
+            required=config.mode == "source",
+            sees_all=not trainer.args.remove_unused_columns
+            and type(collator).__module__.partition(".")[0] not in ("transformers", "trl"),
+        )
+        if config.usual_features == "embedding":
+            self._embed(dataset)
+            trainer.train_dataset = NumberedRows(dataset)
+        try:
+            return super().get_train_dataloader()  # type: ignore[misc]
+        finally:
+            trainer.data_collator, trainer._signature_columns, trainer.train_dataset = kept
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Any], num_batches: int, *others: Any, **named: Any
+    ) -> tuple[list[Any], Any]:
+        """Fetch the pools of one step, choose from each, and count what was kept.
+
+        The count scales the loss. Counted on the pools, as the Trainer would have it, the loss of
+        the kept examples would be too small.
+        """
+        trainer: Any = self
+        self._window.begin()
+        batches, _ = super().get_batch_samples(  # type: ignore[misc]
+            epoch_iterator, num_batches, *others, **named
+        )
+        began = time.perf_counter()
+        pools = [as_pool(batch, self.selection.source_column) for batch in batches]
+        kept, selections = [], []
+        with undisturbed(trainer.model):
+            for place, pool in enumerate(pools):
+                rows = self._choose(pool, place)
+                kept.append(chosen_rows(pool.inputs, pool.size, rows))
+                selections.append(rows)
+        self._window.selection_seconds += time.perf_counter() - began
+        if kept:
+            self.last_batches, self.last_selections = kept, selections
+        device = others[0] if others else named.get("device", trainer.args.device)
+        return kept, trainer._get_num_items_in_batch(kept, device)
+
+    def training_step(
+        self, model: Any, inputs: Any, num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        """One forward and backward pass, or several on parts of the batch where memory is short."""
+        trainer: Any = self
+        most = self.selection.micro_batch
+        if most is None or len(inputs["input_ids"]) <= most:
+            return super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
+        if num_items_in_batch is None:
+            raise invalid(
+                "micro_batch",
+                "must be left out with a model whose loss is not a sum over counted tokens",
+                most,
+                "Lower 'keep' and accumulate gradients instead.",
+            )
+        parts = pieces(inputs, most)
+        total: Any = 0.0
+        for place, part in enumerate(parts):
+            is_last = place == len(parts) - 1
+            with nullcontext() if is_last else trainer.accelerator.no_sync(model=model):
+                total = total + super().training_step(  # type: ignore[misc]
+                    model, part, num_items_in_batch
+                )
+        return total
+
+    def log(self, logs: dict[str, float], *others: Any, **named: Any) -> None:
+        """The Trainer's log, with the selection's numbers beside the loss."""
+        trainer: Any = self
+        if "loss" in logs and self._window.steps:
+            logs.update(self._window.summary(trainer.args.world_size))
+            self._window = Window()
+        super().log(logs, *others, **named)  # type: ignore[misc]
+
+    # --- choosing --------------------------------------------------------------------------------
+
+    def _choose(self, pool: Pool, place: int) -> NDArray[np.int64]:
+        """Rows of the pool, in the order picked."""
+        trainer: Any = self
+        config = self.selection
+        if config.mode == "source" and pool.sources is None:
+            raise no_source_column(config.source_column, list(pool.inputs))
+        step = trainer.state.global_step * trainer.args.gradient_accumulation_steps + place
+        seed = (self._seed, step, trainer.args.process_index)
+        scores = self._scorer(pool, seed)
+        keep = config.keep * max(1, trainer.args.n_gpu)
+        usable = _usable(scores, pool.size, config.usual_metric)
+        if not usable.any():
+            raise UniprotoError(
+                f"Every pool must hold an example with a finite loss and gradient. All {pool.size} "
+                f"of step {trainer.state.global_step + 1} have NaN or infinity (or no answer "
+                "token). Lower the learning rate if training has diverged; look at the labels if "
+                "this is the first step."
+            )
+        count = int(usable.sum())
+        selector = config.selector(
+            min(keep, count),
+            seed=_mixed(self._seed, trainer.args.process_index),
+            mode="batch" if count <= keep else None,  # all of them, whatever the quotas
+        )
+        selector.calls = step
+        selector.learning_rate = max(_SMALLEST_RATE, float(trainer.optimizer.param_groups[0]["lr"]))
+        rows = selector(
+            scores.features,
+            losses=scores.losses,
+            sources=pool.sources,
+            validation_features=scores.validation_features,
+        )
+        assert selector.last is not None
+        self._window.add(selector.last if config.measure_cost else None, pool, rows, usable)
+        return rows
+
+    @property
+    def _seed(self) -> int:
+        trainer: Any = self
+        given = self.selection.seed
+        return int(trainer.args.seed if given is None else given)
+
+    @property
+    def _scorer(self) -> Scorer:
+        trainer: Any = self
+        return Scorer(
+            self.selection,
+            trainer.model,
+            trainer.optimizer,
+            embedding_of=lambda rows: self._embeddings[rows],
+            draw_anchors=self._anchors,
+        )
+
+    def _anchors(self, seed: tuple[int, ...]) -> dict[str, Any]:
+        """Random training examples as validation, for GREATS."""
+        trainer: Any = self
+        data = trainer.train_dataset
+        if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
+            raise invalid(
+                "train_dataset",
+                "must have rows that can be drawn, for the anchors of 'greats'",
+                type(data).__name__,
+                "Use a data set with a length, or another method.",
+            )
+        random = np.random.default_rng((*seed, 7))
+        rows = random.choice(len(data), min(self.selection.anchors, len(data)), replace=False)
+        columns = trainer._signature_columns
+        examples = [data[int(row)] for row in rows]
+        if trainer.args.remove_unused_columns and isinstance(examples[0], Mapping):
+            examples = [{key: each[key] for key in each if key in columns} for each in examples]
+        batch = CarryingCollator(trainer.data_collator, self.selection.source_column, False)(
+            examples
+        )
+        return trainer._prepare_inputs(as_pool(batch, self.selection.source_column).inputs)
+
+    def _embed(self, dataset: Any) -> None:
+        """Vectors of all training examples, once; on several processes the first computes them."""
+        from uniproto.training.texts import embeddings_of
+
+        trainer: Any = self
+        if self._embeddings is None:
+            with trainer.args.main_process_first(desc="embedding the training texts"):
+                self._embeddings = embeddings_of(
+                    dataset, self.selection, getattr(trainer, "processing_class", None)
+                )
+
+
+class SelectionTrainer(SelectionMixin, Trainer):
+    """transformers' Trainer, which trains on the chosen examples of a larger pool."""
+
+
+class Window:
+    """What happened to the selection since the last log."""
+
+    def __init__(self) -> None:
+        self.steps = self.kept = self.pooled = self.left_out = 0
+        self.selection_seconds = 0.0
+        self.began: float | None = None
+        self.per_source: Counter[str] = Counter()
+        self.record: Any = None
+
+    def begin(self) -> None:
+        """A step begins: its pools are about to be fetched."""
+        self.steps += 1
+        if self.began is None:
+            self.began = time.perf_counter()
+
+    def add(
+        self, record: Any, pool: Pool, rows: NDArray[np.int64], usable: NDArray[np.bool_]
+    ) -> None:
+        self.record = record
+        self.kept += len(rows)
+        self.pooled += pool.size
+        self.left_out += pool.size - int(usable.sum())
+        if pool.sources is not None:
+            self.per_source.update(dict.fromkeys(map(str, pool.sources), 0))
+            self.per_source.update(str(pool.sources[row]) for row in rows.tolist())
+
+    def summary(self, processes: int) -> dict[str, float]:
+        """Numbers for the log: counts per step over all processes, times of this one."""
+        seconds = max(time.perf_counter() - (self.began or 0.0), 1e-9)
+        counted = {"kept": self.kept, "pool": self.pooled, "left_out": self.left_out}
+        counts = {f"selection/{name}": number for name, number in counted.items()}
+        counts |= {f"selected/{source}": self.per_source[source] for source in self.per_source}
+        found: dict[str, float] = {
+            name: number // self.steps if number % self.steps == 0 else number / self.steps
+            for name, number in sorted(_over_processes(counts, processes).items())
+        }
+        found["selection/left_out"] = round(found["selection/left_out"] * self.steps)
+        found["selection/seconds"] = self.selection_seconds / self.steps
+        found["selection/step_seconds"] = seconds / self.steps
+        found["selection/share"] = min(1.0, self.selection_seconds / seconds)
+        if self.record is not None and not math.isnan(self.record.cost):
+            found["selection/cost"] = self.record.cost
+            found["selection/random_cost"] = self.record.random_cost
+        return found
+
+
+def _over_processes(counts: dict[str, int], processes: int) -> dict[str, int]:
+    """Sums over all processes, which log the same steps."""
+    if processes <= 1:
+        return counts
+    from accelerate.utils import gather_object
+
+    together: Counter[str] = Counter()
+    for each in gather_object([counts]):
+        together.update(each)
+    return dict(together)
+
+
+def _usable(scores: Scores, size: int, metric: str) -> NDArray[np.bool_]:
+    """Which examples have finite numbers and, for cosines, a direction."""
+    fine = np.ones(size, np.bool_)
+    features = None if scores.features is None else as_features(scores.features, False)
+    if isinstance(features, Gram):
+        fine &= finite_examples(features.pool)
+        if features.validation is not None:
+            fine &= finite_rows(features.validation)
+    elif features is not None:
+        fine &= finite_rows(features)
+    if features is not None and metric == "cosine":
+        fine &= nonzero(features)
+    if scores.losses is not None:
+        fine &= np.isfinite(as_numbers(scores.losses, "losses", 1))
+    return fine
+
+
+def _mixed(seed: int, process: int) -> int:
+    """A seed of its own for every process; that of the first is the seed itself."""
+    return (
+        seed if process == 0 else int(np.random.SeedSequence((seed, process)).generate_state(1)[0])
+    )
+
+
+def _require_supported(trainer: Any) -> None:
+    config = trainer.selection
+    for kind in ("fsdp", "deepspeed"):
+        if getattr(trainer, f"is_{kind}_enabled", False) and config.name not in ("random", "full"):
+            raise invalid(
+                "args",
+                "must keep the model whole on every device, for its examples to be scored",
+                f"{kind}, which may shard it",
+                "Use plain data parallelism (torchrun), or method='random'.",
+            )
+    columns = columns_of(trainer.train_dataset) if trainer.train_dataset is not None else None
+    if config.mode == "source" and columns is not None and config.source_column not in columns:
+        raise no_source_column(config.source_column, columns)
+    known_layer = config.usual_features != "embedding" and config.name not in (
+        "random",
+        "full",
+        "maxloss",
+    )
+    if known_layer and trainer.model is not None:
+        from uniproto.training.last_block import unwrapped, value_projection
+
+        value_projection(unwrapped(trainer.model), config.layer)

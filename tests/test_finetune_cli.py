@@ -1,0 +1,362 @@
+"""`uniproto finetune`: from a file to curves, killed and gone on, and told what is wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra 'train'")
+transformers = pytest.importorskip("transformers", reason="needs the extra 'train'")
+pytest.importorskip("peft", reason="needs the extra 'train'")
+pytest.importorskip("accelerate", reason="needs the extra 'train'")
+pytest.importorskip("tokenizers", reason="needs the extra 'train'")
+
+from uniproto.cli import finetune as command  # noqa: E402
+from uniproto.cli import main  # noqa: E402
+from uniproto.errors import InvalidInputError  # noqa: E402
+from uniproto.training import presets, tuning_data  # noqa: E402
+from uniproto.training.batch_methods import BATCH_METHODS  # noqa: E402
+from uniproto.training.curves import read_metrics  # noqa: E402
+from uniproto.training.finetune import last_checkpoint  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+    """A model from a small configuration, with a tokenizer of single characters."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    folder = tmp_path_factory.mktemp("model")
+    words = ["<pad>", "<s>", "</s>", "<unk>", "\n", *(chr(n) for n in range(32, 127))]
+    inner = Tokenizer(models.WordLevel({w: n for n, w in enumerate(words)}, unk_token="<unk>"))
+    inner.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        pad_token="<pad>",
+        bos_token="<s>",
+        eos_token="</s>",
+        unk_token="<unk>",
+    ).save_pretrained(folder)
+    torch.manual_seed(0)
+    transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=len(words),
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            max_position_embeddings=64,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+        )
+    ).save_pretrained(folder)
+    return folder
+
+
+def rows(count=80):
+    draw = np.random.default_rng(0)
+    found = []
+    for _ in range(count):
+        source = str(draw.choice(["add", "sub", "rare"], p=[0.6, 0.3, 0.1]))
+        a, b = draw.integers(1, 50, 2)
+        answer = {"add": a + b, "sub": a - b, "rare": "why?\u2028 because"}[source]
+        found.append({"source": source, "instruction": f"{a} ? {b}", "output": str(answer)})
+    return found
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "train.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows()), encoding="utf-8")
+    return path
+
+
+def words(model_folder, data, out, *more):
+    return [
+        "finetune",
+        *("--model", str(model_folder), "--data", str(data), "--out", str(out)),
+        *("--pool", "12", "--keep", "4", "--steps", "4", "--lora-r", "4", "--lora-alpha", "8"),
+        *("--learning-rate", "1e-2", "--max-length", "32", "--template", "Q {instruction} A"),
+        *("--eval-steps", "2", "--save-steps", "2", "--device", "cpu", "--quiet"),
+        *more,
+    ]
+
+
+def error_of(capsys, arguments):
+    assert main(arguments) == 2
+    return capsys.readouterr().err
+
+
+def test_run_ends_with_curves_metrics_and_a_model(model_folder, data, tmp_path, capsys):
+    out = tmp_path / "run"
+    arguments = words(model_folder, data, out)
+    arguments.remove("--quiet")
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "uniproto, per source: 4 of 12 examples, 4 steps" in said
+    assert "before → after" in said
+    steps = read_metrics(out)
+    assert [row["step"] for row in steps] == [0, 1, 2, 3, 4]
+    assert steps[0]["train_loss"] is None
+    assert all(row["train_loss"] > 0 for row in steps[1:])
+    assert [row["val_loss"] is not None for row in steps] == [True, False, True, False, True]
+    assert set(steps[0]["val_loss_by_source"]) == {"add", "sub", "rare"}
+    for row in steps[1:]:
+        assert sum(row["selected"].values()) == row["kept"] == 4
+        assert row["selection_cost"] <= row["selection_random_cost"] * 1.5
+        assert 0 < row["selection_share"] <= 1
+    assert [row["seconds"] for row in steps] == sorted(row["seconds"] for row in steps)
+    for ending in ("csv", "parquet", "json", "png", "svg", "html"):
+        assert (out / f"curves.{ending}").stat().st_size > 0
+    assert (out / "model" / "adapter_model.safetensors").exists()
+    result = json.loads((out / "result.json").read_text())
+    assert result["last"]["val_loss"] == steps[-1]["val_loss"]
+    assert sum(result["train_rows"].values()) + sum(result["validation_rows"].values()) == 80
+    assert main(arguments) == 0  # nothing is left to do
+    assert read_metrics(out) == steps
+
+
+@pytest.mark.parametrize("method", sorted(BATCH_METHODS))
+def test_every_method(model_folder, data, tmp_path, method, monkeypatch):
+    if method == "sbert":  # the vectors of a real model are the business of test_features.py
+        from uniproto import features
+
+        class Found:
+            def __init__(self, texts):
+                self.vectors = np.random.default_rng(0).normal(size=(len(texts), 5))
+
+        monkeypatch.setattr(features, "embed_text", lambda texts, **_: Found(texts), raising=False)
+    out = tmp_path / "run"
+    more = ("--method", method, "--mode", "batch", "--steps", "2", "--validation", "0")
+    assert main(words(model_folder, data, out, *more)) == 0
+    kept = [row["kept"] for row in read_metrics(out)]
+    assert kept == ([12, 12] if method == "full" else [4, 4])
+
+
+def test_killed_and_run_again_gives_the_same_as_one_run(model_folder, data, tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    more = ("--steps", "24", "--method", "uniproto")
+    assert main(words(model_folder, data, whole, *more)) == 0
+    running = subprocess.Popen(
+        [sys.executable, "-m", "uniproto", *words(model_folder, data, killed, *more)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    deadline = time.monotonic() + 200
+    while last_checkpoint(killed) is None and time.monotonic() < deadline:
+        assert running.poll() is None, running.stderr.read()
+        time.sleep(0.02)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    running.stderr.close()
+    assert not (killed / "result.json").exists()
+    stopped_at = last_checkpoint(killed)
+    assert stopped_at is not None
+    torn = killed / "checkpoint-23"  # as a kill amid saving would leave it
+    torn.mkdir(exist_ok=True)
+    with (killed / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 23, "train_lo')
+    assert main(words(model_folder, data, killed, *more)) == 0
+    first, second = read_metrics(whole), read_metrics(killed)
+    assert [row["step"] for row in first] == [row["step"] for row in second] == list(range(25))
+    for name in ("train_loss", "val_loss", "selected", "val_loss_by_source"):
+        assert [row.get(name) for row in first] == [row.get(name) for row in second], name
+
+
+def test_other_settings_are_refused_until_fresh(model_folder, data, tmp_path, capsys):
+    out = tmp_path / "run"
+    short = ("--steps", "1", "--method", "random", "--validation", "0")
+    assert main(words(model_folder, data, out, *short)) == 0
+    capsys.readouterr()
+    said = error_of(capsys, words(model_folder, data, out, *short, "--seed", "5"))
+    assert "seed = 0 in the folder, 5 now" in said
+    assert "--fresh" in said
+    assert main(words(model_folder, data, out, *short, "--seed", "5", "--fresh")) == 0
+    assert json.loads((out / "result.json").read_text())["settings"]["seed"] == 5
+
+
+def test_a_corrected_command_may_use_the_same_folder(model_folder, data, tmp_path, capsys):
+    out = tmp_path / "run"
+    short = ("--steps", "1", "--method", "random", "--validation", "0")
+    assert "reply" in error_of(capsys, words(model_folder, data, out, *short, "--answer", "reply"))
+    assert main(words(model_folder, data, out, *short)) == 0
+
+
+def test_last_step_is_validated_and_written_again_after_a_late_kill(model_folder, data, tmp_path):
+    out = tmp_path / "run"
+    arguments = words(model_folder, data, out, "--steps", "3", "--eval-steps", "2")
+    assert main(arguments) == 0
+    steps = read_metrics(out)
+    assert [row["val_loss"] is not None for row in steps] == [True, False, True, True]
+    assert len((out / "metrics.jsonl").read_text().splitlines()) == 4
+    result = json.loads((out / "result.json").read_text())
+    for path in (out / "result.json", *out.glob("curves.*")):  # as if killed before these
+        path.unlink()
+    assert main(arguments) == 0
+    assert json.loads((out / "result.json").read_text()) == result
+    assert (out / "curves.png").exists()
+
+
+def test_full_fine_tuning_without_lora_or_sources(model_folder, tmp_path):
+    plain = [{"q": row["instruction"], "a": row["output"]} for row in rows()]
+    path = tmp_path / "plain.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in plain), encoding="utf-8")
+    out = tmp_path / "run"
+    more = ("--lora-r", "0", "--no-source", "--prompt", "q", "--answer", "a", "--steps", "2")
+    assert main(words(model_folder, path, out, *more, "--accumulate", "2", "--bf16")) == 0
+    assert (out / "model" / "model.safetensors").exists()
+    assert [row["kept"] for row in read_metrics(out)[1:]] == [8, 8]
+
+
+@pytest.mark.parametrize("method", ["uniproto", "greats", "colm"])
+def test_short_memory(model_folder, data, tmp_path, method):
+    """bfloat16 weights under LoRA, checkpointing, few examples at a time."""
+    out = tmp_path / "run"
+    more = ("--bf16", "--gradient-checkpointing", "--micro-batch", "3", "--score-batch-size", "5")
+    assert main(words(model_folder, data, out, "--method", method, *more, "--steps", "3")) == 0
+    assert [row["kept"] for row in read_metrics(out)[1:]] == [4, 4, 4]
+    assert read_metrics(out)[-1]["val_loss"] < read_metrics(out)[0]["val_loss"]
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--pool", "3", "--keep", "4"), "'keep' must not exceed the pool of 3"),
+        (("--pool", "500"), "'--pool' must not exceed the"),
+        (("--source", "origin"), "'--source' must name a column of train.jsonl"),
+        (("--answer", "reply"), "'--answer' must name a column"),
+        (("--max-length", "8", "--too-long", "refuse"), "must hold every example"),
+        (("--max-length", "900"), "model's context of 64 tokens"),
+        (("--template", "nothing"), "'--template' must hold {instruction}"),
+        (("--layer", "nowhere"), "'layer' must name one linear layer"),
+        (("--lora-targets", "w_q"), "'--lora-targets' must name layers"),
+        (("--model", "/nowhere/at/all"), "could not be loaded"),
+        (("--steps", "0"), "'--steps' must be at least 1"),
+        (("--validation", "1.5"), "'--validation' must lie between"),
+        (("--scheduler", "zigzag"), "training arguments"),
+        (("--data", "/nowhere.jsonl"), "could not be read"),
+        (("--data", "table.csv"), "must end in one of .jsonl"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_errors_say_what_to_do(model_folder, data, tmp_path, capsys, more, said):
+    message = error_of(capsys, words(model_folder, data, tmp_path / "run", *more))
+    assert message.startswith("uniproto: error: ")
+    assert said in message
+    assert "Traceback" not in message
+
+
+def test_model_is_needed(data, tmp_path, capsys):
+    arguments = ["finetune", "--data", str(data), "--out", str(tmp_path / "run")]
+    assert "'--model' must be given" in error_of(capsys, arguments)
+
+
+def test_truncated_examples_are_counted(model_folder, data, tmp_path, capsys):
+    arguments = words(model_folder, data, tmp_path / "run", "--max-length", "9", "--steps", "1")
+    arguments.remove("--quiet")
+    assert main(arguments) == 0
+    assert "too long" in capsys.readouterr().out
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["too_long"] > 0
+
+
+# --- the parts -----------------------------------------------------------------------------------
+
+
+def test_only_answer_tokens_have_labels(model_folder):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
+    found = tuning_data.tokenise(
+        [tuning_data.TuningRow("s", "12", "34"), tuning_data.TuningRow("s", "5" * 20, "6")],
+        tokenizer,
+        max_length=8,
+        too_long="truncate",
+        template="Q{instruction}A",
+    )
+    first, second = found[0], found[1]
+    text = tokenizer.decode(first["input_ids"]).replace(" ", "")
+    assert text == "Q12A34</s>"
+    assert first["labels"][:4] == [-100] * 4
+    assert first["labels"][4:] == first["input_ids"][4:]
+    assert len(second["input_ids"]) == 8
+    assert second["labels"][-1] == second["input_ids"][-1]  # an answer token stays
+    assert found.truncated == 1
+    skipped = tuning_data.tokenise(
+        [tuning_data.TuningRow("s", "12", "34"), tuning_data.TuningRow("s", "5" * 20, "6")],
+        tokenizer,
+        max_length=8,
+        too_long="skip",
+        template="Q{instruction}A",
+    )
+    assert (len(skipped), skipped.truncated) == (1, 1)
+
+
+def test_files_of_all_kinds_hold_the_same_rows(data, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    packed, table = tmp_path / "train.jsonl.zst", tmp_path / "train.parquet"
+    with pa.output_stream(str(packed), compression="zstd") as stream:
+        stream.write(Path(data).read_bytes())
+    pq.write_table(pa.Table.from_pylist(rows()), table)
+    options = {"prompt": "instruction", "answer": "output", "source": "source"}
+    plain = tuning_data.read_rows(data, **options)
+    assert len(plain) == 80
+    assert (
+        plain == tuning_data.read_rows(packed, **options) == tuning_data.read_rows(table, **options)
+    )
+
+
+def test_split_is_seeded_and_every_source_is_in_both():
+    listed = [tuning_data.TuningRow(row["source"], row["instruction"], "") for row in rows(200)]
+    train, held = tuning_data.split_rows(listed, 0.05, 3, seed=1)
+    assert tuning_data.split_rows(listed, 0.05, 3, seed=1) == (train, held)
+    assert tuning_data.split_rows(listed, 0.05, 3, seed=2) != (train, held)
+    assert {row.source for row in train} == {row.source for row in held}
+    assert len(train) + len(held) == 200
+
+
+def test_presets_are_the_paper_s():
+    assert tuple(presets.PRESETS) == command.PRESETS
+    assert set(command.METHODS) == set(BATCH_METHODS)
+    phi = presets.preset("mathinstruct-phi")
+    wanted = {"lora_r": 128, "lora_alpha": 512, "lora_dropout": 0.05, "learning_rate": 2e-5}
+    wanted |= {"pool": 128, "keep": 64, "steps": 2048, "max_length": 512, "warmup": 0.03}
+    assert wanted.items() <= phi.items()
+    assert (presets.preset("superglue")["pool"], presets.preset("superglue")["keep"]) == (32, 8)
+    with pytest.raises(InvalidInputError, match="Did you mean 'superglue'"):
+        presets.preset("superglu")
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "expected"),
+    [
+        ("PhiConfig", {}, ["q_proj", "k_proj", "v_proj", "fc1", "fc2"]),
+        ("Phi3Config", {}, ["qkv_proj", "gate_up_proj", "down_proj"]),
+        ("StableLmConfig", {}, ["q_proj", "k_proj", "v_proj", "o_proj"]),
+        ("LlamaConfig", {}, ["q_proj", "k_proj", "v_proj", "o_proj"]),
+    ],
+)
+def test_lora_targets_by_architecture(kind, settings, expected):
+    config = getattr(transformers, kind)(
+        vocab_size=32,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        pad_token_id=0,
+        **settings,
+    )
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    asked = "phi" if kind.startswith("Phi") else None
+    assert presets.lora_targets(model, asked) == expected
