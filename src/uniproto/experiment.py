@@ -248,7 +248,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"folder of published data sets (default: the environment's {DATA_VARIABLE})",
     )
     parser.add_argument(
-        "--out", metavar="DIR", help="folder for the results (default: out/experiments/NAME)"
+        "-o", "--out", metavar="DIR", help="folder for the results (default: out/experiments/NAME)"
     )
     size = parser.add_mutually_exclusive_group()
     size.add_argument(

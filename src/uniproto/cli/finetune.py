@@ -58,7 +58,7 @@ def add_parser(commands: Any) -> None:
         "--model", metavar="PATH_OR_HUB_ID", help="a folder, a .gguf file or a name on the hub"
     )
     parser.add_argument("--data", metavar="FILE", required=True, help=".jsonl(.zst) or .parquet")
-    parser.add_argument("--out", metavar="DIR", required=True, help="folder for the results")
+    parser.add_argument("-o", "--out", metavar="DIR", required=True, help="folder for the results")
     chosen = parser.add_argument_group("what is chosen")
     chosen.add_argument("--method", choices=METHODS, help="(uniproto)", **none)
     chosen.add_argument("--mode", choices=("batch", "source"), help="(source)", **none)
