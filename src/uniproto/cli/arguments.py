@@ -7,18 +7,22 @@ import argparse
 from uniproto.geometry.costs import METRICS
 
 
-def add_files(parser: argparse.ArgumentParser) -> None:
-    """What to choose from, and what to stand for."""
+def add_files(parser: argparse.ArgumentParser, also: str = "") -> None:
+    """What to choose from, and what to stand for. `also` says what else POOL may be."""
     parser.add_argument(
         "pool",
         metavar="POOL",
-        help="the rows to choose from: .npy, .npz, .parquet, .csv or .jsonl",
+        help=f"the rows to choose from: .npy, .npz, .parquet, .csv or .jsonl{also}",
     )
     parser.add_argument("--target", metavar="FILE", help="what to stand for (default: POOL itself)")
 
 
-def add_columns(parser: argparse.ArgumentParser, labels: str) -> None:
-    """What the columns mean. `labels` says what the command does with classes."""
+def add_columns(
+    parser: argparse.ArgumentParser,
+    labels: str,
+    ids: str = "a column that names rows; never a feature",
+) -> None:
+    """What the columns mean. `labels` and `ids` say what the command does with these."""
     data = parser.add_argument_group("what the columns mean")
     data.add_argument(
         "--column",
@@ -26,7 +30,7 @@ def add_columns(parser: argparse.ArgumentParser, labels: str) -> None:
         help="the list column (or .npz array) of features; without it every column not named by "
         "another option must be numeric",
     )
-    data.add_argument("--id", metavar="COLUMN", help="a column that names rows; never a feature")
+    data.add_argument("--id", metavar="COLUMN", help=ids)
     data.add_argument("--groups", metavar="COLUMN", help="select inside each group of this column")
     data.add_argument(
         "--weights",

@@ -9,10 +9,11 @@ from typing import Any
 
 from uniproto import __version__
 from uniproto.checkpoint import Checkpoint
+from uniproto.cli import arguments
 from uniproto.cli.embed import add_embedding, left_out_lines
 from uniproto.cli.question import Question, read_question
 from uniproto.errors import invalid
-from uniproto.geometry.costs import MATRIX_METRICS, METRICS
+from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.methods import METHODS, Method, UniProto, as_method
 from uniproto.methods.uniproto import GAINS, PLANS
 from uniproto.weights import DensityWeights
@@ -46,43 +47,19 @@ def add_parser(commands: Any) -> None:
             """),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "pool",
-        metavar="POOL",
-        help="the rows to choose from: .npy, .npz, .parquet, .csv or .jsonl; with --images also a "
-        "folder of pictures",
-    )
+    arguments.add_files(parser, also="; with --images also a folder of pictures")
     parser.add_argument("-k", type=int, required=True, help="how many rows to choose")
     parser.add_argument(
         "-o", "--output", metavar="OUT", required=True, help="folder to write the result to"
     )
-    parser.add_argument("--target", metavar="FILE", help="what to stand for (default: POOL itself)")
-    data = parser.add_argument_group("what the columns mean")
-    data.add_argument(
-        "--column",
-        metavar="COLUMN",
-        help="the list column (or .npz array) of features; without it every column not named by "
-        "another option must be numeric",
-    )
-    data.add_argument(
-        "--id",
-        metavar="COLUMN",
-        help="a column that names rows; it appears in every output file",
-    )
-    data.add_argument("--groups", metavar="COLUMN", help="select inside each group of this column")
-    data.add_argument(
-        "--weights",
-        metavar="COLUMN",
-        help="the target's weights (default: equal): a column; or the word balanced, the same "
-        "total for every class of --labels; or density, more where targets lie apart, with "
-        "options such as density:q=30,alpha=4",
-    )
-    data.add_argument(
-        "--labels", metavar="COLUMN", help="the target's classes; like an id, never a feature"
+    arguments.add_columns(
+        parser,
+        ids="a column that names rows; it appears in every output file",
+        labels="the target's classes; like an id, never a feature",
     )
     add_embedding(parser.add_argument_group("texts and pictures, which are embedded first"))
     how = parser.add_argument_group("how to choose")
-    how.add_argument("--metric", default="cosine", help=f"one of {', '.join(METRICS)} (cosine)")
+    arguments.add_conditions(how)
     how.add_argument("--method", default="uniproto", help=f"one of {', '.join(METHODS)} (uniproto)")
     how.add_argument("--plan", help=f"uniproto: one of {', '.join(PLANS)} (extend)")
     how.add_argument("--gains", help=f"uniproto: one of {', '.join(GAINS)} (approx)")
@@ -91,25 +68,10 @@ def add_parser(commands: Any) -> None:
         "--polish",
         nargs="?",
         const=True,
-        type=_number,
+        type=arguments.number,
         metavar="SECONDS",
         help="uniproto: then exchange single rows for better ones, as long as that lowers the "
         "cost and for SECONDS at most (60)",
-    )
-    how.add_argument(
-        "--budgets",
-        help="with --groups: proportional, balanced, or label=count,label=count (proportional)",
-    )
-    how.add_argument("--initial", metavar="ROWS", help="rows already chosen, such as 3,17")
-    how.add_argument("--exclude", metavar="ROWS", help="rows never to choose, such as 0,5")
-    how.add_argument(
-        "--distinct",
-        nargs="?",
-        const=True,
-        default=False,
-        type=_number,
-        metavar="DISTANCE",
-        help="never choose near-duplicates (rows at most DISTANCE apart)",
     )
     how.add_argument("--seed", type=int, default=0, help="for methods that draw at random (0)")
     parser.add_argument(
@@ -123,9 +85,7 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="keep picks in OUT as they are made; the same command goes on where a run was killed",
     )
-    scale.add_argument("--memory", help="working memory, such as 4GB (a quarter of what is free)")
-    scale.add_argument("--device", default="auto", help="where lists are built: cpu, cuda (auto)")
-    scale.add_argument("--lists", default="exact", help="exact or faiss, which is approximate")
+    arguments.add_scale(scale)
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
     parser.set_defaults(run=run)
 
@@ -144,14 +104,12 @@ def run(options: argparse.Namespace) -> None:
     problem = make_problem(
         **question.asked, memory=options.memory, device=options.device, lists=options.lists
     )
-    arguments = {
-        name: value for name, value in vars(options).items() if name not in ("run", "quiet")
-    }
+    given = {name: value for name, value in vars(options).items() if name not in ("run", "quiet")}
     if isinstance(question.asked["target_weights"], DensityWeights):  # whatever defaults become
-        arguments["weights"] = str(question.asked["target_weights"])
+        given["weights"] = str(question.asked["target_weights"])
     checkpoint = None
     if options.checkpoint:
-        checkpoint = _checkpoint(output, question, arguments)
+        checkpoint = _checkpoint(output, question, given)
         problem = problem.with_checkpoint(checkpoint)
     selection = answer(problem, method, progress=shown)
     if options.certify:
@@ -164,7 +122,7 @@ def run(options: argparse.Namespace) -> None:
         prototypes=None if pool.table is None else pool.table.take(selection.indices),
         record={
             "inputs": question.identities(),
-            "arguments": arguments,
+            "arguments": given,
             **({} if checkpoint is None else {"resumed_from_pick": _resumed(selection.notes)}),
         },
     )
@@ -181,11 +139,11 @@ def run(options: argparse.Namespace) -> None:
         print(f"  written to              {output}")
 
 
-def _checkpoint(output: Path, question: Question, arguments: dict[str, Any]) -> Checkpoint:
+def _checkpoint(output: Path, question: Question, given: dict[str, Any]) -> Checkpoint:
     """Where the run keeps its picks; it belongs to these files and options and to no others."""
-    if arguments["method"] != "uniproto":
+    if given["method"] != "uniproto":
         raise invalid(
-            "--checkpoint", "needs --method uniproto", f"--method {arguments['method']}", "Drop it."
+            "--checkpoint", "needs --method uniproto", f"--method {given['method']}", "Drop it."
         )
     inputs = question.identities().values()
     # Where things are and how fast they go does not change the picks.
@@ -198,7 +156,7 @@ def _checkpoint(output: Path, question: Question, arguments: dict[str, Any]) -> 
             data and ({**data, "path": ""} if "embedding" in data else data["sha256"])
             for data in inputs
         ],
-        "arguments": {name: arguments[name] for name in arguments if name not in irrelevant},
+        "arguments": {name: given[name] for name in given if name not in irrelevant},
     }
     return Checkpoint(output / "checkpoint.npz", identity)
 
@@ -249,12 +207,3 @@ def _method(options: argparse.Namespace) -> Method:
             "Drop one of the two.",
         )
     return UniProto(**given)
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"must be a number, not {text!r} (POOL goes before the options)"
-        ) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -101,7 +102,7 @@ def _hub_name(name: str) -> str:
     return name.removeprefix("hf-hub:").removeprefix("hf_hub:")
 
 
-class _ImageModel:
+class _ImageModel(ABC):
     """What picture models share: reading and decoding, on all cores."""
 
     extra_identity = ""
@@ -144,21 +145,21 @@ class _ImageModel:
             found = self._pooled(inputs, device)
         return checked_vectors(found.float().cpu().numpy(), len(inputs), self.name)
 
+    @abstractmethod
     def _weights(self) -> str:
         """What identifies the weights and the preprocessing."""
-        raise NotImplementedError
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> None:  # noqa: B027  most need nothing
         """Whatever `_input` needs, before threads use it."""
 
-    def _input(self, image: Image) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _input(self, image: Image) -> Any: ...
 
-    def _load(self) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _load(self) -> Any: ...
 
-    def _pooled(self, inputs: Sequence[Any], device: Any) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _pooled(self, inputs: Sequence[Any], device: Any) -> Any: ...
 
 
 class EfficientNetLite0(_ImageModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -93,7 +94,7 @@ def _pooling_mode(config: Mapping[str, Any]) -> str | None:
     return known.get(chosen[0]) if len(chosen) == 1 else None
 
 
-class _TextModel:
+class _TextModel(ABC):
     """What text models share: which texts there are, and what they are known by."""
 
     def __init__(self, name: str, folder: Path, batch_size: int, device: str) -> None:
@@ -123,8 +124,8 @@ class _TextModel:
                     found[place] = Readable(key, value, size, flags)
         return found
 
-    def _inputs(self, texts: list[str]) -> list[tuple[Any, int, int]]:
-        raise NotImplementedError
+    @abstractmethod
+    def _inputs(self, texts: list[str]) -> list[tuple[Any, int, int]]: ...
 
 
 class TransformersModel(_TextModel):
