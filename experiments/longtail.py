@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 import uniproto
 from uniproto import DensityWeights, UniProto
-from uniproto.comparison import small_problem, warms_up
+from uniproto.contenders import small_problem, warms_up
 from uniproto.data import Dataset, balanced_source_and_target, load_dataset
 from uniproto.evaluation import accuracy, nearest_prototype, weight_skew
 from uniproto.experiment import Runs, Setup, command_line

@@ -20,7 +20,7 @@ import pytest
 import uniproto
 from uniproto import Comparison, MissingExtraError, Stochastic, UniProto, compare
 from uniproto.cli import main
-from uniproto.comparison import METHOD_NAMES, draws_at_random, method_label
+from uniproto.contenders import METHOD_NAMES, draws_at_random, method_label
 from uniproto.errors import InvalidInputError
 from uniproto.evaluation import LabelsWarning, nearest_prototype
 from uniproto.methods import METHODS

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from uniproto.comparison import as_compared, method_label, small_problem, warms_up, with_seed
+from uniproto.contenders import as_compared, method_label, small_problem, warms_up, with_seed
 from uniproto.errors import InfeasibleError, invalid
 from uniproto.methods import Method, Random
 from uniproto.problem import Problem, make_problem
@@ -98,7 +98,7 @@ class KPath:
 
         With `max_cost`, the chosen selection goes into the folder `selection` beside them.
         """
-        from uniproto.charts import path_chart
+        from uniproto.result_charts import path_chart
 
         folder = Path(folder)
         record = {

@@ -6,14 +6,23 @@ import os
 import textwrap
 import warnings
 from collections.abc import Collection, Hashable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import UniprotoError, invalid, unknown_name
+from uniproto.contenders import (
+    METHOD_NAMES,
+    as_compared,
+    draws_at_random,
+    method_label,
+    small_problem,
+    warms_up,
+    with_seed,
+)
+from uniproto.errors import UniprotoError, invalid
 from uniproto.evaluation import (
     LabelsWarning,
     accuracy,
@@ -25,17 +34,7 @@ from uniproto.evaluation import (
 )
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.memory import readable
-from uniproto.methods import (
-    METHODS,
-    FacilityLocation,
-    KMedoids,
-    Method,
-    MMDCritic,
-    ProtoDash,
-    Stochastic,
-    UniProto,
-    as_method,
-)
+from uniproto.methods import Method
 from uniproto.peak_memory import PeakMemory
 from uniproto.problem import Problem, make_problem
 from uniproto.progress import Progress
@@ -50,13 +49,8 @@ from uniproto.results import (
 from uniproto.select import answer
 from uniproto.selection import Selection
 
-POLISHED = "uniproto+polish"
-METHOD_NAMES = (*METHODS, POLISHED)
-_WITHOUT_SEED = (UniProto, KMedoids, FacilityLocation, MMDCritic, ProtoDash)
 _MEASURED = ("cost", "seconds", "weight_ratio", "weight_entropy")
 _JUDGED = ("accuracy", "balanced_accuracy", "minority_accuracy")
-_WARM_UP_ROWS, _WARM_UP_K = 500, 100  # enough for every loop of a method to run once
-_WARM_UP_POLISH = 0.5  # seconds
 _MOST_CLASSES = 16  # printed side by side; files hold them all
 _WIDTH = 100
 
@@ -133,7 +127,7 @@ class Comparison:
 
         All of them or none; other files of the folder stay.
         """
-        from uniproto.charts import comparison_chart
+        from uniproto.result_charts import comparison_chart
 
         record = {
             "format": 1,
@@ -314,41 +308,6 @@ def compare(
     )
 
 
-def draws_at_random(method: Method) -> bool:
-    """Whether the seed can change a method's picks. A method we do not know may well draw."""
-    if isinstance(method, UniProto):
-        return isinstance(method.candidates, Stochastic)
-    return not isinstance(method, _WITHOUT_SEED)
-
-
-def method_label(method: Method) -> str:
-    """A method's name with the options that are not its defaults.
-
-    >>> method_label(UniProto(polish=True)), method_label(UniProto(plan="resolve", polish=30))
-    ('uniproto+polish', 'uniproto(plan=resolve, polish=30)')
-    """
-    options: dict[str, Any] = {}
-    known: tuple[Any, ...] = fields(method) if is_dataclass(method) else ()
-    for option in known:
-        value = getattr(method, option.name)
-        if option.default is MISSING or value != option.default:
-            options[option.name] = value
-    polish = isinstance(method, UniProto) and options.get("polish") is True
-    if polish:
-        del options["polish"]
-    told = ", ".join(f"{name}={value}" for name, value in options.items())
-    return f"{method.name}{f'({told})' if told else ''}{'+polish' if polish else ''}"
-
-
-def as_compared(method: str | Method) -> Method:
-    """A method from its name, `uniproto+polish` among them, or from itself."""
-    if method == POLISHED:
-        return UniProto(polish=True)
-    if isinstance(method, str) and method not in METHODS:
-        raise unknown_name("methods", method, METHOD_NAMES)
-    return as_method(method)
-
-
 def _labelled(
     methods: Iterable[str | Method] | Mapping[str, str | Method],
 ) -> dict[str, Method]:
@@ -425,36 +384,6 @@ def _run(
     )
 
 
-def small_problem(problem: Problem) -> Problem:
-    """A few rows of the problem, without its conditions."""
-    places = [
-        np.unique(np.linspace(0, count - 1, min(count, _WARM_UP_ROWS)).astype(np.intp))
-        for count in problem.costs.shape
-    ]
-    k = min(problem.k, _WARM_UP_K, *map(len, places))
-    return replace(
-        problem,
-        costs=problem.costs.restrict(*places),
-        k=k,
-        target_weights=None,
-        initial=np.empty(0, np.intp),
-        candidates=np.arange(len(places[0])),
-        twin_distance=None,
-        groups=(),
-    )
-
-
-def warms_up(small: Problem, method: Method) -> bool:
-    """Load what the method needs, so that it is not counted as the method's time and memory."""
-    if isinstance(method, UniProto) and method.polish:
-        method = replace(method, polish=_WARM_UP_POLISH)
-    try:
-        answer(small, method, progress=False)
-    except UniprotoError:  # the whole problem will say it better
-        return False
-    return True
-
-
 class _Judge:
     """Runs a method on the problem and measures what it chose."""
 
@@ -501,16 +430,6 @@ class _Judge:
                 "class_accuracy": judged.per_class,
             }
         return selection, row | {"indices": selection.indices.tolist()}
-
-
-def with_seed(problem: Problem, seed: int | None) -> Problem:
-    """The same problem for methods that draw; its groups draw from the same seed."""
-    if seed is None:
-        return problem
-    groups = tuple(
-        replace(group, problem=replace(group.problem, seed=seed)) for group in problem.groups
-    )
-    return replace(problem, seed=seed, groups=groups)
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def random_costs(
             f"Random's cost is left out: one exact solve took {seconds(expected)} here. "
             "Ask for it with --random 5 (random=5 in Python)."
         )
-    from uniproto.comparison import with_seed
+    from uniproto.contenders import with_seed
     from uniproto.methods import Random
     from uniproto.select import answer
 
