@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[compare,faiss,torch,text,images,train,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[compare,faiss,torch,text,images,train,judge,jax,ray,docs,dev]'
 	touch $@
 
 test: $(STAMP)  ## The tests that run on every change
