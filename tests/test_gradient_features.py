@@ -209,6 +209,30 @@ def test_micro_batches_and_small_pieces_of_logits_change_nothing(monkeypatch):
     assert torch.allclose(pieces.losses, whole.losses)
 
 
+def test_a_pool_that_is_mostly_padding_is_scored_by_length(monkeypatch):
+    model, batch = build("llama", lora=True), make_batch(examples=40, tokens=12)
+    for row, length in enumerate([12, *(3 + (7 * number) % 4 for number in range(39))]):
+        batch["attention_mask"][row] = 0
+        batch["attention_mask"][row, :length] = 1
+        batch["labels"][row, length:] = -100
+    whole = features_of(model, batch, score_batch_size=40)
+    shapes = []
+    seen = gradient_features.before_the_head
+    monkeypatch.setattr(
+        gradient_features,
+        "before_the_head",
+        lambda model, inputs: (
+            shapes.append(tuple(inputs["input_ids"].shape)) or seen(model, inputs)
+        ),
+    )
+    sorted_ones = features_of(model, batch)
+    assert len(shapes) == 3
+    assert shapes[0][1] < 12
+    assert shapes[-1] == (8, 12)
+    assert torch.allclose(sorted_ones.features, whole.features, equal_nan=True)
+    assert torch.allclose(sorted_ones.losses, whole.losses, equal_nan=True)
+
+
 def test_only_the_end_of_the_model_has_a_graph():
     model, batch = build("llama", lora=True), make_batch()
     graphs = []

@@ -64,6 +64,11 @@ def add_parser(commands: Any) -> None:
     chosen.add_argument("--mode", choices=("batch", "source"), help="(source)", **none)
     chosen.add_argument("--pool", type=int, help="examples looked at, per device (128)")
     chosen.add_argument("--keep", type=int, help="examples trained on, per device (64)")
+    chosen.add_argument(
+        "--plan", choices=("extend", "resolve", "entropic"), help="of uniproto (extend)"
+    )
+    chosen.add_argument("--reg", type=float, help="λ of the entropic plan (0.01)")
+    chosen.add_argument("--iterations", type=int, help="of the entropic plan (1000)")
     chosen.add_argument("--metric", help="how examples are compared: dot, cosine, l1 (by method)")
     chosen.add_argument("--features", help="gradient, zeroth-order or embedding (by method)")
     chosen.add_argument(

@@ -25,6 +25,8 @@ except ModuleNotFoundError as error:  # pragma: no cover
 
 NO_LABEL = -100
 _LOGITS_AT_ONCE = 2**28  # bytes, in float32
+_FULL_ENOUGH = 0.7  # the share of a batch that must not be padding, for it to stay in one piece
+_SMALLEST_PIECE = 16
 
 
 def example_losses(
@@ -35,40 +37,66 @@ def example_losses(
     Forward only, dropout off, nothing left behind in the model.
     """
     model = unwrapped(model)
-    found = []
+    found, places = [], []
     with undisturbed(model), torch.inference_mode(False), torch.no_grad():
-        for inputs, labels in micro_batches(model, batch, score_batch_size):
+        for inputs, labels, rows in micro_batches(model, batch, score_batch_size):
             hidden, head = before_the_head(model, inputs)
             found.append(answer_losses(hidden, labels, head, differentiate=False)[0])
-    return torch.cat(found)
+            places.append(rows)
+    return in_pool_order(found, places)
 
 
 def micro_batches(
     model: nn.Module, batch: Mapping[str, Any], size: int | None
-) -> Iterator[tuple[dict[str, Any], Tensor]]:
-    """What the model takes, and the labels, for some examples after the other."""
+) -> Iterator[tuple[dict[str, Any], Tensor, Tensor]]:
+    """What the model takes, the labels, and the rows of some examples after the other.
+
+    Where there are several micro-batches, examples of like length go together, and padding that
+    none of them needs is cut off. `size=None` takes all examples at once if they are of like
+    length; if much of the batch would be padding, a quarter of them.
+    """
     check_batch(model, batch)
     inputs, labels = _inputs(model, batch)
+    lengths = used_lengths(inputs, labels)
     examples = len(labels)
     if size is None:
-        size = examples
+        wasteful = lengths.float().mean() < _FULL_ENOUGH * labels.shape[1]
+        size = max(_SMALLEST_PIECE, examples // 4) if wasteful else examples
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise invalid(
-            "score_batch_size", "must be at least 1", repr(size), "None scores all at once."
+            "score_batch_size", "must be at least 1", repr(size), "None chooses by the padding."
         )
+    order = torch.arange(examples, device=labels.device)
+    if size < examples:
+        order = lengths.argsort(stable=True)
     for first in range(0, examples, size):
-        rows = slice(first, first + size)
-        piece = {
-            key: value[rows]
-            if isinstance(value, Tensor) and _per_example(value, examples)
-            else value
-            for key, value in inputs.items()
-        }
-        yield piece, labels[rows]
+        rows = order[first : first + size]
+        longest = int(lengths[rows].max())
+        piece = {key: _cut(value, rows, labels.shape, longest) for key, value in inputs.items()}
+        yield piece, labels[rows, :longest], rows
 
 
-def _per_example(value: Tensor, examples: int) -> bool:
-    return value.ndim > 0 and len(value) == examples
+def in_pool_order(found: list[Tensor], places: list[Tensor]) -> Tensor:
+    """Results of micro-batches, each example's where it stood in the pool."""
+    together = torch.cat(found)
+    return together[torch.cat(places).argsort().to(together.device)]
+
+
+def used_lengths(inputs: Mapping[str, Any], labels: Tensor) -> Tensor:
+    """Up to where each example goes: what follows is padding, with no mask and no label."""
+    used = labels != NO_LABEL
+    mask = inputs.get("attention_mask")
+    if not isinstance(mask, Tensor) or mask.shape != labels.shape:
+        return torch.full_like(labels[:, 0], labels.shape[1])  # no telling what is padding
+    columns = torch.arange(1, labels.shape[1] + 1, device=labels.device)
+    return ((used | (mask != 0)) * columns).amax(dim=1).clamp(min=2)
+
+
+def _cut(value: Any, rows: Tensor, shape: torch.Size, longest: int) -> Any:
+    """Of what the model takes: the part of these examples, without the padding behind them."""
+    if not isinstance(value, Tensor) or value.ndim == 0 or len(value) != shape[0]:
+        return value
+    return value[rows, :longest] if value.shape == shape else value[rows]
 
 
 def check_batch(model: nn.Module, batch: Mapping[str, Any]) -> None:

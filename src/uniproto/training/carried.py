@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.errors import InvalidInputError, MissingExtraError, UniprotoError, invalid
+from uniproto.training.answer_loss import used_lengths
 
 try:
     import torch
@@ -113,12 +114,20 @@ def chosen_rows(inputs: Mapping[str, Any], size: int, rows: NDArray[np.int64]) -
 
 
 def pieces(inputs: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
-    """The same batch in parts of at most so many examples."""
-    size = len(inputs["input_ids"])
-    every = np.arange(size)
-    return [
-        chosen_rows(inputs, size, every[first : first + most]) for first in range(0, size, most)
-    ]
+    """The same batch in parts of at most so many examples of like length, with less padding."""
+    shape = inputs["input_ids"].shape
+    lengths = used_lengths(inputs, inputs["labels"]).cpu().numpy()
+    order = np.argsort(lengths, kind="stable")
+    found = []
+    for first in range(0, len(order), most):
+        rows = order[first : first + most]
+        part = chosen_rows(inputs, len(order), rows)
+        padded = (len(rows), *shape[1:])
+        for key, value in part.items():
+            if isinstance(value, torch.Tensor) and tuple(value.shape) == padded:
+                part[key] = value[:, : lengths[rows].max()]
+        found.append(part)
+    return found
 
 
 def columns_of(dataset: Any) -> list[str] | None:

@@ -20,6 +20,7 @@ from uniproto.errors import (
     OutputError,
     invalid,
 )
+from uniproto.methods import UniProto
 from uniproto.progress import Progress
 from uniproto.training.config import SelectionConfig
 from uniproto.training.curves import MetricsFile, ShownProgress, read_metrics, save_curves
@@ -81,6 +82,9 @@ class FinetuneSettings:
     gradient_checkpointing: bool = False
     bf16: bool = False
     # selection
+    plan: str = "extend"
+    reg: float | None = None
+    iterations: int | None = None
     metric: str | None = None
     features: str | None = None
     adam_aligned: bool | None = None
@@ -99,7 +103,7 @@ class FinetuneSettings:
 
     def selection(self, embeddings: Any = None) -> SelectionConfig:
         return SelectionConfig(
-            method=self.method,
+            method=self._method(),
             mode=self.mode,
             pool=self.pool,
             keep=self.keep,
@@ -116,6 +120,18 @@ class FinetuneSettings:
             seed=self.seed,
         )
 
+    def _method(self) -> str | UniProto:
+        if (self.plan, self.reg, self.iterations) == ("extend", None, None):
+            return self.method
+        if self.method != UniProto.name:
+            raise invalid(
+                "--plan",
+                "is an option of --method uniproto, as are --reg and --iterations",
+                f"--method {self.method}",
+                "Leave it out.",
+            )
+        return UniProto(plan=self.plan, reg=self.reg, iterations=self.iterations)
+
 
 def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
     """Run, or go on with, a fine-tuning run; returns what stands in OUT/result.json."""
@@ -123,7 +139,7 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
     if settings.steps < 1:
         raise invalid("--steps", "must be at least 1", settings.steps, "Ask for a step or more.")
     out = Path(settings.out)
-    args = _arguments(settings)
+    args = training_arguments(settings)
     with args.main_process_first(desc="claiming the folder"):
         if args.process_index == 0:
             _claim(out, settings, fresh)
@@ -131,22 +147,13 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
         return dict(json.loads((out / RESULT).read_text(encoding="utf-8")))
     transformers.set_seed(settings.seed)
     model, tokenizer = load_model(settings.model, settings.bf16 and settings.lora_r > 0)
-    train, validation = _data(settings, tokenizer, model)
+    train, validation = tuning_rows(settings, tokenizer, model)
     if selection.mode == "source" and settings.source is None:
         raise invalid("--source", "must name a column with --mode source", "none", "Name one.")
     if settings.lora_r > 0:
-        model = _with_lora(model, settings)
-    embeddings = None
-    if selection.usual_features == "embedding":
-        from uniproto.features import embed_text
-
-        options: dict[str, Any] = {}
-        if settings.embedding_model is not None:
-            options["model"] = settings.embedding_model
-        with args.main_process_first(desc="embedding"):
-            embeddings = embed_text(
-                train.texts, progress=False if settings.quiet else None, **options
-            ).vectors
+        model = with_lora(model, settings)
+    with args.main_process_first(desc="embedding"):
+        embeddings = text_embeddings(settings, train)
     checkpoint = last_checkpoint(out)
     done = 0 if checkpoint is None else _step_of(checkpoint)
     args.eval_on_start = checkpoint is None and validation is not None
@@ -158,7 +165,7 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
         args=args,
         train_dataset=train,
         eval_dataset=validation,
-        data_collator=PaddingCollator(_padding(tokenizer)),
+        data_collator=PaddingCollator(padding_token(tokenizer)),
         processing_class=tokenizer,
         selection=settings.selection(embeddings),
     )
@@ -228,6 +235,7 @@ def load_model(name: str, half: bool = False) -> tuple[Any, Any]:
     if name.endswith(".gguf"):
         place, more = str(Path(name).parent), {"gguf_file": Path(name).name}
     transformers.utils.logging.disable_progress_bar()  # its bars are about files, not about work
+    model: Any
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(place, **more)
         model = transformers.AutoModelForCausalLM.from_pretrained(place, **more, **options)
@@ -237,6 +245,9 @@ def load_model(name: str, half: bool = False) -> tuple[Any, Any]:
             f"{name}: the model must be a causal language model with its tokenizer, in a folder or "
             f"on the hub. It could not be loaded ({reason}). Check the path, or the network."
         ) from error
+    if more:  # the weights are plain numbers now; marked as quantised, they could not be saved
+        model.hf_quantizer, model.quantization_method, model.is_quantized = None, None, False
+        del model.config.quantization_config
     model.config.use_cache = False
     return model, tokenizer
 
@@ -259,13 +270,14 @@ def _step_of(folder: Path) -> int:
     return int(number) if number.isdigit() else -1
 
 
-def _arguments(settings: FinetuneSettings) -> Any:
+def training_arguments(settings: FinetuneSettings) -> Any:
+    """The Trainer's arguments."""
     try:
         return transformers.TrainingArguments(
             output_dir=settings.out,
             max_steps=settings.steps,
             per_device_train_batch_size=settings.pool,
-            per_device_eval_batch_size=min(32, settings.keep),
+            per_device_eval_batch_size=settings.micro_batch or settings.keep,
             gradient_accumulation_steps=settings.accumulate,
             learning_rate=settings.learning_rate,
             lr_scheduler_type=settings.scheduler,
@@ -332,9 +344,10 @@ def _claim(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
         ) from error
 
 
-def _data(
+def tuning_rows(
     settings: FinetuneSettings, tokenizer: Any, model: Any
 ) -> tuple[TunedRows, TunedRows | None]:
+    """Training and validation examples as tokens."""
     rows = read_rows(
         settings.data, prompt=settings.prompt, answer=settings.answer, source=settings.source
     )
@@ -359,7 +372,8 @@ def _data(
     return tokens, tokenise(held, *options) if held else None
 
 
-def _with_lora(model: Any, settings: FinetuneSettings) -> Any:
+def with_lora(model: Any, settings: FinetuneSettings) -> Any:
+    """The model with LoRA adapters, which alone are trained."""
     try:
         import peft
     except ModuleNotFoundError as error:  # pragma: no cover
@@ -377,7 +391,19 @@ def _with_lora(model: Any, settings: FinetuneSettings) -> Any:
     )
 
 
-def _padding(tokenizer: Any) -> int:
+def text_embeddings(settings: FinetuneSettings, train: TunedRows) -> Any:
+    """Vectors of the training texts, where the method looks at those; otherwise None."""
+    if settings.selection().usual_features != "embedding":
+        return None
+    from uniproto.features import embed_text
+
+    options: dict[str, Any] = {}
+    if settings.embedding_model is not None:
+        options["model"] = settings.embedding_model
+    return embed_text(train.texts, progress=False if settings.quiet else None, **options).vectors
+
+
+def padding_token(tokenizer: Any) -> int:
     for token in (tokenizer.pad_token_id, tokenizer.eos_token_id):
         if token is not None:
             return int(token)

@@ -15,7 +15,12 @@ from typing import Any
 
 from uniproto.errors import MissingExtraError, UniprotoError, invalid
 from uniproto.training.adam_alignment import adam_divisor
-from uniproto.training.answer_loss import answer_losses, before_the_head, micro_batches
+from uniproto.training.answer_loss import (
+    answer_losses,
+    before_the_head,
+    in_pool_order,
+    micro_batches,
+)
 from uniproto.training.last_block import Projection, unwrapped, value_projection
 from uniproto.training.undisturbed import undisturbed
 
@@ -70,7 +75,8 @@ def gradient_features(
             expectation; the same one at every call with the same seed.
         normalise: the Adam optimizer whose second moment scales each coordinate.
         seed: of the random projection.
-        score_batch_size: examples per pass, where memory is short; all at once by default.
+        score_batch_size: examples per pass, where memory is short; by default all at once, or
+            a quarter where much of the batch is padding.
 
     Returns float32 features (float64 for a model in float64).
     """
@@ -78,15 +84,16 @@ def gradient_features(
     projection = value_projection(model, layer)
     divisor = None if normalise is None else adam_divisor(normalise, projection.parts())
     check_width(width)
-    features, losses = [], []
+    features, losses, places = [], [], []
     with undisturbed(model), torch.inference_mode(False):
-        for inputs, labels in micro_batches(model, batch, score_batch_size):
+        for inputs, labels, rows in micro_batches(model, batch, score_batch_size):
             activations, gradients, loss = _differentiated(model, projection, inputs, labels)
             features.append(
                 _assembled(projection, activations, gradients, divisor, width, seed).detach()
             )
             losses.append(loss)
-    return scored(torch.cat(features), torch.cat(losses))
+            places.append(rows)
+    return scored(in_pool_order(features, places), in_pool_order(losses, places))
 
 
 def scored(features: Tensor, losses: Tensor) -> Scored:

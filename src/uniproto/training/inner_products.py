@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from uniproto.errors import MissingExtraError, invalid, unknown_name
-from uniproto.training.answer_loss import answer_losses, before_the_head, check_batch, micro_batches
+from uniproto.training.answer_loss import (
+    answer_losses,
+    before_the_head,
+    check_batch,
+    in_pool_order,
+    micro_batches,
+)
 from uniproto.training.gradient_features import Calls, outer_sums, projected, watched
 from uniproto.training.last_block import Projection, lora_projections, unwrapped
 from uniproto.training.undisturbed import undisturbed
@@ -82,12 +88,14 @@ def gradient_inner_products(
     share = keep_bytes // len(projections)
     kept: list[list[list[Pairs]]] = [[[] for _ in projections] for _ in sets]
     losses: list[list[Tensor]] = [[] for _ in sets]
+    places: list[list[Tensor]] = [[] for _ in sets]
     forms: dict[str, str] = {}
     with undisturbed(model), torch.inference_mode(False):
         for place, batch in enumerate(sets):
-            for inputs, labels in micro_batches(model, batch, score_batch_size):
+            for inputs, labels, rows in micro_batches(model, batch, score_batch_size):
                 seen, loss = _differentiated(model, projections, inputs, labels)
                 losses[place].append(loss)
+                places[place].append(rows)
                 for index, (projection, pairs) in enumerate(
                     zip(projections, _layer_pairs(projections, seen), strict=True)
                 ):
@@ -109,8 +117,11 @@ def gradient_inner_products(
         )
         for place in range(len(sets))
     ]
-    own = torch.cat(losses[0])
-    other = torch.cat(losses[1]) if validation is not None else own.new_zeros(0)
+    # Rows, then columns, from the order of the micro-batches to that of the pool.
+    products = [in_pool_order([each], places[0]) for each in products]
+    products = [in_pool_order([p.T], rows).T for p, rows in zip(products, places, strict=True)]
+    own = in_pool_order(losses[0], places[0])
+    other = in_pool_order(losses[1], places[1]) if validation is not None else own.new_zeros(0)
     across = products[1] if validation is not None else own.new_zeros(len(own), 0)
     return InnerProducts(
         _marked(products[0], own, own), _marked(across, own, other), own, other, forms

@@ -13,7 +13,12 @@ from typing import Any
 
 from uniproto.errors import MissingExtraError, invalid
 from uniproto.training.adam_alignment import adam_divisor
-from uniproto.training.answer_loss import answer_losses, before_the_head, micro_batches
+from uniproto.training.answer_loss import (
+    answer_losses,
+    before_the_head,
+    in_pool_order,
+    micro_batches,
+)
 from uniproto.training.gradient_features import Scored, check_width, scored
 from uniproto.training.last_block import ParameterPart, unwrapped, value_projection
 from uniproto.training.undisturbed import undisturbed
@@ -76,11 +81,12 @@ def zeroth_order_features(
 
 
 def _losses(model: Any, batch: Mapping[str, Any], score_batch_size: int | None) -> Tensor:
-    found = []
-    for inputs, labels in micro_batches(model, batch, score_batch_size):
+    found, places = [], []
+    for inputs, labels, rows in micro_batches(model, batch, score_batch_size):
         hidden, head = before_the_head(model, inputs)
         found.append(answer_losses(hidden, labels, head, differentiate=False)[0])
-    return torch.cat(found)
+        places.append(rows)
+    return in_pool_order(found, places)
 
 
 def _direction(parts: list[ParameterPart], seed: int) -> Tensor:

@@ -1,0 +1,189 @@
+"""Fine-tuning SmolLM2-135M on 22 sources of mathematics: every method, both modes, beside all data.
+
+Every run sees the same pools of 128 examples in the same order (by seed) and trains on 64 of them;
+`full` trains on all 128. Measured: log-perplexity of held-out answers, overall, as a mean over the
+sources and over the eight smallest ones, after equal steps and after equal time. The learning rate
+is constant after the warm-up, so that a run may be cut short at any step without being punished.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from uniproto.experiment import Runs, Setup, command_line
+from uniproto.paired import by, difference
+from uniproto.results import aligned, mean_and_spread
+
+TITLE = "fine-tuning a language model on chosen mini-batches: all methods and modes"
+
+METHODS = ("uniproto", "kmedoids", "colm", "greats", "gradnorm", "maxloss", "sbert", "random")
+WAYS = [*(f"{method}-{mode}" for method in METHODS for mode in ("source", "batch")), "full-batch"]
+QUICK_WAYS = ["uniproto-source", "random-batch", "full-batch"]
+REFERENCES = ("random-batch", "full-batch")
+BEST = 4  # so many ways of choosing, and the references, are run with every seed
+SEEDS = (0, 1, 2)
+STEPS, QUICK_STEPS = 100, 4
+
+PARTS = [f"{way}-{seed}" for seed in SEEDS for way in WAYS]
+
+
+def run(setup: Setup) -> None:
+    """Every way once, then the best ones with the other seeds; or one part only."""
+    from uniproto.training.study import run_study
+
+    if setup.part is not None:
+        names = setup.parts(PARTS)
+        run_study(replace(setup, part=None), _settings(setup, names))
+        print(f"{', '.join(names)}: done. The same command without --part does what is left.")
+        return
+    ways = QUICK_WAYS if setup.quick else WAYS
+    rows = run_study(setup, _settings(setup, [f"{way}-{SEEDS[0]}" for way in ways]))
+    if not setup.quick:
+        again = [*best(rows), *REFERENCES]
+        names = [f"{way}-{seed}" for seed in SEEDS[1:] for way in again]
+        rows += run_study(setup, _settings(setup, names))
+    (setup.out / "finetuning.jsonl").unlink(missing_ok=True)  # joined anew from the runs
+    runs = Runs(setup.out, "finetuning", {"quick": setup.quick})
+    for (name,), found in by(rows, "run").items():
+        runs.add({"run": name}, found)
+    report = tables(runs.rows)
+    runs.publish({"finetuning": _chart(runs.rows)}, report)
+    print(report)
+    print(f"\nwritten to {setup.out}")
+
+
+def best(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The ways with the lowest log-perplexity in the end, references aside."""
+    from uniproto.training.study import at_the_end
+
+    ranked = sorted(_ways(at_the_end(rows)), key=lambda row: row["overall"])
+    return [row["way"] for row in ranked if row["way"] not in REFERENCES][:BEST]
+
+
+def _settings(setup: Setup, names: Sequence[str]) -> dict[str, Any]:
+    from uniproto.training.study import math_settings, quick_settings
+
+    base = quick_settings(setup, QUICK_STEPS) if setup.quick else math_settings(setup, STEPS)
+    found = {}
+    for name in names:
+        method, mode, seed = name.split("-")
+        # GREATS differentiates the whole model: fewer examples at a time.
+        at_once = 32 if method == "greats" else None
+        found[name] = replace(
+            base, method=method, mode=mode, seed=int(seed), score_batch_size=at_once
+        )
+    return found
+
+
+def tables(rows: Sequence[Mapping[str, Any]]) -> str:
+    """After equal steps, after equal time, and the differences to random choices."""
+    from uniproto.training.study import at_step, at_the_end
+
+    last = at_the_end(rows)
+    seconds = _seconds(last)
+    steps = max(row["step"] for row in last)
+    ways = {way: [row["run"] for row in found] for (way,), found in by(_ways(last), "way").items()}
+    curves = by(rows, "run")
+    budget = steps * seconds["random-batch"]
+
+    def values(way: str, column: str, step: float) -> list[float]:
+        return [at_step(curves[(run,)], min(step, steps), column) for run in ways[way]]
+
+    texts = []
+    for title, step_of in (
+        (f"after {steps} steps", dict.fromkeys(ways, float(steps))),
+        (
+            f"after {budget:.0f} s, in which random-batch takes {steps} steps",
+            {way: budget / seconds[way] for way in ways},
+        ),
+    ):
+        order = sorted(ways, key=lambda way: statistics.fmean(values(way, "overall", step_of[way])))
+        shown: dict[str, list[str]] = {title: order, "seeds": [str(len(ways[w])) for w in order]}
+        shown["steps"] = [f"{min(step_of[way], steps):.0f}" for way in order]
+        shown["s/step"] = [f"{seconds[way]:.3f}" for way in order]
+        for column in ("overall", "of_sources", "of_smallest"):
+            shown[column] = [_told(values(way, column, step_of[way])) for way in order]
+        texts.append(aligned(shown))
+    return "\n\n".join([*texts, _differences(ways, values, float(steps))])
+
+
+def _differences(ways: Mapping[str, Sequence[str]], values: Any, steps: float) -> str:
+    """Each way − random on the same seeds, where there are several."""
+    others = [w for w in ways if len(ways[w]) > 1 and w != "random-batch"]
+    if not others:
+        return "One seed each: no differences to judge."
+    shown: dict[str, list[str]] = {"way − random-batch, same seeds": others}
+    for column in ("overall", "of_sources", "of_smallest"):
+        cells = []
+        for way in others:
+            apart = difference(values(way, column, steps), values("random-batch", column, steps))
+            star = " " if apart.verdict == "open" else "*"
+            cells.append(f"{apart.mean:+.4f} ± {apart.error or 0:.4f}{star}")
+        shown[column] = cells
+    return f"{aligned(shown)}\n* the 95 % interval of the mean leaves 0 out"
+
+
+def _ways(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """With the way of choosing, METHOD-MODE, as a column."""
+    return [{"way": f"{row['method']}-{row['mode']}"} | dict(row) for row in rows]
+
+
+def _seconds(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The median step of every way of choosing, over its seeds."""
+    return {
+        way: statistics.median(row["step_seconds"] for row in found)
+        for (way,), found in by(_ways(rows), "way").items()
+    }
+
+
+def _chart(rows: Sequence[Mapping[str, Any]]) -> Any:
+    import altair as alt
+
+    from uniproto.charts import (
+        BLUE,
+        GREEN,
+        GREY,
+        ORANGE,
+        PINK,
+        lines_and_bands,
+        small_multiples,
+        styled,
+    )
+
+    colours = {"uniproto-source": BLUE, "uniproto-batch": "#56B4E9", "kmedoids-source": GREEN}
+    colours |= {"colm-source": ORANGE, "random-batch": GREY, "full-batch": "#000000"}
+    colours |= {"maxloss-batch": PINK}
+    seconds = _seconds(rows)
+    later = [row | {"minutes": row["step"] * seconds[row["way"]] / 60} for row in _ways(rows)]
+    later = [row for row in later if row["step"] > 0 and row["way"] in colours]
+    present = {way: colour for way, colour in colours.items() if by(later, "way").get((way,))}
+    names = {"overall": "all held-out answers", "of_smallest": "mean of the 8 smallest sources"}
+    panels = [
+        lines_and_bands(
+            later,
+            x=alt.X(f"{axis}:Q", title=axis),
+            y=alt.Y(f"{column}:Q", title="log-perplexity", scale=alt.Scale(zero=False)),
+            series="way",
+            colours=present,
+            title=title,
+        )
+        for column, title in names.items()
+        for axis in ("step", "minutes")
+    ]
+    return styled(
+        small_multiples(panels, columns=2),
+        "Fine-tuning on chosen mini-batches",
+        "lines: means over seeds, bands: from lowest to highest; the first validation is left out",
+    )
+
+
+def _told(values: Sequence[float]) -> str:
+    mean, spread = mean_and_spread(values)
+    return f"{mean:.4f}" + (" " * 9 if spread is None else f" ± {spread:.4f}")
+
+
+if __name__ == "__main__":
+    command_line(run, TITLE)

