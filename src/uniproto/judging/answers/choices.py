@@ -1,0 +1,59 @@
+"""Multiple choice: the letter an answer picks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+_ALONE = re.compile(r"\s*(?:([A-E])|\(([A-Ea-e])\))\s*[.:]?\s*")
+_LABELLED = re.compile(r"\s*(?:option|choice|answer)?\s*(?:\(([A-E])\)|([A-E])[).:])(?:\s|$)", re.I)
+_NAMED = re.compile(r"\s*(?:option|choice)\s+([A-E])\b", re.I)
+_STARTING = re.compile(r"\s*([A-E])\s+\w")
+_MARKUP = re.compile(r"\\(?:textbf|text|mathrm|mathbf|mbox)\s*|[{}$*]")
+_SPACING = re.compile(r"\\[ ,;:]|\\q?quad")
+_OPTION = re.compile(r"(?<!\w)\(([A-E])\)\s*([^()]*)")
+_NOT_LETTERS = re.compile(r"[^a-z0-9]+")
+
+
+def option_letter(text: str, *, loose: bool = False) -> str | None:
+    r"""The letter A to E that a text stands for, if it stands for one.
+
+    ``loose`` also takes the bare letter before words as in "B apple".
+
+    >>> option_letter(r"\text{(C)}"), option_letter("(B) apple"), option_letter("Bob")
+    ('C', 'B', None)
+    """
+    plain = _MARKUP.sub("", _SPACING.sub(" ", text))
+    match = _ALONE.fullmatch(plain) or _LABELLED.match(plain) or _NAMED.match(plain)
+    if match is None and loose:
+        match = _STARTING.match(plain)
+    if match is None:
+        return None
+    return next(group for group in match.groups() if group).upper()
+
+
+def options_of(question: str | None) -> dict[str, str]:
+    """The options a question offers, by letter; empty when it offers none.
+
+    >>> options_of("Which is larger? Answer Choices: (A) the apple (B) the pear.")
+    {'A': 'the apple', 'B': 'the pear.'}
+    """
+    found = dict(_OPTION.findall(question or ""))
+    options = {letter: text.strip() for letter, text in found.items()}
+    in_order = list(options) == list("ABCDE")[: len(options)]
+    return options if len(options) > 1 and in_order and all(options.values()) else {}
+
+
+def option_said(text: str, options: Mapping[str, str]) -> str | None:
+    """The one option whose words a text repeats; None when it repeats several or none.
+
+    >>> option_said("It is the pear", {"A": "the apple", "B": "the pear."})
+    'B'
+    """
+    said = f" {_plain(text)} "
+    found = [letter for letter, words in options.items() if f" {_plain(words)} " in said]
+    return found[0] if len(found) == 1 else None
+
+
+def _plain(text: str) -> str:
+    return _NOT_LETTERS.sub(" ", text.lower()).strip()

@@ -1,0 +1,246 @@
+r"""The final answer in what a model wrote, or in what its program printed.
+
+An answer is announced by \boxed{…}, by "#### …" or by "the answer is …"; of several announcements
+the last counts, for models correct themselves. Without one, the last amount of the text is taken
+where answers are numbers, and the last piece of mathematics elsewhere. What a model writes after
+its own turn, such as a next question that nobody asked, does not count.
+"""
+
+from __future__ import annotations
+
+import re
+
+from uniproto.judging.answers.choices import option_letter, option_said, options_of
+from uniproto.judging.answers.comparison import NUMBER_SETS
+from uniproto.judging.answers.kinds import (
+    Digits,
+    Listing,
+    Quantity,
+    Relation,
+    Row,
+    Words,
+)
+from uniproto.judging.answers.reading import read_answer
+
+MAX_OUTPUT = 100_000  # characters, from the end
+MAX_ANNOUNCEMENTS = 50  # looked at, from the end
+MAX_BARE_ANSWER = 40  # characters of a line that is an answer and nothing else
+MAX_OPTION = 150  # characters of a line that picks an option; longer ones discuss them
+MAX_STATEMENT = 400  # characters; nobody states a final answer at greater length
+
+_NEXT_TURN = re.compile(
+    r"\n\s*(?:#+\s*(?:Instruction|Question|Input|Problem)\b|(?:Question|Problem|Exercise)\s*\d*\s*:"
+    r"|Q\s*\d*\s*:|Human:|User:|<\|)",
+    re.IGNORECASE,
+)
+_ANNOUNCED = re.compile(
+    r"\banswers?\b[^.\n=:]{0,60}?(?:\b(?:is|are|equals?|be|was)\b|[:=])"
+    r"(?:\s*(?:[:=]|equal to|therefore|thus|simply))*",
+    re.IGNORECASE,
+)
+_HASHES = re.compile(r"####(?!#)[ \t]*([^\n]*)")
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*")
+_SENTENCE_END = re.compile(
+    r"\n|(?<![ap]\.m)(?<!\b[ap])(?<!\\)[.!?](?=\s|$)|(?<!\\);(?=\s)", re.IGNORECASE
+)
+_EMPHASIS = re.compile(r"(?<![\w)*])\*\*(?=\S)([^*\n]+)\*\*(?![\w(*])")
+_MATHEMATICS = re.compile(r"\$\$?([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
+_AMOUNT = re.compile(
+    r"(?<![A-Za-z_])(?:(?<![\w.)\]}])-\s?)?(?:\\?\$\s?)?-?(?<![A-Za-z_.])"
+    r"(?:\d*\s?\\[dt]?frac\s?\{[^{}\n]{1,40}\}\{[^{}\n]{1,40}\}"
+    r"|\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d{1,9}\s+\d{1,9}/\d{1,9}|\d{1,15}/\d{1,15}"
+    r"|\d*\.\d+(?:[eE][+-]?\d+)?|\d+(?:[eE][+-]?\d+)?)(?:\s?\\?%|\s(?:thousand|million|billion)\b)?"
+)
+_NO_ANSWER = re.compile(
+    r"(?:correct\b|incorrect\b|right\b|wrong\b|reasonable\b|below\b|above\b|as follows|"
+    r"given by|found\b|obtained\b|that\b|$)",
+    re.IGNORECASE,
+)
+_PLAN = re.compile(  # "Step 2: Calculate the number of …" says what comes, not what came out
+    r"\W*(?:step\s*)?\d+\s*[.:)]\W*(?:determine|calculate|find|compute|identify|convert|use)\b[^=]*",
+    re.IGNORECASE,
+)
+_ITEM = re.compile(r"^\W*\d+[.)]\s")  # the number of a point in a list
+_RATIO = re.compile(r"\d+(?:\s?:\s?\d+)+")
+_LABEL = re.compile(r"[A-Za-z][\w ,'()-]*:\s*(?=\S)")
+_NOTHING = frozenset({"", "none", "nan", "null", "error", "[]", "{}", "()", "set()", "emptyset"})
+
+
+def extract_answer(output: str, dataset: str, question: str | None = None) -> str | None:
+    r"""The final answer in a model's text; None where there is none.
+
+    With the ``question``, an answer in the words of one of its options becomes that letter.
+
+    >>> extract_answer("Each costs 3, so 6 * 3 = 18. The answer is 18 dollars.", "gsm8k")
+    '18 dollars'
+    >>> extract_answer(r"Hence $x = \boxed{\frac{1}{2}}$.", "math")
+    '\\frac{1}{2}'
+    """
+    text = _own_turn(output[-MAX_OUTPUT:])
+    statement, rest = _last_statement(text)
+    options = options_of(question)
+    if options:
+        return _option(statement, text, options)
+    if dataset not in NUMBER_SETS:
+        return statement or _last_mathematics(text)
+    amount = _amount_of(statement, dataset) if statement else None
+    if amount is not None:
+        return amount
+    text = rest  # after "the answer is unknown", no number before it is the answer
+    if dataset == "numglue":
+        letter = option_letter(_last_line(text))
+        if letter is not None:
+            return letter
+    return _last_amount(text)
+
+
+def program_answer(printed: str, dataset: str, question: str | None = None) -> str | None:
+    """The answer a program printed: the last line that is not empty.
+
+    With the ``question``, the words of one of its options become that letter.
+
+    >>> program_answer("computing\\n18.0\\n", "gsm8k")
+    '18.0'
+    """
+    line = _last_line(_joined_brackets(printed[-MAX_OUTPUT:]))
+    if line.lower() in _NOTHING or len(line) > MAX_STATEMENT:
+        return None
+    statement, _ = _last_statement(line)
+    if statement is None:
+        statement = _LABEL.sub("", line, count=1) if _LABEL.match(line) else line
+    statement = statement.strip().strip("'\"")
+    options = options_of(question)
+    if options:
+        return _option(statement, line, options)
+    if dataset not in NUMBER_SETS:
+        return statement or None
+    return _amount_of(statement, dataset)
+
+
+def _own_turn(text: str) -> str:
+    for turn in _NEXT_TURN.finditer(text):
+        if text[: turn.start()].strip():
+            return text[: turn.start()]
+    return text
+
+
+def _last_statement(text: str) -> tuple[str | None, str]:
+    """What the text announces last as its answer, and the text after that announcement."""
+    text = _EMPHASIS.sub(r"\1", text)
+    matches = [*_ANNOUNCED.finditer(text), *_HASHES.finditer(text), *_BOX.finditer(text)]
+    matches.sort(key=lambda match: match.start())
+    for match in matches[: -MAX_ANNOUNCEMENTS - 1 : -1]:
+        if match.re is _ANNOUNCED:
+            raw = _sentence(text, match.end())
+        else:
+            raw = match[1] if match.re is _HASHES else _group(text, match.end())
+        statement = _cleaned(raw)
+        if not _NO_ANSWER.match(statement):
+            return statement, text[text.index(raw, match.start()) + len(raw) :]
+    return None, text
+
+
+def _sentence(text: str, start: int) -> str:
+    window = text[start : start + MAX_STATEMENT].lstrip()
+    end = _SENTENCE_END.search(window)
+    if window.startswith("\\[") and "\\]" in window:
+        return window[2 : window.index("\\]")]
+    return window[: end.start()] if end else window
+
+
+def _group(text: str, start: int) -> str:
+    """What stands between the braces at ``start``; nothing when they are never closed."""
+    if text[start : start + 1] != "{":
+        bare = re.match(r"[^\s$\\{}]+", text[start : start + 40])
+        return bare[0] if bare else ""
+    depth = 0
+    for at in range(start, min(len(text), start + MAX_STATEMENT * 5)):
+        if text[at] == "\\" or text[at - 1] == "\\":
+            continue
+        depth += (text[at] == "{") - (text[at] == "}")
+        if depth == 0:
+            return text[start + 1 : at]
+    return ""
+
+
+def _cleaned(statement: str) -> str:
+    statement = statement.strip().strip('`"“”').strip()
+    if statement.startswith("$") and statement.endswith("$") and statement.count("$") in (2, 4):
+        statement = statement.strip("$")
+    statement = re.sub(r"^\\[(\[]|\\[)\]]$", "", statement)
+    while statement.endswith((".", ",", ":", "*")) and not statement.lower().endswith(".m."):
+        statement = statement[:-1].rstrip()
+    return statement.strip()
+
+
+def _amount_of(statement: str, dataset: str) -> str | None:
+    """The amount a statement gives: all of it if it is one, else its first or last number."""
+    if statement.lower().startswith("not "):
+        return None
+    if dataset == "numglue":
+        letter = option_letter(statement, loose=True)
+        if letter is not None:
+            return letter
+    answer = read_answer(statement, brackets_are_lists=True)
+    whole = isinstance(answer, Quantity | Digits)
+    if isinstance(answer, Relation):
+        whole = any(isinstance(side, Quantity) for side in answer.sides[-1:])
+    if isinstance(answer, Listing | Row):
+        whole = not any(isinstance(item, Words) for item in answer.items)
+    if whole or _RATIO.fullmatch(statement):
+        return statement
+    amounts = [match[0].strip() for match in _AMOUNT.finditer(statement)]
+    if not amounts:
+        return statement if dataset == "numglue" else None
+    return amounts[0] if statement.startswith(amounts[0]) else amounts[-1]
+
+
+def _option(statement: str | None, text: str, options: dict[str, str]) -> str | None:
+    for said in (statement, _last_line(text)):
+        if said and len(said) <= MAX_OPTION:
+            letter = option_letter(said, loose=True)
+            if letter not in options:
+                letter = option_said(said, options) or _only_letter(said)
+            if letter in options:
+                return letter
+    return None
+
+
+def _only_letter(text: str) -> str | None:
+    letters = set(re.findall(r"\(([A-E])\)", text))
+    return letters.pop() if len(letters) == 1 else None
+
+
+def _last_amount(text: str) -> str | None:
+    for line in reversed(text.split("\n")):
+        amounts = [] if _PLAN.fullmatch(line) else _AMOUNT.findall(_ITEM.sub("", line))
+        if amounts:
+            return amounts[-1].strip()
+    return None
+
+
+def _last_mathematics(text: str) -> str | None:
+    line = _cleaned(_EMPHASIS.sub(r"\1", _last_line(text)))
+    short = 0 < len(line) <= MAX_BARE_ANSWER and "$" not in line.strip("$")
+    # A line of mathematics, or the only line there is; "The" is a text that was cut off.
+    if short and (line == text.strip() or not isinstance(read_answer(line), Words)):
+        return line
+    pieces = [next(filter(None, groups), "") for groups in _MATHEMATICS.findall(text[-5000:])]
+    if pieces and pieces[-1].strip():
+        return _cleaned(pieces[-1])
+    return _last_amount(text)
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.split("\n")) if line.strip()), "")
+
+
+def _joined_brackets(printed: str) -> str:
+    """A matrix printed on several lines becomes one line."""
+    lines = [line for line in printed.split("\n") if line.strip()]
+    joined = ""
+    for line in reversed(lines[-50:]):
+        joined = f"{line.strip()} {joined}".strip()
+        if joined.count("[") >= joined.count("]"):
+            return joined
+    return lines[-1] if lines else ""

@@ -1,0 +1,276 @@
+r"""Formulas in answers: a small parser of arithmetic and LaTeX into a tree.
+
+The text comes from a language model, so nothing in it is ever evaluated as code: what the grammar
+below does not know is no formula.
+
+    sum      →  [±] product (± product)*
+    product  →  signed ((*, / or nothing) signed)*
+    signed   →  [-] power
+    power    →  atom [!] [°] [^ exponent]
+    atom     →  number, mixed number, symbol, constant, ( sum ), { sum }, \frac, \sqrt, function
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+
+from uniproto.judging.answers.formula import (
+    Formula,
+    negative,
+    number,
+    power,
+    product,
+    quotient,
+    total,
+)
+from uniproto.judging.answers.tokens import Token
+
+MAX_DEPTH = 60  # of brackets and exponents inside one another; people write fewer than ten
+MAX_EXPONENT_OF_TEN = 2000  # 1e999999999 would fill the memory
+
+
+class NotAFormulaError(ValueError):
+    """The tokens are no formula of this grammar; answers then compare as words."""
+
+
+def parse_formula(tokens: Sequence[Token]) -> Formula:
+    """The formula that all of the tokens make together.
+
+    >>> from uniproto.judging.answers.tokens import tokens_of
+    >>> parse_formula(tokens_of("2x")).symbols
+    frozenset({'x'})
+    """
+    parser = _Parser(tokens)
+    formula = parser.sum()
+    if parser.peek() is not None:
+        raise NotAFormulaError(f"{parser.peek()} does not continue a formula")
+    return formula
+
+
+_CLOSES = {"(": ")", "{": "}"}
+_NAMES = {"asin": "arcsin", "acos": "arccos", "atan": "arctan"}
+
+
+class _Parser:
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self.tokens = list(tokens)
+        self.at = 0
+        self.depth = 0
+
+    @contextmanager
+    def deeper(self) -> Iterator[None]:
+        """One level further down, where a text without end would exhaust the stack."""
+        if self.depth == MAX_DEPTH:
+            raise NotAFormulaError("too deep")
+        self.depth += 1
+        yield
+        self.depth -= 1
+
+    def peek(self) -> Token | None:
+        return self.tokens[self.at] if self.at < len(self.tokens) else None
+
+    def take(self) -> Token:
+        token = self.peek()
+        if token is None:
+            raise NotAFormulaError("the formula ends too early")
+        self.at += 1
+        return token
+
+    def take_mark(self, *marks: str) -> str | None:
+        token = self.peek()
+        if token is not None and token.kind == "mark" and token.text in marks:
+            self.at += 1
+            return token.text
+        return None
+
+    def sum(self) -> Formula:
+        with self.deeper():
+            self.take_mark("+")
+            terms = [self.product()]
+            while sign := self.take_mark("+", "-"):
+                term = self.product()
+                terms.append(negative(term) if sign == "-" else term)
+        return total(*terms)
+
+    def product(self, *, implicit_only: bool = False) -> Formula:
+        factors = [self.signed()]
+        while True:
+            sign = None if implicit_only else self.take_mark("*", "/")
+            if sign == "/":
+                factors.append(power(self.signed(), number(-1)))
+            elif sign == "*":
+                factors.append(self.signed())
+            elif self.continues():
+                if implicit_only and self.tokens[self.at].kind == "function":
+                    break  # sin x cos x is (sin x)(cos x)
+                factors.append(self.power())
+            else:
+                break
+        return product(*factors)
+
+    def continues(self) -> bool:
+        """Whether the next token is a factor without a sign before it, as in 2x or 3(4)."""
+        token = self.peek()
+        if token is None:
+            return False
+        return token.kind in ("symbol", "constant", "function") or token.text in ("(", "{")
+
+    def signed(self) -> Formula:
+        minus = False
+        while sign := self.take_mark("-", "+"):
+            minus ^= sign == "-"
+        return negative(self.power()) if minus else self.power()
+
+    def power(self) -> Formula:
+        base = self.atom()
+        if self.take_mark("!"):
+            base = Formula("call", "factorial", (base,))
+        if self.take_mark("°"):
+            return self.in_degrees(base)
+        if self.take_mark("^"):
+            if self.take_mark("°"):
+                return self.in_degrees(base)
+            following = self.tokens[self.at : self.at + 3]
+            if [token.text for token in following] == ["{", "°", "}"]:
+                self.at += 3
+                return self.in_degrees(base)
+            return power(base, self.exponent())
+        return base
+
+    @staticmethod
+    def in_degrees(angle: Formula) -> Formula:
+        return product(angle, Formula("constant", "pi"), number(Fraction(1, 180)))
+
+    def exponent(self) -> Formula:
+        minus = self.take_mark("-") is not None
+        with self.deeper():
+            exponent = self.power()  # 2^3^2 is 2^(3^2)
+        return negative(exponent) if minus else exponent
+
+    def atom(self) -> Formula:
+        token = self.take()
+        if token.kind == "number":
+            return self.number(token.text)
+        if token.kind == "symbol":
+            return self.symbol(token.text)
+        if token.kind == "constant":
+            return Formula("constant", token.text)
+        if token.kind == "function":
+            return self.function(token.text)
+        if token.kind == "mark" and token.text in _CLOSES:
+            inside = self.sum()
+            if self.take_mark(_CLOSES[token.text]) is None:
+                raise NotAFormulaError("a bracket is not closed")
+            return inside
+        raise NotAFormulaError(f"{token.text!r} starts no formula")
+
+    def number(self, text: str) -> Formula:
+        value = self.plain_number(text)
+        share = self.share() if value.head == "number" else None
+        return value if share is None else total(value, share)
+
+    @staticmethod
+    def plain_number(text: str) -> Formula:
+        digits, _, exponent = text.lower().partition("e")
+        if len(digits) > MAX_EXPONENT_OF_TEN or len(exponent) > 5:
+            raise NotAFormulaError("a number too long to be an answer")
+        if exponent and abs(int(exponent)) > MAX_EXPONENT_OF_TEN:
+            raise NotAFormulaError("a number too large to be an answer")
+        return number(int(text)) if text.isdigit() else Formula("decimal", Fraction(text))
+
+    def share(self) -> Formula | None:
+        r"""The fraction of a mixed number, where one follows: 2 1/2, 2\frac{1}{2}, 2\frac12."""
+        start, first = self.at, self.peek()
+        if first is None:
+            return None
+        if first.kind == "number":
+            texts = [token.text for token in self.tokens[start : start + 3]]
+            if len(texts) < 3 or texts[1] != "/" or not (texts[0] + texts[2]).isdigit():
+                raise NotAFormulaError("two numbers side by side")
+            above, below = texts[0], texts[2]
+            self.at += 3
+        elif first.text == "frac":
+            self.take()
+            parts = self.argument(), self.argument()
+            if any(part.head != "number" for part in parts):
+                self.at = start
+                return None
+            above, below = (str(part.atom) for part in parts)
+            if not (above + below).isdigit():
+                self.at = start
+                return None
+        else:
+            return None
+        if int(above) >= int(below):  # 2 \frac{5}{3} is a product
+            self.at = start
+            if first.kind == "number":
+                raise NotAFormulaError("no mixed number")
+            return None
+        return number(Fraction(int(above), int(below)))
+
+    def symbol(self, name: str) -> Formula:
+        if self.take_mark("_"):
+            if self.take_mark("{"):
+                subscript = "".join(iter(lambda: self.take().text, "}"))
+            else:
+                subscript = self.take().text
+            return Formula("symbol", f"{name}_{subscript}")
+        if name in ("i", "I", "e"):  # I is SymPy's imaginary unit
+            return Formula("constant", name.lower())
+        return Formula("symbol", name)
+
+    def argument(self) -> Formula:
+        r"""What LaTeX takes without braces is one character: \frac12 is a half."""
+        token = self.peek()
+        if token is not None and token.kind == "number" and len(token.text) > 1:
+            if not token.text.isdigit():
+                raise NotAFormulaError("a decimal without braces")
+            self.tokens[self.at : self.at + 1] = [
+                Token("number", token.text[0]),
+                Token("number", token.text[1:]),
+            ]
+        if token is not None and token.kind == "number":
+            return number(int(self.take().text))
+        minus = self.take_mark("-") is not None
+        with self.deeper():
+            part = self.atom()
+        return negative(part) if minus else part
+
+    def function(self, name: str) -> Formula:
+        if name == "frac":
+            return quotient(self.argument(), self.argument())
+        if name == "sqrt":
+            return self.root()
+        exponent = base = None
+        if self.take_mark("^"):
+            exponent = self.exponent()
+        if name == "log" and self.take_mark("_"):
+            base = self.argument()
+        value = Formula(
+            "call", _NAMES.get(name, "ln" if name == "log" else name), (self.operand(),)
+        )
+        if base is not None:
+            value = quotient(value, Formula("call", "ln", (base,)))
+        return value if exponent is None else power(value, exponent)
+
+    def operand(self) -> Formula:
+        """What a function is of: the bracket after it, or the product that follows (sin 3x)."""
+        token = self.peek()
+        bracketed = token is not None and token.text in _CLOSES
+        with self.deeper():
+            return self.atom() if bracketed else self.product(implicit_only=True)
+
+    def root(self) -> Formula:
+        degree = number(2)
+        if self.take_mark("["):
+            degree = self.sum()
+            if self.take_mark("]") is None:
+                raise NotAFormulaError("the degree of a root is not closed")
+        token = self.peek()
+        whole = token is not None and token.kind == "number"  # √10 and sqrt 2.5 are plain text
+        radicand = self.plain_number(self.take().text) if whole else self.argument()
+        if degree == number(2):
+            return power(radicand, number(Fraction(1, 2)))
+        return power(radicand, quotient(number(1), degree))

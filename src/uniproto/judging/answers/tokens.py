@@ -1,0 +1,239 @@
+"""The words of an answer: LaTeX, plain mathematics and English become one kind of tokens.
+
+Nothing is evaluated here; a text of any content becomes a list, in time linear in its length.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import NamedTuple
+
+from uniproto.judging.answers.units import is_unit
+
+FUNCTIONS = frozenset(
+    {
+        "sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "arcsin", "arccos",
+        "arctan", "asin", "acos", "atan", "ln", "log", "exp", "abs",
+    }
+)  # fmt: skip
+
+
+class Token(NamedTuple):
+    """One word of an answer; ``kind`` is number, digits (2112_6), symbol, constant, function, word
+    or mark."""
+
+    kind: str
+    text: str
+
+
+_CHARACTERS = str.maketrans(
+    {
+        "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "﹣": "-", "－": "-",
+        "×": "*", "·": "*", "⋅": "*", "∗": "*", "÷": "/", "∕": "/", "⁄": "/",
+        "π": r"\pi ", "∞": r"\infty ", "∪": r"\cup ", "∈": r"\in ", "√": r"\sqrt ", "±": r"\pm ",
+        "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge ", "≠": r"\ne ",
+        "≈": "=", "°": r"^\circ ",
+        "²": "^2", "³": "^3", "⁴": "^4", "½": r"\frac12 ", "⅓": r"\frac13 ", "⅔": r"\frac23 ",
+        "¼": r"\frac14 ", "¾": r"\frac34 ", "€": "", "£": "", "\u00a0": " ", "\u202f": " ",
+        "“": '"', "”": '"', "’": "'", "‘": "'", "⟨": "(", "⟩": ")",
+    }
+)  # fmt: skip
+
+_COMMANDS = {  # LaTeX's name → the mark it stands for
+    "cdot": "*", "times": "*", "ast": "*", "div": "/",
+    "le": "<=", "leq": "<=", "leqslant": "<=", "ge": ">=", "geq": ">=", "geqslant": ">=",
+    "lt": "<", "gt": ">", "ne": "!=", "neq": "!=", "approx": "=", "in": "in",
+    "cup": "union", "pm": "±", "circ": "°", "degree": "°", "langle": "(", "rangle": ")",
+    "lbrace": "\\{", "rbrace": "\\}", "lbrack": "[", "rbrack": "]",
+}  # fmt: skip
+_FRACTIONS = frozenset({"frac", "dfrac", "tfrac", "cfrac"})
+_TEXT_GROUPS = frozenset(
+    {
+        "text", "mbox", "textbf", "textit", "textrm", "texttt", "mathrm", "mathbf", "mathit",
+        "mathbb", "mathsf", "operatorname", "emph",
+    }
+)  # fmt: skip
+_INVISIBLE = frozenset(
+    {
+        "left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr",
+        "displaystyle", "textstyle", "limits", "quad", "qquad", "overline", "mathord", "boxed",
+        "fbox", "hspace",
+    }
+)  # fmt: skip
+_GREEK = frozenset(
+    {
+        "alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta",
+        "vartheta", "kappa", "lambda", "mu", "nu", "xi", "rho", "sigma", "tau", "phi", "varphi",
+        "chi", "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Sigma", "Phi", "Psi",
+        "Omega",
+    }
+)  # fmt: skip
+_SPACING = frozenset(" ,;:!()[]$#&|'\"\n")  # \, and \! are spaces, \( and \[ only surround
+_CONSTANTS = {"pi": "pi", "oo": "oo", "inf": "oo", "infinity": "oo", "infty": "oo"}
+_SCALES = {"thousand": "1000", "million": "1000000", "billion": "1000000000"}
+_MARK_WORDS = {"and": "and", "or": "and", "percent": "%", "degrees": "°", "degree": "°"}
+
+_THOUSANDS_GLUE = re.compile(r"(?<=\d)\s*(?:,\s*\\!|\{,\}|\\,)\s*(?=\d{3})")
+_GROUPED_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?")
+_NUMBER = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
+_DIGITS_IN_A_BASE = re.compile(r"([0-9][0-9A-F]*(?:\.[0-9A-F]+)?)_(?:\{\s*(\d+)\s*\}|(\d+))")
+_CLOCK_HALF = re.compile(r"\b([apAP])\.\s?[mM]\b\.?")
+_MATHEMATICS = re.compile(r"[\d+*/^=<>\\_(\[]")
+_LETTERS = re.compile(r"[A-Za-z]{2,}(?:[-'][A-Za-z]+)+|[A-Za-z]+")
+_COMMAND = re.compile(r"\\([A-Za-z]+|.)", re.DOTALL)
+_TEXT_BODY = re.compile(r"\s*\{([^{}]*)\}")
+_ENVIRONMENT = re.compile(r"\s*\{([a-z]+)\*?\}(?:\{[clr|]*\})?")
+
+
+def tokens_of(text: str) -> list[Token]:
+    r"""The tokens of an answer.
+
+    >>> [token.text for token in tokens_of(r"\dfrac{1}{2}\text{ cm}^2")]
+    ['frac', '{', '1', '}', '{', '2', '}', 'cm', '^', '2']
+    >>> [token.text for token in tokens_of("x**2 <= 15,600")]
+    ['x', '^', '2', '<=', '15600']
+    """
+    return _Lexer(text).run()
+
+
+class _Lexer:
+    def __init__(self, text: str, *, letters_are_words: bool = False) -> None:
+        plain = unicodedata.normalize("NFC", text).translate(_CHARACTERS)
+        self.text = _CLOCK_HALF.sub(r"\1m", _THOUSANDS_GLUE.sub("", plain))
+        # Inside \text{…}, and where nothing is mathematics, letters are never variables.
+        self.letters_are_words = letters_are_words
+        self.prose = _MATHEMATICS.search(self.text) is None
+        self.at = 0
+        self.depth = 0  # of brackets, where "1,234" is two numbers and not one
+        self.tokens: list[Token] = []
+
+    def run(self) -> list[Token]:
+        while self.at < len(self.text):
+            character = self.text[self.at]
+            if character.isspace() or character in "$~'\"`?":
+                self.at += 1
+            elif character == "\\":
+                self._command()
+            elif character.isascii() and (character.isdigit() or self._starts_decimal()):
+                self._number()
+            elif character.isascii() and character.isalpha():
+                self._letters()
+            else:
+                self._mark()
+        return self.tokens
+
+    def _add(self, kind: str, text: str) -> None:
+        self.tokens.append(Token(kind, text))
+
+    def _starts_decimal(self) -> bool:
+        return self.text[self.at] == "." and self.text[self.at + 1 : self.at + 2].isdigit()
+
+    def _number(self) -> None:
+        based = _DIGITS_IN_A_BASE.match(self.text, self.at)
+        if based:
+            self._add("digits", f"{based[1]}_{based[2] or based[3]}")
+            self.at = based.end()
+            return
+        grouped = _GROUPED_NUMBER.match(self.text, self.at) if self.depth == 0 else None
+        match = grouped or _NUMBER.match(self.text, self.at)
+        assert match is not None  # the caller saw a digit
+        number = match[0].replace(",", "")
+        self.at = match.end()
+        self._add("number", number.removesuffix("."))  # the point of "18." ends a sentence
+
+    def _command(self) -> None:
+        match = _COMMAND.match(self.text, self.at)
+        if match is None:  # a backslash at the very end
+            self.at += 1
+            return
+        name, self.at = match[1], match.end()
+        if name in _TEXT_GROUPS:
+            body = _TEXT_BODY.match(self.text, self.at)
+            if body:
+                self.at = body.end()
+                self.tokens += _Lexer(body[1], letters_are_words=True).run()
+        elif name in _FRACTIONS:
+            self._add("function", "frac")
+        elif name == "sqrt" or name in FUNCTIONS:
+            self._add("function", name)
+        elif name in _CONSTANTS:
+            self._add("constant", _CONSTANTS[name])
+        elif name in _COMMANDS:
+            self._add("mark", _COMMANDS[name])
+        elif name in ("begin", "end"):
+            environment = _ENVIRONMENT.match(self.text, self.at)
+            self.at = environment.end() if environment else self.at
+            self._add("mark", name)
+        elif name in ("{", "}"):
+            self.depth += 1 if name == "{" else -1
+            self._add("mark", "\\" + name)
+        elif name == "\\":
+            self._add("mark", "newrow")
+        elif name == "%":
+            self._add("mark", "%")
+        elif name in _GREEK:
+            self._add("symbol", name)
+        elif name.isalpha() and name not in _INVISIBLE:
+            self._add("word", name)
+        elif name not in _INVISIBLE and name not in _SPACING:
+            self.at = match.start() + 1  # a stray backslash: what follows stands for itself
+
+    def _letters(self) -> None:
+        match = _LETTERS.match(self.text, self.at)
+        assert match is not None  # the caller saw a letter
+        run, start, self.at = match[0], self.at, match.end()
+        lower = run.lower()
+        previous = self.tokens[-1] if self.tokens else Token("mark", "")
+        following = self.text[self.at : self.at + 20].lstrip()[:1]
+        if lower in _MARK_WORDS:
+            self._add("mark", _MARK_WORDS[lower])
+        elif lower in _SCALES and previous.kind == "number":
+            self._add("mark", "*")
+            self._add("number", _SCALES[lower])
+        elif self.letters_are_words:
+            self._add("word", run)
+        elif lower in FUNCTIONS or lower == "sqrt":
+            self._add("function", lower)
+        elif lower in _CONSTANTS:
+            self._add("constant", _CONSTANTS[lower])
+        elif run == "U" and previous.text in (")", "]", "\\}") and following in ("(", "[", "\\"):
+            self._add("mark", "union")
+        elif run == "in" and previous.kind == "symbol" and following in ("(", "[", "\\"):
+            self._add("mark", "in")
+        elif lower == "x" and previous.kind == "number" and self._is_times_sign(start):
+            self._add("mark", "*")
+        elif run == "j" and previous.kind == "number":
+            self._add("symbol", "i")  # Python's imaginary unit
+        elif self._is_word(run, start, previous):
+            self._add("word", run)
+        else:
+            for letter in run:
+                self._add("symbol", letter)
+
+    def _is_word(self, run: str, start: int, previous: Token) -> bool:
+        """Long runs are words; of the short ones those in prose, and what follows a number."""
+        if len(run) == 1:
+            return previous.kind == "word" and run.islower()  # four of a kind
+        spaced = self.text[start - 1 : start].isspace()
+        counted = previous.kind == "number" and (spaced or is_unit(run))  # 12 men, 5cm; not 3qr
+        measured = previous.text in (")", "}", "pi") and is_unit(run)
+        return len(run) > 3 or self.prose or counted or measured or previous.kind == "word"
+
+    def _is_times_sign(self, start: int) -> bool:
+        """1.5 x 10^3"""
+        return self.text[start - 1] == " " and re.match(r" \d", self.text[self.at :]) is not None
+
+    def _mark(self) -> None:
+        for mark in ("**", "<=", ">=", "!=", "=="):
+            if self.text.startswith(mark, self.at):
+                self._add("mark", {"**": "^", "==": "="}.get(mark, mark))
+                self.at += 2
+                return
+        character = self.text[self.at]
+        self.at += 1
+        if character in "([":
+            self.depth += 1
+        elif character in ")]":
+            self.depth -= 1
+        self._add("mark", character)

@@ -1,0 +1,219 @@
+"""Put up the walls, start the program behind them, and report how it ended.
+
+    parent ── launcher ── init (process 1 of its own process namespace) ── program
+
+The status pipe is held by the launcher and init, never by the program: it can print what it likes,
+but what ended it is told by the kernel to init, and by init to the parent.
+"""
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]  # `signal` adds 10 ms of enum to it
+import os
+import resource
+import sys
+
+from .job import Job, unpacked
+from .kernel import (
+    CLONE_NEWCGROUP,
+    CLONE_NEWIPC,
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWPID,
+    CLONE_NEWUSER,
+    CLONE_NEWUTS,
+    die_with_parent,
+    drop_capabilities,
+    empty_bounding_set,
+    filter_system_calls,
+    forbid_new_privileges,
+    set_dumpable,
+    set_host_name,
+    unshare,
+)
+from .root import build_root
+from .seccomp import filter_for
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # without `typing`, which is slow to load too
+    from collections.abc import Callable
+
+_NAMESPACES = (
+    CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP
+)
+_AWAITED = (signal.SIGCHLD, signal.SIGTERM)
+_NOBODY = 65534
+_FIRST_USER = 0x70000000  # far above any real user; plus the process number, one per program
+
+
+def main() -> None:
+    """Read a job from standard input, run it, write what happened to the pipe in argv[1]."""
+    status = int(sys.argv[1])
+    os.set_inheritable(status, False)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+    try:
+        job = unpacked(sys.stdin.buffer.read())
+        if job.method == "trust":
+            _launch_trusted(job, status)
+        else:
+            _launch(job, status)
+    except BaseException as error:
+        _tell(status, f"failed {type(error).__name__}: {error}")
+        os._exit(1)
+
+
+def _launch(job: Job, status: int) -> None:
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")  # should the machine run out of memory, this goes first
+    user, group = _enter_namespaces(job)
+    _stay_with(job.parent)
+    set_host_name("sandbox")  # the machine's own is nobody's business
+    build_root(job, user, group)
+    waiting, go = os.pipe()
+    init = os.fork()
+    if init == 0:
+        os.close(go)
+        _guarded(status, lambda: _be_init(job, user, group, waiting, status))
+    os.write(go, b"!")
+    _reap(init)
+    os._exit(0)
+
+
+def _enter_namespaces(job: Job) -> tuple[int, int]:
+    """New namespaces; the user and group, as seen there, that the program shall run as."""
+    if job.method == "root":
+        unshare(_NAMESPACES)
+        own = _free_user()
+        return own, own
+    if os.geteuid() == 0:  # root without the right to mount: still not as root in there
+        own = _free_user()
+        _become(own, own)
+        set_dumpable(True)  # else /proc/self/uid_map would still be root's
+    user, group = os.geteuid(), os.getegid()
+    unshare(CLONE_NEWUSER | _NAMESPACES)
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{_NOBODY} {user} 1"),
+        ("gid_map", f"{_NOBODY} {group} 1"),
+    ):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+    return _NOBODY, _NOBODY
+
+
+def _free_user() -> int:
+    """A user number of its own for every program, so that the limit on processes is its own too.
+
+    Where root itself lives in a user namespace with few numbers, all programs share `nobody`.
+    """
+    wanted = _FIRST_USER + os.getpid()
+    with open("/proc/self/uid_map") as file:
+        for line in file:
+            first, _, count = map(int, line.split())
+            if first <= wanted < first + count:
+                return wanted
+    return _NOBODY
+
+
+def _become(user: int, group: int) -> None:
+    os.setgroups([])
+    os.setresgid(group, group, group)
+    os.setresuid(user, user, user)
+
+
+def _stay_with(parent: int) -> None:
+    die_with_parent(signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(1)
+
+
+def _reap(child: int) -> int:
+    """Wait for the end; SIGTERM from the parent ends the child, and only then us.
+
+    Both signals are blocked and asked for one by one, so that none can come too early or too late.
+    Of init, the kernel says that it ended only when its whole namespace is dead.
+    """
+    while True:
+        if signal.sigwait(_AWAITED) == signal.SIGTERM:
+            os.kill(child, signal.SIGKILL)
+        ended, code = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return code
+
+
+def _be_init(job: Job, user: int, group: int, waiting: int, status: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # what process 1 does not handle cannot end it
+    empty_bounding_set()
+    if job.method == "root":
+        _become(user, group)
+    drop_capabilities()
+    set_dumpable(False)
+    die_with_parent(signal.SIGKILL)
+    if not os.read(waiting, 1):  # the launcher died before the line above
+        os._exit(1)
+    os.close(waiting)
+    program = os.fork()
+    if program == 0:
+        _guarded(status, lambda: _be_program(job, status))
+    ended, code = os.wait()
+    while ended != program:
+        ended, code = os.wait()
+    _tell(status, f"ended {code}")
+    os._exit(0)
+
+
+def _be_program(job: Job, status: int) -> None:
+    system_calls = filter_for(os.uname().machine)
+    os.setsid()  # else a signal to its own process group would also reach the launcher
+    _prepare(job)
+    forbid_new_privileges()
+    filter_system_calls(system_calls)
+    _tell(status, "started")
+    os.execve(job.command[0], job.command, {})
+
+
+def _prepare(job: Job) -> None:
+    """What holds with and without containment: folder, empty input, processor, limits."""
+    os.chdir(job.scratch)
+    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    if job.cpu is not None:
+        os.sched_setaffinity(0, [job.cpu])
+    for kind, value in job.rlimits:
+        hard = resource.getrlimit(kind)[1]
+        most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (most, most))
+
+
+def _launch_trusted(job: Job, status: int) -> None:
+    """The same without walls: limits, and an end in time for all that stays in our group."""
+    if sys.platform == "linux":
+        _stay_with(job.parent)
+    with open(job.program, "xb") as file:
+        file.write(job.code)
+    program = os.fork()
+    if program == 0:
+        _guarded(status, lambda: _be_trusted(job, status))
+    _tell(status, f"ended {_reap(program)}")
+    os._exit(0)
+
+
+def _be_trusted(job: Job, status: int) -> None:
+    if sys.platform == "linux":
+        die_with_parent(signal.SIGKILL)
+    _prepare(job)
+    _tell(status, "started")
+    os.execve(job.command[0], job.command, {})
+
+
+def _guarded(status: int, work: Callable[[], None]) -> None:
+    """Run a child's part; whatever happens, never fall back into the parent's code."""
+    try:
+        work()
+    except BaseException as error:
+        _tell(status, f"failed {type(error).__name__}: {error}")
+    os._exit(1)
+
+
+def _tell(status: int, line: str) -> None:
+    os.write(status, " ".join(line.split()).encode(errors="replace")[:1000] + b"\n")
