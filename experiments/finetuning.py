@@ -23,6 +23,7 @@ METHODS = ("uniproto", "kmedoids", "colm", "greats", "gradnorm", "maxloss", "sbe
 WAYS = [*(f"{method}-{mode}" for method in METHODS for mode in ("source", "batch")), "full-batch"]
 QUICK_WAYS = ["uniproto-source", "random-batch", "full-batch"]
 REFERENCES = ("random-batch", "full-batch")
+COLUMNS = ("overall", "of_sources", "of_smallest")
 BEST = 4  # so many ways of choosing, and the references, are run with every seed
 SEEDS = (0, 1, 2)
 STEPS, QUICK_STEPS = 100, 4
@@ -104,25 +105,29 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> str:
         shown: dict[str, list[str]] = {title: order, "seeds": [str(len(ways[w])) for w in order]}
         shown["steps"] = [f"{min(step_of[way], steps):.0f}" for way in order]
         shown["s/step"] = [f"{seconds[way]:.3f}" for way in order]
-        for column in ("overall", "of_sources", "of_smallest"):
+        for column in COLUMNS:
             shown[column] = [_told(values(way, column, step_of[way])) for way in order]
         texts.append(aligned(shown))
-    return "\n\n".join([*texts, _differences(ways, values, float(steps))])
+    return "\n\n".join([*texts, _differences(last)])
 
 
-def _differences(ways: Mapping[str, Sequence[str]], values: Any, steps: float) -> str:
-    """Each way − random on the same seeds, where there are several."""
-    others = [w for w in ways if len(ways[w]) > 1 and w != "random-batch"]
-    if not others:
-        return "One seed each: no differences to judge."
-    shown: dict[str, list[str]] = {"way − random-batch, same seeds": others}
-    for column in ("overall", "of_sources", "of_smallest"):
-        cells = []
-        for way in others:
-            apart = difference(values(way, column, steps), values("random-batch", column, steps))
+def _differences(last: Sequence[Mapping[str, Any]]) -> str:
+    """Each way − random in the end, over the seeds that both were run with."""
+    ends = {(row["way"], row["seed"]): row for row in _ways(last)}
+    shown: dict[str, list[str]] = {"way − random-batch": [], "seeds": []}
+    for way in dict.fromkeys(way for way, _ in ends if way != "random-batch"):
+        pairs = [(ends[way, n], ends.get(("random-batch", n))) for w, n in ends if w == way]
+        both = [(ours, theirs) for ours, theirs in pairs if theirs is not None]
+        if len(both) < 2:
+            continue
+        shown["way − random-batch"].append(way)
+        shown["seeds"].append(str(len(both)))
+        for column in COLUMNS:
+            apart = difference([o[column] for o, _ in both], [t[column] for _, t in both])
             star = " " if apart.verdict == "open" else "*"
-            cells.append(f"{apart.mean:+.4f} ± {apart.error or 0:.4f}{star}")
-        shown[column] = cells
+            shown.setdefault(column, []).append(f"{apart.mean:+.4f} ± {apart.error:.4f}{star}")
+    if not shown["seeds"]:
+        return "One seed each: no differences to judge."
     return f"{aligned(shown)}\n* the 95 % interval of the mean leaves 0 out"
 
 

@@ -1,0 +1,246 @@
+"""Pretraining a LLaMA-3 model from scratch: every method, beside training on all sequences.
+
+Every run sees the same pools of 128 sequences in the same order (by seed) and trains on 64 of
+them; `full` trains on all 128. First all methods for a few hundred steps, then the best three and
+`full` for longer: those go on from where they ended. Measured: log-perplexity of held-out
+documents, after equal steps and after equal time.
+
+The data folder holds text/english_mix.jsonl.zst, or tokens prepared by
+`uniproto pretrain --prepare-only` (tokens.json). The runs are in OUT/runs, and go on after a kill;
+delete that folder to train anew.
+
+    UNIPROTO_DATA=/path/to/data uniproto experiment pretraining
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from uniproto.errors import InputFileError
+from uniproto.experiment import DATA_VARIABLE, Runs, Setup, command_line
+from uniproto.metrics_file import read_metrics
+from uniproto.paired import by
+from uniproto.results import aligned, mean_and_spread, number_column
+
+TITLE = "pretraining on chosen sequences, against training on all of them"
+METHODS = ("uniproto", "colm", "greats", "gradnorm", "maxloss", "random", "full")
+CORPUS = Path("text", "english_mix.jsonl.zst")
+FULL, BEST = "full", 3
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large the runs are; short ones by every method, long ones by the best."""
+
+    size: str = "60m"
+    methods: tuple[str, ...] = METHODS
+    seeds: tuple[int, ...] = (0, 1)
+    short: int = 500
+    long: int = 2000
+    best: int = BEST
+    eval_steps: int = 50
+    pool: int = 128
+    length: int = 512
+
+
+QUICK = Scale("tiny", ("uniproto", "full"), (0,), 4, 4, 1, eval_steps=2, pool=8, length=16)
+PARTS = [
+    f"{kind}-{method}-{seed}" for seed in (0, 1) for kind in ("short", "long") for method in METHODS
+]
+
+
+def run(setup: Setup) -> None:
+    """Train what is asked for; where all is, publish what it came to, after every seed."""
+    scale = QUICK if setup.quick else Scale()
+    wanted = setup.parts(PARTS)
+    source = _source(setup)
+    report = ""
+    for seed in scale.seeds:
+        for method in scale.methods:
+            if f"short-{method}-{seed}" in wanted:
+                _train(setup, scale, source, method, seed, scale.short)
+        best = _best(setup, scale) if setup.part is None else scale.methods
+        for method in best:
+            if f"long-{method}-{seed}" in wanted:
+                _train(setup, scale, source, method, seed, scale.long)
+        if setup.part is None:
+            report = _publish(setup, scale, scale.seeds[: scale.seeds.index(seed) + 1], best)
+    print(report or f"{', '.join(wanted)}: done. The same command without --part joins all.")
+    print(f"\nwritten to {setup.out}")
+
+
+def _source(setup: Setup) -> dict[str, str]:
+    """Where the tokens are, and what to make them from where they are not there yet."""
+    made_here = {"tokens": str(setup.out / "tokens")}
+    if setup.quick:
+        return made_here | {"data": str(_made_corpus(setup.out))}
+    if setup.data is not None and (setup.data / "tokens.json").is_file():
+        return {"tokens": str(setup.data)}
+    if setup.data is None or not (setup.data / CORPUS).is_file():
+        raise InputFileError(
+            f"The corpus must be in the data folder, as {CORPUS} or as prepared tokens. Got "
+            f"{setup.data or 'no folder'} instead. Name it with --data or {DATA_VARIABLE}."
+        )
+    return made_here | {"data": str(setup.data / CORPUS)}
+
+
+def _made_corpus(out: Path) -> Path:
+    """Sentences at random from a few words: something to learn, and nothing to download."""
+    path = out / "corpus.txt"
+    draw = np.random.default_rng(0)
+    words = ["the", "cat", "dog", "sat", "ran", "on", "under", "a", "mat", "tree", "and", "then"]
+    texts = [" ".join(draw.choice(words, 60)) for _ in range(1000)]
+    out.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n\n".join(texts), encoding="utf-8")
+    return path
+
+
+def _folder(setup: Setup, method: str, seed: int) -> Path:
+    return setup.out / "runs" / f"{method}-{seed}"
+
+
+def _train(
+    setup: Setup, scale: Scale, source: dict[str, str], method: str, seed: int, steps: int
+) -> None:
+    from uniproto.pretraining.pretrain import PretrainSettings, pretrain
+
+    folder = _folder(setup, method, seed)
+    result = folder / "result.json"
+    if result.exists() and json.loads(result.read_text(encoding="utf-8"))["steps"] >= steps:
+        return  # a long run has the rows of the short one it went on from
+    quiet = setup.quick or setup.progress is False
+    if not quiet:
+        print(f"{method}, seed {seed}, to step {steps:,}", flush=True)
+    pretrain(
+        PretrainSettings(
+            out=str(folder),
+            size=scale.size,
+            method=method,
+            pool=scale.pool,
+            keep=scale.pool // 2,
+            length=scale.length,
+            steps=steps,
+            seed=seed,
+            eval_steps=scale.eval_steps,
+            save_steps=scale.short,
+            quiet=quiet,
+            **source,
+        )
+    )
+
+
+def _curve(setup: Setup, method: str, seed: int) -> Iterator[dict[str, Any]]:
+    for row in read_metrics(_folder(setup, method, seed)):
+        if row["val_loss"] is not None:
+            yield {
+                "step": row["step"],
+                "seconds": row["seconds"],
+                "tokens": row["tokens"],
+                "train_loss": row["train_loss"],
+                "log_perplexity": row["val_loss"],
+            }
+
+
+def _best(setup: Setup, scale: Scale) -> list[str]:
+    """The methods with the lowest log-perplexity after the first seed's short runs, and `full`."""
+
+    def end(method: str) -> float:
+        return after(list(_curve(setup, method, scale.seeds[0])), "step", scale.short)
+
+    others = sorted((method for method in scale.methods if method != FULL), key=end)
+    return [*others[: scale.best], FULL]
+
+
+def _publish(setup: Setup, scale: Scale, seeds: Sequence[int], best: Sequence[str]) -> str:
+    from uniproto.pretraining.learning_curves import curves_chart
+
+    steps = [scale.short, scale.long]
+    (setup.out / "pretraining.jsonl").unlink(missing_ok=True)  # joined anew from the runs
+    runs = Runs(setup.out, "pretraining", {"quick": setup.quick, "steps": steps})
+    for seed in seeds:
+        for method in scale.methods:
+            runs.add({"method": method, "seed": seed}, list(_curve(setup, method, seed)))
+    short = [row for row in runs.rows if row["step"] <= scale.short]
+    long = [row for row in runs.rows if row["method"] in best]
+    below = f"{scale.size}, {scale.pool // 2} of {scale.pool} sequences of {scale.length} tokens a "
+    below += f"step; full: all of them; {len(seeds)} seed{'s' * (len(seeds) > 1)}"
+    charts = {
+        "pretraining": curves_chart(short, f"{scale.short:,} steps of every method", below),
+        "pretraining-long": curves_chart(long, f"{scale.long:,} steps of the best", below),
+    }
+    tables = [_table(short, scale.short), _table(long, scale.long)]
+    verdicts = [*_verdict(short, scale.short), *_verdict(long, scale.long)]
+    report = "\n\n".join([*tables, *verdicts])
+    runs.publish(charts, report)
+    return report
+
+
+def after(rows: Sequence[dict[str, Any]], column: str, place: float) -> float:
+    """The log-perplexity of a run at a step or a time, on the line between its measurements."""
+    ordered = sorted(rows, key=lambda row: row["step"])
+    return float(
+        np.interp(place, [r[column] for r in ordered], [r["log_perplexity"] for r in ordered])
+    )
+
+
+def shared_time(rows: Sequence[dict[str, Any]]) -> float:
+    """The training time that every run has had."""
+    return min(max(row["seconds"] for row in run) for run in by(rows, "method", "seed").values())
+
+
+def _ends(rows: Sequence[dict[str, Any]], steps: int) -> dict[str, dict[str, list[float]]]:
+    """For every method, over its seeds: after equal steps, after equal time, seconds a step."""
+    budget = shared_time(rows)
+    found: dict[str, dict[str, list[float]]] = {}
+    for (method, _), run in by(rows, "method", "seed").items():
+        of = found.setdefault(method, {"steps": [], "time": [], "step seconds": []})
+        of["steps"].append(after(run, "step", steps))
+        of["time"].append(after(run, "seconds", budget))
+        of["step seconds"].append(max(row["seconds"] for row in run) / max(r["step"] for r in run))
+    return found
+
+
+def _table(rows: Sequence[dict[str, Any]], steps: int) -> str:
+    ends = _ends(rows, steps)
+    order = sorted(ends, key=lambda method: mean_and_spread(ends[method]["steps"])[0] or 0.0)
+    columns = {"method": order}
+    for title, name, places in (
+        (f"after {steps:,} steps", "steps", 4),
+        (f"after {shared_time(rows):,.0f} s", "time", 4),
+        ("seconds a step", "step seconds", 4),
+    ):
+        columns[title] = number_column(
+            [mean_and_spread(ends[method][name]) for method in order], places=places
+        )
+    return f"validation log-perplexity\n{aligned(columns)}"
+
+
+def _verdict(rows: Sequence[dict[str, Any]], steps: int) -> list[str]:
+    """The paper's claim, beside what was measured."""
+    ends = _ends(rows, steps)
+    if "uniproto" not in ends:
+        return []
+    apart = {
+        name: np.subtract(ends["uniproto"][name], ends[FULL][name]) for name in ("steps", "time")
+    }
+
+    def said(name: str) -> str:
+        gaps = apart[name]
+        word = "Confirmed" if (gaps < 0).all() else "Not confirmed"
+        return f"{word}, {gaps.mean():+.4f} ({', '.join(f'{gap:+.4f}' for gap in gaps)} by seed)"
+
+    return [
+        "Claim: choosing half of every pool beats training on all of it. UniPROT's log-perplexity "
+        f"minus that of full after {steps:,} equal steps: {said('steps')}; after equal time, "
+        f"{shared_time(rows):,.0f} s: {said('time')}."
+    ]
+
+
+if __name__ == "__main__":
+    command_line(run, TITLE)
