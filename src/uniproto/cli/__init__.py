@@ -14,16 +14,31 @@ from uniproto.cli import (
     compare,
     demo,
     embed,
+    evaluate,
     experiment,
     finetune,
     path,
+    pretrain,
     report,
     select,
     verify,
 )
 from uniproto.errors import UniprotoError
 
-_COMMANDS = (demo, embed, select, compare, path, certify, verify, report, experiment, finetune)
+_COMMANDS = (
+    demo,
+    embed,
+    select,
+    compare,
+    path,
+    certify,
+    verify,
+    report,
+    experiment,
+    finetune,
+    evaluate,
+    pretrain,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,13 +6,16 @@ import argparse
 
 from uniproto.geometry.costs import METRICS
 
+ENGINES = ("local", "ray")
+
 
 def add_files(parser: argparse.ArgumentParser, also: str = "") -> None:
     """What to choose from, and what to stand for. `also` says what else POOL may be."""
     parser.add_argument(
         "pool",
         metavar="POOL",
-        help=f"the rows to choose from: .npy, .npz, .parquet, .csv or .jsonl{also}",
+        help="the rows to choose from: .npy, .npz, .parquet, .csv or .jsonl, or many .parquet "
+        f"files as a folder or a quoted pattern such as 'pool/*.parquet'{also}",
     )
     parser.add_argument("--target", metavar="FILE", help="what to stand for (default: POOL itself)")
 
@@ -67,6 +70,32 @@ def add_scale(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--memory", help="working memory, such as 4GB (a quarter of what is free)")
     group.add_argument("--device", default="auto", help="where lists are built: cpu, cuda (auto)")
     group.add_argument("--lists", default="exact", help="exact or faiss, which is approximate")
+
+
+def add_cluster(group: argparse._ArgumentGroup) -> None:
+    """Where the work is done: on this machine, or on Ray."""
+    group.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="local",
+        help="local, or ray: every .parquet file of POOL is selected from where it lies, then k "
+        "of all their picks are chosen (local)",
+    )
+    group.add_argument(
+        "--address", help="ray: a running Ray, as auto, HOST:PORT or ray://HOST:PORT"
+    )
+    group.add_argument(
+        "--num-cpus",
+        type=int,
+        metavar="N",
+        help="ray: start a local one of this size, and stop it afterwards (all cores)",
+    )
+    group.add_argument(
+        "--per-part",
+        type=int,
+        metavar="ROWS",
+        help="ray: how many rows each file sends to the final selection (k)",
+    )
 
 
 def number(text: str) -> float:

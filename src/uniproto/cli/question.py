@@ -90,6 +90,8 @@ def read_question(options: argparse.Namespace) -> Question:
     named = [name for name in (options.id, options.groups, weight_column, label_column) if name]
     pool = _read(options, options.pool, named, None)
     target = _read(options, options.target, named, pool) if options.target else None
+    if (sample := getattr(options, "target_sample", None)) is not None:
+        target = _sampled(target or pool, sample, options)
     aim = target or pool
     weights = _weights(options.weights, label_column, pool, aim)
     labels = aim.column(label_column, "--labels") if label_column else None
@@ -106,8 +108,8 @@ def read_question(options: argparse.Namespace) -> Question:
         if target and options.groups
         else None,
         "budgets": _budgets(options.budgets, groups),
-        "initial": _kept(_rows(options.initial, "--initial"), pool, "--initial"),
-        "exclude": _kept(_rows(options.exclude, "--exclude"), pool, "--exclude"),
+        "initial": _kept(row_numbers(options.initial, "--initial"), pool, "--initial"),
+        "exclude": _kept(row_numbers(options.exclude, "--exclude"), pool, "--exclude"),
         "distinct": options.distinct,
         "seed": options.seed,
     }
@@ -128,12 +130,14 @@ def recorded_question(folder: Path, manifest: Mapping[str, Any]) -> Question:
     try:
         options = argparse.Namespace(**manifest["arguments"])
         inputs = {role: manifest["inputs"][role] for role in ("source", "target")}
-        if bool(options.target) != bool(inputs["target"]):
+        sampled = getattr(options, "target_sample", None) is not None
+        if bool(options.target or sampled) != bool(inputs["target"]):
             raise ValueError("its record of the target contradicts itself")
         for role, option in (("source", "pool"), ("target", "target")):
             if inputs[role]:
                 path = inputs[role]["path"]
                 embedding = inputs[role].get("embedding")
+                _require_local(path)
                 if input_digest(Path(path), embedding) != inputs[role]["sha256"]:
                     raise ChangedInputError(
                         f"{path}: the input must be the file that {folder} was made from. It has "
@@ -193,6 +197,39 @@ def _read(
         on_error=options.on_error,
         progress=False if getattr(options, "quiet", False) else None,
     )
+
+
+def _sampled(data: InputData, size: int, options: argparse.Namespace) -> InputData:
+    """Some rows of a target, drawn with the seed; all of them would have been too many."""
+    from uniproto.data.samples import sampled_rows
+    from uniproto.data.tables import SampledData
+    from uniproto.geometry.costs import MATRIX_METRICS
+
+    for option in ("text", "images"):
+        if getattr(options, option, None) is not None:
+            raise invalid("--target-sample", f"excludes --{option}", size, "Drop one of the two.")
+    if options.metric in MATRIX_METRICS:
+        raise invalid(
+            "--target-sample", "needs a metric of vectors", f"--metric {options.metric}", "Drop it."
+        )
+    rows = sampled_rows(len(data.features), size, options.seed, "--target-sample")
+    return SampledData(
+        data.path,
+        data.sha256,
+        data.features[rows],
+        None if data.table is None else data.table.take(rows),
+        data.feature_columns,
+        seed=options.seed,
+    )
+
+
+def _require_local(path: str) -> None:
+    """What lies in a store is read by Ray's tasks; this machine's commands read files."""
+    if "://" in path:
+        raise InputFileError(
+            f"{path}: the input must be a file of this machine. Got an address in a store instead. "
+            "Mount the store, and select from the mounted files."
+        )
 
 
 def _refuse_pictures(path: Path) -> None:
@@ -393,7 +430,12 @@ def _budgets(text: str | None, groups: NDArray[Any] | None) -> str | dict[Hashab
     return budgets
 
 
-def _rows(text: str | None, parameter: str) -> list[int] | None:
+def row_numbers(text: str | None, parameter: str) -> list[int] | None:
+    """Rows as options name them.
+
+    >>> row_numbers("3,17", "--exclude")
+    [3, 17]
+    """
     if text is None:
         return None
     try:

@@ -35,6 +35,8 @@ def add_parser(commands: Any) -> None:
               uniproto select vectors.npy -k 100 --polish 30 --certify -o out
               uniproto select reviews.csv -k 100 --text review -o out
               uniproto select photos/ -k 50 --images --on-error skip -o out
+              uniproto select 'pool/*.parquet' -k 10000 --column embedding --engine ray \\
+                  --target 'wanted/*.parquet' --target-sample 100000 --address auto -o out
 
             what is written to OUT:
               selection.parquet   rank, index (row of POOL, from 0), gain, mass it stands for
@@ -86,6 +88,13 @@ def add_parser(commands: Any) -> None:
         help="keep picks in OUT as they are made; the same command goes on where a run was killed",
     )
     arguments.add_scale(scale)
+    scale.add_argument(
+        "--target-sample",
+        type=int,
+        metavar="ROWS",
+        help="stand for so many rows of the target, drawn with --seed, instead of all",
+    )
+    arguments.add_cluster(parser.add_argument_group("many machines (docs/scale.md)"))
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
     parser.set_defaults(run=run)
 
@@ -98,15 +107,19 @@ def run(options: argparse.Namespace) -> None:
     method = _method(options)
     output = Path(options.output)
     require_writable(output)
+    if options.engine == "ray":
+        from uniproto.cli.select_on_ray import run_on_ray
+
+        run_on_ray(options, method)
+        return
+    _refuse_ray_options(options)
     question = read_question(options)
     ids = _ids(question, options)
     shown = False if options.quiet else None
     problem = make_problem(
         **question.asked, memory=options.memory, device=options.device, lists=options.lists
     )
-    given = {name: value for name, value in vars(options).items() if name not in ("run", "quiet")}
-    if isinstance(question.asked["target_weights"], DensityWeights):  # whatever defaults become
-        given["weights"] = str(question.asked["target_weights"])
+    given = recorded_arguments(options, question.asked["target_weights"])
     checkpoint = None
     if options.checkpoint:
         checkpoint = _checkpoint(output, question, given)
@@ -139,6 +152,22 @@ def run(options: argparse.Namespace) -> None:
         print(f"  written to              {output}")
 
 
+def recorded_arguments(options: argparse.Namespace, weights: Any) -> dict[str, Any]:
+    """The options as a manifest keeps them."""
+    given = {name: value for name, value in vars(options).items() if name not in ("run", "quiet")}
+    if isinstance(weights, DensityWeights):  # whatever defaults become
+        given["weights"] = str(weights)
+    return given
+
+
+def _refuse_ray_options(options: argparse.Namespace) -> None:
+    for name in ("address", "num_cpus", "per_part"):
+        if (value := getattr(options, name)) is not None:
+            raise invalid(
+                f"--{name.replace('_', '-')}", "needs --engine ray", repr(value), "Add it."
+            )
+
+
 def _checkpoint(output: Path, question: Question, given: dict[str, Any]) -> Checkpoint:
     """Where the run keeps its picks; it belongs to these files and options and to no others."""
     if given["method"] != "uniproto":
@@ -148,7 +177,7 @@ def _checkpoint(output: Path, question: Question, given: dict[str, Any]) -> Chec
     inputs = question.identities().values()
     # Where things are and how fast they go does not change the picks.
     irrelevant = {"pool", "target", "output", "certify", "memory", "device"}
-    irrelevant |= {"cache", "no_cache", "batch_size"}
+    irrelevant |= {"cache", "no_cache", "batch_size", "engine", "address", "num_cpus"}
     identity = {
         "uniproto": __version__,
         # What was embedded is an input too.

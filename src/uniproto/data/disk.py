@@ -1,8 +1,12 @@
-"""Parquet data sets larger than memory: read in batches, features kept in a temporary file."""
+"""Parquet data sets of many files, also larger than memory: features in a temporary file."""
 
 from __future__ import annotations
 
+import glob
+import hashlib
+import re
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +21,30 @@ from uniproto.errors import InputFileError, OutputError
 _ROWS_PER_BATCH = 65536
 
 
+def is_pattern(path: Path) -> bool:
+    """Whether a path stands for many files, as pool/*.parquet does.
+
+    A file that has such a name is that file.
+
+    >>> is_pattern(Path("pool/*.parquet")), is_pattern(Path("pool/all.parquet"))
+    (True, False)
+    """
+    return re.search(r"[*?\[]", str(path)) is not None and not path.exists()
+
+
 def parquet_files(path: Path) -> list[Path]:
-    """The files of a data set, in sorted order: rows are numbered across them in that order."""
+    """The files of a data set, in sorted order: rows are numbered across them in that order.
+
+    A data set is a file, a folder with all .parquet files below it, or a pattern.
+    """
+    if is_pattern(path):
+        files = sorted(Path(name) for name in glob.glob(str(path), recursive=True))
+        if not files:
+            raise InputFileError(
+                f"{path}: the pattern must match .parquet files. Got none instead. Check the "
+                "path, and quote the pattern."
+            )
+        return files
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
     if not files:
         raise InputFileError(
@@ -27,11 +53,35 @@ def parquet_files(path: Path) -> list[Path]:
     return files
 
 
+def names_inside(path: Path, files: Iterable[Path]) -> list[str]:
+    """The files' names inside their data set, which stay the same when all of it is moved.
+
+    >>> names_inside(Path("data/*/x.parquet"), [Path("data/a/x.parquet")])
+    ['a/x.parquet']
+    """
+    root = path
+    while is_pattern(root):
+        root = root.parent
+    return [str(file.relative_to(root)) for file in files]
+
+
+def joined_digest(names: Iterable[str], digests: Iterable[str]) -> str:
+    """The SHA-256 of a data set, from its files' names and their digests, in order."""
+    lines = [f"{name} {digest}" for name, digest in zip(names, digests, strict=True)]
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
 def parquet_bytes(files: list[Path]) -> int:
     """How much memory the whole data set would take."""
     total = 0
     for file in files:
-        metadata = pq.read_metadata(file)
+        try:
+            metadata = pq.read_metadata(file)
+        except (pa.ArrowException, OSError) as error:
+            raise InputFileError(
+                f"{file}: the file must hold valid .parquet data. It could not be read "
+                f"({str(error).strip().splitlines()[0]}). Check that it is complete."
+            ) from error
         total += sum(
             metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)
         )

@@ -13,7 +13,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from uniproto.data.disk import LargeTable, parquet_bytes, parquet_files
+from uniproto.data.disk import (
+    LargeTable,
+    is_pattern,
+    joined_digest,
+    names_inside,
+    parquet_bytes,
+    parquet_files,
+)
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
@@ -80,6 +87,21 @@ class InputData:
         }
 
 
+@dataclass(frozen=True)
+class SampledData(InputData):
+    """Some rows of a file, drawn with a seed."""
+
+    seed: int = 0
+
+    def identity(self) -> dict[str, Any]:
+        return {**super().identity(), "sample": sample_record(len(self.features), self.seed)}
+
+
+def sample_record(rows: int, seed: int) -> dict[str, int]:
+    """What a manifest says about a sample."""
+    return {"rows": rows, "seed": seed}
+
+
 def read_input(
     path: str | Path,
     column: str | None = None,
@@ -111,8 +133,9 @@ def read_input(
     if isinstance(content, np.ndarray):
         return InputData(path, digest, content)
     if column is None:
-        names = _feature_columns(content, named, path)
-        names = names if like is None else _aligned(names, path, like)
+        names = feature_columns(content.schema, named, path)
+        if like is not None:
+            names = aligned_columns(names, path, like.feature_columns, like.path)
     else:
         require_column(content, column, "--column", path)
         names = [column]
@@ -213,16 +236,16 @@ def file_digest(path: Path) -> str:
 
 def content_digest(path: Path) -> str:
     """The SHA-256 of a file, or of the digests of all files of a data set."""
-    if not path.is_dir():
+    if not (path.is_dir() or is_pattern(path)):
         return file_digest(path)
-    digests = [f"{file.relative_to(path)} {file_digest(file)}" for file in parquet_files(path)]
-    return hashlib.sha256("\n".join(digests).encode("utf-8", "surrogateescape")).hexdigest()
+    files = parquet_files(path)
+    return joined_digest(names_inside(path, files), map(file_digest, files))
 
 
-def _feature_columns(table: pa.Table | LargeTable, named: Collection[str], path: Path) -> list[str]:
+def feature_columns(schema: pa.Schema, named: Collection[str], path: str | Path) -> list[str]:
     """Every column that is neither named by another option nor the index pandas stored."""
-    pandas_index = (table.schema.pandas_metadata or {}).get("index_columns", [])
-    names = [name for name in table.column_names if name not in (*named, *pandas_index)]
+    pandas_index = (schema.pandas_metadata or {}).get("index_columns", [])
+    names = [name for name in schema.names if name not in (*named, *pandas_index)]
     if "" in names:
         raise InputFileError(
             f"{path}: every column of features must have a name. Got one without instead. If it is "
@@ -231,9 +254,12 @@ def _feature_columns(table: pa.Table | LargeTable, named: Collection[str], path:
     return names
 
 
-def _aligned(names: list[str], path: Path, like: InputData) -> list[str]:
+def aligned_columns(
+    names: list[str], path: str | Path, others: Sequence[str], owner: str | Path
+) -> list[str]:
+    """The columns of a target, in the order of its source's."""
     try:
-        return in_order_of(like.feature_columns, names, "columns", str(like.path))
+        return in_order_of(others, names, "columns", str(owner))
     except InvalidInputError as error:
         raise InputFileError(f"{path}: {error}") from error
 
@@ -333,6 +359,12 @@ def read_parquet(path: Path, column: str | None) -> pa.Table | LargeTable:
     if parquet_bytes(files) > memory_budget(None):
         return LargeTable(files)
     tables = [pq.read_table(file, partitioning=None) for file in files]
+    for file, table in zip(files, tables, strict=True):
+        if not table.schema.equals(tables[0].schema):
+            raise InputFileError(
+                f"{file}: every file of a data set must have the same columns. Got others than in "
+                f"{files[0].name} instead. Convert it, or leave it out."
+            )
     return _checked(pa.concat_tables(tables), path)
 
 

@@ -1,0 +1,211 @@
+"""`uniproto select --engine ray`: from shards to the same folder of results."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from uniproto.cli.question import row_numbers
+from uniproto.errors import invalid
+from uniproto.methods import Method
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from uniproto.scale.cluster import Cluster
+    from uniproto.scale.rounds import Answered, Asked
+    from uniproto.scale.shards import Shards
+
+# What the two rounds have no answer to yet: refused, never ignored.
+_REFUSED = {
+    "text": "Embed it first, with 'uniproto embed'.",
+    "images": "Embed them first, with 'uniproto embed'.",
+    "groups": "Select each group's files apart.",
+    "budgets": "Select each group's files apart.",
+    "initial": "Use --engine local.",
+    "distinct": "Use --engine local.",
+    "checkpoint": "Drop it: finished parts are kept in OUT anyway.",
+}
+
+
+def run_on_ray(options: argparse.Namespace, method: Method) -> None:
+    """Both rounds on Ray, then the files of a result."""
+    from uniproto.scale.cluster import Cluster
+    from uniproto.scale.rounds import answer_question
+    from uniproto.scale.select import make_question
+
+    _refuse(options)
+    output = Path(options.output)
+    shown = False if options.quiet else None
+    cluster = Cluster(options.address, options.num_cpus)
+    # Paths are looked at here, so what is wrong with them is said before Ray starts.
+    asked = make_question(
+        cluster,
+        options.pool,
+        options.k,
+        options.target,
+        column=options.column,
+        aside=[name for name in (options.id, options.labels) if name],
+        method=method,
+        metric=options.metric,
+        target_weights=options.weights,
+        target_labels=options.labels if options.weights == "balanced" else None,
+        target_sample=options.target_sample,
+        per_part=options.per_part,
+        exclude=row_numbers(options.exclude, "--exclude"),
+        seed=options.seed,
+        certify=options.certify,
+        memory=options.memory,
+    )
+    with cluster:
+        answered = answer_question(asked, cluster, keep=output, progress=shown)
+        _save(options, asked, answered, cluster, output)
+    if not options.quiet:
+        _tell(asked, answered, output)
+
+
+def _refuse(options: argparse.Namespace) -> None:
+    for name, remedy in _REFUSED.items():
+        value = getattr(options, name)
+        if value is not None and value is not False:
+            raise invalid(
+                f"--{name}",
+                "is not offered by --engine ray",
+                repr(value),
+                remedy,
+            )
+    if options.device not in ("auto", "cpu"):
+        raise invalid("--device", "must be cpu on Ray", repr(options.device), "Drop it.")
+    if options.lists != "exact":
+        raise invalid("--lists", "must be exact on Ray", repr(options.lists), "Drop it.")
+
+
+def _save(
+    options: argparse.Namespace,
+    asked: Asked,
+    answered: Answered,
+    cluster: Cluster,
+    output: Path,
+) -> None:
+    from uniproto.cli.select import recorded_arguments
+    from uniproto.scale.kept import KeptParts
+    from uniproto.storage import save_selection
+
+    prototypes = chosen_rows(cluster, asked.source, answered.selection.indices)
+    save_selection(
+        answered.selection,
+        output,
+        **_ids(options, asked, answered, cluster, prototypes),
+        prototypes=prototypes,
+        record={
+            "inputs": _identities(asked, answered),
+            "arguments": recorded_arguments(options, asked.aim.weights),
+        },
+    )
+    KeptParts(output, {}).remove()
+
+
+def chosen_rows(cluster: Cluster, source: Shards, rows: NDArray[Any]) -> pa.Table:
+    """The chosen rows with all their columns, in the order picked, each read where it lies."""
+    import numpy as np
+    import pyarrow as pa
+
+    from uniproto.scale.shards import take_rows
+
+    local = source.split(rows)
+    wanted = [place for place, some in enumerate(local) if len(some)]
+    tasks = [(source.parts[p], source.parts[p].content, local[p]) for p in wanted]
+    table = pa.concat_tables(cluster.all(take_rows, tasks))
+    numbers = np.concatenate([local[p] + source.parts[p].first for p in wanted])
+    place_of = {int(number): place for place, number in enumerate(numbers)}
+    return table.take(pa.array([place_of[int(row)] for row in rows]))
+
+
+class _IdsOfRows:
+    """Ids of the chosen rows, asked for by row number as an array of all ids would be."""
+
+    def __init__(self, rows: NDArray[Any], ids: NDArray[Any]) -> None:
+        self._rows, self._ids = rows, ids
+
+    def __getitem__(self, rows: NDArray[Any]) -> NDArray[Any]:
+        import numpy as np
+
+        order = np.argsort(self._rows, kind="stable")
+        return self._ids[order[np.searchsorted(self._rows, rows, sorter=order)]]
+
+
+def _ids(
+    options: argparse.Namespace,
+    asked: Asked,
+    answered: Answered,
+    cluster: Cluster,
+    prototypes: pa.Table,
+) -> dict[str, Any]:
+    """The names of rows for the files to write; those of a target only where it has them."""
+    from uniproto.data.tables import InputData
+    from uniproto.scale.target import named_values
+
+    name = options.id
+    if name is None:
+        return {}
+    chosen = InputData(Path(asked.source.name), "", None, prototypes).column(name, "--id")
+    ids: dict[str, Any] = {
+        "source_ids": (name, _IdsOfRows(answered.selection.indices, chosen)),
+    }
+    target = answered.target
+    if name in target.shards.schema.names:
+        rows = [None] * len(target.shards.parts)
+        wanted = rows if target.sampled is None else target.shards.split(target.sampled)
+        ids["target_ids"] = (name, named_values(cluster, target.shards, name, wanted))
+    return ids
+
+
+def _identities(asked: Asked, answered: Answered) -> dict[str, Any]:
+    """What a manifest says about the input files, as one machine would say it."""
+    from uniproto.data.tables import sample_record
+
+    width = answered.target.width
+    source = _identity(
+        asked.source, answered.digests, (asked.source.rows, width), asked.settings.columns
+    )
+    laid = answered.target
+    if asked.target is None and laid.sampled is None:
+        return {"source": source, "target": None}
+    target = _identity(laid.shards, laid.digests, (laid.count, width), asked.aim.columns)
+    if laid.sampled is not None:
+        target["sample"] = sample_record(laid.count, asked.aim.seed)
+    return {"source": source, "target": target}
+
+
+def _identity(
+    shards: Shards, digests: list[str], shape: tuple[int, int], columns: tuple[str, ...]
+) -> dict[str, Any]:
+    from uniproto.scale.stores import is_address
+
+    name = shards.name
+    return {
+        "path": name if is_address(name) else str(Path(name).resolve()),
+        "sha256": shards.digest(digests),
+        "shape": list(shape),
+        "columns": list(columns),
+    }
+
+
+def _tell(asked: Asked, answered: Answered, output: Path) -> None:
+    selection = answered.selection
+    print(selection.summary())
+    first = answered.rounds[1]
+    again = f", {first['resumed']} of them finished before" if first["resumed"] else ""
+    print(
+        f"  on Ray                  {len(asked.source.parts)} shards sent "
+        f"{sum(first['picks_per_part']):,} rows{again}"
+    )
+    if asked.aim.sample is not None:
+        whole = answered.target.shards.rows
+        print(f"  target                  {asked.aim.sample:,} rows drawn of {whole:,}")
+    columns = textwrap.shorten(", ".join(asked.settings.columns), 72, placeholder=" …")
+    print(f"  features                {columns}")
+    print(f"  written to              {output}")

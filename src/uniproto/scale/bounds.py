@@ -1,0 +1,242 @@
+"""The certificate of a merged result: bounds of every shard, computed in the cluster, combined.
+
+The bound of `uniproto.certificate` sums, at any prices of the targets, the k smallest values over
+*all* source rows. So prices are raised here over the rows at hand (those the shards sent), and
+then every shard tells the k smallest values of its own rows at those prices, in double precision
+over whole rows. Their k smallest make a bound that is valid whatever the prices were raised over.
+Rows whose values were below those at hand are fetched, and the prices raised again, until no shard
+has any, or the bound no longer rises.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.certificate import SHIFTED, Certificate, certify, extreme_costs
+from uniproto.geometry.costs import EVERY, Costs, Rows, block_rows
+from uniproto.priced_kernels import cheapest_units_of_rows
+from uniproto.priced_rows import exact_values
+from uniproto.problem import Problem
+from uniproto.progress import Progress
+from uniproto.scale.cluster import Cluster, one_thread
+from uniproto.scale.parts import Settings, free_rows, problem_of
+from uniproto.scale.shards import Shard, read_features
+from uniproto.scale.target import LaidDown, Target
+from uniproto.threads import pieces_of, side_by_side
+
+if TYPE_CHECKING:
+    from uniproto.scale.rounds import Asked
+    from uniproto.selection import Selection
+
+_MOST_PASSES = 8  # over all shards
+_LEAST_RISE = 1e-4  # of the bound, below which another pass is not worth it
+_MOST_EXACT_ENTRIES = 10**9  # of a shard, computed anew in double precision; else bounds must do
+_SPARE_ROWS = 64
+_FEWEST_ADDED = 2000  # rows that a pass may add, from all shards together
+
+
+@dataclass(frozen=True)
+class LowRows:
+    """Rows of the smallest values, their values, and the features of those nobody has yet."""
+
+    rows: NDArray[np.int64]
+    values: NDArray[np.float64]
+    new: NDArray[np.int64]  # positions in `rows`
+    features: NDArray[Any]
+
+
+def certify_shards(
+    asked: Asked,
+    cluster: Cluster,
+    laid: LaidDown,
+    merged: Selection,
+    features: NDArray[Any],
+    numbers: NDArray[np.int64],
+    scale: tuple[float, float],
+    bars: Progress,
+) -> tuple[Certificate, list[dict[str, Any]]]:
+    """The best bound found, and what each pass over the shards did."""
+    begin = time.perf_counter()
+    deadline = math.inf if asked.time_limit is None else begin + asked.time_limit
+    source, settings = asked.source, asked.settings
+    target: Target = cluster.get(laid.reference)
+    excluded = source.split(asked.excluded)
+    prices, steps, converged = np.zeros(laid.count), 0, False
+    best, best_prices = -math.inf, prices
+    passes: list[dict[str, Any]] = []
+    while True:
+        started = time.perf_counter()
+        active = problem_of(
+            target.costs_of(features, source.name, scale),
+            settings.k,
+            np.arange(len(numbers), dtype=np.intp),
+            settings,
+            target,
+        )
+        left = None if math.isinf(deadline) else max(deadline - started, 1.0)
+        found = (
+            merged.certify(time_limit=left, progress=bars.shown)
+            if not passes
+            else certify(active, merged.cost, prices, time_limit=left, progress=bars)
+        )
+        prices, steps = found.prices, steps + found.steps
+        raised = time.perf_counter()
+        least = lowest_values(active, active.candidates, prices, settings.k)[1]
+        limit = float(least[-1])
+        known = source.split(numbers)
+        count = max(settings.k, -(-_FEWEST_ADDED // len(source.parts)))
+        laid_prices = cluster.put(prices)
+        tasks = [
+            (
+                shard,
+                shard.content,
+                settings,
+                laid.reference,
+                laid_prices,
+                scale,
+                count,
+                limit,
+                have,
+                barred,
+            )
+            for shard, have, barred in zip(source.parts, known, excluded, strict=True)
+        ]
+        low: dict[int, LowRows] = {}
+        with bars.stage("certificate: shards", len(tasks)) as advance:
+            for place, part in cluster.as_finished(low_rows, tasks):
+                low[place] = part
+                advance(1)
+        bound = _combined(active, prices, [part.values for part in low.values()])
+        rise = bound - best
+        if bound > best:
+            best, best_prices = bound, prices
+        new_rows, new_features = _worth_adding(source.parts, low, settings.k)
+        passes.append(
+            {
+                "round": f"certificate {len(passes) + 1}",
+                "rows": source.rows,
+                "seconds": time.perf_counter() - started,
+                "seconds_raising": raised - started,
+                "lower_bound": bound,
+                "rows_added": len(new_rows),
+                "bytes_read": sum(shard.size for shard in source.parts),
+            }
+        )
+        converged = len(new_rows) == 0 or (len(passes) > 1 and rise <= _LEAST_RISE * abs(best))
+        if converged or len(passes) == _MOST_PASSES or time.perf_counter() > deadline:
+            break
+        numbers = np.concatenate([numbers, new_rows])
+        features = np.concatenate([features, new_features])
+    return (
+        Certificate(
+            lower_bound=best,
+            cost=merged.cost,
+            prices=best_prices,
+            converged=converged,
+            steps=steps,
+            seconds=time.perf_counter() - begin,
+            relative=target.metric not in SHIFTED,
+        ),
+        passes,
+    )
+
+
+def _combined(
+    problem: Problem, prices: NDArray[np.float64], values: list[NDArray[np.float64]]
+) -> float:
+    """The bound that all shards' smallest values prove together, rounded down; at least 0."""
+    every = np.concatenate(values)
+    smallest = np.partition(every, problem.k - 1)[: problem.k]
+    total = math.fsum(smallest) - math.fsum(problem.masses.offer / problem.masses.need * prices)
+    magnitude = problem.costs.ceiling + float(np.abs(prices).max())
+    margin = (problem.n + 64) * np.finfo(np.float64).eps * magnitude
+    if problem.target_weights is not None:  # whole masses differ from them by a hair
+        moved = np.abs(problem.masses.weights - problem.target_weights).sum() / 2
+        margin += float(moved) * problem.costs.ceiling
+    return max(float(np.nextafter(total / problem.k - margin, -np.inf)), 0.0)
+
+
+def _worth_adding(
+    shards: tuple[Shard, ...], low: dict[int, LowRows], k: int
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Of the rows nobody had, those of the smallest values, in the order of their numbers."""
+    places = sorted(low)
+    numbers = np.concatenate([low[p].rows[low[p].new] + shards[p].first for p in places])
+    values = np.concatenate([low[p].values[low[p].new] for p in places])
+    features = np.concatenate([low[p].features for p in places])
+    kept = np.sort(np.argsort(values, kind="stable")[: max(4 * k, _FEWEST_ADDED)])
+    return numbers[kept], features[kept]
+
+
+# --- in the cluster -------------------------------------------------------------------------------
+
+
+def low_rows(
+    shard: Shard,
+    content: Any,
+    settings: Settings,
+    target: Target,
+    prices: NDArray[np.float64],
+    scale: tuple[float, float],
+    count: int,
+    limit: float,
+    known: NDArray[np.int64],
+    excluded: NDArray[np.int64],
+) -> LowRows:
+    """The `count` ≥ k smallest values of a shard, with the features of new rows below `limit`."""
+    with one_thread():
+        free = free_rows(shard, excluded)
+        if len(free) == 0:
+            nothing = np.empty(0, np.int64)
+            return LowRows(nothing, np.empty(0), nothing, target.rows[:0])
+        features = read_features(shard, content, settings.columns)
+        costs = target.costs_of(features, shard.name, scale)
+        problem = problem_of(costs, settings.k, free, settings, target)
+        rows, values = lowest_values(problem, free, prices, count)
+        new = np.flatnonzero((values < limit) & ~np.isin(rows, known))
+        return LowRows(rows.astype(np.int64), values, new, features[rows[new]])
+
+
+def lowest_values(
+    problem: Problem, rows: NDArray[np.intp], prices: NDArray[np.float64], count: int
+) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """The rows of the `count` smallest values at these prices, smallest first, none overstated.
+
+    Every row is valued in the costs' own precision; those that may be among the smallest again in
+    double precision, each cost the least that rounding leaves possible. Where these are too many,
+    the rest count as little as they may be worth.
+    """
+    count = min(count, len(rows))
+    offer, need = problem.masses.offer, problem.masses.need
+
+    def value(piece: slice) -> NDArray[np.float64]:
+        block = problem.costs.block(rows[piece]).astype(np.float64)
+        return cheapest_units_of_rows(block, prices, offer, need)
+
+    pieces = pieces_of(len(rows), block_rows(problem.n, itemsize=8))
+    values = np.concatenate(list(side_by_side(value, pieces))) - problem.costs.rounding
+    order = np.argsort(values, kind="stable")
+    reach = values[order[count - 1]] + 2 * problem.costs.rounding
+    likely = int(np.searchsorted(values[order], reach, side="right"))
+    allowed = max(2 * count + _SPARE_ROWS, _MOST_EXACT_ENTRIES // problem.n)
+    exact = order[: min(likely, allowed)]
+    exactly = replace(problem, costs=cast(Costs, _LeastCosts(problem.costs)))
+    values[exact] = exact_values(exactly, rows[exact], prices)
+    smallest = np.argsort(values, kind="stable")[:count]
+    return rows[smallest], values[smallest]
+
+
+class _LeastCosts:
+    """Costs of which each is the least that the rounding of double precision leaves possible."""
+
+    def __init__(self, costs: Costs) -> None:
+        self.costs, self.shape = costs, costs.shape
+
+    def exact_block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[np.float64]:
+        return extreme_costs(self.costs, self.costs.exact_block(rows, columns), -1)

@@ -1,0 +1,208 @@
+"""Ray: connecting to it, starting a local one, and running tasks that survive their workers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from uniproto import __version__
+from uniproto.errors import InfeasibleError, MissingExtraError, UniprotoError, invalid
+from uniproto.memory import readable
+
+_SECONDS_TO_ANSWER = 10.0
+_RETRIES = 5  # of a task whose worker or node dies
+_SHARE_OF_STORE = 0.5  # of a node's object store that one object may take
+
+
+class ClusterError(UniprotoError, ConnectionError):
+    """Ray cannot be reached, or has lost what it was asked to do."""
+
+
+class Cluster:
+    """A Ray to run tasks on; as a context manager it leaves Ray as it was found.
+
+    Without `address` and `num_cpus` it is the Ray this process is connected to already, the one
+    RAY_ADDRESS names, or a local one with all cores.
+    """
+
+    def __init__(self, address: str | None = None, num_cpus: int | None = None) -> None:
+        if address is not None and num_cpus is not None:
+            raise invalid(
+                "num_cpus",
+                "is the size of a local Ray that is started, and excludes 'address'",
+                f"address={address!r} and num_cpus={num_cpus}",
+                "Drop one of the two.",
+            )
+        if num_cpus is not None and num_cpus < 1:
+            raise invalid("num_cpus", "must be at least 1", num_cpus, "Ask for one or more.")
+        self.address, self.num_cpus = address, num_cpus
+        self._ray: Any = None
+        self._ours = False
+        self._tasks: dict[Callable[..., Any], Any] = {}  # each function is sent out once
+
+    def __enter__(self) -> Cluster:
+        self._ray = _import_ray()
+        if self._ray.is_initialized():
+            if self.num_cpus is not None or self.address is not None:
+                raise invalid(
+                    "num_cpus" if self.address is None else "address",
+                    "must be left out where this process is connected to Ray already",
+                    self.num_cpus if self.address is None else repr(self.address),
+                    "Drop it, or call ray.shutdown() first.",
+                )
+            return self
+        address = self.address or (None if self.num_cpus else os.environ.get("RAY_ADDRESS"))
+        quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if address is None or address == "local":
+            self._ray.init(
+                address="local", num_cpus=self.num_cpus, include_dashboard=False, **quiet
+            )
+        else:
+            self._connect(address, quiet)
+        self._ours = True
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._ours:
+            self._ray.shutdown()
+            self._ours = False
+
+    def _connect(self, address: str, quiet: dict[str, Any]) -> None:
+        _require_answer(address)
+        try:
+            self._ray.init(address=address, **quiet)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise _no_answer(address, str(error)) from error
+
+    @property
+    def workers(self) -> int:
+        """How many tasks run at once."""
+        return int(self._ray.cluster_resources().get("CPU", 1))
+
+    def require_room(self, size: int, what: str, remedy: str) -> None:
+        """Refuse an object that the nodes could not hold beside everything else."""
+        stores = [
+            node["Resources"].get("object_store_memory", 0.0)
+            for node in self._ray.nodes()
+            if node["Alive"]
+        ]
+        allowed = int(_SHARE_OF_STORE * min(stores, default=0.0))
+        if size > allowed:
+            raise InfeasibleError(
+                f"{what} must fit in half of every node's object store, {readable(allowed)}. It "
+                f"takes {readable(size)}. {remedy}"
+            )
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Start a task on one core; returns its reference."""
+        if function not in self._tasks:
+            self._tasks[function] = self._ray.remote(num_cpus=1, max_retries=_RETRIES)(function)
+        return self._tasks[function].remote(*arguments)
+
+    def put(self, value: Any) -> Any:
+        """Lay a value down once, for every task to read."""
+        return self._ray.put(value)
+
+    def get(self, reference: Any) -> Any:
+        """A task's result; its error is raised as if it had run here."""
+        try:
+            return self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, UniprotoError):
+                raise cause from None
+            if "failed to import on the worker" in str(cause):
+                raise ClusterError(
+                    f"Every node must have uniproto {__version__}, as the driver has. Got one "
+                    "without it, or with another version, instead. Run pip install "
+                    f"'uniproto[ray]=={__version__}' on every node."
+                ) from error
+            raise
+        except self._ray.exceptions.RayError as error:
+            raise ClusterError(
+                f"Ray must be able to finish its tasks. One was lost {_RETRIES + 1} times "
+                f"({str(error).strip().splitlines()[0]}). Give tasks more memory, or use smaller "
+                "shards; the same command goes on with the parts that are finished."
+            ) from error
+
+    def as_finished(
+        self, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]
+    ) -> Iterator[tuple[int, Any]]:
+        """Run a function once per tuple of arguments; yields (place, result) as each ends."""
+        places = {self.submit(function, *task): place for place, task in enumerate(tasks)}
+        waiting = list(places)
+        try:
+            while waiting:
+                done, waiting = self._ray.wait(waiting, num_returns=1)
+                result = self.get(done[0])
+                place = places.pop(done[0])  # which lets the store forget the result
+                del done
+                yield place, result
+        finally:
+            for reference in waiting:  # after an error, or Ctrl-C
+                self._ray.cancel(reference, force=True)
+
+    def all(self, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """The results of a function for each tuple of arguments, in their order."""
+        found = dict(self.as_finished(function, tasks))
+        return [found[place] for place in range(len(tasks))]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Everything inside runs on the one core a task has asked for."""
+    import pyarrow as pa
+    from threadpoolctl import threadpool_limits
+
+    from uniproto import threads
+
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    # Work that would be spread over all cores stays on a thread that counts as a worker.
+    before = getattr(threads._thread, "is_worker", False)
+    threads._thread.is_worker = True
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        threads._thread.is_worker = before
+
+
+def _import_ray() -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtraError("Selecting on Ray", "ray") from error
+    return ray
+
+
+def _require_answer(address: str) -> None:
+    """Find out soon that nobody listens: Ray itself would try for minutes, then end the process."""
+    if address == "auto":
+        return  # Ray looks for a local cluster, and says at once that there is none
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        raise invalid(
+            "address",
+            "must be auto, HOST:PORT or ray://HOST:PORT",
+            repr(address),
+            "Take the one that 'ray start' prints.",
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise _no_answer(address, str(error)) from error
+
+
+def _no_answer(address: str, reason: str) -> ClusterError:
+    first = reason.strip().splitlines()[0] if reason.strip() else "no reason given"
+    return ClusterError(
+        f"'address' must be that of a running Ray. Got {address!r} instead, which does not answer "
+        f"({first}). Start one with 'ray start --head', or leave --address out and use --num-cpus "
+        "to run on this machine."
+    )

@@ -1,0 +1,277 @@
+"""`uniproto.scale.select`: the front door to selection on Ray."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from uniproto.data.arrays import as_rows
+from uniproto.data.tables import aligned_columns, feature_columns
+from uniproto.errors import InputFileError, invalid, unknown_name
+from uniproto.geometry.costs import FEATURE_METRICS, METRICS
+from uniproto.memory import memory_budget
+from uniproto.methods import Method, UniProto, as_method
+from uniproto.scale.cluster import Cluster
+from uniproto.scale.parts import Settings
+from uniproto.scale.rounds import Asked, answer_question, require_enough
+from uniproto.scale.shards import Shards, shards_of
+from uniproto.scale.target import TargetQuestion
+from uniproto.selection import Selection
+from uniproto.weights import DensityWeights, density_from
+
+MEMORY = 2**30  # of a task, unless told: a fixed amount, so that no answer depends on what is free
+
+
+def select(
+    source: Any,
+    k: int,
+    target: Any = None,
+    *,
+    column: str | None = None,
+    aside: Collection[str] = (),
+    method: str | Method = "uniproto",
+    metric: str = "cosine",
+    target_weights: str | DensityWeights | None = None,
+    target_labels: str | None = None,
+    target_sample: int | None = None,
+    per_part: int | None = None,
+    exclude: Any = None,
+    seed: int = 0,
+    certify: bool = False,
+    time_limit: float | None = None,
+    memory: int | float | str | None = None,
+    address: str | None = None,
+    num_cpus: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+) -> Selection:
+    """Choose k rows of a source that no machine holds, on Ray. Shards stay where they are.
+
+    Every shard selects from its own rows against the whole target; a second selection chooses k
+    from the union of their picks. The answer is the same however many workers there are. Nothing
+    is promised of its quality but what `certify` proves.
+
+    Args:
+        source: Parquet files: a path, a folder, a pattern such as `"pool/*.parquet"`, an address
+            such as `"s3://bucket/pool/*.parquet"`, or a list of those; or a Ray Dataset, whose
+            blocks are the shards. Files count in sorted order, and rows across them.
+        k: how many rows to choose.
+        target: what the chosen rows must stand for, given like the source. Default: the source
+            itself, all of its rows. It must fit in half of each node's object store.
+        column: the list column of features. Default: every column not set aside, all numeric.
+        aside: columns that are no features.
+        method: `"uniproto"`, or a `UniProto` with options; `polish` works on the union alone.
+        metric: `cosine`, `euclidean`, `sqeuclidean`, `l1` or `dot`.
+        target_weights: the name of a column of the target; `"balanced"`, the same total for every
+            class of `target_labels`; `"density"` or `DensityWeights(…)`. Default: all equal.
+        target_labels: the name of the target's column of classes.
+        target_sample: select against so many rows of the target, drawn with the seed. The cost,
+            the plan and the certificate are then those of the sample.
+        per_part: how many rows each shard sends to the second round. Default: k.
+        exclude: row numbers never to choose.
+        seed: for the sample, and for methods that draw random numbers.
+        certify: also compute the certificate, with passes over all shards.
+        time_limit: seconds after which no further pass of the certificate begins.
+        memory: working memory of each task beside its shard and the target (1 GiB).
+        address: a running Ray: `"auto"`, `"HOST:PORT"` or `"ray://HOST:PORT"`.
+        num_cpus: start a local Ray of this size, and stop it afterwards. Without both, the Ray in
+            use, the one RAY_ADDRESS names, or a local one with all cores.
+        checkpoint: a folder in which finished parts are kept; the same call goes on from there.
+        progress: True or False to force or forbid progress bars. Default: on a terminal.
+
+    Returns:
+        A `Selection` as `uniproto.select` makes it, with row numbers of the whole source;
+        `notes["rounds"]` says what each round took. To certify it, pass `certify=True`.
+
+    >>> import uniproto.scale
+    >>> sel = uniproto.scale.select("pool/*.parquet", 10_000, num_cpus=4)  # doctest: +SKIP
+    >>> sel.notes["rounds"][1]["picks_per_part"]  # doctest: +SKIP
+    [10000, 10000, 10000]
+    """
+    with Cluster(address, num_cpus) as cluster:
+        asked = make_question(
+            cluster,
+            source,
+            k,
+            target,
+            column=column,
+            aside=aside,
+            method=method,
+            metric=metric,
+            target_weights=target_weights,
+            target_labels=target_labels,
+            target_sample=target_sample,
+            per_part=per_part,
+            exclude=exclude,
+            seed=seed,
+            certify=certify,
+            time_limit=time_limit,
+            memory=memory,
+        )
+        keep = None if checkpoint is None else Path(checkpoint)
+        if keep is not None and not (asked.source.from_files and _from_files(asked.target)):
+            raise invalid(
+                "checkpoint",
+                "needs files, whose changes can be seen",
+                "a Ray Dataset",
+                "Leave it out, or pass the paths of the files.",
+            )
+        return answer_question(asked, cluster, keep=keep, progress=progress).selection
+
+
+def _from_files(shards: Shards | None) -> bool:
+    return shards is None or shards.from_files
+
+
+def make_question(
+    cluster: Cluster,
+    source: Any,
+    k: Any,
+    target: Any = None,
+    *,
+    column: str | None = None,
+    aside: Collection[str] = (),
+    method: str | Method = "uniproto",
+    metric: str = "cosine",
+    target_weights: Any = None,
+    target_labels: str | None = None,
+    target_sample: int | None = None,
+    per_part: Any = None,
+    exclude: Any = None,
+    seed: int = 0,
+    certify: bool = False,
+    time_limit: float | None = None,
+    memory: int | float | str | None = None,
+) -> Asked:
+    """Check every argument of `select`, as far as the files' last bytes tell."""
+    count = _whole_number("k", k)
+    sent = count if per_part is None else _whole_number("per_part", per_part)
+    chosen = _checked_method(method)
+    _check_metric(metric)
+    weights = _checked_weights(target_weights, target_labels)
+    pool = shards_of(source, "source", cluster)
+    aim = None if target is None else shards_of(target, "target", cluster)
+    facing = aim or pool
+    by_column = weights if isinstance(weights, str) and weights != "balanced" else None
+    aside = [*aside, *(name for name in (by_column, target_labels) if name)]
+    columns = _columns(pool, column, aside, None)
+    if isinstance(target_weights, str) and by_column is None:
+        for shards in (pool, facing):
+            if target_weights in shards.schema.names:
+                raise invalid(
+                    "target_weights",
+                    "must be the name of a column, or a word that is none",
+                    f"{target_weights!r}, which is both in {shards.name}",
+                    "Rename the column, or leave it out of the files.",
+                )
+    for parameter, name in (("target_weights", by_column), ("target_labels", target_labels)):
+        if name is not None and name not in facing.schema.names:
+            error = unknown_name(parameter, name, facing.schema.names)
+            raise InputFileError(f"{facing.name}: {error}")
+    excluded = as_rows(exclude, "exclude", pool.rows).astype(np.int64)
+    require_enough(count, sent, pool, excluded)
+    return Asked(
+        source=pool,
+        target=aim,
+        settings=Settings(
+            k=count,
+            per_part=sent,
+            columns=columns,
+            method=chosen,
+            seed=_whole_number("seed", seed, least=0),
+            memory=MEMORY if memory is None else memory_budget(memory),
+        ),
+        aim=TargetQuestion(
+            columns=_columns(facing, column, aside, (columns, pool.name)),
+            metric=metric,
+            weights=weights,
+            labels=target_labels,
+            sample=target_sample,
+            seed=seed,
+        ),
+        excluded=np.sort(excluded),
+        certify=certify,
+        time_limit=time_limit,
+    )
+
+
+def _columns(
+    shards: Shards,
+    column: str | None,
+    aside: Collection[str],
+    like: tuple[tuple[str, ...], str] | None,
+) -> tuple[str, ...]:
+    """The columns of features; those of a target in the order of its source's."""
+    if column is not None:
+        if column not in shards.schema.names:
+            error = unknown_name("column", column, shards.schema.names)
+            raise InputFileError(f"{shards.name}: {error}")
+        return (column,)
+    names = feature_columns(shards.schema, aside, shards.name)
+    return tuple(names if like is None else aligned_columns(names, shards.name, *like))
+
+
+def _checked_method(method: str | Method) -> UniProto:
+    chosen = as_method(method)
+    if not isinstance(chosen, UniProto):
+        raise invalid(
+            "method",
+            "must be uniproto on Ray: only its parts are known to join well",
+            repr(chosen.name),
+            "Use it, or run the other method on one machine.",
+        )
+    return chosen
+
+
+def _check_metric(metric: str) -> None:
+    if metric not in METRICS:
+        raise unknown_name("metric", metric, METRICS)
+    if metric not in FEATURE_METRICS:
+        raise invalid(
+            "metric",
+            f"must be one of {', '.join(FEATURE_METRICS)} on Ray, where shards hold features",
+            repr(metric),
+            "Pass features, or run on one machine.",
+        )
+
+
+def _checked_weights(weights: Any, labels: str | None) -> str | DensityWeights | None:
+    if weights is not None and not isinstance(weights, str | DensityWeights):
+        raise invalid(
+            "target_weights",
+            "must be the name of a column, 'balanced', 'density' or DensityWeights(…) on Ray",
+            f"a {type(weights).__name__}",
+            "Put the weights in a column of the target.",
+        )
+    if isinstance(weights, str) and weights.partition(":")[0] == "density":
+        return density_from(weights, "target_weights")
+    if weights == "balanced" and labels is None:
+        raise invalid(
+            "target_labels",
+            "must name the classes' column for 'balanced' weights",
+            "None",
+            "Pass it.",
+        )
+    if labels is not None and weights != "balanced":
+        raise invalid(
+            "target_labels",
+            "are for target_weights='balanced'",
+            f"{labels!r} with target_weights={weights!r}",
+            "Drop them, or set the column aside by aside=[…].",
+        )
+    return weights
+
+
+def _whole_number(parameter: str, value: Any, least: int = 1) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise invalid(parameter, "must be a whole number", repr(value), "Pass one.") from None
+    if number < least:
+        raise invalid(parameter, f"must be at least {least}", number, "Raise it.")
+    return number

@@ -1,0 +1,220 @@
+"""A data set in shards: Parquet files, or blocks of a Ray Dataset; rows numbered across them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from uniproto.data.arrays import as_matrix
+from uniproto.data.disk import is_pattern, joined_digest
+from uniproto.data.tables import numeric_matrix
+from uniproto.errors import InputFileError, UniprotoError, invalid
+from uniproto.scale.stores import StoredFile, digest_of, file_system, files_of, unreadable
+
+if TYPE_CHECKING:
+    from uniproto.scale.cluster import Cluster
+
+_FOOTERS_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One part of a data set. `content` is a path, or Ray's reference of an Arrow table."""
+
+    name: str
+    content: Any
+    rows: int
+    first: int  # the number its first row has in the whole data set
+    size: int = 0  # bytes of the file
+    stamp: str = ""  # changes when the file does
+
+
+@dataclass(frozen=True)
+class Shards:
+    """All parts of a data set, in the order in which their rows are numbered."""
+
+    name: str  # what the user called it
+    parts: tuple[Shard, ...]
+    schema: pa.Schema
+    inside: tuple[str, ...] | None  # the files' names inside the data set; None: a single file
+    from_files: bool = True
+
+    @property
+    def rows(self) -> int:
+        return sum(shard.rows for shard in self.parts)
+
+    def split(self, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Rows of the whole data set as rows of each shard, in the order given.
+
+        >>> parts = (Shard("a", "", 3, 0), Shard("b", "", 2, 3))
+        >>> Shards("ab", parts, pa.schema([]), None).split(np.array([4, 0, 2]))
+        [array([0, 2]), array([1])]
+        """
+        return [
+            rows[(rows >= shard.first) & (rows < shard.first + shard.rows)] - shard.first
+            for shard in self.parts
+        ]
+
+    def digest(self, digests: Sequence[str]) -> str:
+        """What a manifest calls the digest of this data set, as one machine computes it."""
+        if self.inside is None:
+            return digests[0]
+        return joined_digest(self.inside, digests)
+
+
+def shards_of(values: Any, parameter: str, cluster: Cluster) -> Shards:
+    """The shards of paths (files, folders, patterns, or a list of those) or of a Ray Dataset."""
+    if hasattr(values, "to_arrow_refs"):
+        return _blocks(values, parameter, cluster)
+    listed = values if isinstance(values, list | tuple) else [values]
+    if not listed or not all(isinstance(value, str | os.PathLike) for value in listed):
+        raise invalid(
+            parameter,
+            "must be a path, a pattern such as 'pool/*.parquet', a list of paths, or a Ray Dataset",
+            f"a {type(values).__name__}",
+            "Write the rows to Parquet files, or use uniproto.select for what is in memory.",
+        )
+    paths = [os.fspath(value) for value in listed]
+    found = [(file, path) for path in paths for file in files_of(path)]
+    with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as readers:
+        footers = list(readers.map(_footer, (file for file, _ in found)))
+    rows = [count for count, _ in footers]
+    parts = tuple(
+        Shard(file.path, file.path, count, first, file.size, file.stamp)
+        for (file, _), count, first in zip(found, rows, accumulate(rows, initial=0), strict=False)
+    )
+    single = len(paths) == 1 and not (Path(paths[0]).is_dir() or is_pattern(Path(paths[0])))
+    inside = None if single and len(parts) == 1 else tuple(file.name for file, _ in found)
+    return _checked(Shards(", ".join(paths), parts, footers[0][1], inside), parameter)
+
+
+def _footer(file: StoredFile) -> tuple[int, pa.Schema]:
+    """How many rows a Parquet file has, and which columns: all from its last few kilobytes."""
+    import pyarrow.parquet as pq
+
+    try:
+        store, inside = file_system(file.path)
+        with pq.ParquetFile(inside, filesystem=store) as content:
+            return content.metadata.num_rows, content.schema_arrow
+    except UniprotoError:
+        raise
+    except Exception as error:  # what a parser makes of a damaged file can be anything
+        raise unreadable(file.path, error) from error
+
+
+def _blocks(dataset: Any, parameter: str, cluster: Cluster) -> Shards:
+    references = dataset.to_arrow_refs()
+    if not references:
+        raise invalid(parameter, "must have rows", "an empty Dataset", "Check how it was read.")
+    found = cluster.all(_block_shape, [(reference,) for reference in references])
+    parts = tuple(
+        Shard(f"block {place} of the Dataset", reference, count, first)
+        for place, (reference, (count, _), first) in enumerate(
+            zip(references, found, accumulate((n for n, _ in found), initial=0), strict=False)
+        )
+    )
+    whole = Shards("a Ray Dataset", parts, found[0][1], None, from_files=False)
+    return _checked(whole, parameter)
+
+
+def _block_shape(block: pa.Table) -> tuple[int, pa.Schema]:
+    return block.num_rows, block.schema
+
+
+def _checked(shards: Shards, parameter: str) -> Shards:
+    if shards.rows == 0:
+        raise invalid(parameter, "must have rows", f"{shards.name} without any", "Check the path.")
+    return shards
+
+
+# --- in the cluster: what follows runs where a shard is -------------------------------------------
+
+
+def read_columns(shard: Shard, content: Any, columns: Sequence[str] | None) -> pa.Table:
+    """Some columns of a shard, or all of them, whole."""
+    return _reading(shard, content, columns, lambda table: table)
+
+
+def read_features(shard: Shard, content: Any, columns: Sequence[str]) -> NDArray[Any]:
+    """The features of a shard, checked; what is wrong with them is said with the shard's name."""
+
+    def as_features(table: pa.Table) -> NDArray[Any]:
+        return as_matrix(numeric_matrix(table, shard.name), shard.name)
+
+    return _reading(shard, content, columns, as_features)
+
+
+def read_first_row(shard: Shard, content: Any, columns: Sequence[str]) -> NDArray[Any]:
+    """The features of a shard's first row, without reading the others."""
+
+    def as_row(table: pa.Table) -> NDArray[Any]:
+        return as_matrix(numeric_matrix(table.slice(0, 1).combine_chunks(), shard.name), shard.name)
+
+    return _reading(shard, content, columns, as_row, first=True)
+
+
+def read_digest(shard: Shard) -> str:
+    """The digest of a shard's file; a block of a Dataset has none."""
+    if not isinstance(shard.content, str):
+        return ""
+    try:
+        return digest_of(shard.content)
+    except OSError as error:
+        raise unreadable(shard.name, error) from error
+
+
+def take_rows(shard: Shard, content: Any, rows: NDArray[np.int64]) -> pa.Table:
+    """Some rows of a shard with all their columns, in the order asked for."""
+    return read_columns(shard, content, None).take(pa.array(rows))
+
+
+def _reading(
+    shard: Shard,
+    content: Any,
+    columns: Sequence[str] | None,
+    use: Callable[[pa.Table], Any],
+    *,
+    first: bool = False,
+) -> Any:
+    import pyarrow.parquet as pq
+
+    try:
+        if isinstance(content, str):
+            store, inside = file_system(content)
+            wanted = None if columns is None else list(columns)
+            with pq.ParquetFile(inside, filesystem=store) as file:
+                missing = set(columns or ()) - set(file.schema_arrow.names)
+                if first and not missing:
+                    some = next(file.iter_batches(1, columns=wanted))
+                    table = pa.Table.from_batches([some])
+                elif not missing:
+                    table = file.read(columns=wanted)
+        else:
+            missing = set(columns or ()) - set(content.column_names)
+            table = content if columns is None or missing else content.select(list(columns))
+        if missing:
+            raise InputFileError(
+                f"{shard.name}: every shard must have the columns of the first. Got none called "
+                f"{', '.join(sorted(missing))} instead. Convert it, or leave it out."
+            )
+        if columns is not None:
+            table = table.select(list(columns))
+        if not first and table.num_rows != shard.rows:
+            raise InputFileError(
+                f"{shard.name}: the shard must not change while it is read. Got {table.num_rows} "
+                f"rows where there were {shard.rows}. Run the selection again."
+            )
+        return use(table)
+    except UniprotoError:
+        raise
+    except Exception as error:  # what a parser makes of a damaged file can be anything
+        raise unreadable(shard.name, error) from error

@@ -1,0 +1,200 @@
+"""The target: read in the cluster, prepared once, laid down once for every task to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.data.samples import sampled_rows
+from uniproto.data.tables import InputData
+from uniproto.geometry.costs import FeatureCosts
+from uniproto.geometry.features import mean_row, prepare
+from uniproto.problem import make_problem
+from uniproto.scale.cluster import Cluster, one_thread
+from uniproto.scale.shards import Shard, Shards, read_columns, read_digest, read_features
+from uniproto.weights import DensityWeights
+
+
+@dataclass(frozen=True)
+class Target:
+    """What every part is selected against: rows ready for the metric, and their weights."""
+
+    rows: NDArray[Any]
+    metric: str
+    centre: NDArray[np.float64] | None
+    weights: NDArray[np.float64] | None
+    weights_origin: str | None
+
+    def costs_of(
+        self, source: NDArray[Any], name: str, scale: tuple[float, float] | None = None
+    ) -> FeatureCosts:
+        """Costs of source rows against the target, the same as those of one machine.
+
+        `scale` is the shift and the ceiling of all costs, where they are known.
+        """
+        ready = prepare(
+            source,
+            self.rows.dtype,
+            unit_length=self.metric == "cosine",
+            centre=self.centre,
+            parameter=name,
+        )
+        shift, ceiling = scale or (None, None)
+        return FeatureCosts(ready, self.rows, self.metric, shift, ceiling, prepared=True)
+
+
+@dataclass(frozen=True)
+class TargetQuestion:
+    """How the target is to be read: its features, weights (a column, a word) and a sample of it."""
+
+    columns: tuple[str, ...]
+    metric: str
+    weights: str | DensityWeights | None = None  # "balanced", or the name of a column
+    labels: str | None = None
+    sample: int | None = None
+    seed: int = 0
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The columns that are read beside the features."""
+        weights = self.weights if isinstance(self.weights, str) else None
+        by_name = weights is not None and weights != "balanced"
+        return tuple(
+            name for name in (weights if by_name else None, self.labels) if name is not None
+        )
+
+
+@dataclass(frozen=True)
+class LaidDown:
+    """The target in the cluster: a reference of a `Target`, and what is known of it here."""
+
+    reference: Any
+    shards: Shards
+    digests: list[str]
+    sampled: NDArray[np.int64] | None
+    count: int
+    width: int  # how many features a row has
+    size: int  # bytes
+
+
+def lay_down(
+    cluster: Cluster, shards: Shards, question: TargetQuestion, first_row: NDArray[Any]
+) -> LaidDown:
+    """Read the target where its shards are, and lay it down in Ray's object store.
+
+    No shard comes here: tasks read the pieces and another joins them.
+    """
+    rows = None
+    if question.sample is not None:
+        rows = sampled_rows(shards.rows, question.sample, question.seed, "target_sample")
+    count = shards.rows if rows is None else len(rows)
+    size = count * first_row.shape[1] * first_row.dtype.itemsize
+    cluster.require_room(
+        size,
+        f"The target ({count:,} rows of {first_row.shape[1]} features)",
+        "Take a sample of it: --target-sample (target_sample=).",
+    )
+    wanted = [None] * len(shards.parts) if rows is None else shards.split(rows)
+    pieces = [
+        cluster.submit(_piece, shard, shard.content, question, some)
+        for shard, some in zip(shards.parts, wanted, strict=True)
+    ]
+    digests = cluster.all(_digest_of_piece, [(piece,) for piece in pieces])
+    reference = cluster.submit(_joined, question, first_row, *pieces)
+    cluster.get(cluster.submit(_ready, reference))  # an error in it is raised now
+    return LaidDown(reference, shards, digests, rows, count, first_row.shape[1], size)
+
+
+# --- in the cluster -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Piece:
+    features: NDArray[Any] | None
+    named: dict[str, NDArray[Any]]
+    digest: str
+
+
+def _piece(
+    shard: Shard, content: Any, question: TargetQuestion, rows: NDArray[np.int64] | None
+) -> _Piece:
+    """A shard's rows of the target."""
+    with one_thread():
+        digest = read_digest(shard)
+        if shard.rows == 0 or (rows is not None and len(rows) == 0):
+            return _Piece(None, {}, digest)
+        every = slice(None) if rows is None else rows
+        features = read_features(shard, content, question.columns)[every]
+        named = {}
+        if question.named:
+            table = read_columns(shard, content, question.named)
+            data = InputData(Path(shard.name), "", features, table)
+            for name in question.named:
+                named[name] = data.column(name, "target_weights")[every]
+        return _Piece(features, named, digest)
+
+
+def _digest_of_piece(piece: _Piece) -> str:
+    return piece.digest
+
+
+def _ready(target: Target) -> bool:
+    return target is not None
+
+
+def _joined(question: TargetQuestion, first_row: NDArray[Any], *pieces: _Piece) -> Target:
+    """The whole target, checked as on one machine and prepared for the metric."""
+    with one_thread():
+        filled = [(p.features, p.named) for p in pieces if p.features is not None]
+        features = np.concatenate([rows for rows, _ in filled])
+        named = {
+            name: np.concatenate([columns[name] for _, columns in filled])
+            for name in question.named
+        }
+        weights: Any = question.weights
+        if isinstance(weights, str) and weights != "balanced":
+            weights = named[weights]
+        problem = make_problem(
+            first_row,
+            1,
+            features,
+            metric=question.metric,
+            target_weights=weights,
+            target_labels=named[question.labels] if question.labels else None,
+            device="cpu",
+            memory=2**30,
+        )
+        assert isinstance(problem.costs, FeatureCosts)
+        distances = question.metric in ("euclidean", "sqeuclidean")
+        return Target(
+            rows=problem.costs.target,
+            metric=question.metric,
+            centre=mean_row(features) if distances else None,
+            weights=problem.target_weights,
+            weights_origin=problem.weights_origin,
+        )
+
+
+def named_values(
+    cluster: Cluster, shards: Shards, name: str, rows: Sequence[NDArray[np.int64] | None]
+) -> NDArray[Any]:
+    """A column of all shards, or of some rows of each, as names of rows."""
+    tasks = [
+        (shard, shard.content, name, some)
+        for shard, some in zip(shards.parts, rows, strict=True)
+        if shard.rows
+    ]
+    return np.concatenate(cluster.all(_values, tasks))
+
+
+def _values(shard: Shard, content: Any, name: str, rows: NDArray[np.int64] | None) -> NDArray[Any]:
+    with one_thread():
+        table = read_columns(shard, content, [name])
+        data = InputData(Path(shard.name), "", None, table)
+        values = data.column(name, "--id")
+        return values if rows is None else values[rows]

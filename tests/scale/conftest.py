@@ -1,0 +1,54 @@
+"""Shards on disk, and one local Ray for all tests that can share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+WIDTH, ROWS, SHARDS = 6, 240, 4
+
+
+def _write_shards(folder: Path, seed: int = 0, rows: int = ROWS, shards: int = SHARDS) -> str:
+    """Rows with a name, a weight, a class and a vector; returns the pattern of their files."""
+    random = np.random.default_rng(seed)
+    vectors = random.normal(size=(rows, WIDTH)).astype(np.float32)
+    folder.mkdir(parents=True, exist_ok=True)
+    for place, part in enumerate(np.array_split(np.arange(rows), shards)):
+        table = {
+            "name": [f"row {row}" for row in part],
+            "weight": random.random(len(part)),
+            "class": [f"class {row % 3}" for row in part],
+            "vector": list(vectors[part]),
+        }
+        pq.write_table(pa.table(table), folder / f"part-{place}.parquet")
+    return str(folder / "*.parquet")
+
+
+@pytest.fixture(scope="session")
+def write_shards() -> Callable[..., str]:
+    return _write_shards
+
+
+@pytest.fixture(scope="session")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return _write_shards(tmp_path_factory.mktemp("shards") / "pool")
+
+
+@pytest.fixture(scope="session")
+def aim(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return _write_shards(tmp_path_factory.mktemp("shards") / "aim", seed=1, rows=150, shards=2)
+
+
+@pytest.fixture(scope="module")
+def local_ray() -> Iterator[None]:
+    """A Ray with two workers, to which everything in a module connects."""
+    pytest.importorskip("ray")
+    from uniproto.scale.cluster import Cluster
+
+    with Cluster(num_cpus=2):
+        yield

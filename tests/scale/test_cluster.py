@@ -1,0 +1,109 @@
+"""What is said when Ray is missing or does not answer; listing files in stores."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import uniproto
+from uniproto.cli import main
+from uniproto.scale.cluster import Cluster, ClusterError, one_thread
+from uniproto.scale.stores import digest_of, files_of
+
+
+def test_without_ray_the_install_line_is_told(
+    pool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    command = ["select", pool, "-k", "3", "--column", "vector", "--engine", "ray"]
+    assert main([*command, "-o", str(tmp_path / "out")]) == 2
+    assert "pip install 'uniproto[ray]'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_address_that_does_not_answer_is_told_soon() -> None:
+    pytest.importorskip("ray")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    begin = time.monotonic()
+    with pytest.raises(ClusterError, match=f"127.0.0.1:{port}' instead, which does not answer"):
+        Cluster(address=f"127.0.0.1:{port}").__enter__()
+    assert time.monotonic() - begin < 15
+
+
+def test_addresses_that_make_no_sense_are_refused() -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(uniproto.InvalidInputError, match="HOST:PORT"):
+        Cluster(address="somewhere").__enter__()
+    with pytest.raises(uniproto.InvalidInputError, match="excludes 'address'"):
+        Cluster(address="auto", num_cpus=2)
+    with pytest.raises(uniproto.InvalidInputError, match="at least 1"):
+        Cluster(num_cpus=0)
+
+
+def test_no_running_ray_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+
+    def nobody(**_: object) -> None:
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    monkeypatch.setattr("ray.init", nobody)
+    with pytest.raises(ClusterError, match=r"'auto' instead, which does not answer.*ray start"):
+        Cluster(address="auto").__enter__()
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--groups", "class"],
+        ["--initial", "3"],
+        ["--distinct"],
+        ["--checkpoint"],
+        ["--text", "name"],
+        ["--device", "cuda"],
+        ["--lists", "faiss"],
+    ],
+)
+def test_what_ray_does_not_offer_is_refused(
+    option: list[str], pool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["select", pool, "-k", "3", "--column", "vector", "--engine", "ray", *option]
+    assert main([*command, "-o", str(tmp_path / "out")]) == 2
+    assert f"'{option[0]}'" in capsys.readouterr().err
+
+
+def test_importing_it_loads_no_ray() -> None:
+    code = "import sys, uniproto.scale; assert 'ray' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
+
+
+def test_one_thread_keeps_work_on_its_thread() -> None:
+    import threading
+
+    from uniproto.threads import side_by_side
+
+    with one_thread():
+        found = set(side_by_side(lambda _: threading.get_ident(), range(4)))
+    assert found == {threading.get_ident()}
+
+
+def test_addresses_of_stores_list_as_the_file_system_does(pool: str, tmp_path: Path) -> None:
+    folder = Path(pool).parent
+    local = files_of(pool)
+    for address in (f"file://{folder}/*.parquet", f"file://{folder}"):
+        found = files_of(address)
+        assert [file.name for file in found] == [file.name for file in local]
+        assert [file.path for file in found] == [file.path for file in local]
+    one = files_of(f"file://{folder}/part-1.parquet")
+    assert [file.name for file in one] == ["part-1.parquet"]
+    assert digest_of(one[0].path) == digest_of(local[1].path)
+    with pytest.raises(uniproto.InputFileError, match="none there"):
+        files_of(f"file://{tmp_path}/*.parquet")
+    with pytest.raises(uniproto.InputFileError, match="Arrow can open"):
+        files_of("nosuch://bucket/pool/*.parquet")

@@ -1,0 +1,185 @@
+"""Real processes: workers and drivers are killed, and the answer is the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
+
+_PATIENCE = 240.0
+
+
+@pytest.fixture(scope="module")
+def slow_pool(tmp_path_factory: pytest.TempPathFactory, write_shards: Callable[..., str]) -> str:
+    """Shards that take a second or more each."""
+    return write_shards(tmp_path_factory.mktemp("slow") / "pool", rows=1200, shards=6)
+
+
+def command(pool: str, out: Path, cpus: int) -> list[str]:
+    return [
+        *(sys.executable, "-m", "uniproto", "select", pool, "-k", "40", "--column", "vector"),
+        *("--plan", "resolve", "--id", "name", "--engine", "ray", "--num-cpus", str(cpus)),
+        *("-o", str(out), "--quiet"),
+    ]
+
+
+@contextmanager
+def started(arguments: list[str]) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def until(found: Callable[[], Any], process: subprocess.Popen[str] | None = None) -> Any:
+    end = time.monotonic() + _PATIENCE
+    while time.monotonic() < end:
+        if result := found():
+            return result
+        if process is not None and process.poll() is not None:
+            pytest.fail(f"the run ended early: {process.communicate()[0]}")
+        time.sleep(0.01)
+    pytest.fail("waited too long")
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """Every process below one, with its command line."""
+    parents, lines = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                status = (entry / "stat").read_text()
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+            except (OSError, UnicodeDecodeError):
+                continue
+            if status.rpartition(")")[2].split()[0] != "Z":
+                parents[int(entry.name)] = int(status.rpartition(")")[2].split()[1])
+                lines[int(entry.name)] = line
+    found: dict[int, str] = {}
+    for child in parents:
+        above = child
+        while above in parents and above != pid:
+            above = parents[above]
+        if above == pid and child != pid:
+            found[child] = lines[child]
+    return found
+
+
+def kept_parts(out: Path) -> list[Path]:
+    return sorted((out / "parts").glob("*.npz"))
+
+
+def picks(out: Path) -> tuple[list[int], float]:
+    table = pq.read_table(out / "selection.parquet")
+    return table.column("index").to_pylist(), json.loads((out / "manifest.json").read_text())[
+        "cost"
+    ]
+
+
+def are_gone(processes: list[int]) -> bool:
+    return not any(Path(f"/proc/{pid}/cmdline").exists() and _is_alive(pid) for pid in processes)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    slow_pool: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[int], float]:
+    """The answer of one worker; nothing of Ray is left behind, and nothing of it is printed."""
+    out = tmp_path_factory.mktemp("undisturbed") / "out"
+    with started(command(slow_pool, out, cpus=1)) as process:
+        until(lambda: kept_parts(out), process)
+        below = list(descendants(process.pid))
+        assert below
+        said, _ = process.communicate(timeout=_PATIENCE)
+    assert process.returncode == 0, said
+    assert said == ""
+    until(lambda: are_gone(below))
+    assert not (out / "parts").exists()
+    return picks(out)
+
+
+def test_a_killed_worker_changes_nothing(
+    slow_pool: str, undisturbed: tuple[list[int], float], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with started(command(slow_pool, out, cpus=2)) as process:
+
+        def working() -> list[int]:
+            if not kept_parts(out):
+                return []
+            return [p for p, line in descendants(process.pid).items() if "ray::pick_part" in line]
+
+        victim = until(working, process)[0]
+        os.kill(victim, signal.SIGKILL)
+        said, _ = process.communicate(timeout=_PATIENCE)
+    assert process.returncode == 0, said
+    assert picks(out) == undisturbed
+
+
+def test_a_killed_driver_goes_on_without_computing_finished_parts_again(
+    slow_pool: str, undisturbed: tuple[list[int], float], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with started(command(slow_pool, out, cpus=2)) as process:
+        until(lambda: kept_parts(out), process)
+        # Ray's two agents of a node notice only after a minute that their raylet has gone.
+        below = [p for p, line in descendants(process.pid).items() if "Agent" not in line]
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    finished = {file: file.stat().st_mtime_ns for file in kept_parts(out)}
+    assert 0 < len(finished) < 6
+    until(lambda: are_gone(below))  # Ray looks after its own processes
+
+    said = subprocess.run(
+        command(slow_pool, out, cpus=4), capture_output=True, text=True, timeout=_PATIENCE
+    )
+    assert said.returncode == 0, said.stderr
+    assert picks(out) == undisturbed
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["notes"]["resumed_parts"] == len(finished)
+    assert not (out / "parts").exists()
+
+
+def test_parts_of_another_question_are_not_used(tmp_path: Path) -> None:
+    from uniproto.scale.kept import KeptParts
+    from uniproto.scale.parts import Part
+
+    part = Part(np.arange(3), np.ones((3, 2), np.float32), 0.0, 2.0, "digest", 1.5)
+    kept = KeptParts(tmp_path, {"k": 3})
+    kept.write({"shard": "a", "stamp": "1"}, part)
+    again = KeptParts(tmp_path, {"k": 3}).read({"shard": "a", "stamp": "1"})
+    assert again is not None
+    np.testing.assert_array_equal(again.features, part.features)
+    assert (again.digest, again.reach, again.rows.tolist()) == ("digest", 2.0, [0, 1, 2])
+    assert KeptParts(tmp_path, {"k": 4}).read({"shard": "a", "stamp": "1"}) is None
+    assert kept.read({"shard": "a", "stamp": "2"}) is None
+    file = kept_parts(tmp_path)[0]
+    file.write_bytes(file.read_bytes()[:-40])
+    from uniproto.errors import InputFileError
+
+    with pytest.raises(InputFileError, match="Delete it, and it is computed again"):
+        kept.read({"shard": "a", "stamp": "1"})
