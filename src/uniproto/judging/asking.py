@@ -1,0 +1,140 @@
+"""From questions to judged items: ask, run programs, ask again, compare."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from uniproto.errors import invalid
+from uniproto.judging.answers import extract_answer, program_answer, same_answer
+from uniproto.judging.echoes import repeats_the_question
+from uniproto.judging.items import Item
+from uniproto.judging.programs import extract_program
+from uniproto.judging.prompts import fill, program_instruction
+from uniproto.judging.question import Question
+from uniproto.judging.sandbox import run_programs
+
+RIGHT, WRONG = "right", "wrong"
+BY_PROGRAM, BY_REASONING, BY_LIKELIHOOD, NOT_ANSWERED = (
+    "program",
+    "reasoning",
+    "likelihood",
+    "no answer",
+)
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How questions are put to a model. `run_programs` is the sandbox's; tests bring their own."""
+
+    model: Any  # an AnsweringModel
+    template: str
+    program_seconds: float = 5.0
+    trust: bool = False
+    run_programs: Callable[..., Sequence[Any]] = run_programs
+
+    def items(self, questions: Sequence[Question]) -> list[Item]:
+        """Every question asked and judged, in order; `seconds` is each one's share of the time."""
+        began = perf_counter()
+        by_words = [question for question in questions if question.words]
+        by_text = [question for question in questions if not question.words]
+        found = {item["id"]: item for item in (*self._classify(by_words), *self._solve(by_text))}
+        seconds = (perf_counter() - began) / max(1, len(questions))
+        return [{**found[question.id], "seconds": round(seconds, 4)} for question in questions]
+
+    def _solve(self, questions: Sequence[Question]) -> list[Item]:
+        """A program first; where none comes, runs or prints an answer, the answer in words."""
+        if not questions:
+            return []
+        prompts = [fill(self.template, program_instruction(each.text)) for each in questions]
+        outputs = self.model.generate(prompts)
+        items = [
+            self._begun(question, prompt)
+            | {
+                "output": output.text,
+                "stopped": output.stopped,
+                "program": extract_program(output.text),
+            }
+            for question, prompt, output in zip(questions, prompts, outputs, strict=True)
+        ]
+        self._run(items)
+        again = [
+            (question, item)
+            for question, item in zip(questions, items, strict=True)
+            if item["predicted"] is None
+        ]
+        prompts = [fill(self.template, question.text) for question, _ in again]
+        outputs = self.model.generate(prompts) if again else []
+        for (_, item), prompt, output in zip(again, prompts, outputs, strict=True):
+            item["program_prompt"], item["program_output"] = item["prompt"], item["output"]
+            item["prompt"], item["output"], item["stopped"] = prompt, output.text, output.stopped
+            item["predicted"] = extract_answer(output.text, item["dataset"])
+            item["how"] = NOT_ANSWERED if item["predicted"] is None else BY_REASONING
+        for item in items:
+            item["verdict"] = RIGHT if _is_right(item) else WRONG
+        return items
+
+    def _run(self, items: Sequence[Item]) -> None:
+        """Fill in what each item's program came to."""
+        with_program = [item for item in items if item["program"] is not None]
+        results = self.run_programs(
+            [item["program"] for item in with_program],
+            timeout=self.program_seconds,
+            trust=self.trust,
+        )
+        for item, result in zip(with_program, results, strict=True):
+            item["program_status"], item["printed"] = result.status, result.output
+            if result.status == "ok":
+                item["predicted"] = program_answer(result.output, item["dataset"])
+                item["how"] = BY_PROGRAM
+
+    def _classify(self, questions: Sequence[Question]) -> list[Item]:
+        """The label word that is likeliest; of equal ones, the first."""
+        if not questions:
+            return []
+        prompts = [fill(self.template, question.text) for question in questions]
+        scores = self.model.label_scores(prompts, [question.words for question in questions])
+        items = []
+        for question, prompt, each in zip(questions, prompts, scores, strict=True):
+            if not all(map(math.isfinite, each)):
+                raise invalid(
+                    "model",
+                    "must give every label word a finite log-likelihood",
+                    f"{list(each)} for {question.id}",
+                    "Its weights may be damaged, or too large for --bf16.",
+                )
+            item = self._begun(question, prompt)
+            item["scores"] = dict(zip(question.words, (round(s, 6) for s in each), strict=True))
+            item["predicted"] = max(item["scores"], key=item["scores"].__getitem__)
+            item["how"] = BY_LIKELIHOOD
+            item["verdict"] = RIGHT if item["predicted"] == question.gold else WRONG
+            items.append(item)
+        return items
+
+    def _begun(self, question: Question, prompt: str) -> Item:
+        return {
+            "dataset": question.dataset,
+            "id": question.id,
+            "group": question.group,
+            "question": question.text,
+            "gold": question.gold,
+            "prompt": prompt,
+            "output": None,
+            "stopped": None,
+            "program": None,
+            "program_status": None,
+            "printed": None,
+            "predicted": None,
+            "how": NOT_ANSWERED,
+            "verdict": WRONG,
+        }
+
+
+def _is_right(item: Item) -> bool:
+    predicted, gold = item["predicted"], item["gold"]
+    if predicted is None or repeats_the_question(predicted, item["question"], gold):
+        return False
+    return same_answer(predicted, gold, item["dataset"])

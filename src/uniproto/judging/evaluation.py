@@ -1,0 +1,192 @@
+"""What an evaluation found: scores, a table, and every item; written to a folder and read back."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from uniproto.errors import InputFileError
+from uniproto.judging.benchmarks import BENCHMARKS, IN_DOMAIN, OUT_OF_DOMAIN, SUPERGLUE
+from uniproto.judging.items import ITEMS, Item, write_whole
+from uniproto.judging.metrics import (
+    Score,
+    accuracy,
+    by_dataset,
+    exact_match,
+    f1,
+    macro_f1,
+    mean,
+)
+
+SCORES, TABLE, TABLE_CSV, PAGE = "scores.json", "table.txt", "table.csv", "page.html"
+RESULTS = (SCORES, TABLE, TABLE_CSV, PAGE)
+_OVERALL = "overall"
+_AVERAGES = {  # what is averaged, and over the data sets of which parts
+    IN_DOMAIN: (IN_DOMAIN,),
+    OUT_OF_DOMAIN: (OUT_OF_DOMAIN,),
+    _OVERALL: (IN_DOMAIN, OUT_OF_DOMAIN),
+    SUPERGLUE: (SUPERGLUE,),
+}
+_TITLES = {
+    IN_DOMAIN: "in-domain average",
+    OUT_OF_DOMAIN: "out-of-domain average",
+    _OVERALL: "overall average",
+    SUPERGLUE: "average",
+}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A model's answers to the questions of some data sets, judged.
+
+    `notes` says of each data set what is unusual about its questions: limited, or incomplete.
+
+    >>> item = {"dataset": "svamp", "id": "svamp-0", "verdict": "right", "how": "program"}
+    >>> found = Evaluation("my-model", [item], {"svamp": "the first 1 of 1,000"})
+    >>> found.scores["svamp"]["accuracy"], found.scores["svamp"]["by_program"]
+    (1.0, 1)
+    """
+
+    model: str
+    items: Sequence[Item]
+    notes: Mapping[str, str]
+    settings: Mapping[str, Any] | None = None
+
+    @cached_property
+    def scores(self) -> dict[str, dict[str, Any]]:
+        """By data set, then the averages of those parts of the suites that are complete."""
+        found = {}
+        items = by_dataset(self.items)
+        for name in (name for name in BENCHMARKS if name in items):
+            found[name] = _scores_of(name, items[name]) | {"note": self.notes.get(name, "")}
+        for name, parts in _AVERAGES.items():
+            over = [each.name for each in BENCHMARKS.values() if each.part in parts]
+            if all(each in found for each in over):
+                score = mean([Score(found[e]["accuracy"], found[e]["error"]) for e in over])
+                found[name] = {"accuracy": score.value, "error": score.error, "over": over}
+        return found
+
+    def table(self) -> str:
+        """The scores for people: per cent, ± one standard error."""
+        from uniproto.results import aligned
+
+        rows = [_cells(name, self.scores[name]) for name in self.order]
+        columns = {title: [row[title] for row in rows] for title in rows[0]}
+        used = {t: cells for t, cells in columns.items() if any(c.strip() for c in cells)}
+        notes = [f"  {BENCHMARKS[name].title}: {note}" for name, note in self.notes.items() if note]
+        text = f"{self.model}\n\n{aligned(used)}\n\n± is one standard error."
+        if notes:
+            text += "\nNot the whole published data sets:\n" + "\n".join(notes)
+        return text
+
+    def save(self, folder: str | Path) -> Path:
+        """Write scores.json, table.txt, table.csv and page.html."""
+        from uniproto.judging.page import render
+        from uniproto.results import versions, without_infinity
+
+        folder = Path(folder)
+        table = io.StringIO()
+        titles = ["name", *dict.fromkeys(key for each in self.scores.values() for key in each)]
+        writer = csv.DictWriter(table, titles, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(
+            {"name": name, **each, **({"over": " ".join(each["over"])} if "over" in each else {})}
+            for name, each in self.scores.items()
+        )
+        record = {
+            "model": self.model,
+            "scores": self.scores,
+            "notes": dict(self.notes),
+            "settings": self.settings,
+            "versions": versions(),
+        }
+        write_whole(folder / TABLE, self.table() + "\n")
+        write_whole(folder / TABLE_CSV, table.getvalue())
+        write_whole(folder / PAGE, render(self))
+        text = json.dumps(without_infinity(record), indent=2, ensure_ascii=False)
+        write_whole(folder / SCORES, text + "\n")  # last: it says that all is there
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Evaluation:
+        """A finished evaluation, from the folder it was written to."""
+        folder = Path(folder)
+        try:
+            record = json.loads((folder / SCORES).read_text(encoding="utf-8"))
+            lines = (folder / ITEMS).read_text(encoding="utf-8").split("\n")
+            items = {item["id"]: item for item in map(json.loads, filter(None, lines))}
+            return cls(record["model"], list(items.values()), record["notes"], record["settings"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputFileError(
+                f"{folder}: the folder must hold a finished evaluation. It does not ({error}). Run "
+                "the same `uniproto evaluate` again: it goes on where it stopped."
+            ) from error
+
+    @property
+    def order(self) -> list[str]:
+        """The scores as in the paper's tables: each part's data sets, then its average."""
+        order: list[str] = []
+        for part in _AVERAGES:
+            order += [each.name for each in BENCHMARKS.values() if each.part == part]
+            order.append(part)
+        return [name for name in order if name in self.scores]
+
+    @staticmethod
+    def title_of(name: str) -> str:
+        """What a data set or an average is called in a table."""
+        return _TITLES[name] if name in _TITLES else BENCHMARKS[name].title
+
+
+def _scores_of(name: str, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    right = [item["verdict"] == "right" for item in items]
+    score = accuracy(right)
+    found: dict[str, Any] = {
+        "accuracy": score.value,
+        "error": score.error,
+        "questions": len(items),
+        "right": sum(right),
+    }
+    if BENCHMARKS[name].is_math:
+        ways = [item["how"] for item in items]
+        found["by_program"] = ways.count("program")
+        found["by_reasoning"] = ways.count("reasoning")
+        found["no_answer"] = ways.count("no answer")
+        found["cut_off"] = sum(item.get("stopped") == "length" for item in items)
+    predicted = [item.get("predicted") for item in items]
+    gold = [str(item.get("gold")) for item in items]
+    if name == "cb":
+        found["f1"] = macro_f1(predicted, gold)
+    if name == "multirc":
+        found["f1"] = f1(predicted, gold, "yes")
+        exact = exact_match((item["group"], ok) for item, ok in zip(items, right, strict=True))
+        found["exact_match"], found["exact_match_error"] = exact.value, exact.error
+    return found
+
+
+def _cells(name: str, scores: Mapping[str, Any]) -> dict[str, str]:
+    error = scores["error"]
+    spread = "" if error is None else f" ± {100 * error:4.1f}"
+
+    def share(key: str) -> str:
+        return f"{100 * scores[key]:.1f}" if key in scores else ""
+
+    def count(key: str) -> str:
+        return f"{scores[key]:,}" if key in scores else ""
+
+    return {
+        "%": Evaluation.title_of(name),
+        "questions": count("questions"),
+        "accuracy": share("accuracy") + spread,
+        "F1": share("f1"),
+        "exact match": share("exact_match"),
+        "by program": count("by_program"),
+        "by reasoning": count("by_reasoning"),
+        "no answer": count("no_answer"),
+        "cut off": count("cut_off"),
+    }

@@ -1,0 +1,178 @@
+"""The mathematics benchmarks, from one file in one schema or from each one's original files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from uniproto.errors import InputFileError
+from uniproto.judging.files import field, json_lines, read_text
+from uniproto.judging.question import Question
+
+ONE_SCHEMA = ("math_test.jsonl", "math_test.jsonl.zst")
+_PLACES: Mapping[str, tuple[str, ...]] = {  # below the data folder; the first that is there
+    "gsm8k": ("gsm8k/test.jsonl", "grade_school_math/data/test.jsonl", "gsm8k_test.jsonl"),
+    "math": ("MATH/test", "MATH/test.jsonl", "math/test.jsonl", "math/test"),
+    "numglue": ("NumGLUE/NumGLUE_test.json", "NumGLUE_test.json", "numglue/test.jsonl"),
+    "svamp": ("SVAMP.json", "SVAMP/SVAMP.json", "svamp/SVAMP.json", "svamp/test.json"),
+    "deepmind": ("mathematics_dataset-v1.0/interpolate", "interpolate", "mathematics"),
+    "simuleq": ("SimulEq.json", "simuleq/test.json", "simuleq/SimulEq.json", "simuleq/test.jsonl"),
+}
+_ANY = ("{name}.jsonl", "{name}.jsonl.zst", "{name}.json", "{name}/test.jsonl", "{name}/test.json")
+
+
+def math_questions(dataset: str, data: Path) -> tuple[list[Question], str]:
+    """The questions of one data set, and the name of the file or folder they were in."""
+    for place in [data] if data.is_file() else [data / name for name in _one_schema_places()]:
+        if place.is_file():
+            rows = json_lines(read_text(place), str(place))
+            found = [row for row in rows if field(row, "dataset", str(place)) == dataset]
+            return _as_questions(dataset, found, str(place)), str(place)
+    for name in (*_PLACES[dataset], *(each.format(name=dataset) for each in _ANY)):
+        place = data / name
+        if place.is_file():
+            return _as_questions(dataset, _objects(place), str(place)), str(place)
+        if place.is_dir() and any(place.rglob("*.json")):
+            rows = [row for file in sorted(place.rglob("*.json")) for row in _objects(file)]
+            return _as_questions(dataset, rows, str(place)), str(place)
+        if place.is_dir() and any(place.rglob("*.txt")):
+            rows = [row for file in sorted(place.rglob("*.txt")) for row in _line_pairs(file)]
+            return _as_questions(dataset, rows, str(place)), str(place)
+    raise InputFileError(
+        f"{data}: the data folder must hold {ONE_SCHEMA[0]} with the data set {dataset}, or its "
+        f"original files ({', '.join(_PLACES[dataset])}). It does not. Name the folder with --data."
+    )
+
+
+def _one_schema_places() -> Iterator[str]:
+    for folder in ("", "math/"):
+        for name in ONE_SCHEMA:
+            yield folder + name
+
+
+def _objects(path: Path) -> list[dict[str, Any]]:
+    """A JSON list, one JSON object, or one object per line, whatever the file is called."""
+    text = read_text(path)
+    if path.suffix.lower() == ".json":
+        try:
+            content = json.loads(text)
+        except ValueError:
+            return json_lines(text, str(path))
+        rows = content if isinstance(content, list) else [content]
+        if not all(isinstance(row, dict) for row in rows):
+            raise InputFileError(
+                f"{path}: the file must hold a list of JSON objects. It holds something else. Is "
+                "it the file of another benchmark?"
+            )
+        return rows
+    return json_lines(text, str(path))
+
+
+def _line_pairs(path: Path) -> list[dict[str, Any]]:
+    """DeepMind Mathematics as text: a line with a question, a line with its answer."""
+    lines = [line for line in read_text(path).split("\n") if line.strip()]
+    if len(lines) % 2:
+        raise InputFileError(
+            f"{path}: questions and answers must come in pairs of lines. Got {len(lines)} lines "
+            "instead. The file may be cut off; fetch it again."
+        )
+    return [
+        {"question": question, "answer": answer}
+        for question, answer in zip(lines[::2], lines[1::2], strict=True)
+    ]
+
+
+def _as_questions(dataset: str, rows: list[dict[str, Any]], name: str) -> list[Question]:
+    read = _READERS.get(dataset, _plain)
+    found = []
+    for number, row in enumerate(rows):
+        # A converted file may have the plain columns in place of the original ones.
+        plain = {"question", "answer"} <= row.keys() and dataset != "numglue"
+        text, gold = (_plain if plain else read)(row, name)
+        found.append(Question(dataset, f"{dataset}-{number}", text.strip(), gold.strip()))
+    return found
+
+
+def _plain(row: dict[str, Any], name: str) -> tuple[str, str]:
+    answer = field(row, "answer", name)
+    if isinstance(answer, list):
+        answer = _several(answer)
+    answer = str(answer)
+    if "####" in answer:  # GSM8K: the solution first, the number last
+        answer = answer.rpartition("####")[2].replace(",", "")
+    return str(field(row, "question", name)), answer
+
+
+def _hendrycks(row: dict[str, Any], name: str) -> tuple[str, str]:
+    solution = str(field(row, "solution", name))
+    return str(field(row, "problem", name)), row.get("answer") or last_boxed(solution, name)
+
+
+def _svamp(row: dict[str, Any], name: str) -> tuple[str, str]:
+    body = str(field(row, "Body", name)).strip()
+    between = " " if body.endswith((".", "?", "!", ",")) else ". "
+    answer = field(row, "Answer", name)
+    return f"{body}{between}{field(row, 'Question', name)}", _number(answer)
+
+
+def _numglue(row: dict[str, Any], name: str) -> tuple[str, str]:
+    """Its eight kinds of question; what belongs to the question goes before it."""
+    if row.get("statement1"):
+        text = f"{row['statement1']}\n{row['statement2']}\n{row.get('options') or ''}"
+    else:
+        text = "\n".join(filter(None, (row.get("passage"), str(field(row, "question", name)))))
+    answer = field(row, "answer", name)
+    if row.get("option1"):
+        text += f"\nAnswer Choices: (A) {row['option1']} (B) {row['option2']}"
+        answer = {"option 1": "A", "option 2": "B"}.get(str(answer).strip().lower(), answer)
+    if isinstance(answer, dict):
+        answer = answer.get("number") or ", ".join(answer.get("spans") or [])
+    return text, _number(answer)
+
+
+def _simuleq(row: dict[str, Any], name: str) -> tuple[str, str]:
+    return str(field(row, "sQuestion", name)), _several(field(row, "lSolutions", name))
+
+
+def _several(values: list[Any]) -> str:
+    return ", ".join(map(_number, values))
+
+
+def _number(value: Any) -> str:
+    """3.0 is 3 to a person."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def last_boxed(solution: str, name: str = "solution") -> str:
+    r"""What stands in the last \boxed{…} of a worked solution, braces matched.
+
+    >>> last_boxed(r"so $x = \boxed{\frac{1}{2}}$.")
+    '\\frac{1}{2}'
+    """
+    starts = list(re.finditer(r"\\(?:boxed|fbox)\s*(\{|(?=[^\s{]))", solution))
+    if starts:
+        start = starts[-1]
+        if not start.group(1):  # \boxed 5
+            return solution[start.end()]
+        depth = 1
+        for place in range(start.end(), len(solution)):
+            depth += {"{": 1, "}": -1}.get(solution[place], 0)
+            if depth == 0:
+                return solution[start.end() : place]
+    raise InputFileError(
+        f"{name}: every solution must end with an answer in \\boxed{{…}}. Got "
+        f"{solution[-60:]!r} instead. Is it the file of another benchmark?"
+    )
+
+
+_READERS: Mapping[str, Callable[[dict[str, Any], str], tuple[str, str]]] = {
+    "math": _hendrycks,
+    "svamp": _svamp,
+    "numglue": _numglue,
+    "simuleq": _simuleq,
+}

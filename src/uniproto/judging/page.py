@@ -1,0 +1,150 @@
+"""Every judged item in one HTML file that needs nothing else: filters, search, pages of items."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from uniproto.judging.benchmarks import BENCHMARKS
+
+# The look and the policy are the report's: one style of page for all that uniproto writes.
+from uniproto.report.page import _policy as policy_for
+
+if TYPE_CHECKING:
+    from uniproto.judging.evaluation import Evaluation
+
+_LONGEST = 6000  # letters of one text on the page; items.jsonl has all of it
+_SHOWN = ("id", "question", "gold", "predicted", "verdict", "how", "stopped", "scores")
+_TEXTS = ("output", "program", "program_status", "printed", "program_output")
+
+
+def render(evaluation: Evaluation) -> str:
+    """The whole page. What models wrote reaches it only as compressed data, shown as text."""
+    from markupsafe import Markup
+
+    style = _file("uniproto.report", "style.css") + _file("uniproto.judging", "page.css")
+    script = _file("uniproto.judging", "page.js")
+    headline, averages = _headline(evaluation.scores)
+    rendered = _template().render(
+        model=evaluation.model,
+        headline=headline,
+        averages=averages,
+        rows=_rows(evaluation),
+        notes=[f"{BENCHMARKS[name].title}: {note}" for name, note in evaluation.notes.items()],
+        template=(evaluation.settings or {}).get("template"),
+        trusted=(evaluation.settings or {}).get("contained") is False,
+        count=len(evaluation.items),
+        policy=policy_for(style, script),
+        style=Markup(style),
+        script=Markup(script),
+        data=packed(page_items(evaluation.items)),
+    )
+    return str(rendered)
+
+
+def page_items(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What the page shows of each item; what is empty is left out.
+
+    >>> item = {"dataset": "cb", "id": "cb-0", "verdict": "right", "printed": None}
+    >>> page_items([item])
+    [{'dataset': 'CB', 'id': 'cb-0', 'verdict': 'right'}]
+    """
+    found = []
+    for item in items:
+        shown = {"dataset": BENCHMARKS[item["dataset"]].title}
+        for name in (*_SHOWN, *_TEXTS):
+            value = item.get(name)
+            if value not in (None, ""):
+                shown[name] = _clipped(value) if isinstance(value, str) else value
+        found.append(shown)
+    return found
+
+
+def packed(value: Any) -> str:
+    """JSON, compressed, in letters that mean nothing to HTML.
+
+    Half a surrogate pair becomes an escape, which JSON can hold and UTF-8 cannot.
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    raw = gzip.compress(text.encode("utf-8", "backslashreplace"), mtime=0)
+    return base64.b64encode(raw).decode("ascii")
+
+
+def _clipped(text: str) -> str:
+    if len(text) <= _LONGEST:
+        return text
+    more = len(text) - _LONGEST
+    return f"{text[:_LONGEST]}\n… and {more:,} letters more, which are in items.jsonl"
+
+
+def _headline(scores: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[tuple[str, str, str]]]:
+    names = {
+        "overall": "Overall average",
+        "in-domain": "In-domain average",
+        "out-of-domain": "Out-of-domain average",
+        "superglue": "SuperGLUE average",
+    }
+    tiles = [
+        (title, _percent(scores[name]["accuracy"]), _error(scores[name]["error"]))
+        for name, title in names.items()
+        if name in scores
+    ]
+    if tiles:
+        return f"{tiles[0][1]} right on average", tiles
+    data = [name for name in scores if name in BENCHMARKS]
+    right, asked = (sum(scores[name][key] for name in data) for key in ("right", "questions"))
+    return f"{right:,} of {asked:,} right", []
+
+
+def _rows(evaluation: Evaluation) -> list[dict[str, str]]:
+    rows = []
+    for name, each in evaluation.scores.items():
+        if name not in BENCHMARKS:
+            continue
+        rows.append(
+            {
+                "title": BENCHMARKS[name].title,
+                "part": BENCHMARKS[name].part,
+                "questions": f"{each['questions']:,}",
+                "accuracy": f"{_percent(each['accuracy'])} {_error(each['error'])}",
+                "f1": _percent(each["f1"]) if "f1" in each else "",
+                "exact": _percent(each["exact_match"]) if "exact_match" in each else "",
+                **{
+                    key: f"{each[key]:,}" if key in each else ""
+                    for key in ("by_program", "by_reasoning", "no_answer", "cut_off")
+                },
+            }
+        )
+    return rows
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _error(error: float | None) -> str:
+    return "" if error is None else f"± {100 * error:.1f}"
+
+
+@cache
+def _template() -> Any:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("uniproto.judging", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.j2")
+
+
+@cache
+def _file(package: str, name: str) -> str:
+    return files(package).joinpath(name).read_text(encoding="utf-8")

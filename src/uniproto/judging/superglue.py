@@ -1,0 +1,208 @@
+"""SST-2, CB and MultiRC as plain instructions: the same words to tune with and to judge by.
+
+Every example is an instruction and a label word that answers it. A model is tuned on the word
+(`superglue_rows`) and judged by which of the task's words it finds likeliest.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from uniproto.errors import InputFileError, invalid, unknown_name
+from uniproto.judging.files import field, is_archive, json_lines, read_member, read_text
+from uniproto.judging.question import Question
+
+SPLITS = ("train", "validation")
+SIZES: Mapping[tuple[str, str], int] = MappingProxyType(
+    {
+        ("sst2", "train"): 67349,
+        ("sst2", "validation"): 872,
+        ("cb", "train"): 250,
+        ("cb", "validation"): 56,
+        ("multirc", "train"): 27243,
+        ("multirc", "validation"): 4848,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A classification task: its files, its label words, and how its rows become examples."""
+
+    name: str
+    title: str
+    words: tuple[str, ...]
+    files: Mapping[str, str]  # by split
+    examples: Callable[[str, str], Iterator[Question]]
+
+
+def superglue_rows(
+    task: str,
+    split: str,
+    data: str | Path,
+    *,
+    examples: int | None = None,
+    seed: int = 0,
+    allow_partial: bool = False,
+) -> list[dict[str, str]]:
+    """Rows `{source, instruction, output}` for `uniproto finetune`: what the judge asks, answered.
+
+    `task` is "sst2", "cb" or "multirc", `split` "train" or "validation", and `data` a folder with
+    SST-2/train.tsv, CB/train.jsonl and MultiRC/train.jsonl (or an archive of it). `examples` draws
+    that many at random, without repeats, in an order that depends on `seed` alone.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp()) / "SST-2"
+    >>> folder.mkdir()
+    >>> _ = (folder / "train.tsv").write_text("sentence\\tlabel\\na fine film .\\t1\\n")
+    >>> [row] = superglue_rows("sst2", "train", folder, allow_partial=True)
+    >>> row["source"], row["output"], row["instruction"].splitlines()[0]
+    ('sst2', 'positive', 'Review: a fine film .')
+    """
+    found = labelled_examples(task, split, data, allow_partial=allow_partial)
+    if examples is not None:
+        if not 1 <= examples <= len(found):
+            raise invalid(
+                "examples",
+                f"must lie between 1 and the {len(found)} of {task} {split}",
+                examples,
+                "Ask for fewer, or leave it out for all.",
+            )
+        found = random.Random(seed).sample(found, examples)
+    return [{"source": task, "instruction": each.text, "output": each.gold} for each in found]
+
+
+def labelled_examples(
+    task: str, split: str, data: str | Path, *, allow_partial: bool = False
+) -> list[Question]:
+    """Every example of a split, in the file's order; fewer than there should be is an error."""
+    if task not in TASKS:
+        raise unknown_name("task", task, TASKS)
+    if split not in SPLITS:
+        raise unknown_name("split", split, SPLITS)
+    text, name = _find(TASKS[task], split, Path(data))
+    found = list(TASKS[task].examples(text, name))
+    expected = SIZES[task, split]
+    if not found or (len(found) < expected and not allow_partial):
+        raise InputFileError(
+            f"{name}: {task} must have its {expected:,} examples. Got {len(found):,} instead. "
+            "Fetch the whole file, or allow a part of it explicitly (--allow-partial)."
+        )
+    return found
+
+
+def _find(task: Task, split: str, data: Path) -> tuple[str, str]:
+    """The text of a split's file and a name to speak of it by."""
+    inside = Path(task.files[split])
+    places = [data / inside, data / "glue" / inside]
+    if data.name == inside.parent.name:  # the task's own folder was named
+        places.append(data / inside.name)
+    for place in places:
+        if place.is_file():
+            return read_text(place), str(place)
+    archives = [data] if data.is_file() else sorted(p for p in data.glob("*") if is_archive(p))
+    archives += sorted(p for p in (data / "glue").glob("*") if is_archive(p))
+    for archive in filter(is_archive, archives):
+        text = read_member(archive, inside.as_posix())
+        if text is not None:
+            return text, f"{archive}:{inside}"
+    raise InputFileError(
+        f"{data}: the data folder must hold {inside} for {task.name} {split}, or an archive with "
+        "it. It does not. Name the folder above it with --data."
+    )
+
+
+def _sst2(text: str, name: str) -> Iterator[Question]:
+    head, *lines = text.rstrip("\n").split("\n")
+    columns = head.rstrip("\r").split("\t")
+    if not {"sentence", "label"} <= set(columns):
+        raise InputFileError(
+            f"{name}: the first line must name the columns sentence and label. Got {head!r} "
+            "instead. Is it GLUE's file, and not the test set without labels?"
+        )
+    for number, line in enumerate(lines):
+        row = dict(zip(columns, line.rstrip("\r").split("\t"), strict=False))
+        label = _label(row, {"0": "negative", "1": "positive"}, name)
+        instruction = (
+            f"Review: {field(row, 'sentence', name).strip()}\n"
+            "Is the sentiment of this review positive or negative?"
+        )
+        yield Question("sst2", f"sst2-{number}", instruction, label, SST2_WORDS)
+
+
+def _cb(text: str, name: str) -> Iterator[Question]:
+    words = {"entailment": "yes", "contradiction": "no", "neutral": "maybe"}
+    for number, row in enumerate(json_lines(text, name)):
+        instruction = (
+            f"Premise: {field(row, 'premise', name).strip()}\n"
+            f"Hypothesis: {field(row, 'hypothesis', name).strip()}\n"
+            "Does the premise imply the hypothesis? Answer yes, no or maybe."
+        )
+        label = _label(row, words, name)
+        yield Question("cb", f"cb-{row.get('idx', number)}", instruction, label, CB_WORDS)
+
+
+def _multirc(text: str, name: str) -> Iterator[Question]:
+    words = {"0": "no", "1": "yes"}
+    for passage_number, row in enumerate(json_lines(text, name)):
+        passage = field(row, "passage", name)
+        for question_number, question in enumerate(field(passage, "questions", name)):
+            group = f"multirc-{passage_number}-{question_number}"
+            for number, answer in enumerate(field(question, "answers", name)):
+                # The passage comes first: what is cut from a prompt too long is its beginning.
+                instruction = (
+                    f"Passage: {field(passage, 'text', name).strip()}\n"
+                    f"Question: {field(question, 'question', name).strip()}\n"
+                    f"Answer: {str(field(answer, 'text', name)).strip()}\n"
+                    "Is this a correct answer to the question? Answer yes or no."
+                )
+                label = _label(answer, words, name)
+                yield Question(
+                    "multirc", f"{group}-{number}", instruction, label, MULTIRC_WORDS, group
+                )
+
+
+def _label(row: dict[str, Any], words: Mapping[str, str], name: str) -> str:
+    label = str(field(row, "label", name))
+    if label not in words:
+        raise InputFileError(
+            f"{name}: every label must be one of {', '.join(words)}. Got {label!r} instead. Is it "
+            "the file of another benchmark?"
+        )
+    return words[label]
+
+
+SST2_WORDS = ("positive", "negative")
+CB_WORDS = ("yes", "no", "maybe")
+MULTIRC_WORDS = ("yes", "no")
+
+TASKS: Mapping[str, Task] = MappingProxyType(
+    {
+        "sst2": Task(
+            "sst2",
+            "SST-2",
+            SST2_WORDS,
+            {"train": "SST-2/train.tsv", "validation": "SST-2/dev.tsv"},
+            _sst2,
+        ),
+        "cb": Task(
+            "cb",
+            "CB",
+            CB_WORDS,
+            {"train": "CB/train.jsonl", "validation": "CB/val.jsonl"},
+            _cb,
+        ),
+        "multirc": Task(
+            "multirc",
+            "MultiRC",
+            MULTIRC_WORDS,
+            {"train": "MultiRC/train.jsonl", "validation": "MultiRC/val.jsonl"},
+            _multirc,
+        ),
+    }
+)

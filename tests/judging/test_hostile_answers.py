@@ -1,0 +1,67 @@
+"""Hostile programs among honest ones, through the real sandbox: no verdict is harmed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from uniproto.judging.asking import Asking
+from uniproto.judging.prompts import PROGRAM_REQUEST
+from uniproto.judging.question import Question
+from uniproto.judging.sandbox import containment
+
+if containment() is None:
+    pytest.skip("this system offers no containment for programs", allow_module_level=True)
+
+HONEST = "print(6 * 7)"
+HOSTILE = [
+    "import os\nwhile True:\n    os.fork()",
+    "x = []\nwhile True:\n    x.append(bytearray(10**7))",
+    "while True:\n    print('42' * 1000)",
+    "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nraise SystemExit(1)",
+    "while True: pass",
+    "open('{escape}', 'w').write('out')",
+    "import sys\nprint(42)\nsys.exit(3)",
+    "import sys\nsys.setrecursionlimit(10**9)\nf = lambda: f()\nf()",
+]
+
+
+class Mixed:
+    """Writes a hostile program for every other question, and says 41 in words."""
+
+    name = "mixed"
+
+    def __init__(self, escape: Path) -> None:
+        self.escape = escape
+
+    def generate(self, prompts: Sequence[str]) -> list[Any]:
+        texts = []
+        for prompt in prompts:
+            number = int(prompt.split()[1])
+            if PROGRAM_REQUEST not in prompt:
+                texts.append("So it is 41. The answer is 41")
+            elif number % 2:
+                texts.append(HOSTILE[number // 2].replace("{escape}", str(self.escape)))
+            else:
+                texts.append(HONEST)
+        return [SimpleNamespace(text=text, stopped="end") for text in texts]
+
+
+def test_verdicts_are_unharmed(tmp_path: Path) -> None:
+    escape = tmp_path / "escaped"
+    questions = [
+        Question("gsm8k", f"gsm8k-{n}", f"Question {n} ?", "42") for n in range(2 * len(HOSTILE))
+    ]
+    items = Asking(Mixed(escape), "{instruction}", program_seconds=5.0).items(questions)
+    for number, item in enumerate(items):
+        if number % 2:
+            assert item["program_status"] in ("error", "timeout", "killed"), item["program"]
+            assert (item["how"], item["predicted"]) == ("reasoning", "41")
+            assert item["verdict"] == "wrong"
+        else:
+            assert (item["how"], item["verdict"]) == ("program", "right")
+    assert not escape.exists()

@@ -1,0 +1,238 @@
+"""Real models: batches give what single prompts give, and adapters find their way home."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra 'judge'")
+transformers = pytest.importorskip("transformers", reason="needs the extra 'judge'")
+peft = pytest.importorskip("peft", reason="needs the extra 'judge'")
+
+from uniproto.errors import InputFileError  # noqa: E402
+from uniproto.judging import generation  # noqa: E402
+from uniproto.judging.batches import Batches  # noqa: E402
+from uniproto.judging.language_model import (  # noqa: E402
+    LanguageModel,
+    ModelPlace,
+    load_language_model,
+    locate,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+STORIES = Path(__file__).resolve().parents[3] / "shared" / "data" / "models" / "stories260k"
+PROMPTS = [
+    "Once upon a time",
+    "The big dog ran to the park and",
+    "A",
+    "One day, Tom saw a bird. " * 6,
+    "Lily",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_model: Path) -> Path:
+    return tiny_model
+
+
+def load(place: Path | ModelPlace, **options: Any) -> LanguageModel:
+    place = locate(place) if isinstance(place, Path) else place
+    options = {"batch_size": 3, "max_new_tokens": 24, "tell": lambda line: None} | options
+    return load_language_model(place, device="cpu", **options)
+
+
+def greedy(model: LanguageModel, prompt: str, tokens: int) -> tuple[str, bool]:
+    """One token at a time, without a cache, a batch or padding."""
+    ids = model.tokenizer(prompt)["input_ids"]
+    ids = ids[:-1] if ids[-1] == model.tokenizer.eos_token_id else ids
+    new: list[int] = []
+    for _ in range(tokens):
+        with torch.no_grad():
+            token = int(model.model(torch.tensor([ids + new])).logits[0, -1].argmax())
+        if token == model.tokenizer.eos_token_id:
+            return model.tokenizer.decode(new, skip_special_tokens=True), True
+        new.append(token)
+    return model.tokenizer.decode(new, skip_special_tokens=True), False
+
+
+@pytest.mark.parametrize("first_round", [5, 256])
+def test_batches_write_what_single_prompts_do(
+    folder: Path, first_round: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generation, "FIRST_ROUND", first_round)
+    model = load(folder)
+    for prompt, found in zip(PROMPTS, model.generate(PROMPTS), strict=True):
+        text, ended = greedy(model, prompt, 24)
+        assert found.text == text
+        assert found.stopped == ("end" if ended else "length")
+
+
+@pytest.mark.skipif(not STORIES.is_dir(), reason="the model stories260k is not here")
+def test_a_trained_model_stops_where_it_should() -> None:
+    model = load(STORIES, max_new_tokens=40, stops=["Lily", "never written"])
+    found = model.generate(PROMPTS)
+    for prompt, each in zip(PROMPTS, found, strict=True):
+        text, ended = greedy(model, prompt, 40)
+        stopped = "Lily" in text
+        assert each.text == text.partition("Lily")[0]
+        assert each.stopped == ("end" if ended or stopped else "length")
+    assert {each.stopped for each in found} == {"end", "length"}
+    assert "Lily" not in found[0].text
+    words = [("girl", "boy", "elephant")]
+    [scores] = model.label_scores(["Once upon a time, there was a little"], words)
+    assert scores[0] > scores[1] > scores[2]
+
+
+def test_a_prompt_longer_than_the_context_loses_its_beginning(folder: Path) -> None:
+    model = load(folder, max_new_tokens=2048)
+    long = "abc" * 200
+    short, cut = model.generate(["Tom", long])
+    assert cut.stopped in ("end", "length")
+    room = 256 // 4
+    assert len(cut.text) <= room
+    assert len(short.text) <= 256 - len("Tom")
+    kept = model.tokenizer(long)["input_ids"][-(256 - room) :]
+    assert cut.text[:5] == _continue(model, kept, 5)[: len(cut.text[:5])]
+
+
+def _continue(model: LanguageModel, ids: list[int], tokens: int) -> str:
+    made = model.model.generate(
+        torch.tensor([ids]),
+        attention_mask=torch.ones(1, len(ids), dtype=torch.int64),
+        generation_config=transformers.GenerationConfig(
+            max_new_tokens=tokens, do_sample=False, pad_token_id=0, eos_token_id=2
+        ),
+    )
+    return str(model.tokenizer.decode(made[0, len(ids) :], skip_special_tokens=True))
+
+
+def test_label_scores_are_the_sum_over_the_words_tokens(folder: Path) -> None:
+    model = load(folder, batch_size=2)
+    words = [("yes", "no", "maybe"), ("y", "n"), ("yes", "yet")]
+    prompts = ["Is it?", "Short answer to a longer question?", "?"]
+    for prompt, each, scores in zip(
+        prompts, words, model.label_scores(prompts, words), strict=True
+    ):
+        start = model.tokenizer(prompt)["input_ids"]
+        for word, score in zip(each, scores, strict=True):
+            way = model.tokenizer(word, add_special_tokens=False)["input_ids"]
+            with torch.no_grad():
+                log = model.model(torch.tensor([start + way])).logits[0].log_softmax(-1)
+            places = range(len(start) - 1, len(start) + len(way) - 1)
+            expected = sum(float(log[place, token]) for place, token in zip(places, way))  # noqa: B905
+            assert score == pytest.approx(expected, abs=1e-4)
+
+
+def test_words_of_one_token_share_one_pass(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load(folder, batch_size=64)
+    rows: list[int] = []
+    forward = model.model.forward
+
+    def counted(*given: Any, **named: Any) -> Any:
+        rows.append(len(named["input_ids"]))
+        return forward(*given, **named)
+
+    monkeypatch.setattr(model.model, "forward", counted)
+    model.label_scores(["a", "b"], [("y", "n", "m")] * 2)
+    assert rows == [2]
+
+
+def test_a_batch_that_does_not_fit_is_halved_and_said() -> None:
+    said: list[str] = []
+    batches = Batches(8, said.append)
+    sizes: list[int] = []
+
+    def work(some: Any) -> Any:
+        if len(some) > 3:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        sizes.append(len(some))
+        return some
+
+    assert list(batches.map(list(range(9)), work)) == list(range(9))
+    assert sizes == [2, 2, 2, 2, 1]
+    assert said == [
+        "a batch of 8 does not fit into memory: 4 from here",
+        "a batch of 4 does not fit into memory: 2 from here",
+    ]
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        list(Batches(1, said.append).map([1], lambda some: work([0] * 4)))
+
+
+# Where models are
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `uniproto finetune` leaves: an adapter in model/, and its settings beside."""
+    run = tmp_path_factory.mktemp("run")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    torch.manual_seed(1)
+    config = peft.LoraConfig(
+        task_type="CAUSAL_LM", r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False
+    )
+    peft.get_peft_model(model, config).save_pretrained(str(run / "model"))
+    settings = {"model": str(folder), "template": "Q {instruction} A"}
+    (run / "finetune.json").write_text(json.dumps(settings))
+    return run
+
+
+def test_a_tuning_run_knows_its_base_and_its_template(run: Path, folder: Path) -> None:
+    expected = ModelPlace(str(folder), run / "model", "Q {instruction} A")
+    assert locate(run) == expected
+    assert locate(run / "model") == expected
+    assert locate(folder) == ModelPlace(str(folder))
+    assert locate("owner/name") == ModelPlace("owner/name")
+    assert locate(run).fingerprint() != locate(folder).fingerprint()
+    assert locate("owner/name").fingerprint() is None
+
+
+def test_an_adapter_changes_what_is_written(run: Path, folder: Path) -> None:
+    tuned, plain = load(run), load(folder)
+    reference = peft.PeftModel.from_pretrained(
+        transformers.AutoModelForCausalLM.from_pretrained(folder), str(run / "model")
+    )
+    ids = torch.tensor([tuned.tokenizer("Once")["input_ids"]])
+    with torch.no_grad():
+        torch.testing.assert_close(
+            tuned.model(ids).logits, reference(ids).logits, atol=1e-4, rtol=1e-4
+        )
+    assert tuned.generate(PROMPTS) != plain.generate(PROMPTS)
+    half = load(run, bf16=True)
+    assert half.model.dtype == torch.bfloat16
+    assert len(half.generate(["Once"])) == 1
+
+
+def test_an_adapter_elsewhere_goes_by_its_own_word(run: Path, folder: Path, tmp_path: Path) -> None:
+    alone = tmp_path / "adapter"
+    shutil.copytree(run / "model", alone)
+    assert locate(alone).base == str(folder)  # peft wrote it down
+    assert locate(alone, base="other/name").base == "other/name"
+    config = json.loads((alone / "adapter_config.json").read_text())
+    (alone / "adapter_config.json").write_text(
+        json.dumps(config | {"base_model_name_or_path": None})
+    )
+    with pytest.raises(InputFileError, match="--base"):
+        locate(alone)
+
+
+def test_a_run_that_is_not_finished_is_told(tmp_path: Path) -> None:
+    (tmp_path / "finetune.json").write_text("{}")
+    with pytest.raises(InputFileError, match="must be finished"):
+        locate(tmp_path)
+    (tmp_path / "finetune.json").write_text("{")
+    with pytest.raises(InputFileError, match="how the model was made"):
+        locate(tmp_path)
+
+
+def test_an_adapter_of_another_model_is_told(run: Path, folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    config = json.loads((other / "config.json").read_text())
+    config |= {"hidden_size": 16, "intermediate_size": 32, "head_dim": 8}
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(**config)).save_pretrained(other)
+    with pytest.raises(InputFileError, match="must fit the model"):
+        load(ModelPlace(str(other), run / "model"))
