@@ -294,7 +294,7 @@ def proven_bound(
     """
     rows, quotas = _admissible(problem)
     costs = problem.costs
-    exactly = replace(problem, costs=cast(Costs, _LeastCosts(costs))) if least else problem
+    exactly = replace(problem, costs=cast(Costs, LeastCosts(costs))) if least else problem
     values = np.full(len(rows), -np.inf) if bounds is None else bounds - costs.rounding
     allowed = len(rows) if bounds is None else _MOST_EXACT_ENTRIES // problem.n
     total = -math.fsum(problem.masses.offer / problem.masses.need * prices)
@@ -315,15 +315,20 @@ def proven_bound(
                 if values[order[computed]] >= exact[quota.count - 1]:
                     break  # no row is summed of which only a bound is known
         total += math.fsum(np.partition(values[quota.free], quota.count - 1)[: quota.count])
-    magnitude = costs.ceiling + float(np.abs(prices).max())
+    return rounded_down(problem, prices, total)
+
+
+def rounded_down(problem: Problem, prices: NDArray[np.float64], total: float) -> float:
+    """The bound that a sum of the k smallest values proves, whatever rounding did; at least 0."""
+    magnitude = problem.costs.ceiling + float(np.abs(prices).max())
     margin = (problem.n + 64) * np.finfo(np.float64).eps * magnitude
     if problem.target_weights is not None:  # whole masses differ from them by a hair
         moved = np.abs(problem.masses.weights - problem.target_weights).sum() / 2
-        margin += float(moved) * costs.ceiling
+        margin += float(moved) * problem.costs.ceiling
     return max(float(np.nextafter(total / problem.k - margin, -np.inf)), 0.0)
 
 
-class _LeastCosts:
+class LeastCosts:
     """Costs of which each is the least that the rounding of double precision leaves possible."""
 
     def __init__(self, costs: Costs) -> None:

@@ -6,7 +6,9 @@ Every message has the same form: the parameter, the constraint, what was receive
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+
+_LONGEST_SHOWN = 500  # characters of what was received: enough to know it again
 
 
 class UniprotoError(Exception):
@@ -50,7 +52,20 @@ def invalid(parameter: str, constraint: str, received: object, remedy: str) -> I
     >>> str(invalid("k", "must be at least 1", 0, "Ask for one prototype or more."))
     "'k' must be at least 1. Got 0 instead. Ask for one prototype or more."
     """
-    return InvalidInputError(f"{parameter!r} {constraint}. Got {received} instead. {remedy}")
+    shown = str(received)
+    if len(shown) > _LONGEST_SHOWN:
+        shown = f"{shown[:_LONGEST_SHOWN]} …"
+    return InvalidInputError(f"{parameter!r} {constraint}. Got {shown} instead. {remedy}")
+
+
+def require_name(parameter: str, received: object, valid: Collection[str]) -> None:
+    """Refuse what is not one of these names.
+
+    >>> require_name("metric", "cosine", ("cosine", "l1"))
+    """
+    # Arrays and the like neither are names nor compare with them.
+    if not isinstance(received, str) or received not in valid:
+        raise unknown_name(parameter, received, valid)
 
 
 def unknown_name(parameter: str, received: object, valid: Iterable[str]) -> InvalidInputError:

@@ -12,7 +12,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from uniproto.data.arrays import as_matrix
-from uniproto.errors import invalid, unknown_name
+from uniproto.errors import invalid, require_name
 from uniproto.geometry.costs import EVERY, FEATURE_METRICS, MATRIX_METRICS, FeatureCosts, row_blocks
 from uniproto.methods import Method
 from uniproto.select import select
@@ -75,11 +75,10 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         `target_weights` and `target_labels` are those of `select`: for the classes of `X` itself
         pass `fit(X, target_weights="balanced", target_labels=y)`. `y` is ignored.
         """
-        if self.metric in MATRIX_METRICS:
+        if isinstance(self.metric, str) and self.metric in MATRIX_METRICS:
             constraint = "must compare features, for rows unseen in fit to be compared as well"
             raise invalid("metric", constraint, repr(self.metric), "Use uniproto.select instead.")
-        if self.metric not in FEATURE_METRICS:
-            raise unknown_name("metric", self.metric, FEATURE_METRICS)
+        require_name("metric", self.metric, FEATURE_METRICS)
         rows = self._checked_rows(X, "X", self.metric, reset=True)
         selection = select(
             rows,
@@ -137,7 +136,7 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         kinds = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
         try:  # what scikit-learn asks for, except that our word for NaN names the row
             rows = validate_data(self, values, reset=reset, ensure_all_finite=False, **kinds)
-        except ValueError as error:
+        except Exception as error:  # what foreign objects raise when converted can be anything
             constraint = "must be rows of numbers, with the same columns in fit and after it"
             remedy = "Pass a two-dimensional array or table, its columns in the order of fit."
             raise invalid(parameter, constraint, f"({error})", remedy) from error

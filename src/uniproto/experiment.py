@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any
+from typing import Any
 
 from uniproto.errors import (
     InputFileError,
@@ -33,6 +33,7 @@ from uniproto.errors import (
     invalid,
     unknown_name,
 )
+from uniproto.locks import hold
 
 _FORMAT = 1
 _HEADER = "uniproto experiment"  # the first line of every file of rows says so
@@ -93,7 +94,7 @@ class Runs:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("a+b")
             weakref.finalize(self, self._file.close)  # which lets go of the file, too
-            _hold(self._file, self.path)
+            hold(self._file, self.path, "the rows")
             self._read()
         except OSError as error:
             raise error if isinstance(error, UniprotoError) else self._unwritable(error) from error
@@ -317,21 +318,6 @@ def _start(run: Callable[[Setup], None], options: argparse.Namespace, name: str)
 def _is_ours(path: Path) -> bool:
     with path.open("rb") as file:
         return file.readline().startswith(f'{{"what": "{_HEADER}"'.encode())
-
-
-def _hold(file: IO[bytes], path: Path) -> None:
-    """Keep other runs away from the file until it is closed, which even a kill does."""
-    try:
-        import fcntl
-    except ImportError:  # not on this system; then nobody checks
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise OutputError(
-            f"{path}: the rows must be written by one run at a time. Another one is writing. Wait "
-            "for it, or choose another folder with --out."
-        ) from None
 
 
 def _as_json(value: Any, **options: Any) -> str:

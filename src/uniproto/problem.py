@@ -6,7 +6,6 @@ import operator
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,8 @@ from numpy.typing import NDArray
 
 from uniproto.budgets import quotas
 from uniproto.checkpoint import Checkpoint
-from uniproto.data.arrays import align_tables, as_labels, as_matrix, as_rows
-from uniproto.errors import InfeasibleError, invalid, unknown_name
+from uniproto.data.arrays import align_tables, as_labels, as_matrix, as_rows, finite_number
+from uniproto.errors import InfeasibleError, invalid, require_name
 from uniproto.geometry.costs import MATRIX_METRICS, METRICS, Costs, make_costs
 from uniproto.geometry.lists import ListBuilder, make_builder
 from uniproto.masses import Masses, whole_masses
@@ -267,8 +266,7 @@ def _unique(labels: NDArray[Any], parameter: str) -> tuple[NDArray[Any], NDArray
 
 
 def _checked_costs(source: Any, target: Any, metric: str) -> Costs:
-    if metric not in METRICS:
-        raise unknown_name("metric", metric, METRICS)
+    require_name("metric", metric, METRICS)
     if metric in MATRIX_METRICS and target is not None:
         raise invalid(
             "target",
@@ -351,7 +349,7 @@ def _checked_weights(values: Any, n: int) -> NDArray[np.float64] | None:
 
 def _twin_distance(distinct: bool | float, costs: Costs) -> float | None:
     if not isinstance(distinct, bool | np.bool_):
-        if not isinstance(distinct, Real) or not 0 <= distinct < np.inf:
+        if not finite_number(distinct) >= 0:
             raise invalid(
                 "distinct",
                 "must be True, False or a distance of at least 0",

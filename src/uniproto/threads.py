@@ -12,6 +12,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextvars import copy_context
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
@@ -39,7 +41,8 @@ def side_by_side(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> It
         return
     with _libraries().limit(limits=1, user_api="blas"):
         workers = _workers(cores, os.getpid())
-        futures = deque(workers.submit(work, piece) for piece in pieces)
+        # Each in a copy of the caller's context, in which NumPy keeps what it warns of.
+        futures = deque(workers.submit(copy_context().run, work, piece) for piece in pieces)
         try:
             while futures:  # a result that has been handed on is not held any longer
                 yield futures.popleft().result()
@@ -47,6 +50,23 @@ def side_by_side(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> It
             for future in futures:
                 future.cancel()
             wait(futures)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Everything inside runs on one core: ours, the matrix libraries' and Arrow's work."""
+    import pyarrow as pa
+    from threadpoolctl import threadpool_limits
+
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    before = getattr(_thread, "is_worker", False)
+    _mark_worker()
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        _thread.is_worker = before
 
 
 @cache

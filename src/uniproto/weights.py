@@ -11,14 +11,13 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import as_labels
+from uniproto.data.arrays import as_labels, finite_number
 from uniproto.errors import InvalidInputError, invalid, unknown_name
 from uniproto.geometry.costs import (
     EVERY,
@@ -82,7 +81,7 @@ class DensityWeights:
                 "Pass the number of the neighbour to measure the distance to.",
             )
         alpha = self.alpha
-        if isinstance(alpha, bool) or not (isinstance(alpha, Real) and 0 < alpha < np.inf):
+        if isinstance(alpha, bool) or not finite_number(alpha) > 0:
             raise invalid(
                 "alpha",
                 "must be above 0 and finite",

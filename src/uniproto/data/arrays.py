@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -113,6 +115,21 @@ def as_rows(values: Any, parameter: str, m: int) -> NDArray[np.intp]:
     return rows.astype(np.intp)
 
 
+def finite_number(value: Any) -> float:
+    """The value of a real number; NaN for everything else, which no comparison holds for.
+
+    >>> finite_number(10**400) > 0, finite_number("2") > 0, finite_number(2) > 0
+    (False, False, True)
+    """
+    if not isinstance(value, Real):
+        return math.nan
+    try:
+        number = float(value)
+    except OverflowError:
+        return math.nan
+    return number if math.isfinite(number) else math.nan
+
+
 def float_type(dtype: np.dtype[Any]) -> type:
     """Single precision stays single; narrow integers become single, wide ones double."""
     single = dtype.itemsize <= (4 if dtype.kind == "f" else 2)
@@ -121,8 +138,7 @@ def float_type(dtype: np.dtype[Any]) -> type:
 
 def _dense(values: Any, parameter: str) -> NDArray[Any]:
     if hasattr(values, "detach"):  # a torch tensor, without importing torch
-        values = values.detach().cpu()
-        values = values.float() if "bfloat16" in str(values.dtype) else values
+        values = _detached(values, parameter)
     elif _is_table(values):
         from uniproto.data.tables import arrow_table, numeric_matrix
 
@@ -136,6 +152,17 @@ def _dense(values: Any, parameter: str) -> NDArray[Any]:
     return array.astype(_float_type(array.dtype, parameter), copy=False)
 
 
+def _detached(tensor: Any, parameter: str) -> Any:
+    """A tensor's values on this machine, in a type NumPy knows."""
+    try:
+        values = tensor.detach().cpu()
+        return values.float() if "bfloat16" in str(values.dtype) else values
+    except Exception as error:  # it may have no values, or be something else with such a method
+        raise _unreadable(tensor, parameter, "must be a rectangular array of numbers", error) from (
+            error
+        )
+
+
 def _is_table(values: Any) -> bool:
     return hasattr(values, "__arrow_c_stream__")  # pandas, polars or Arrow
 
@@ -143,13 +170,19 @@ def _is_table(values: Any) -> bool:
 def _plain_array(values: Any, parameter: str, constraint: str) -> NDArray[Any]:
     try:
         return np.asarray(values)
-    except (TypeError, ValueError) as error:
-        raise invalid(
-            parameter,
-            constraint,
-            f"a {type(values).__name__} that does not convert ({error})",
-            "Pass a NumPy array, and give every row the same length.",
-        ) from error
+    except Exception as error:  # what foreign objects raise when converted can be anything
+        raise _unreadable(values, parameter, constraint, error) from error
+
+
+def _unreadable(
+    values: Any, parameter: str, constraint: str, error: Exception
+) -> InvalidInputError:
+    return invalid(
+        parameter,
+        constraint,
+        f"a {type(values).__name__} that does not convert ({error})",
+        "Pass a NumPy array, and give every row the same length.",
+    )
 
 
 def _is_missing(label: Any) -> bool:

@@ -15,9 +15,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import float_type
-from uniproto.errors import invalid, unknown_name
+from uniproto.errors import InvalidInputError, invalid, require_name
 from uniproto.geometry.features import (
     RowsOnDisk,
+    greatest_length,
     largest_l1_norm,
     mean_row,
     prepare,
@@ -95,8 +96,7 @@ def column_blocks(costs: Costs, most: int = _COLUMNS_PER_BLOCK) -> Iterator[slic
 
 def make_costs(source: Any, target: Any, metric: str) -> Costs:
     """Costs for a metric; for matrix metrics `source` is the m × n matrix and `target` is None."""
-    if metric not in METRICS:
-        raise unknown_name("metric", metric, METRICS)
+    require_name("metric", metric, METRICS)
     if metric in MATRIX_METRICS:
         return MatrixCosts(source, metric)
     return FeatureCosts(source, target, metric)
@@ -131,6 +131,8 @@ class MatrixCosts:
                 self.ceiling = highest
             else:
                 self.shift, self.ceiling = highest, highest - lowest
+            if not self.ceiling <= _largest_cost(self.dtype):
+                raise _out_of_range(metric, self.dtype, "Rescale the matrix.")
 
     def block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[Any]:
         part = _submatrix(self.matrix, _within(self._rows, rows), _within(self._columns, columns))
@@ -173,17 +175,20 @@ class FeatureCosts:
         self.metric = metric
         self.dtype = np.result_type(float_type(source.dtype), float_type(target.dtype))
         self.shape = (source.shape[0], target.shape[0])
-        if not prepared:
-            source, target = self._prepared(source, target)
-        self.source, self.target = source, target
+        self._centre: NDArray[np.float64] | None = None
         self._kept_target: Any = None
         self.shift = 0.0
-        if shift is not None and ceiling is not None:
-            self.shift, self.ceiling = shift, ceiling
-        else:
-            if metric == "dot":  # cost = max − inner product: the maximum takes a pass of its own
-                self.shift = self._largest_product()
-            self.ceiling = self._ceiling()
+        with np.errstate(over="ignore", invalid="ignore"):  # such costs are refused below
+            self.source, self.target = (
+                (source, target) if prepared else self._prepared(source, target)
+            )
+            if shift is not None and ceiling is not None:
+                self.shift, self.ceiling = shift, ceiling
+            else:
+                if metric == "dot":  # cost = max − product: the maximum takes a pass of its own
+                    self.shift = self._largest_product()
+                self.ceiling = self._ceiling()
+                self._require_range(prepared)
         # A product of w terms is off by at most about w units in the last place.
         relative = (self.source.shape[1] + 16) * float(np.finfo(self.dtype).eps)
         scale = self.ceiling + abs(self.shift)
@@ -193,7 +198,7 @@ class FeatureCosts:
         unit_length, centre = self.metric == "cosine", None
         if self.metric in ("euclidean", "sqeuclidean") and not _is_sparse(source, target):
             # Distances do not change, and x² + y² − 2xy loses fewer digits near the origin.
-            centre = mean_row(target)
+            centre = self._centre = mean_row(target)
         ready = prepare(source, self.dtype, unit_length=unit_length, centre=centre)
         if source is target:
             return ready, ready
@@ -331,12 +336,47 @@ class FeatureCosts:
             return 2.0
         if self.metric == "l1":
             return largest_l1_norm(self.source) + largest_l1_norm(self.target)
-        longest_source = float(np.sqrt(squared_norms(self.source).max()))
-        longest_target = float(np.sqrt(squared_norms(self.target).max()))
+        longest_source, longest_target = map(greatest_length, (self.source, self.target))
         if self.metric == "dot":
             return self.shift + longest_source * longest_target
         reach = longest_source + longest_target
-        return reach if self.metric == "euclidean" else reach**2
+        return reach if self.metric == "euclidean" else reach * reach
+
+    def _require_range(self, prepared: bool) -> None:
+        """Refuse features whose costs overflow, or vanish although the features do not."""
+        if not self.ceiling <= _largest_cost(self.dtype):
+            raise _out_of_range(self.metric, self.dtype, "Rescale the features.")
+        if prepared or self.metric in ("cosine", "l1"):
+            return
+        kind = np.finfo(self.dtype)
+        smallest = float(kind.tiny / kind.eps)  # a square with all its digits
+        # Rows that are alike but for rounding are no further apart than that from their mean.
+        centre = 0.0 if self._centre is None else float(np.abs(self._centre).max())
+        lengths = [greatest_length(side) for side in (self.source, self.target)]
+        square = lengths[0] * lengths[1] if self.metric == "dot" else max(lengths) ** 2
+        if min(lengths) > 0 and square < smallest and centre < smallest**0.5:
+            raise invalid(
+                "source",
+                f"must have features of at least {smallest**0.5:.2g} in {self.dtype} when metric="
+                f"{self.metric!r}, for their squares to keep their digits",
+                "smaller ones",
+                "Rescale the features.",
+            )
+
+
+def _largest_cost(dtype: np.dtype[Any]) -> float:
+    """Costs are multiplied by masses of up to 2^46 and added up, in double precision."""
+    return min(float(np.finfo(dtype).max) / 4, float(np.finfo(np.float64).max) / 2**64)
+
+
+def _out_of_range(metric: str, dtype: np.dtype[Any], remedy: str) -> InvalidInputError:
+    return invalid(
+        "source",
+        f"must have costs below {_largest_cost(dtype):.3g} in {dtype} when metric={metric!r}, for "
+        "sums of them to be finite",
+        "larger ones",
+        remedy,
+    )
 
 
 def _is_sparse(*arrays: Any) -> bool:

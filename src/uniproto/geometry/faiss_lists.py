@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from uniproto.errors import MissingExtraError, invalid
 from uniproto.geometry.costs import Costs, FeatureCosts
+from uniproto.geometry.features import greatest_length
 
 _SUITABLE = ("cosine", "dot", "euclidean", "sqeuclidean")
 _PROBES = 32  # cells searched for each row
+_LARGEST_SQUARE = float(np.finfo(np.float32).max) / 16
 _ROWS_CHECKED = 64  # rows whose lists are compared with exact ones
 
 
@@ -36,6 +38,14 @@ class FaissLists:
                 f"must be 'exact' unless features are dense and the metric is one of {_SUITABLE}",
                 f"'faiss' with metric={costs.metric!r}",
                 "Pass lists='exact'.",
+            )
+        reach = max(greatest_length(side) for side in (costs.source, costs.target))
+        if not reach**2 < _LARGEST_SQUARE:  # FAISS would end the whole process
+            raise invalid(
+                "lists",
+                "must be 'exact' for features whose squares are beyond single precision",
+                f"'faiss' with rows of length {reach:.3g}",
+                "Rescale the features, or pass lists='exact'.",
             )
         try:
             import faiss  # noqa: F401
@@ -69,6 +79,7 @@ class _FaissFacing:
         quantiser = faiss.IndexFlatIP(width) if by_product else faiss.IndexFlatL2(width)
         self.index = faiss.IndexIVFFlat(quantiser, width, cells, kind)
         self.index.cp.seed = 0
+        self.index.cp.min_points_per_centroid = 1  # few targets are no reason for a warning
         self.index.train(target)
         self.index.add(target)
         self.index.nprobe = min(_PROBES, cells)

@@ -12,6 +12,7 @@ from uniproto.errors import invalid
 from uniproto.threads import finish, pieces_of, side_by_side
 
 _ROWS_AT_ONCE = 4096
+_SHORTEST = float(np.finfo(np.float64).tiny)  # below it numbers lose their digits
 
 
 class RowsOnDisk:
@@ -93,6 +94,15 @@ def squared_norms(rows: Any) -> NDArray[Any]:
     return np.einsum("ij,ij->i", rows, rows)
 
 
+def greatest_length(rows: Any) -> float:
+    """The length of the longest row, or a little more where its square has no digits left."""
+    squared = float(squared_norms(rows).max())
+    kind = np.finfo(rows.dtype)
+    if not squared < kind.tiny / kind.eps:
+        return squared**0.5
+    return largest_l1_norm(rows)
+
+
 def largest_l1_norm(rows: Any) -> float:
     """The largest sum of absolute values of a row."""
     if isinstance(rows, RowsOnDisk):
@@ -132,6 +142,15 @@ def _inverse_norms(values: Any, parameter: str) -> NDArray[np.float64]:
             f"{zero.size} zero row(s), the first at index {zero[0]}",
             "Drop those rows, or use metric='euclidean'.",
         )
+    odd = np.flatnonzero(~((norms >= _SHORTEST) & (norms < np.inf)))
+    if odd.size:
+        raise invalid(
+            parameter,
+            f"must have rows of a length between {_SHORTEST:.3g} and 1.8e308 when metric='cosine', "
+            "which divides by it",
+            f"{odd.size} other row(s), the first at index {odd[0]}",
+            "Rescale the features.",
+        )
     return 1.0 / norms
 
 
@@ -140,10 +159,12 @@ def _norms(values: Any) -> NDArray[np.float64]:
     if sp.issparse(values):
         values = values.astype(np.float64)
         peak = abs(values).max(axis=1).toarray().ravel()
-        scaled = sp.diags(1 / np.where(peak > 0, peak, 1)) @ values
-        return peak * np.sqrt(squared_norms(scaled))
+        with np.errstate(over="ignore"):
+            scaled = sp.diags(1 / np.where(peak >= _SHORTEST, peak, 1)) @ values
+            return peak * np.sqrt(squared_norms(scaled))
     lowest, highest = values.min(axis=1).astype(np.float64), values.max(axis=1).astype(np.float64)
     peak = np.maximum(highest, -lowest)
     if peak.min() > 1e-30 and peak.max() < 1e30:  # their squares are safe as they are
         return np.sqrt(np.einsum("ij,ij->i", values, values, dtype=np.float64, casting="same_kind"))
-    return peak * np.sqrt(squared_norms(values / np.where(peak > 0, peak, 1)[:, None]))
+    with np.errstate(over="ignore"):  # a row may be longer than any number
+        return peak * np.sqrt(squared_norms(values / np.where(peak > 0, peak, 1)[:, None]))

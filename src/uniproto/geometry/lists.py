@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import unknown_name
+from uniproto.errors import require_name
 from uniproto.geometry.costs import EVERY, Costs
 from uniproto.progress import Progress
 
@@ -75,10 +75,8 @@ class _CpuFacing:
 
 def make_builder(device: str, lists: str, costs: Costs) -> ListBuilder:
     """The builder that `device` and `lists` ask for; "auto" takes a GPU where torch sees one."""
-    if device not in DEVICES:
-        raise unknown_name("device", device, DEVICES)
-    if lists not in LISTS:
-        raise unknown_name("lists", lists, LISTS)
+    require_name("device", device, DEVICES)
+    require_name("lists", lists, LISTS)
     if lists == "faiss":
         from uniproto.geometry.faiss_lists import FaissLists
 

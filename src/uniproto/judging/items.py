@@ -11,9 +11,10 @@ import os
 import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from uniproto.errors import InputFileError, InvalidInputError, OutputError, UniprotoError
+from uniproto.locks import hold
 
 SETTINGS, ITEMS = "evaluation.json", "items.jsonl"
 Item = dict[str, Any]
@@ -38,7 +39,7 @@ class Items:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("a+b")
             weakref.finalize(self, self._file.close)  # which lets go of the file, too
-            _hold(self._file, self.path)
+            hold(self._file, self.path, "the answers")
             if fresh:
                 self._file.truncate(0)
             self._read()
@@ -128,18 +129,3 @@ def _unwritable(folder: Path, error: OSError) -> OutputError:
         f"{folder}: the results must go to a folder that can be written. Writing failed "
         f"({error.strerror or error}). Choose another one with --out, or free some space."
     )
-
-
-def _hold(file: IO[bytes], path: Path) -> None:
-    """Keep other runs away from the file until it is closed, which even a kill does."""
-    try:
-        import fcntl
-    except ImportError:  # not on this system; then nobody checks
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise OutputError(
-            f"{path}: the answers must be written by one run at a time. Another one is writing. "
-            "Wait for it, or choose another folder with --out."
-        ) from None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uniproto.judging.benchmarks import BENCHMARKS
 
 # The look and the policy are the report's: one style of page for all that uniproto writes.
-from uniproto.report.page import _policy as policy_for
+from uniproto.report.page import content_policy
 
 if TYPE_CHECKING:
     from uniproto.judging.evaluation import Evaluation
@@ -39,7 +39,7 @@ def render(evaluation: Evaluation) -> str:
         template=(evaluation.settings or {}).get("template"),
         trusted=(evaluation.settings or {}).get("contained") is False,
         count=len(evaluation.items),
-        policy=policy_for(style, script),
+        policy=content_policy(style, script),
         style=Markup(style),
         script=Markup(script),
         data=packed(page_items(evaluation.items)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import ClassVar
 
 import numpy as np
@@ -41,8 +42,10 @@ class FasterPAM:
     iterations: int = 100
 
     def __post_init__(self) -> None:
-        if self.iterations < 1:
-            raise invalid("iterations", "must be at least 1", self.iterations, "Try 100.")
+        if not (isinstance(self.iterations, Integral) and self.iterations > 0):
+            raise invalid(
+                "iterations", "must be a positive whole number", repr(self.iterations), "Try 100."
+            )
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
         try:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.data.arrays import finite_number
 from uniproto.errors import invalid
 from uniproto.geometry.costs import EVERY, FeatureCosts, Rows, column_blocks, row_blocks
 from uniproto.progress import Progress
@@ -21,11 +21,11 @@ _KEEPS_DISTANCES = ("cosine", "euclidean", "sqeuclidean")  # rows already centre
 
 def check_bandwidth(bandwidth: float | None) -> None:
     """Refuse a σ that is no positive number."""
-    if bandwidth is not None and not 0 < bandwidth < math.inf:
+    if bandwidth is not None and not finite_number(bandwidth) > 0:
         raise invalid(
             "bandwidth",
             "must be a positive number or None",
-            bandwidth,
+            repr(bandwidth),
             "Leave it out for the median distance.",
         )
 

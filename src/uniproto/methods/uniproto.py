@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 
-from uniproto.errors import invalid, unknown_name
+from uniproto.data.arrays import finite_number
+from uniproto.errors import invalid, require_name
 from uniproto.memory import require_memory
 from uniproto.methods.contract import Picks
 from uniproto.problem import Problem
@@ -23,7 +24,7 @@ _POLISH_SECONDS = 60.0
 
 
 def _lies_between(low: float, value: Any, high: float) -> bool:
-    return isinstance(value, Real) and low < float(value) < high
+    return low < finite_number(value) < high
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Stochastic:
             raise invalid("epsilon", "must lie between 0 and 1", repr(self.epsilon), "Try 0.1.")
 
     def sample_size(self, m: int, k: int) -> int:
-        return min(m, max(1, math.ceil(m / k * math.log(1 / self.epsilon))))
+        return min(m, max(1, math.ceil(-m / k * math.log(self.epsilon))))
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,8 @@ class UniProto:
     polish: bool | float = False
 
     def __post_init__(self) -> None:
-        if self.plan not in PLANS:
-            raise unknown_name("plan", self.plan, PLANS)
-        if self.gains not in GAINS:
-            raise unknown_name("gains", self.gains, GAINS)
+        require_name("plan", self.plan, PLANS)
+        require_name("gains", self.gains, GAINS)
         if not isinstance(self.candidates, Stochastic) and str(self.candidates) != "all":
             raise invalid(
                 "candidates",

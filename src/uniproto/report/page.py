@@ -24,7 +24,7 @@ def render(content: Content) -> str:
     rendered = _template().render(
         c=content,
         telling={coverage.kind: most_telling(coverage) for coverage in content.coverage},
-        policy=_policy(style, script, library),
+        policy=content_policy(style, script, library),
         style=Markup(style),
         script=Markup(script),
         library=Markup(library),
@@ -113,7 +113,7 @@ def as_json(value: Any) -> str:
     return text
 
 
-def _policy(style: str, *scripts: str) -> str:
+def content_policy(style: str, *scripts: str) -> str:
     """Only this style and these scripts, pictures from the page itself, and no network at all.
 
     The charts' expressions are interpreted rather than compiled (`ast` in page.js), so that no

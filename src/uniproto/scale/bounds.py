@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.certificate import SHIFTED, Certificate, certify, extreme_costs
-from uniproto.geometry.costs import EVERY, Costs, Rows, block_rows
+from uniproto.certificate import SHIFTED, Certificate, LeastCosts, certify, rounded_down
+from uniproto.geometry.costs import Costs, block_rows
 from uniproto.priced_kernels import cheapest_units_of_rows
 from uniproto.priced_rows import exact_values
 from uniproto.problem import Problem
 from uniproto.progress import Progress
-from uniproto.scale.cluster import Cluster, one_thread
+from uniproto.scale.cluster import Cluster
 from uniproto.scale.parts import Settings, free_rows, problem_of
 from uniproto.scale.shards import Shard, read_features
 from uniproto.scale.target import LaidDown, Target
-from uniproto.threads import pieces_of, side_by_side
+from uniproto.threads import one_thread, pieces_of, side_by_side
 
 if TYPE_CHECKING:
     from uniproto.scale.rounds import Asked
@@ -154,12 +154,7 @@ def _combined(
     every = np.concatenate(values)
     smallest = np.partition(every, problem.k - 1)[: problem.k]
     total = math.fsum(smallest) - math.fsum(problem.masses.offer / problem.masses.need * prices)
-    magnitude = problem.costs.ceiling + float(np.abs(prices).max())
-    margin = (problem.n + 64) * np.finfo(np.float64).eps * magnitude
-    if problem.target_weights is not None:  # whole masses differ from them by a hair
-        moved = np.abs(problem.masses.weights - problem.target_weights).sum() / 2
-        margin += float(moved) * problem.costs.ceiling
-    return max(float(np.nextafter(total / problem.k - margin, -np.inf)), 0.0)
+    return rounded_down(problem, prices, total)
 
 
 def _worth_adding(
@@ -226,17 +221,7 @@ def lowest_values(
     likely = int(np.searchsorted(values[order], reach, side="right"))
     allowed = max(2 * count + _SPARE_ROWS, _MOST_EXACT_ENTRIES // problem.n)
     exact = order[: min(likely, allowed)]
-    exactly = replace(problem, costs=cast(Costs, _LeastCosts(problem.costs)))
+    exactly = replace(problem, costs=cast(Costs, LeastCosts(problem.costs)))
     values[exact] = exact_values(exactly, rows[exact], prices)
     smallest = np.argsort(values, kind="stable")[:count]
     return rows[smallest], values[smallest]
-
-
-class _LeastCosts:
-    """Costs of which each is the least that the rounding of double precision leaves possible."""
-
-    def __init__(self, costs: Costs) -> None:
-        self.costs, self.shape = costs, costs.shape
-
-    def exact_block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[np.float64]:
-        return extreme_costs(self.costs, self.costs.exact_block(rows, columns), -1)

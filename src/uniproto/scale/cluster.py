@@ -6,7 +6,6 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from uniproto import __version__
@@ -150,26 +149,6 @@ class Cluster:
         """The results of a function for each tuple of arguments, in their order."""
         found = dict(self.as_finished(function, tasks))
         return [found[place] for place in range(len(tasks))]
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Everything inside runs on the one core a task has asked for."""
-    import pyarrow as pa
-    from threadpoolctl import threadpool_limits
-
-    from uniproto import threads
-
-    pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)
-    # Work that would be spread over all cores stays on a thread that counts as a worker.
-    before = getattr(threads._thread, "is_worker", False)
-    threads._thread.is_worker = True
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        threads._thread.is_worker = before
 
 
 def _import_ray() -> Any:

@@ -14,9 +14,9 @@ from uniproto.geometry.lists import CpuLists
 from uniproto.methods import UniProto
 from uniproto.problem import Problem
 from uniproto.progress import Progress
-from uniproto.scale.cluster import one_thread
 from uniproto.scale.shards import Shard, read_digest, read_features
 from uniproto.scale.target import Target
+from uniproto.threads import one_thread
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from uniproto.data.tables import InputData
 from uniproto.geometry.costs import FeatureCosts
 from uniproto.geometry.features import mean_row, prepare
 from uniproto.problem import make_problem
-from uniproto.scale.cluster import Cluster, one_thread
+from uniproto.scale.cluster import Cluster
 from uniproto.scale.shards import Shard, Shards, read_columns, read_digest, read_features
+from uniproto.threads import one_thread
 from uniproto.weights import DensityWeights
 
 

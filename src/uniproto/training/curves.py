@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import MissingExtraError, OutputError
+from uniproto.errors import MissingExtraError
+from uniproto.metrics_file import MetricsFile
 from uniproto.progress import Progress
 
 try:
@@ -17,35 +16,23 @@ try:
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Fine-tuning", "train") from error
 
-METRICS = "metrics.jsonl"
 OVERALL = "(all sources)"
 _MOST_SOURCES = 24  # panels of a figure that a person still looks at
 
 
-class MetricsFile(TrainerCallback):
+class StepMetrics(TrainerCallback):
     """Writes OUT/metrics.jsonl as training goes on, and continues it after a kill.
 
     A row is written when its step is over: with the validation of that step, and before a
-    checkpoint of it (the trainer sees to that). Rows after the checkpoint that a run resumes from
-    are made again, so they are dropped.
+    checkpoint of it (the trainer sees to that). Only one process writes.
     """
 
     def __init__(self, folder: Path, resumed_at: int | None, writes: bool = True) -> None:
-        self.path = folder / METRICS
-        self.writes = writes
+        self.file = MetricsFile(folder, resumed_at) if writes else None
         self.row: dict[str, Any] | None = None
-        rows = [] if resumed_at is None else read_metrics(folder)
-        rows = [row for row in rows if row["step"] <= (resumed_at or 0)]
+        rows = self.file.rows if self.file else []
         self.seconds_before = rows[-1]["seconds"] if rows else 0.0
         self.began = time.perf_counter()
-        if writes:
-            text = "".join(json.dumps(row) + "\n" for row in rows)
-            partial = self.path.with_suffix(".partial")
-            try:
-                partial.write_text(text, encoding="utf-8")
-                partial.replace(self.path)
-            except OSError as error:
-                raise _unwritable(self.path, error) from error
 
     @property
     def seconds(self) -> float:
@@ -106,17 +93,9 @@ class MetricsFile(TrainerCallback):
         """Write the row of a step that is over."""
         if self.row is None:
             return
-        line = json.dumps(_finite(self.row)) + "\n"
-        self.row = None
-        if not self.writes:
-            return
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise _unwritable(self.path, error) from error
+        row, self.row = self.row, None
+        if self.file is not None:
+            self.file.add(row)
 
 
 class ShownProgress(TrainerCallback):
@@ -137,22 +116,6 @@ class ShownProgress(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.stage.__exit__(None, None, None)
-
-
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run, by step; a line that a kill cut short is not one."""
-    try:
-        lines = (folder / METRICS).read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        return []
-    rows: dict[int, dict[str, Any]] = {}
-    for line in lines:
-        try:
-            row = json.loads(line)
-            rows[row["step"]] = row
-        except (ValueError, KeyError, TypeError):
-            continue
-    return [rows[step] for step in sorted(rows)]
 
 
 def save_curves(
@@ -240,16 +203,3 @@ def _series(points: Sequence[Mapping[str, Any]], source: str) -> list[dict[str, 
         for point in points
         if point["source"] == source and point["log_perplexity"] is not None
     ]
-
-
-def _finite(value: Any) -> Any:
-    from uniproto.results import without_infinity
-
-    return without_infinity(value)
-
-
-def _unwritable(path: Path, error: OSError) -> OutputError:
-    return OutputError(
-        f"{path}: the metrics must go to a file that can be written. Writing failed "
-        f"({error.strerror or error}). Choose another folder with --out, or free some space."
-    )

@@ -21,9 +21,10 @@ from uniproto.errors import (
     invalid,
 )
 from uniproto.methods import UniProto
+from uniproto.metrics_file import read_metrics
 from uniproto.progress import Progress
 from uniproto.training.config import SelectionConfig
-from uniproto.training.curves import MetricsFile, ShownProgress, read_metrics, save_curves
+from uniproto.training.curves import ShownProgress, StepMetrics, save_curves
 from uniproto.training.presets import lora_targets
 from uniproto.training.trainer import SelectionTrainer
 from uniproto.training.tuning_data import (
@@ -169,7 +170,7 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
         processing_class=tokenizer,
         selection=settings.selection(embeddings),
     )
-    metrics = MetricsFile(out, done if checkpoint else None, writes=args.process_index == 0)
+    metrics = StepMetrics(out, done if checkpoint else None, writes=args.process_index == 0)
     for callback in (transformers.PrinterCallback, transformers.ProgressCallback):
         trainer.remove_callback(callback)
     trainer.add_callback(metrics)

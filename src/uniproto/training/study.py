@@ -17,8 +17,8 @@ from typing import Any
 
 from uniproto.errors import InputFileError
 from uniproto.experiment import DATA_VARIABLE, Setup
+from uniproto.metrics_file import read_metrics
 from uniproto.progress import Progress
-from uniproto.training.curves import read_metrics
 from uniproto.training.finetune import FinetuneSettings, finetune
 
 MODEL = "SmolLM2-135M-Instruct"

@@ -1,0 +1,96 @@
+"""Curves of pretraining runs: validation log-perplexity against steps and against time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from uniproto.charts import BLUE, GREEN, GREY, ORANGE, PINK
+
+METHOD_COLOURS = {
+    "uniproto": BLUE,
+    "colm": PINK,
+    "greats": ORANGE,
+    "gradnorm": "#D55E00",
+    "maxloss": GREEN,
+    "random": GREY,
+    "full": "#000000",
+}
+
+
+def curve_points(rows: Sequence[Mapping[str, Any]], **run: Any) -> list[dict[str, Any]]:
+    """The validated rows of a run's metrics, tidy; `run` (method, seed, …) is added to each.
+
+    >>> rows = [{"step": 5, "seconds": 2.0, "tokens": 80, "train_loss": 3.5, "val_loss": 3.0},
+    ...         {"step": 6, "seconds": 2.4, "tokens": 96, "train_loss": 3.4, "val_loss": None}]
+    >>> curve_points(rows, method="full")
+    [{'method': 'full', 'step': 5, 'seconds': 2.0, 'tokens': 80, 'train_loss': 3.5,
+      'log_perplexity': 3.0}]
+    """
+    return [
+        {
+            **run,
+            **{name: row[name] for name in ("step", "seconds", "tokens", "train_loss")},
+            "log_perplexity": row["val_loss"],
+        }
+        for row in rows
+        if row["val_loss"] is not None
+    ]
+
+
+def curves_chart(points: Sequence[Mapping[str, Any]], title: str, subtitle: str = "") -> Any:
+    """One line per method against steps and against time; several seeds as a mean with a band.
+
+    A point has `method`, `step`, `seconds` and `log_perplexity`. Seeds take different times, so
+    in the panel of times a step stands at its mean time.
+    """
+    import altair as alt
+
+    from uniproto.charts import lines_and_bands, loose_scale, small_multiples, styled
+
+    times: dict[tuple[str, int], list[float]] = {}
+    for point in points:
+        times.setdefault((point["method"], point["step"]), []).append(point["seconds"])
+    shown = [
+        {**point, "mean_seconds": sum(same) / len(same)}
+        for point in points
+        for same in [times[point["method"], point["step"]]]
+    ]
+    # The model before any training is far above the rest, and the same for all.
+    trained = [point for point in shown if point["step"] > 0]
+    if len({point["step"] for point in trained}) < 2:  # no line without it
+        trained = shown
+    present = {point["method"] for point in points}
+    options: dict[str, Any] = {
+        "y": alt.Y("log_perplexity:Q", title="validation log-perplexity", scale=loose_scale(alt)),
+        "series": "method",
+        "colours": {name: hue for name, hue in METHOD_COLOURS.items() if name in present},
+        "width": 380,
+        "height": 300,
+    }
+    panels = [
+        lines_and_bands(
+            trained,
+            x=alt.X("step:Q", title="step", scale=alt.Scale(zero=True)),
+            title="after equal steps",
+            **options,
+        ),
+        lines_and_bands(
+            trained,
+            x=alt.X("mean_seconds:Q", title="seconds of training", scale=alt.Scale(zero=True)),
+            title="after equal time",
+            **options,
+        ),
+    ]
+    return styled(small_multiples(panels, 2, shared=["y"]), title, subtitle)
+
+
+def save_curves(
+    folder: Path, rows: Sequence[Mapping[str, Any]], record: Any, method: str, title: str
+) -> None:
+    """Write curves.csv, .parquet, .json, .png, .svg and .html of one run."""
+    from uniproto.results import save_results
+
+    points = curve_points(rows, method=method)
+    save_results(folder, "curves", points, record, curves_chart(points, title))

@@ -1,0 +1,275 @@
+"""Make a folder of tokens from a corpus: learn or load a tokenizer, split, encode, write.
+
+Documents stream through, so the memory needed does not grow with the corpus. A folder is complete
+or not there: the file that vouches for the others comes last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from uniproto.errors import InputFileError, InvalidInputError, OutputError, invalid
+from uniproto.pretraining.corpus import corpus_files, corpus_identity, read_documents
+from uniproto.pretraining.token_files import (
+    FORMAT,
+    HEADER,
+    TRAIN,
+    VALIDATION,
+    TokenFiles,
+    load_tokens,
+)
+from uniproto.pretraining.vocabulary import (
+    TOKENIZER,
+    USUAL_SIZE,
+    Vocabulary,
+    learn_vocabulary,
+    load_vocabulary,
+    save_vocabulary,
+)
+from uniproto.progress import Progress
+
+_BEGUN = "preparing.json"  # what a tokenizer found beside it was learned for
+_AT_ONCE = 4_000_000  # characters encoded in one go: some hundred megabytes of memory
+_SPLIT_STREAM = 5  # keeps the draws of the split apart from other draws with the same seed
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What a folder of tokens is made from. None means: whatever a complete folder has.
+
+    >>> Preparation(data="corpus.jsonl").with_defaults().vocab_size
+    32000
+    """
+
+    data: str | None = None
+    column: str | None = None
+    tokenizer: str | None = None
+    vocab_size: int | None = None
+    validation: float | None = None
+
+    def with_defaults(self) -> Preparation:
+        size = USUAL_SIZE if self.tokenizer is None else None
+        return Preparation(
+            data=self.data,
+            column=self.column or "text",
+            tokenizer=self.tokenizer,
+            vocab_size=self.vocab_size or size,
+            validation=0.05 if self.validation is None else self.validation,
+        )
+
+
+def prepare_tokens(
+    folder: str | Path, preparation: Preparation, seed: int = 0, shown: bool | None = None
+) -> TokenFiles:
+    """The tokens of a corpus: those in the folder, or made there from `preparation.data`.
+
+    A complete folder must have been made from what is asked for; its split stays the one of the
+    seed it was made with. A run killed while it prepares leaves no complete folder; the next one
+    keeps the tokenizer, and writes the rest anew.
+    """
+    folder = Path(folder)
+    if preparation.data is None:
+        tokens = load_tokens(folder)
+        _require_same(tokens, preparation)
+        return tokens
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder):
+            if not (folder / HEADER).exists():
+                _prepare(folder, preparation.with_defaults(), seed, Progress(shown))
+    except OSError as error:
+        if isinstance(error, InputFileError):
+            raise
+        raise OutputError(
+            f"{folder}: the tokens must go to a folder that can be written. Writing failed "
+            f"({error.strerror or error}). Choose another one with --tokens, or free some space."
+        ) from error
+    tokens = load_tokens(folder)
+    _require_same(tokens, preparation)
+    return tokens
+
+
+def held_out(share: float, seed: int) -> Iterator[bool]:
+    """For document after document, whether it is held out for validation.
+
+    Of every 1/share documents one is drawn, so that the share is kept in small corpora and in
+    every part of a large one.
+
+    >>> from itertools import islice
+    >>> [sum(islice(held_out(0.05, seed), 1000)) for seed in range(3)]
+    [50, 50, 50]
+    """
+    draws = np.random.default_rng([seed, _SPLIT_STREAM])
+    cell, document = 0, 0
+    drawn = int(draws.random() / share)
+    while True:
+        held = document == drawn
+        yield held
+        if held:
+            cell += 1
+            drawn = max(document + 1, int((cell + draws.random()) / share))
+        document += 1
+
+
+def _prepare(folder: Path, asked: Preparation, seed: int, progress: Progress) -> None:
+    share = asked.validation
+    assert share is not None
+    if not 0 < share <= 0.5:
+        raise invalid(
+            "--validation", "must be above 0 and at most 0.5", share, "Pass 0.05 for 5 %."
+        )
+    files = corpus_files(str(asked.data))
+    size = sum(path.stat().st_size for path in files)
+    made_from = {
+        "corpus": corpus_identity(files),
+        "column": asked.column,
+        "tokenizer": None if asked.tokenizer is None else _tokenizer_identity(asked.tokenizer),
+        "vocab_size": asked.vocab_size,
+        "validation": share,
+        "seed": seed,
+    }
+
+    def documents(held: bool | None, advance: Callable[[int], None]) -> Iterator[tuple[bool, str]]:
+        texts = read_documents(files, str(asked.column), advance)
+        both = zip(held_out(share, seed), texts, strict=False)  # the first has no end
+        return (each for each in both if held is None or each[0] == held)
+
+    vocabulary = _vocabulary(folder, asked, made_from, documents, size, progress)
+    dtype = np.dtype(np.uint16 if vocabulary.size <= 2**16 else np.uint32)
+    counts = {"train_documents": 0, "validation_documents": 0}
+    written = {"train_tokens": 0, "validation_tokens": 0}
+    with (
+        progress.stage("tokens", size) as advance,
+        _whole_file(folder / TRAIN) as train,
+        _whole_file(folder / VALIDATION) as validation,
+    ):
+        for batch in _in_batches(documents(None, advance)):
+            encoded = vocabulary.encode([text for _, text in batch])
+            for (is_held, _), ids in zip(batch, encoded, strict=True):
+                part = "validation" if is_held else "train"
+                counts[f"{part}_documents"] += 1
+                written[f"{part}_tokens"] += len(ids) + 1
+                values = np.array([*ids, vocabulary.end], dtype)
+                (validation if is_held else train).write(values.tobytes())
+    header = {
+        "format": FORMAT,
+        **made_from,
+        "files": [path.name for path in files],
+        "vocab": vocabulary.size,
+        "end_of_text": vocabulary.end,
+        "dtype": dtype.name,
+        **counts,
+        **written,
+    }
+    _write_json(folder / HEADER, header)
+    (folder / _BEGUN).unlink(missing_ok=True)
+
+
+def _vocabulary(
+    folder: Path,
+    asked: Preparation,
+    made_from: dict[str, Any],
+    documents: Any,
+    size: int,
+    progress: Progress,
+) -> Vocabulary:
+    """The tokenizer asked for; or one that was learned here before; or a new one."""
+    if asked.tokenizer is not None:
+        vocabulary = load_vocabulary(asked.tokenizer)
+        save_vocabulary(vocabulary, folder)
+        return vocabulary
+    begun = folder / _BEGUN
+    if (
+        begun.exists()
+        and (folder / TOKENIZER).exists()
+        and json.loads(begun.read_text(encoding="utf-8")) == made_from
+    ):
+        return load_vocabulary(folder)
+    (folder / TOKENIZER).unlink(missing_ok=True)
+    _write_json(begun, made_from)
+    with progress.stage("tokenizer", size) as advance:
+        told = iter([lambda count: None, advance])  # the first, short look is not worth a bar
+        vocabulary = learn_vocabulary(
+            lambda: (text for _, text in documents(False, next(told))), int(asked.vocab_size or 0)
+        )
+    save_vocabulary(vocabulary, folder)
+    return vocabulary
+
+
+def _require_same(tokens: TokenFiles, asked: Preparation) -> None:
+    """Refuse a folder that was made from something else than what was asked for."""
+    wanted = {
+        "column": asked.column,
+        "tokenizer": None if asked.tokenizer is None else _tokenizer_identity(asked.tokenizer),
+        "vocab_size": asked.vocab_size,
+        "validation": asked.validation,
+        "corpus": None if asked.data is None else corpus_identity(corpus_files(asked.data)),
+    }
+    different = [
+        f"{name} = {tokens.header[name]!r} in the folder, {value!r} now"
+        for name, value in wanted.items()
+        if value is not None and tokens.header[name] != value
+    ]
+    if different:
+        raise InvalidInputError(
+            f"{tokens.folder}: the folder must hold tokens made from the same corpus and options. "
+            f"Got {'; '.join(different)} instead. Choose another folder with --tokens, or delete "
+            "this one."
+        )
+
+
+def _tokenizer_identity(place: str) -> str:
+    from uniproto.data.tables import file_digest
+
+    path = Path(place)
+    return file_digest(path / TOKENIZER if path.is_dir() else path)
+
+
+def _in_batches(documents: Iterator[tuple[bool, str]]) -> Iterator[list[tuple[bool, str]]]:
+    batch: list[tuple[bool, str]] = []
+    characters = 0
+    for held, text in documents:
+        batch.append((held, text))
+        characters += len(text)
+        if characters >= _AT_ONCE:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+@contextmanager
+def _whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file that gets its name when it is complete and on the disk."""
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def _write_json(path: Path, content: Any) -> None:
+    with _whole_file(path) as file:
+        file.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Several runs may ask for the same folder at once: one prepares it, the others wait."""
+    try:
+        import fcntl
+    except ImportError:  # not on this system; then nobody checks
+        yield
+        return
+    with (folder / ".lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
