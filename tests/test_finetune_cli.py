@@ -23,7 +23,7 @@ from uniproto.errors import InvalidInputError  # noqa: E402
 from uniproto.metrics_file import read_metrics  # noqa: E402
 from uniproto.training import presets, tuning_data  # noqa: E402
 from uniproto.training.batch_methods import BATCH_METHODS  # noqa: E402
-from uniproto.training.finetune import last_checkpoint  # noqa: E402
+from uniproto.training.run_folder import last_checkpoint  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,14 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from uniproto.data.arrays import as_matrix
-from uniproto.errors import invalid, require_name
+from uniproto.errors import InvalidInputError, invalid, require_name
 from uniproto.geometry.costs import EVERY, FEATURE_METRICS, MATRIX_METRICS, FeatureCosts, row_blocks
 from uniproto.methods import Method
 from uniproto.select import select
+
+
+class WrongTypeError(InvalidInputError, TypeError):
+    """Values that are no numbers; scikit-learn has a `TypeError` for them."""
 
 
 class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -139,7 +143,10 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         except Exception as error:  # what foreign objects raise when converted can be anything
             constraint = "must be rows of numbers, with the same columns in fit and after it"
             remedy = "Pass a two-dimensional array or table, its columns in the order of fit."
-            raise invalid(parameter, constraint, f"({error})", remedy) from error
+            refusal = invalid(parameter, constraint, f"({error})", remedy)
+            raise (
+                WrongTypeError(str(refusal)) if isinstance(error, TypeError) else refusal
+            ) from error
         rows = as_matrix(rows, parameter)
         if metric == "cosine" and not np.all((rows != 0).sum(axis=1)):
             constraint = "must have no all-zero row when metric='cosine', which has no angle"

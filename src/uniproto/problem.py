@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from uniproto.budgets import quotas
 from uniproto.checkpoint import Checkpoint
-from uniproto.data.arrays import align_tables, as_labels, as_matrix, as_rows, finite_number
+from uniproto.data.arrays import (
+    align_tables,
+    as_labels,
+    as_matrix,
+    as_rows,
+    finite_number,
+    float_type,
+)
 from uniproto.errors import InfeasibleError, invalid, require_name
 from uniproto.geometry.costs import MATRIX_METRICS, METRICS, Costs, make_costs
 from uniproto.geometry.lists import ListBuilder, make_builder
@@ -294,8 +301,13 @@ def _checked_costs(source: Any, target: Any, metric: str) -> Costs:
             "Use the same features for both.",
         )
     if sp.issparse(checked) != sp.issparse(aim):  # one representation for both
-        checked, aim = sp.csr_matrix(checked), sp.csr_matrix(aim)
+        checked, aim = _as_sparse(checked), _as_sparse(aim)
     return make_costs(checked, aim, metric)
+
+
+def _as_sparse(matrix: Any) -> Any:
+    """Rows on disk may be of a type that sparse matrices do not know."""
+    return sp.csr_matrix(matrix, dtype=float_type(matrix.dtype))
 
 
 def _checked_count(k: Any, m: int) -> int:
@@ -327,7 +339,7 @@ def _checked_weights(values: Any, n: int) -> NDArray[np.float64] | None:
         return None
     try:
         weights = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # what foreign objects raise when converted can be anything
         raise invalid("target_weights", "must hold numbers", str(error), "Pass floats.") from error
     remedy = "Pass one non-negative number per target row."
     if weights.shape != (n,):

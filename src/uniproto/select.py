@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.errors import invalid
 from uniproto.methods import Method, Picks, as_method
 from uniproto.problem import Problem, make_problem
 from uniproto.progress import Progress
@@ -86,6 +87,8 @@ def select(
     array([0, 2])
     """
     begin = time.perf_counter()
+    if not isinstance(certify, bool | np.bool_):
+        raise invalid("certify", "must be True or False", repr(certify), "Pass one of the two.")
     chosen = as_method(method)
     problem = make_problem(
         source,

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from uniproto.data.tables import file_digest
 from uniproto.errors import InputFileError, OutputError
 from uniproto.report import PAGE
+from uniproto.saved_record import require_record, require_sums
 from uniproto.transport.prototypes import Transport
 
 if TYPE_CHECKING:
@@ -160,15 +161,28 @@ def _write_manifest(manifest: dict[str, Any], path: Path) -> None:
 
 
 def load_selection(folder: Path) -> Selection:
-    """Read a selection back, and check that its files belong together."""
+    """Read a selection back, and check that it is one."""
+    selection = read_selection(folder)
+    try:
+        require_sums(selection)
+    except ValueError as error:
+        raise damaged(folder, error) from error
+    return selection
+
+
+def read_selection(folder: Path) -> Selection:
+    """Read what claims to be a selection; its files belong together, its numbers can be any."""
     from uniproto.selection import Selection
 
     manifest = load_manifest(folder)
     try:
         table = pq.read_table(folder / SELECTION)
+        require_record(manifest, table)
         with (folder / PLAN).open("rb") as file:
             plan = sp.csr_array(sp.load_npz(file))
         plan.check_format()
+        if plan.dtype != np.float64:
+            raise ValueError(f"its plan holds {plan.dtype}")
         selection = Selection(
             indices=table.column("index").to_numpy().astype(np.int64),
             gains=table.column("gain").to_numpy(),
@@ -185,7 +199,10 @@ def load_selection(folder: Path) -> Selection:
             group_costs=dict(manifest["group_costs"]),
             certificate=_load_certificate(folder, manifest),
         )
-        if plan.shape != (manifest["k"], selection.shape[1]) or selection.k != manifest["k"]:
+        if (
+            plan.shape != (manifest["k"], selection.shape[1])
+            or not selection.k == manifest["k"] > 0
+        ):
             raise ValueError("its files are of different selections")
     except Exception as error:  # what a parser makes of a damaged file can be anything
         raise damaged(folder, error) from error

@@ -12,8 +12,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextvars import copy_context
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import cache
 from typing import Any, TypeVar
 

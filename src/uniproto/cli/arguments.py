@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from uniproto.geometry.costs import METRICS
+from uniproto.weights import DensityWeights
 
 ENGINES = ("local", "ray")
 
@@ -130,3 +132,11 @@ def seeds(text: str) -> int | list[int]:
     """How many seeds, or a list of them."""
     listed = whole_numbers(text)
     return listed[0] if len(listed) == 1 and "," not in text else listed
+
+
+def recorded(options: argparse.Namespace, weights: Any) -> dict[str, Any]:
+    """The options as a manifest keeps them."""
+    given = {name: value for name, value in vars(options).items() if name not in ("run", "quiet")}
+    if isinstance(weights, DensityWeights):  # whatever defaults become
+        given["weights"] = str(weights)
+    return given

@@ -142,7 +142,8 @@ def run(options: argparse.Namespace) -> int | None:
     settings |= given
     if "model" not in settings:
         raise invalid("--model", "must be given", "none", "Name a folder, or use --preset.")
-    from uniproto.training.finetune import FinetuneSettings, finetune
+    from uniproto.training.finetune import finetune
+    from uniproto.training.finetune_settings import FinetuneSettings
 
     try:
         result = finetune(FinetuneSettings(**settings), fresh=options.fresh)

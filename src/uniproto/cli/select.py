@@ -16,7 +16,6 @@ from uniproto.errors import invalid
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.methods import METHODS, Method, UniProto, as_method
 from uniproto.methods.uniproto import GAINS, PLANS
-from uniproto.weights import DensityWeights
 
 
 def add_parser(commands: Any) -> None:
@@ -119,7 +118,7 @@ def run(options: argparse.Namespace) -> None:
     problem = make_problem(
         **question.asked, memory=options.memory, device=options.device, lists=options.lists
     )
-    given = recorded_arguments(options, question.asked["target_weights"])
+    given = arguments.recorded(options, question.asked["target_weights"])
     checkpoint = None
     if options.checkpoint:
         checkpoint = _checkpoint(output, question, given)
@@ -150,14 +149,6 @@ def run(options: argparse.Namespace) -> None:
             for line in left_out_lines(getattr(data, "embedded", None)):
                 print(f"  {line}")
         print(f"  written to              {output}")
-
-
-def recorded_arguments(options: argparse.Namespace, weights: Any) -> dict[str, Any]:
-    """The options as a manifest keeps them."""
-    given = {name: value for name, value in vars(options).items() if name not in ("run", "quiet")}
-    if isinstance(weights, DensityWeights):  # whatever defaults become
-        given["weights"] = str(weights)
-    return given
 
 
 def _refuse_ray_options(options: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uniproto.cli import arguments
 from uniproto.cli.question import row_numbers
 from uniproto.errors import invalid
 from uniproto.methods import Method
@@ -90,7 +91,6 @@ def _save(
     cluster: Cluster,
     output: Path,
 ) -> None:
-    from uniproto.cli.select import recorded_arguments
     from uniproto.scale.kept import KeptParts
     from uniproto.storage import save_selection
 
@@ -102,7 +102,7 @@ def _save(
         prototypes=prototypes,
         record={
             "inputs": _identities(asked, answered),
-            "arguments": recorded_arguments(options, asked.aim.weights),
+            "arguments": arguments.recorded(options, asked.aim.weights),
         },
     )
     KeptParts(output, {}).remove()

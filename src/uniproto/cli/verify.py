@@ -67,9 +67,9 @@ def run(options: argparse.Namespace) -> int:
 def checks(folder: Path) -> Iterator[Check]:
     """Every claim of a saved result, checked; ends early where the next could not be read."""
     from uniproto.problem import make_problem
-    from uniproto.storage import load_manifest, load_selection
+    from uniproto.storage import load_manifest, read_selection
 
-    manifest, selection = load_manifest(folder), load_selection(folder)
+    manifest, selection = load_manifest(folder), read_selection(folder)
     claim = "the input files have not changed"
     try:
         question = recorded_question(folder, manifest)

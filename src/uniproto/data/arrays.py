@@ -140,7 +140,8 @@ def _dense(values: Any, parameter: str) -> NDArray[Any]:
     if hasattr(values, "detach"):  # a torch tensor, without importing torch
         values = _detached(values, parameter)
     elif _is_table(values):
-        from uniproto.data.tables import arrow_table, numeric_matrix
+        from uniproto.data.matrices import numeric_matrix
+        from uniproto.data.tables import arrow_table
 
         values = numeric_matrix(arrow_table(values, parameter), parameter)
     elif np.ma.is_masked(values):

@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from uniproto.data.matrices import numeric_matrix
 from uniproto.errors import InputFileError, OutputError
 
 _ROWS_PER_BATCH = 65536
@@ -110,8 +111,6 @@ class LargeTable:
 
     def features(self, names: list[str], parameter: str) -> np.memmap[Any, Any]:
         """The features of all rows, in a temporary file that goes when they are let go."""
-        from uniproto.data.tables import numeric_matrix
-
         shape, dtype = (0, 0), np.dtype(np.float32)
         # Closing the file leaves it to the memory map, and it goes with that.
         with tempfile.TemporaryFile(prefix="uniproto-features-") as file:

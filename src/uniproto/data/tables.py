@@ -21,6 +21,7 @@ from uniproto.data.disk import (
     parquet_bytes,
     parquet_files,
 )
+from uniproto.data.matrices import is_numeric, is_text, numeric_matrix
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
@@ -61,7 +62,7 @@ class InputData:
         kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
         if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
             values = values.cast(pa.string())
-        elif not (_is_numeric(kind) or _is_text(kind)):
+        elif not (is_numeric(kind) or is_text(kind)):
             raise invalid(
                 parameter,
                 "must name a column of text or numbers",
@@ -161,40 +162,6 @@ def arrow_table(values: Any, parameter: str) -> pa.Table:
         ) from error
 
 
-def numeric_matrix(table: pa.Table, parameter: str) -> NDArray[Any]:
-    """Rows of numbers from numeric columns side by side, or from one list column."""
-    if 0 in table.shape:
-        raise invalid(
-            parameter,
-            "must have at least one row and one column of features",
-            f"{table.num_rows} rows and {table.num_columns} columns",
-            "Check how it was loaded or filtered.",
-        )
-    if table.num_columns == 1 and _is_list(table.schema.field(0).type):
-        return _list_matrix(table.column(0), parameter)
-    wrong = [
-        f"{field.name} ({field.type})" for field in table.schema if not _is_numeric(field.type)
-    ]
-    if wrong:
-        raise invalid(
-            parameter,
-            "must have only numeric columns, or one list column of features",
-            f"the columns {', '.join(wrong)}",
-            "Keep only the features; on the command line name them by --column, set other "
-            "columns aside by --id, --labels, --groups and --weights, or embed a column of texts "
-            "or pictures by --text or --images.",
-        )
-    for field, values in zip(table.schema, table.columns, strict=True):
-        if values.null_count:
-            raise invalid(
-                parameter,
-                "must have no missing values",
-                f"{values.null_count} in column {field.name!r}",
-                "Drop or impute those rows.",
-            )
-    return np.column_stack([values.to_numpy() for values in table.columns])
-
-
 def in_order_of(
     others: Sequence[str], names: Sequence[str], parameter: str, owner: str
 ) -> list[str]:
@@ -262,53 +229,6 @@ def aligned_columns(
         return in_order_of(others, names, "columns", str(owner))
     except InvalidInputError as error:
         raise InputFileError(f"{path}: {error}") from error
-
-
-def _is_numeric(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return str(kind) in ("string", "large_string", "string_view")
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    )
-
-
-def _list_matrix(lists: pa.ChunkedArray, parameter: str) -> NDArray[Any]:
-    import pyarrow.compute as pc
-
-    kind = lists.type.value_type
-    if not _is_numeric(kind):
-        raise invalid(parameter, "must hold lists of numbers", f"lists of {kind}", "Convert them.")
-    if lists.null_count:
-        raise invalid(
-            parameter,
-            "must have no missing feature lists",
-            f"{lists.null_count} missing",
-            "Drop those rows.",
-        )
-    widths = np.unique(pc.list_value_length(lists).to_numpy())
-    if len(widths) != 1:
-        raise invalid(
-            parameter,
-            "must have feature lists of one length",
-            f"lengths from {widths[0]} to {widths[-1]}",
-            "Give every row the same number of features.",
-        )
-    parts = [chunk.flatten() for chunk in lists.chunks]
-    if missing := sum(part.null_count for part in parts):
-        raise invalid(
-            parameter,
-            "must have no missing features",
-            f"{missing} missing",
-            "Drop or impute those rows.",
-        )
-    flat = np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
-    return flat.reshape(len(lists), int(widths[0]))
 
 
 def _read_numpy(path: Path, column: str | None) -> NDArray[Any]:

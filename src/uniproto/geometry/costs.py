@@ -445,8 +445,9 @@ def _submatrix(matrix: NDArray[Any], rows: Rows, columns: Rows) -> NDArray[Any]:
     return gather(matrix, rows, columns)
 
 
-def _narrow_indices(matrix: Any) -> Any:
-    """32-bit indices, all that scikit-learn's loop over sparse rows takes."""
+def narrow_indices(rows: Any) -> Any:
+    """Sparse rows with 32-bit indices, all that scikit-learn's loops over them take."""
+    matrix = sp.csr_matrix(rows)
     matrix.indices, matrix.indptr = matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32)
     return matrix
 
@@ -457,7 +458,7 @@ def _l1_distances(source: Any, target: Any) -> NDArray[Any]:
 
         if not source.shape[0] * target.shape[0]:  # which it refuses
             return np.empty((source.shape[0], target.shape[0]), source.dtype)
-        source, target = (_narrow_indices(sp.csr_matrix(side)) for side in (source, target))
+        source, target = (narrow_indices(side) for side in (source, target))
         return manhattan_distances(source, target).astype(source.dtype, copy=False)
     from uniproto.geometry.kernels import l1_distances
 

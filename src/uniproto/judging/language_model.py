@@ -18,7 +18,8 @@ try:
     import torch
     import transformers
 
-    from uniproto.training.finetune import MODEL, SETTINGS, load_model
+    from uniproto.training.run_folder import MODEL, SETTINGS
+    from uniproto.training.tuned_model import load_model
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Judging a model", "judge") from error
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.errors import InfeasibleError
-from uniproto.geometry.costs import EVERY, FeatureCosts, row_blocks
+from uniproto.geometry.costs import EVERY, FeatureCosts, narrow_indices, row_blocks
 from uniproto.geometry.features import RowsOnDisk
 from uniproto.memory import require_memory
 from uniproto.methods.contract import Picks
@@ -90,6 +90,8 @@ def _fit(problem: Problem, target: Any) -> tuple[Any, NDArray[np.float64], float
         weights, target = weights[present], target[present]
     elif len(present) < len(weights):
         weights, target = weights[present], target[present]
+    if sp.issparse(target):
+        target = narrow_indices(target)
     model = KMeans(problem.k, random_state=library_seed(problem))
     # scikit-learn has threads of its own, which those of the matrix library would only disturb.
     with warnings.catch_warnings(), threadpool_limits(limits=1, user_api="blas"):

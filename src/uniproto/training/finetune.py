@@ -7,28 +7,27 @@ examples → steps. Everything that was asked for and came out is in the folder 
 from __future__ import annotations
 
 import json
-import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from uniproto.data.tables import file_digest
-from uniproto.errors import (
-    InputFileError,
-    InvalidInputError,
-    MissingExtraError,
-    OutputError,
-    invalid,
-)
-from uniproto.methods import UniProto
+from uniproto.errors import InvalidInputError, MissingExtraError, invalid
 from uniproto.metrics_file import read_metrics
 from uniproto.progress import Progress
-from uniproto.training.config import SelectionConfig
 from uniproto.training.curves import ShownProgress, StepMetrics, save_curves
-from uniproto.training.presets import lora_targets
+from uniproto.training.finetune_settings import FinetuneSettings
+from uniproto.training.run_folder import (
+    MAY_CHANGE,
+    MODEL,
+    RESULT,
+    claim,
+    last_checkpoint,
+    step_of,
+)
 from uniproto.training.trainer import SelectionTrainer
+from uniproto.training.tuned_model import load_model, padding_token, with_lora
 from uniproto.training.tuning_data import (
-    TEMPLATE,
     PaddingCollator,
     TunedRows,
     read_rows,
@@ -43,107 +42,19 @@ try:
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Fine-tuning", "train") from error
 
-SETTINGS, RESULT, MODEL = "finetune.json", "result.json", "model"
-_CHECKPOINT = "checkpoint-"
-_MAY_CHANGE = ("out", "quiet", "save_steps", "report_to", "device")
-
-
-@dataclass(frozen=True)
-class FinetuneSettings:
-    """Everything that `uniproto finetune` can be told; `presets.py` holds the paper's."""
-
-    model: str
-    data: str
-    out: str
-    method: str = "uniproto"
-    mode: str = "source"
-    pool: int = 128
-    keep: int = 64
-    steps: int = 2048
-    seed: int = 0
-    # data
-    prompt: str = "instruction"
-    answer: str = "output"
-    source: str | None = "source"
-    template: str = TEMPLATE
-    max_length: int = 512
-    too_long: str = "truncate"
-    validation: float = 0.02
-    validation_least: int = 4
-    # training
-    learning_rate: float = 2e-5
-    scheduler: str = "cosine"
-    warmup: float = 0.03
-    lora_r: int = 128
-    lora_alpha: int = 512
-    lora_dropout: float = 0.05
-    lora_targets: str | None = None
-    accumulate: int = 1
-    micro_batch: int | None = None
-    gradient_checkpointing: bool = False
-    bf16: bool = False
-    # selection
-    plan: str = "extend"
-    reg: float | None = None
-    iterations: int | None = None
-    metric: str | None = None
-    features: str | None = None
-    adam_aligned: bool | None = None
-    layer: str | None = None
-    width: int | None = None
-    score_batch_size: int | None = None
-    anchors: int = 8
-    embedding_model: str | None = None
-    # what is written
-    eval_steps: int = 64
-    save_steps: int = 64
-    logging_steps: int = 1
-    report_to: str = "none"
-    device: str = "auto"
-    quiet: bool = False
-
-    def selection(self, embeddings: Any = None) -> SelectionConfig:
-        return SelectionConfig(
-            method=self._method(),
-            mode=self.mode,
-            pool=self.pool,
-            keep=self.keep,
-            metric=self.metric,
-            features=self.features,
-            adam_aligned=self.adam_aligned,
-            layer=self.layer,
-            width=self.width,
-            score_batch_size=self.score_batch_size,
-            micro_batch=self.micro_batch,
-            anchors=self.anchors,
-            embedding_model=self.embedding_model,
-            embeddings=embeddings,
-            seed=self.seed,
-        )
-
-    def _method(self) -> str | UniProto:
-        if (self.plan, self.reg, self.iterations) == ("extend", None, None):
-            return self.method
-        if self.method != UniProto.name:
-            raise invalid(
-                "--plan",
-                "is an option of --method uniproto, as are --reg and --iterations",
-                f"--method {self.method}",
-                "Leave it out.",
-            )
-        return UniProto(plan=self.plan, reg=self.reg, iterations=self.iterations)
-
 
 def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
     """Run, or go on with, a fine-tuning run; returns what stands in OUT/result.json."""
     selection = settings.selection()  # wrong options are told before anything is loaded
     if settings.steps < 1:
         raise invalid("--steps", "must be at least 1", settings.steps, "Ask for a step or more.")
+    if settings.lora_r > 0 and find_spec("peft") is None:
+        raise MissingExtraError("LoRA", "train")
     out = Path(settings.out)
     args = training_arguments(settings)
     with args.main_process_first(desc="claiming the folder"):
         if args.process_index == 0:
-            _claim(out, settings, fresh)
+            claim(out, settings, fresh)
     if (out / RESULT).exists():
         return dict(json.loads((out / RESULT).read_text(encoding="utf-8")))
     transformers.set_seed(settings.seed)
@@ -156,7 +67,7 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
     with args.main_process_first(desc="embedding"):
         embeddings = text_embeddings(settings, train)
     checkpoint = last_checkpoint(out)
-    done = 0 if checkpoint is None else _step_of(checkpoint)
+    done = 0 if checkpoint is None else step_of(checkpoint)
     args.eval_on_start = checkpoint is None and validation is not None
     args.eval_strategy = transformers.trainer_utils.IntervalStrategy(
         "no" if validation is None else "steps"
@@ -229,48 +140,6 @@ class ValidatingTrainer(SelectionTrainer):
         return metrics
 
 
-def load_model(name: str, half: bool = False) -> tuple[Any, Any]:
-    """A model and its tokenizer: a folder, a .gguf file, or a name on the Hugging Face hub."""
-    options: dict[str, Any] = {"dtype": torch.bfloat16} if half else {"dtype": torch.float32}
-    place, more = name, {}
-    if name.endswith(".gguf"):
-        place, more = str(Path(name).parent), {"gguf_file": Path(name).name}
-    transformers.utils.logging.disable_progress_bar()  # its bars are about files, not about work
-    model: Any
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(place, **more)
-        model = transformers.AutoModelForCausalLM.from_pretrained(place, **more, **options)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise InputFileError(
-            f"{name}: the model must be a causal language model with its tokenizer, in a folder or "
-            f"on the hub. It could not be loaded ({reason}). Check the path, or the network."
-        ) from error
-    if more:  # the weights are plain numbers now; marked as quantised, they could not be saved
-        model.hf_quantizer, model.quantization_method, model.is_quantized = None, None, False
-        del model.config.quantization_config
-    model.config.use_cache = False
-    return model, tokenizer
-
-
-def last_checkpoint(out: Path) -> Path | None:
-    """The newest complete checkpoint: its state is the last file that is written."""
-    found = []
-    for folder in out.glob(f"{_CHECKPOINT}*"):
-        try:
-            state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
-            if state["global_step"] == _step_of(folder):
-                found.append(folder)
-        except (OSError, ValueError, KeyError):
-            continue
-    return max(found, key=_step_of, default=None)
-
-
-def _step_of(folder: Path) -> int:
-    number = folder.name.removeprefix(_CHECKPOINT)
-    return int(number) if number.isdigit() else -1
-
-
 def training_arguments(settings: FinetuneSettings) -> Any:
     """The Trainer's arguments."""
     try:
@@ -306,45 +175,6 @@ def training_arguments(settings: FinetuneSettings) -> Any:
         ) from error
 
 
-def _claim(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
-    """Make the folder, or find in it a run of the same settings to go on with."""
-    wanted = {k: v for k, v in asdict(settings).items() if k not in _MAY_CHANGE}
-    data = Path(settings.data)
-    wanted["data_sha256"] = file_digest(data) if data.is_file() else None
-    wanted = json.loads(json.dumps(wanted))
-    try:
-        if fresh and (out / SETTINGS).exists():
-            for name in (RESULT, SETTINGS, "metrics.jsonl"):
-                (out / name).unlink(missing_ok=True)
-            for folder in out.glob(f"{_CHECKPOINT}*"):
-                shutil.rmtree(folder)
-        out.mkdir(parents=True, exist_ok=True)
-        begun = (out / RESULT).exists() or last_checkpoint(out) is not None
-        if begun and (out / SETTINGS).exists():
-            there = json.loads((out / SETTINGS).read_text(encoding="utf-8"))
-            if there != wanted:
-                different = [
-                    f"{name} = {there.get(name)!r} in the folder, {wanted.get(name)!r} now"
-                    for name in {**there, **wanted}
-                    if there.get(name) != wanted.get(name)
-                ]
-                raise InvalidInputError(
-                    f"{out}: the folder must hold a run of the same settings. Got "
-                    f"{'; '.join(different)} instead. Choose another folder with --out, or start "
-                    "over with --fresh."
-                )
-            return
-        partial = out / f".{SETTINGS}.partial"
-        partial.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
-        partial.replace(out / SETTINGS)
-    except (OSError, json.JSONDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise OutputError(
-            f"{out}: the results must go to a folder that can be written. It cannot be used "
-            f"({reason}). Choose another one with --out, or start over with --fresh."
-        ) from error
-
-
 def tuning_rows(
     settings: FinetuneSettings, tokenizer: Any, model: Any
 ) -> tuple[TunedRows, TunedRows | None]:
@@ -373,25 +203,6 @@ def tuning_rows(
     return tokens, tokenise(held, *options) if held else None
 
 
-def with_lora(model: Any, settings: FinetuneSettings) -> Any:
-    """The model with LoRA adapters, which alone are trained."""
-    try:
-        import peft
-    except ModuleNotFoundError as error:  # pragma: no cover
-        raise MissingExtraError("LoRA", "train") from error
-    return peft.get_peft_model(
-        model,
-        peft.LoraConfig(
-            task_type="CAUSAL_LM",
-            r=settings.lora_r,
-            lora_alpha=settings.lora_alpha,
-            lora_dropout=settings.lora_dropout,
-            target_modules=lora_targets(model, settings.lora_targets),
-            fan_in_fan_out=getattr(model.config, "model_type", "") == "gpt2",
-        ),
-    )
-
-
 def text_embeddings(settings: FinetuneSettings, train: TunedRows) -> Any:
     """Vectors of the training texts, where the method looks at those; otherwise None."""
     if settings.selection().usual_features != "embedding":
@@ -404,13 +215,6 @@ def text_embeddings(settings: FinetuneSettings, train: TunedRows) -> Any:
     return embed_text(train.texts, progress=False if settings.quiet else None, **options).vectors
 
 
-def padding_token(tokenizer: Any) -> int:
-    for token in (tokenizer.pad_token_id, tokenizer.eos_token_id):
-        if token is not None:
-            return int(token)
-    return 0
-
-
 def _publish(
     out: Path, settings: FinetuneSettings, train: TunedRows, validation: TunedRows | None
 ) -> dict[str, Any]:
@@ -421,7 +225,7 @@ def _publish(
     validated = [row for row in rows if row.get("val_loss") is not None]
     trained = [row for row in rows if row.get("train_loss") is not None]
     result = {
-        "settings": {k: v for k, v in asdict(settings).items() if k not in _MAY_CHANGE},
+        "settings": {k: v for k, v in asdict(settings).items() if k not in MAY_CHANGE},
         "train_rows": dict(train.sources.most_common()),
         "validation_rows": {} if validation is None else dict(validation.sources.most_common()),
         "too_long": train.truncated + (0 if validation is None else validation.truncated),

@@ -19,7 +19,8 @@ from uniproto.errors import InputFileError
 from uniproto.experiment import DATA_VARIABLE, Setup
 from uniproto.metrics_file import read_metrics
 from uniproto.progress import Progress
-from uniproto.training.finetune import FinetuneSettings, finetune
+from uniproto.training.finetune import finetune
+from uniproto.training.finetune_settings import FinetuneSettings
 
 MODEL = "SmolLM2-135M-Instruct"
 SMALLEST = 8  # how many of the smallest sources are looked at separately

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 _TOLERANCE = 1e-6  # the paper's stopping threshold
 _STEPS_PER_STRENGTH = 25
+_LOWEST_EXPONENT = -1e300  # of nothing at all, but finite: differences stay numbers
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,11 @@ def _log_plan(
     costs: NDArray[np.float64], prices: NDArray[np.float64], reg: float
 ) -> NDArray[np.float64]:
     """The logarithm of the plan these prices lead to, rows normalised."""
-    exponent = -(costs + prices) / reg
-    exponent -= exponent.max(axis=1, keepdims=True)  # first: large numbers swallow the logarithm
+    exponent = costs + prices
+    exponent -= exponent.min(axis=1, keepdims=True)  # first: large numbers swallow the logarithm
+    with np.errstate(over="ignore"):
+        exponent /= -reg
+    np.maximum(exponent, _LOWEST_EXPONENT, out=exponent)
     return exponent - np.log(np.exp(exponent).sum(axis=1, keepdims=True))
 
 

@@ -1,0 +1,146 @@
+"""What the files of a saved selection must hold before anything is made of them.
+
+`require_record` looks at kinds: with them right, everything can be computed and compared.
+`require_sums` looks at values: what holds of every selection must hold of a loaded one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from uniproto.selection import Selection
+
+_SHARES = 1e-9  # how far rounding may put sums of shares off, as a share of what they should be
+
+
+def _is_number(value: Any) -> bool:
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) <= np.finfo(np.float64).max  # which NaN is not
+    )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(_is_count(side) for side in value)
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_number, value.values()))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, value.values()))
+
+
+def _are_group_costs(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(pair, list)
+        and len(pair) == 2
+        and isinstance(pair[0], str | int | float | None)
+        and _is_number(pair[1])
+        for pair in value
+    )
+
+
+_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "method": _is_text,
+    "options": _is_mapping,
+    "metric": _is_text,
+    "k": _is_count,
+    "shape": _is_shape,
+    "seed": _is_whole,
+    "cost": _is_number,
+    "cost_is_exact": _is_truth,
+    "beta": _is_number,
+    "group_costs": _are_group_costs,
+    "notes": _is_mapping,
+    "timings": _are_numbers,
+}
+_OPTIONAL_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "files": _are_texts,
+    "certificate": _is_mapping,
+}
+_CERTIFICATE_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "lower_bound": _is_number,
+    "gap": lambda value: value is None or _is_number(value),
+    "absolute_gap": _is_number,
+    "relative": _is_truth,
+    "converged": _is_truth,
+    "steps": _is_count,
+    "seconds": _is_number,
+}
+_COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
+    "index": pa.types.is_integer,
+    "gain": pa.types.is_floating,
+    "mass": pa.types.is_floating,
+}
+
+
+def require_record(manifest: Mapping[str, Any], table: pa.Table) -> None:
+    """Refuse a manifest or table whose entries are not of the kinds that `save` writes."""
+    _require(manifest, _FIELDS)
+    _require(
+        manifest, {name: _OPTIONAL_FIELDS[name] for name in _OPTIONAL_FIELDS if name in manifest}
+    )
+    if "certificate" in manifest:
+        _require(manifest["certificate"], _CERTIFICATE_FIELDS)
+    for name, is_right in _COLUMNS.items():
+        column = table.column(name)
+        if not is_right(column.type) or column.null_count:
+            raise ValueError(f"its column {name!r} holds {column.type} or gaps")
+
+
+def _require(record: Mapping[str, Any], fields: Mapping[str, Callable[[Any], bool]]) -> None:
+    for name, is_right in fields.items():
+        if name not in record:
+            raise ValueError(f"its record has no {name!r}")
+        if not is_right(record[name]):
+            raise ValueError(f"its record says {name!r} is {str(record[name])[:100]!r}")
+
+
+def require_sums(selection: Selection) -> None:
+    """Refuse rows that are not different ones of the source, and shares that do not add up."""
+    rows, plan = selection.indices, selection.plan
+    if rows.min() < 0 or rows.max() >= selection.shape[0] or len(np.unique(rows)) < len(rows):
+        raise ValueError("its rows are not different rows of the source")
+    if not np.isfinite(selection.gains).all():
+        raise ValueError("its gains are not finite")
+    with np.errstate(all="ignore"):
+        if not (_are_shares(selection.weights) and math.isclose(selection.weights.sum(), 1)):
+            raise ValueError("its prototype weights do not sum to 1")
+        off = np.abs(plan.sum(axis=1) * selection.k - 1)
+        if not (_are_shares(plan.data) and (off <= _SHARES).all()):
+            raise ValueError("its plan does not give every prototype the same mass")
+    if selection.cost < 0 or selection.beta < 0:
+        raise ValueError("its costs are below 0")
+
+
+def _are_shares(values: Any) -> bool:
+    return bool(((values >= 0) & (values <= 1)).all())
