@@ -27,13 +27,13 @@ from typing import Any
 
 from uniproto.errors import (
     InputFileError,
-    InvalidInputError,
     OutputError,
     UniprotoError,
     invalid,
     unknown_name,
 )
 from uniproto.locks import hold
+from uniproto.same_settings import require_same
 
 _FORMAT = 1
 _HEADER = "uniproto experiment"  # the first line of every file of rows says so
@@ -174,12 +174,7 @@ class Runs:
                 f"{self.path}: the file must hold the rows of an experiment. It is damaged or "
                 f"something else ({error}). Move it away, or choose another folder with --out."
             ) from error
-        if settings != self.settings:
-            raise InvalidInputError(
-                f"{self.folder}: the folder must hold rows of the same settings. Got "
-                f"{_difference(settings, self.settings)} instead. Choose another folder with "
-                "--out, or start over with --fresh."
-            )
+        require_same(settings, self.settings, self.folder, "rows of the same settings")
         self._units = kept
 
     def _write(self, line: str) -> None:
@@ -329,11 +324,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     return value.item() if getattr(value, "ndim", None) == 0 else value
-
-
-def _difference(there: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
-    names = [name for name in {**there, **asked} if there.get(name, "") != asked.get(name, "")]
-    return "; ".join(
-        f"{name} = {there.get(name, 'nothing')!r} in the folder, {asked.get(name, 'nothing')!r} now"
-        for name in names
-    )

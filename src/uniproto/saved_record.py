@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import scipy.sparse as sp
 
 if TYPE_CHECKING:
     from uniproto.selection import Selection
@@ -20,15 +21,12 @@ _SHARES = 1e-9  # how far rounding may put sums of shares off, as a share of wha
 
 
 def _is_number(value: Any) -> bool:
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and abs(value) <= np.finfo(np.float64).max  # which NaN is not
-    )
+    """NaN and infinity, which JSON files of Python may hold, are numbers here."""
+    return isinstance(value, float) or (_is_whole(value) and abs(value) < 2**63)
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+    return _is_whole(value) and 0 <= value < 2**63
 
 
 def _is_whole(value: Any) -> bool:
@@ -83,15 +81,11 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "notes": _is_mapping,
     "timings": _are_numbers,
 }
-_OPTIONAL_FIELDS: dict[str, Callable[[Any], bool]] = {
-    "files": _are_texts,
-    "certificate": _is_mapping,
-}
 _CERTIFICATE_FIELDS: dict[str, Callable[[Any], bool]] = {
     "lower_bound": _is_number,
     "gap": lambda value: value is None or _is_number(value),
     "absolute_gap": _is_number,
-    "relative": _is_truth,
+    "relative": lambda value: _is_truth(value) or _is_number(value),
     "converged": _is_truth,
     "steps": _is_count,
     "seconds": _is_number,
@@ -106,15 +100,27 @@ _COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
 def require_record(manifest: Mapping[str, Any], table: pa.Table) -> None:
     """Refuse a manifest or table whose entries are not of the kinds that `save` writes."""
     _require(manifest, _FIELDS)
-    _require(
-        manifest, {name: _OPTIONAL_FIELDS[name] for name in _OPTIONAL_FIELDS if name in manifest}
-    )
+    if "files" in manifest:
+        _require(manifest, {"files": _are_texts})
     if "certificate" in manifest:
+        _require(manifest, {"certificate": _is_mapping})
         _require(manifest["certificate"], _CERTIFICATE_FIELDS)
     for name, is_right in _COLUMNS.items():
         column = table.column(name)
         if not is_right(column.type) or column.null_count:
             raise ValueError(f"its column {name!r} holds {column.type} or gaps")
+
+
+def plan_from(arrays: Mapping[str, Any]) -> sp.csr_array:
+    """The plan from the arrays of its file, whose kinds and lengths must fit together."""
+    data, indices, indptr = arrays["data"], arrays["indices"], arrays["indptr"]
+    if data.dtype != np.float64 or not {indices.dtype.kind, indptr.dtype.kind} <= set("iu"):
+        raise ValueError("its plan is not made of shares and whole numbers")
+    plan = sp.csr_array((data, indices, indptr), shape=tuple(arrays["shape"].tolist()))
+    plan.check_format()
+    if len(data) != plan.indptr[-1]:
+        raise ValueError("its plan has shares of no prototype")
+    return plan
 
 
 def _require(record: Mapping[str, Any], fields: Mapping[str, Callable[[Any], bool]]) -> None:
@@ -138,8 +144,12 @@ def require_sums(selection: Selection) -> None:
         off = np.abs(plan.sum(axis=1) * selection.k - 1)
         if not (_are_shares(plan.data) and (off <= _SHARES).all()):
             raise ValueError("its plan does not give every prototype the same mass")
-    if selection.cost < 0 or selection.beta < 0:
-        raise ValueError("its costs are below 0")
+    costs = [selection.cost, selection.beta, *selection.group_costs.values()]
+    if not all(0 <= cost < math.inf for cost in costs):
+        raise ValueError("its costs are not finite numbers of at least 0")
+    certificate = selection.certificate
+    if certificate is not None and certificate.lower_bound > selection.cost + _SHARES * sum(costs):
+        raise ValueError("its lower bound is above its cost")
 
 
 def _are_shares(values: Any) -> bool:

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.tables import file_digest
 from uniproto.errors import InputFileError, OutputError
 from uniproto.report import PAGE
-from uniproto.saved_record import require_record, require_sums
+from uniproto.saved_record import plan_from, require_record, require_sums
 from uniproto.transport.prototypes import Transport
 
 if TYPE_CHECKING:
@@ -178,11 +177,8 @@ def read_selection(folder: Path) -> Selection:
     try:
         table = pq.read_table(folder / SELECTION)
         require_record(manifest, table)
-        with (folder / PLAN).open("rb") as file:
-            plan = sp.csr_array(sp.load_npz(file))
-        plan.check_format()
-        if plan.dtype != np.float64:
-            raise ValueError(f"its plan holds {plan.dtype}")
+        with (folder / PLAN).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            plan = plan_from(arrays)
         selection = Selection(
             indices=table.column("index").to_numpy().astype(np.int64),
             gains=table.column("gain").to_numpy(),
@@ -199,10 +195,8 @@ def read_selection(folder: Path) -> Selection:
             group_costs=dict(manifest["group_costs"]),
             certificate=_load_certificate(folder, manifest),
         )
-        if (
-            plan.shape != (manifest["k"], selection.shape[1])
-            or not selection.k == manifest["k"] > 0
-        ):
+        k = manifest["k"]
+        if plan.shape != (k, selection.shape[1]) or selection.k != k or k == 0:
             raise ValueError("its files are of different selections")
     except Exception as error:  # what a parser makes of a damaged file can be anything
         raise damaged(folder, error) from error

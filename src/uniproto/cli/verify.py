@@ -92,6 +92,7 @@ def checks(folder: Path) -> Iterator[Check]:
     slack = _EMBEDDED * problem.costs.ceiling if embedded else 0.0
     yield from _costs(selection, problem, slack)
     yield from _certificate(manifest, selection, problem, slack)
+    yield _sums(selection)
 
 
 def _files(folder: Path, manifest: dict[str, Any]) -> Check:
@@ -285,6 +286,18 @@ def _certificate(
         and _same(record["absolute_gap"], certificate.absolute_gap)
         and record["relative"] == (problem.costs.metric not in SHIFTED),
     )
+
+
+def _sums(selection: Selection) -> Check:
+    """What must hold of every selection; learned weights and gains can be checked no further."""
+    from uniproto.saved_record import require_sums
+
+    claim = "its numbers are those of a selection"
+    try:
+        require_sums(selection)
+    except ValueError as error:
+        return Check(claim, False, str(error))
+    return Check(claim, True)
 
 
 def _groups(problem: Problem) -> list[tuple[Any, Group]]:

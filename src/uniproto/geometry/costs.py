@@ -353,8 +353,10 @@ class FeatureCosts:
         # Rows that are alike but for rounding are no further apart than that from their mean.
         centre = 0.0 if self._centre is None else float(np.abs(self._centre).max())
         lengths = [greatest_length(side) for side in (self.source, self.target)]
-        square = lengths[0] * lengths[1] if self.metric == "dot" else max(lengths) ** 2
-        if min(lengths) > 0 and square < smallest and centre < smallest**0.5:
+        by_product = self.metric == "dot"
+        square = lengths[0] * lengths[1] if by_product else max(lengths) ** 2
+        some = min(lengths) > 0 if by_product else max(lengths) > 0
+        if some and square < smallest and centre < smallest**0.5:
             raise invalid(
                 "source",
                 f"must have features of at least {smallest**0.5:.2g} in {self.dtype} when metric="

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import tarfile
 from pathlib import Path
 from typing import Any
 
+from uniproto.data.json_lines import json_objects
 from uniproto.errors import InputFileError
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
@@ -59,24 +59,7 @@ def json_lines(text: str, name: str) -> list[dict[str, Any]]:
     >>> json_lines('{"a": 1}\\n{"a": 2}\\n', "x.jsonl")
     [{'a': 1}, {'a': 2}]
     """
-    found = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise InputFileError(
-                f"{name}: every line must hold one JSON object. Line {number} does not ({error}). "
-                "The file may be cut off; fetch it again."
-            ) from error
-        if not isinstance(row, dict):
-            raise InputFileError(
-                f"{name}: every line must hold one JSON object. Line {number} holds "
-                f"{type(row).__name__} instead. Correct it."
-            )
-        found.append(row)
-    return found
+    return [row for _, row in json_objects(text.split("\n"), name)]
 
 
 def field(row: dict[str, Any], key: str, name: str) -> Any:

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import InputFileError, InvalidInputError, OutputError, UniprotoError
+from uniproto.errors import InputFileError, OutputError, UniprotoError
 from uniproto.locks import hold
+from uniproto.same_settings import require_same
 
 SETTINGS, ITEMS = "evaluation.json", "items.jsonl"
 Item = dict[str, Any]
@@ -99,17 +100,7 @@ class Items:
                 f"{self.folder / SETTINGS}: the file must say what was asked in {ITEMS}. It cannot "
                 f"be read ({error}). Start over with --fresh, or choose another folder with --out."
             ) from error
-        different = [
-            f"{name} = {there.get(name)!r} in the folder, {wanted.get(name)!r} now"
-            for name in {**there, **wanted}
-            if there.get(name) != wanted.get(name)
-        ]
-        if different:
-            raise InvalidInputError(
-                f"{self.folder}: the folder must hold answers of the same evaluation. Got "
-                f"{'; '.join(different)} instead. Choose another folder with --out, or start over "
-                "with --fresh."
-            )
+        require_same(there, wanted, self.folder, "answers of the same evaluation")
 
 
 def write_whole(path: Path, text: str) -> None:

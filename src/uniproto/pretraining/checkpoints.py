@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import InputFileError, InvalidInputError, MissingExtraError, OutputError
+from uniproto.errors import InputFileError, MissingExtraError, OutputError
 
 try:
     import jax
@@ -109,28 +109,6 @@ class Checkpoints:
             f"{self.folder}: the checkpoints must go to a folder that can be written. Writing "
             f"failed ({error.strerror or error}). Choose another folder with --out, or free some "
             "space."
-        )
-
-
-def require_same(there: Mapping[str, Any], wanted: Mapping[str, Any], out: Path) -> None:
-    """Refuse to go on with a run of another configuration, and show the difference.
-
-    >>> require_same({"keep": 4, "seed": 0}, {"keep": 8, "seed": 0}, Path("run"))
-    Traceback (most recent call last):
-    uniproto.errors.InvalidInputError: run: the folder must hold a run of the same configuration.
-    Got keep = 4 in the folder, 8 now instead. Choose another folder with --out, or start over with
-    --fresh.
-    """
-    different = [
-        f"{name} = {there.get(name)!r} in the folder, {wanted.get(name)!r} now"
-        for name in {**there, **wanted}
-        if there.get(name) != wanted.get(name)
-    ]
-    if different:
-        raise InvalidInputError(
-            f"{out}: the folder must hold a run of the same configuration. Got "
-            f"{'; '.join(different)} instead. Choose another folder with --out, or start over with "
-            "--fresh."
         )
 
 

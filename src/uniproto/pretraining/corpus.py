@@ -10,12 +10,12 @@ import glob
 import hashlib
 import io
 import itertools
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from uniproto.data.formats import reading
+from uniproto.data.json_lines import json_objects
 from uniproto.errors import InputFileError, invalid
 
 ENDINGS = (".txt", ".txt.zst", ".jsonl", ".jsonl.zst", ".parquet")
@@ -138,19 +138,9 @@ def _lines(path: Path, advance: Callable[[int], None]) -> Iterator[bytes]:
 
 
 def _json_lines(path: Path, column: str, advance: Callable[[int], None]) -> Iterator[str]:
-    for number, line in enumerate(_lines(path, advance), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise InputFileError(
-                f"{path}: every line must hold one JSON object. Line {number} does not ({error}). "
-                "Correct it."
-            ) from error
-        if not isinstance(row, dict) or column not in row:
-            held = ", ".join(row) if isinstance(row, dict) else type(row).__name__
-            raise _no_column(path, column, f"line {number} holds {held}")
+    for number, row in json_objects(_lines(path, advance), path):
+        if column not in row:
+            raise _no_column(path, column, f"line {number} holds {', '.join(row)}")
         if not isinstance(row[column], str):
             raise _no_text(path, column, f"Line {number}", type(row[column]).__name__)
         yield row[column]

@@ -18,7 +18,7 @@ import numpy as np
 from uniproto.errors import InvalidInputError, MissingExtraError, OutputError, invalid
 from uniproto.metrics_file import METRICS, MetricsFile
 from uniproto.pretraining.architecture import ModelConfig, model_config
-from uniproto.pretraining.checkpoints import CHECKPOINTS, Checkpoints, require_same
+from uniproto.pretraining.checkpoints import CHECKPOINTS, Checkpoints
 from uniproto.pretraining.flops import step_flops
 from uniproto.pretraining.learning_curves import save_curves
 from uniproto.pretraining.pretrain_settings import PretrainSettings
@@ -28,6 +28,7 @@ from uniproto.pretraining.step_settings import StepSettings
 from uniproto.pretraining.token_files import TRAIN, VALIDATION, TokenFiles
 from uniproto.pretraining.token_preparation import prepare_tokens
 from uniproto.pretraining.training_loop import NAN_BATCH, train
+from uniproto.same_settings import require_same
 
 try:
     import jax
@@ -111,7 +112,7 @@ def _require_continuing(
     """The same configuration; more steps are another one only where the schedule looks at them."""
     if wanted["schedule"] == "constant" and wanted["steps"] >= done:
         there = {**there, "steps": wanted["steps"]}
-    require_same(there, wanted, out)
+    require_same(there, wanted, out, "a run of the same configuration")
 
 
 def _finished(

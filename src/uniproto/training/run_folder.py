@@ -8,7 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from uniproto.data.tables import file_digest
-from uniproto.errors import InvalidInputError, OutputError
+from uniproto.errors import OutputError
+from uniproto.same_settings import require_same
 from uniproto.training.finetune_settings import FinetuneSettings
 
 SETTINGS, RESULT, MODEL = "finetune.json", "result.json", "model"
@@ -32,17 +33,7 @@ def claim(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
         begun = (out / RESULT).exists() or last_checkpoint(out) is not None
         if begun and (out / SETTINGS).exists():
             there = json.loads((out / SETTINGS).read_text(encoding="utf-8"))
-            if there != wanted:
-                different = [
-                    f"{name} = {there.get(name)!r} in the folder, {wanted.get(name)!r} now"
-                    for name in {**there, **wanted}
-                    if there.get(name) != wanted.get(name)
-                ]
-                raise InvalidInputError(
-                    f"{out}: the folder must hold a run of the same settings. Got "
-                    f"{'; '.join(different)} instead. Choose another folder with --out, or start "
-                    "over with --fresh."
-                )
+            require_same(there, wanted, out, "a run of the same settings")
             return
         partial = out / f".{SETTINGS}.partial"
         partial.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")

@@ -6,7 +6,6 @@ with the model's end-of-text token. Only answer tokens count in the loss.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from uniproto.data.json_lines import json_objects
 from uniproto.errors import InputFileError, MissingExtraError, invalid, unknown_name
 
 try:
@@ -86,25 +86,7 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
 
     compression = "zstd" if path.suffix.lower() == ".zst" else None
     with pa.input_stream(str(path), compression=compression) as stream:
-        lines = stream.read().split(b"\n")  # texts may hold other line separators
-    found = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise InputFileError(
-                f"{path}: every line must hold one JSON object. Line {number} does not ({error}). "
-                "Correct it."
-            ) from error
-        if not isinstance(row, dict):
-            raise InputFileError(
-                f"{path}: every line must hold one JSON object. Line {number} holds "
-                f"{type(row).__name__} instead. Correct it."
-            )
-        found.append(row)
-    return found
+        return [row for _, row in json_objects(stream.read().split(b"\n"), path)]
 
 
 def _parquet(path: Path) -> list[dict[str, Any]]:
