@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all install lint format bench clean
+.PHONY: demo test test-all fuzz install lint format bench docs clean
 .DEFAULT_GOAL := demo
 
 demo: $(STAMP)  ## Select prototypes from the digits data set and show what came out
@@ -25,6 +25,9 @@ test: $(STAMP)  ## The tests that run on every change
 test-all: $(STAMP)  ## Every test, the long ones too
 	$(BIN)/python -m pytest -q
 
+fuzz: $(STAMP)  ## At least 10,000 random questions and damaged files; goes on with SEED=number
+	$(BIN)/python -m tests.fuzz --cases $(or $(CASES),10000) --seed $(or $(SEED),1)
+
 lint: $(STAMP)  ## Style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -38,5 +41,8 @@ bench: $(STAMP)  ## Ours beside the peers, in one run
 	$(BIN)/python -m pip install --quiet -c constraints.txt -r benchmarks/requirements.txt
 	$(BIN)/python -m benchmarks
 
+docs: $(STAMP)  ## The documentation as a site in site/; warnings are errors, no network is needed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -65,7 +65,7 @@ def uniprot(
 
 
 def fill(cost_row: Matrix, unclaimed: NDArray, need: float) -> NDArray:
-    """The cheapest `need` units of unclaimed mass: the fractional knapsack of Eq. 9.
+    """The cheapest `need` units of unclaimed mass: the fractional knapsack of Eq. 8.
 
     Targets are taken from near to far, each as far as it has unclaimed mass, until the need is
     met. Equal costs are taken in the order of the targets.
@@ -81,7 +81,7 @@ def fill(cost_row: Matrix, unclaimed: NDArray, need: float) -> NDArray:
 def fill_costs(
     costs: Matrix, candidates: Iterator[int], unclaimed: NDArray, need: float
 ) -> Iterator[tuple[int, float]]:
-    """Each candidate's approximate marginal gain (Eq. 9) in cost form, per unit of mass."""
+    """Each candidate's approximate marginal gain (Eq. 8) in cost form, per unit of mass."""
     for i in candidates:
         yield i, float(costs[i] @ fill(costs[i], unclaimed, need)) / need
 

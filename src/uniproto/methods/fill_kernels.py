@@ -1,7 +1,7 @@
 """Compiled loops of the greedy algorithm: fills over neighbour lists, and the lazy heap.
 
 A *fill* is the cheapest way for one row to collect `need` units of unclaimed target mass (the
-fractional knapsack of the paper's Eq. 9, in cost form): walk its targets from near to far and
+fractional knapsack of the paper's Eq. 8, in cost form): walk its targets from near to far and
 take what is unclaimed until the need is met.
 """
 

@@ -78,7 +78,7 @@ def whole_costs(costs: Array, usable: Array) -> tuple[Array, Array]:
 
 
 def pick_by_fills(costs: Array, usable: Array, keep: int) -> Picks:
-    """UniPROT with plan `extend`: the fills of Eq. 9 in whole masses.
+    """UniPROT with plan `extend`: the fills of Eq. 8 in whole masses.
 
     `costs` are whole (see `whole_costs`); the cost returned is in their unit.
 
