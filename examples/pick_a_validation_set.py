@@ -3,8 +3,10 @@
 A classifier learned from a good scanner. In production nine of ten pictures come from a scanner
 that moves them by one pixel; of the labelled pool only three of ten do, and nobody wrote down
 which. 100 pictures of the pool are to say how good the classifier will be. Labels of production
-are not needed: here they only tell what the truth was. (A little flattery remains where a choice
-is right: prototypes are typical, and typical is easy.)
+are not needed: here they only tell what the truth was.
+
+Prototypes are typical, and typical is easy, so a chosen set flatters the classifier by a few points.
+Where production hardly differs from the pool, a random set tells the truth better.
 """
 
 import numpy as np

@@ -8,20 +8,8 @@ import numpy as np
 
 import uniproto
 
-WORDS = [
-    "keyboard",
-    "monitor",
-    "printer",
-    "headphones",
-    "charger",
-    "router",
-    "tripod",
-    "microphone",
-    "projector",
-    "scanner",
-    "notebook",
-    "calculator",
-]
+WORDS = ["keyboard", "monitor", "printer", "headphones", "charger", "router", "tripod"]
+WORDS += ["microphone", "projector", "scanner", "notebook", "calculator"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 

@@ -250,7 +250,7 @@ def require_writable(folder: Path) -> None:
         while not place.exists() and place != place.parent:
             place = place.parent
         _make_stage(place).rmdir()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise _unwritable(folder, error) from error
 
 
@@ -270,7 +270,7 @@ class staged_folder:
             self.is_new = not self.folder.exists()
             # Inside a folder that is there already: it may be a mount of its own.
             self.stage = _make_stage(self.folder.parent if self.is_new else self.folder)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise _unwritable(self.folder, error) from error
         return self.stage
 
@@ -337,8 +337,8 @@ def damaged(folder: Path, error: BaseException) -> InputFileError:
     )
 
 
-def _unwritable(folder: Path, error: OSError) -> OutputError:
+def _unwritable(folder: Path, error: OSError | ValueError) -> OutputError:
     return OutputError(
         f"{folder}: the output must be a folder that can be written. Writing failed "
-        f"({error.strerror or error}). Choose another folder, or free some space."
+        f"({getattr(error, 'strerror', None) or error}). Choose another folder, or free some space."
     )

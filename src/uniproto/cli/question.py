@@ -164,8 +164,10 @@ def _read(
     options: argparse.Namespace, path: str, named: list[str], like: InputData | None
 ) -> InputData:
     """One file: its features, or the vectors of the texts or pictures in it."""
+    from uniproto.data.paths import possible_path
     from uniproto.data.tables import read_input
 
+    possible_path(path)
     text, images = getattr(options, "text", None), getattr(options, "images", None)
     if text is None and images is None:
         _refuse_pictures(Path(path))

@@ -28,9 +28,10 @@ def as_matrix(values: Any, parameter: str) -> Any:
     dtype('float64')
     """
     if isinstance(values, os.PathLike):
+        from uniproto.data.paths import possible_path
         from uniproto.data.tables import read_input
 
-        values = read_input(os.fspath(values)).features
+        values = read_input(possible_path(values)).features
     if sp.issparse(values):
         matrix: Any = values.tocsr()
         matrix = matrix.astype(_float_type(matrix.dtype, parameter), copy=False)

@@ -13,13 +13,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-import optax
-from jax import Array, lax
-from jax.sharding import Mesh, PartitionSpec
+from uniproto.errors import MissingExtraError, invalid
 
-from uniproto.errors import invalid
+try:
+    import jax
+    import jax.numpy as jnp
+    import optax
+    from jax import Array, lax
+    from jax.sharding import Mesh, PartitionSpec
+except ModuleNotFoundError as error:
+    raise MissingExtraError("Pretraining", "jax") from error
+
 from uniproto.pretraining.architecture import ModelConfig, Params, hidden_states, initial_params
 from uniproto.pretraining.optimizer import learning_rates, make_optimizer
 from uniproto.pretraining.pool_choice import choose
