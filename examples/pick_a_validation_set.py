@@ -5,8 +5,8 @@ that moves them by one pixel; of the labelled pool only three of ten do, and nob
 which. 100 pictures of the pool are to say how good the classifier will be. Labels of production
 are not needed: here they only tell what the truth was.
 
-Prototypes are typical, and typical is easy, so a chosen set flatters the classifier by a few points.
-Where production hardly differs from the pool, a random set tells the truth better.
+Prototypes are typical, and typical is easy, so a chosen set flatters the classifier by a few
+points. Where production hardly differs from the pool, a random set tells the truth better.
 """
 
 import numpy as np

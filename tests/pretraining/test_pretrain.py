@@ -242,6 +242,7 @@ def test_nan_stops_with_the_step_and_keeps_the_pool(tokens, tmp_path, capsys, mo
     assert not (tmp_path / "result.json").exists()
 
 
+@pytest.mark.slow
 def test_two_devices_train_the_same_model(tokens, tmp_path, compiled_once, no_curves):
     # Adam's first steps turn rounding into whole steps where a gradient is almost 0: keep them
     # small.
