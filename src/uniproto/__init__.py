@@ -34,6 +34,7 @@ from uniproto.methods import (
 )
 from uniproto.select import select
 from uniproto.selection import Selection
+from uniproto.version import __version__ as __version__
 from uniproto.weights import DensityWeights
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from uniproto.comparison import Comparison, compare
     from uniproto.estimator import PrototypeSelector
 
-__version__ = "0.1.0"
 
 __all__ = [
     "Comparison",

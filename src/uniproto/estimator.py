@@ -134,7 +134,13 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         for part in row_blocks(rows.shape[0], prototypes.shape[0]):
             block = rows[part].astype(np.float64)  # single precision blurs distances near 0
             costs = FeatureCosts(block, prototypes, metric, self._shift, ceiling=0.0)
-            yield costs.block(EVERY).astype(dtype)
+            with np.errstate(over="ignore", invalid="ignore"):  # such costs are refused below
+                found = costs.block(EVERY)
+            if not np.abs(found).max() <= np.finfo(dtype).max:
+                constraint = f"must have costs to the prototypes that fit {dtype}"
+                remedy = "Rescale the features, or pass them in double precision."
+                raise invalid("X", constraint, "larger ones", remedy)
+            yield found.astype(dtype)
 
     def _checked_rows(self, values: Any, parameter: str, metric: str, reset: bool = False) -> Any:
         kinds = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}

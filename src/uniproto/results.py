@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from uniproto.errors import invalid
 from uniproto.storage import plain, staged_folder
+from uniproto.version import __version__
 
 _MOST_PLACES = 8
 _LIBRARIES = ("numpy", "scipy", "numba", "POT", "scikit-learn", "kmedoids")
@@ -105,8 +106,6 @@ def aligned(columns: Mapping[str, Sequence[str]]) -> str:
 
 def versions() -> dict[str, str]:
     """What made the numbers; a library that is not installed is left out."""
-    from uniproto import __version__
-
     found = {"uniproto": __version__, "python": platform.python_version()}
     for library in _LIBRARIES:
         try:

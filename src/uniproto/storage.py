@@ -20,6 +20,7 @@ from uniproto.errors import InputFileError, OutputError
 from uniproto.report import PAGE
 from uniproto.saved_record import plan_from, require_record, require_sums
 from uniproto.transport.prototypes import Transport
+from uniproto.version import __version__
 
 if TYPE_CHECKING:
     from uniproto.certificate import Certificate
@@ -67,7 +68,7 @@ def save_selection(
     }
     manifest = {
         "format": _FORMAT,
-        "uniproto": _version(),
+        "uniproto": __version__,
         "method": selection.method,
         "options": selection.options,
         "metric": selection.metric,
@@ -309,12 +310,6 @@ def _write_through(file: Path) -> None:
     """Wait until a file's content is on the disk."""
     with file.open("rb") as handle:
         os.fsync(handle.fileno())
-
-
-def _version() -> str:
-    from uniproto import __version__
-
-    return __version__
 
 
 def plain(value: Any) -> Any:

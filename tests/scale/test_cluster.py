@@ -12,8 +12,9 @@ import pytest
 
 import uniproto
 from uniproto.cli import main
-from uniproto.scale.cluster import Cluster, ClusterError, one_thread
+from uniproto.scale.cluster import Cluster, ClusterError
 from uniproto.scale.stores import digest_of, files_of
+from uniproto.threads import one_thread
 
 
 def test_without_ray_the_install_line_is_told(

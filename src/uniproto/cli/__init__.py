@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-from uniproto import __version__
 from uniproto.cli import (
     certify,
     compare,
@@ -24,6 +23,7 @@ from uniproto.cli import (
     verify,
 )
 from uniproto.errors import UniprotoError
+from uniproto.version import __version__
 
 _COMMANDS = (
     demo,

@@ -7,7 +7,6 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from uniproto import __version__
 from uniproto.checkpoint import Checkpoint
 from uniproto.cli import arguments
 from uniproto.cli.embed import add_embedding, left_out_lines
@@ -16,6 +15,7 @@ from uniproto.errors import invalid
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.methods import METHODS, Method, UniProto, as_method
 from uniproto.methods.uniproto import GAINS, PLANS
+from uniproto.version import __version__
 
 
 def add_parser(commands: Any) -> None:

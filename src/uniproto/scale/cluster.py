@@ -8,9 +8,9 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from uniproto import __version__
 from uniproto.errors import InfeasibleError, MissingExtraError, UniprotoError, invalid
 from uniproto.memory import readable
+from uniproto.version import __version__
 
 _SECONDS_TO_ANSWER = 10.0
 _RETRIES = 5  # of a task whose worker or node dies

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto import __version__
 from uniproto.certificate import Certificate
 from uniproto.errors import invalid
 from uniproto.memory import free_bytes, require_memory
@@ -30,6 +29,7 @@ from uniproto.scale.target import LaidDown, Target, TargetQuestion, lay_down
 from uniproto.select import answer
 from uniproto.selection import Selection
 from uniproto.transport.prototypes import Transport
+from uniproto.version import __version__
 
 _COPIES_OF_UNION = 3  # as they come, joined, and ready for the metric
 
