@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
 import uniproto
 from uniproto import InfeasibleError, InvalidInputError, Stochastic, UniProto, UniprotoError
+from uniproto.checkpoint import Checkpoint
+from uniproto.cli import main
 
 POINTS = np.random.default_rng(0).normal(size=(8, 3))
 COSTS = np.random.default_rng(1).random((5, 7))
@@ -385,3 +392,245 @@ def test_single_columns_may_have_any_name() -> None:
     assert (
         uniproto.select(lists[0], 2, lists[1]).cost == uniproto.select(POINTS, 2, POINTS[:5]).cost
     )
+
+
+# What the random questions of tests/fuzz found.
+
+
+class _NoName:
+    """Neither compares nor hashes, as arrays and the like do not."""
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("no comparison")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("parameter", ["metric", "device", "lists"])
+@pytest.mark.parametrize("odd", [np.array(["a", "b"]), pd.NA, _NoName(), ["cosine"]])
+def test_names_that_do_not_compare(parameter: str, odd: Any) -> None:
+    _assert_says(_refusal(**{parameter: odd}), f"'{parameter}' must be one of")
+
+
+@pytest.mark.parametrize("certify", [np.array([1.0, 2.0]), "yes", None, 1])
+def test_a_wish_for_a_certificate_that_is_neither(certify: Any) -> None:
+    _assert_says(_refusal(certify=certify), "'certify' must be True or False")
+
+
+@pytest.mark.parametrize(
+    ("make", "parameter"),
+    [
+        (lambda: UniProto(plan=np.array(["a", "b"])), "plan"),
+        (lambda: UniProto(plan="entropic", reg=10**400), "reg"),
+        (lambda: UniProto(polish=10**400), "polish"),
+        (lambda: uniproto.MMDCritic(bandwidth="wide"), "bandwidth"),
+        (lambda: uniproto.ProtoDash(bandwidth=np.array([1.0, 2.0])), "bandwidth"),
+        (lambda: uniproto.FasterPAM(iterations="many"), "iterations"),
+        (lambda: uniproto.FasterPAM(iterations=2.5), "iterations"),
+        (lambda: uniproto.DensityWeights(alpha=10**400), "alpha"),
+        (lambda: uniproto.select(POINTS, 2, distinct=10**400), "distinct"),
+        (lambda: uniproto.select(POINTS, 2, target_weights=[10**400] * 8), "target_weights"),
+    ],
+)
+def test_options_that_are_no_numbers(make: Any, parameter: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        make()
+    _assert_says(str(caught.value), f"'{parameter}' must")
+
+
+def test_a_long_value_is_shown_in_part() -> None:
+    assert len(_refusal(metric=["cosine"] * 10**5)) < 1000
+
+
+class _Broken:
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        raise RuntimeError("out of order")
+
+
+def test_values_that_break_when_they_are_read() -> None:
+    _assert_says(_refusal(_Broken()), "'source'", "rectangular", "out of order")
+    _assert_says(_refusal(groups=_Broken()), "'groups'", "out of order")
+    _assert_says(_refusal(target_weights=_Broken()), "'target_weights'", "out of order")
+
+
+@pytest.mark.parametrize("path", ["\x00.npy", "\ud800.npy", "a" * 5000 + ".npy"])
+def test_paths_that_no_system_has(path: str) -> None:
+    with pytest.raises(uniproto.UniprotoError, match="the input must be a path") as caught:
+        uniproto.select(Path(path), 1)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "dot", "l1"])
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_features_whose_costs_overflow(metric: str, kind: Any) -> None:
+    message = _refusal(kind(POINTS * 1e307), metric=metric)
+    _assert_says(message, "'source' must have costs below", f"metric='{metric}'", "Rescale")
+
+
+@pytest.mark.parametrize("metric", ["precomputed", "similarity"])
+def test_matrices_whose_sums_overflow(metric: str) -> None:
+    message = _refusal(np.array([[1.7e308, 0.0], [0.0, 1e308]]), 1, metric=metric)
+    _assert_says(message, "'source' must have costs below", "Rescale the matrix.")
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "dot"])
+@pytest.mark.parametrize(("scale", "dtype"), [(1e-170, np.float64), (1e-30, np.float32)])
+def test_features_whose_squares_vanish(metric: str, scale: float, dtype: type) -> None:
+    message = _refusal((POINTS * scale).astype(dtype), metric=metric)
+    _assert_says(message, "'source' must have features of at least", "Rescale the features.")
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e-9])
+def test_rows_that_are_all_alike_are_fine(value: float, dtype: type) -> None:
+    alike = np.full((7, 3), value, dtype)
+    assert uniproto.select(alike, 3, metric="euclidean").cost == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-310, 1e308])
+def test_rows_too_short_or_too_long_for_an_angle(scale: float) -> None:
+    points = np.sign(POINTS) * 1.5 * scale
+    _assert_says(_refusal(points), "'source' must have rows of a length", "Rescale the features.")
+
+
+def test_faiss_is_not_given_what_would_end_the_process() -> None:
+    pytest.importorskip("faiss")
+    message = _refusal(POINTS * 1e30, metric="euclidean", lists="faiss")
+    _assert_says(message, "'lists' must be 'exact'", "single precision", "Rescale")
+
+
+def test_sampling_with_the_smallest_error() -> None:
+    method = UniProto(candidates=Stochastic(5e-324))
+    assert len(uniproto.select(POINTS, 2, method=method).indices) == 2
+
+
+def test_the_weakest_entropy() -> None:
+    method = UniProto(plan="entropic", reg=5e-324, iterations=3)
+    assert len(uniproto.select(POINTS, 3, metric="dot", method=method).indices) == 3
+
+
+def test_sparse_rows_with_wide_indices() -> None:
+    wide = sp.csr_array(POINTS)
+    wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
+    plain = uniproto.select(POINTS, 2, metric="euclidean", method="kmeans")
+    found = uniproto.select(wide, 2, metric="euclidean", method="kmeans")
+    assert sorted(found.indices) == sorted(plain.indices)
+
+
+def test_rows_on_disk_beside_a_sparse_target(tmp_path: Path) -> None:
+    whole = np.round(POINTS * 100).astype(">i4")
+    np.save(tmp_path / "pool.npy", whole)
+    on_disk = np.load(tmp_path / "pool.npy", mmap_mode="r")
+    found = uniproto.select(on_disk, 2, sp.csr_array(POINTS), metric="l1")
+    assert found.cost == pytest.approx(uniproto.select(whole, 2, POINTS, metric="l1").cost)
+
+
+def test_a_fit_of_what_is_no_matrix() -> None:
+    for odd in (Path("pool.npy"), _Broken(), None):
+        with pytest.raises(UniprotoError, match="'X' must be rows of numbers"):
+            uniproto.PrototypeSelector(2).fit(odd)
+    with pytest.raises(UniprotoError, match="'metric' must be one of"):
+        uniproto.PrototypeSelector(2, metric=np.array(["a", "b"])).fit(POINTS)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("cost", math.nan), ("cost", [1]), ("cost", -1.0), ("cost", 0.0), ("beta", "")),
+        *(("shape", [1]), ("shape", [{}, 8]), ("k", 0), ("timings", 3), ("timings", {"a": "b"})),
+        *(("files", 4), ("group_costs", [[[1], 2.0]]), ("certificate", None), ("seed", None)),
+    ],
+)
+def test_a_saved_record_of_other_kinds(tmp_path: Path, field: str, value: Any) -> None:
+    folder = uniproto.select(POINTS, 2, metric="l1", certify=True).save(tmp_path / "out")
+    record = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**record, field: value}))
+    with pytest.raises(UniprotoError, match="It is damaged"):
+        uniproto.Selection.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        *(("index", [3, 3]), ("index", [0, 8]), ("index", [-1, 0]), ("index", [None, 1])),
+        *(("gain", [math.nan, 1.0]), ("gain", ["a", "b"]), ("gain", [[1.0], [2.0]])),
+        *(("mass", [0.5, 0.25]), ("mass", [1.5, -0.5]), ("mass", [math.inf, 0.0])),
+    ],
+)
+def test_a_saved_table_that_does_not_add_up(tmp_path: Path, column: str, values: Any) -> None:
+    folder = uniproto.select(POINTS, 2, metric="l1").save(tmp_path / "out")
+    table = pq.read_table(folder / "selection.parquet")
+    place = table.column_names.index(column)
+    changed = table.set_column(place, column, pa.array(values))
+    pq.write_table(changed, folder / "selection.parquet")
+    with pytest.raises(UniprotoError, match="It is damaged"):
+        uniproto.Selection.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("data", lambda data: data * 2),
+        ("data", lambda data: -data),
+        ("data", lambda data: data > 0),
+        ("data", lambda data: np.full_like(data, np.nan)),
+        ("indices", lambda indices: indices.astype(complex)),
+        ("indptr", lambda indptr: np.zeros_like(indptr)),
+        ("shape", lambda shape: shape[:1]),
+    ],
+)
+def test_a_saved_plan_that_does_not_add_up(tmp_path: Path, name: str, change: Any) -> None:
+    folder = uniproto.select(POINTS, 2, metric="l1").save(tmp_path / "out")
+    with np.load(folder / "plan.npz") as archive:
+        arrays = dict(archive)
+    np.savez(folder / "plan.npz", **{**arrays, name: change(arrays[name])})
+    with pytest.raises(UniprotoError, match="It is damaged"):
+        uniproto.Selection.load(folder)
+
+
+def test_verify_looks_at_learned_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "pool.npy", POINTS)
+    out = tmp_path / "out"
+    command = ["select", str(tmp_path / "pool.npy"), "-k", "2", "--method", "kmedoids"]
+    assert main([*command, "-o", str(out), "--quiet"]) == 0
+    assert main(["verify", str(out)]) == 0
+    table = pq.read_table(out / "selection.parquet")
+    place = table.column_names.index("mass")
+    pq.write_table(table.set_column(place, "mass", pa.array([2.0, 0.5])), out / "selection.parquet")
+    record = json.loads((out / "manifest.json").read_text())
+    digest = hashlib.sha256((out / "selection.parquet").read_bytes()).hexdigest()
+    record["files"]["selection.parquet"] = digest  # as somebody who forges would write it
+    (out / "manifest.json").write_text(json.dumps(record))
+    assert main(["verify", str(out)]) == 1
+    assert "its prototype weights do not sum to 1" in capsys.readouterr().out
+
+
+def test_a_command_on_a_path_that_no_system_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["select", "a" * 5000, "-k", "2", "-o", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.startswith("uniproto: error: 'aaa")
+
+
+def test_a_checkpoint_with_a_digest_but_no_sense(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.npz"
+    for payload in (b"", b"PK\x03\x04", b"\x93NUMPY"):
+        path.write_bytes(hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
+        with pytest.raises(UniprotoError, match="the checkpoint must be a whole one"):
+            Checkpoint(path, {}).read()
+
+
+def test_costs_that_do_not_fit_the_rows_precision() -> None:
+    single = np.array([[1e37], [-1e37]], np.float32)
+    selector = uniproto.PrototypeSelector(1, metric="sqeuclidean").fit(single, target=[[0.0]])
+    with pytest.raises(UniprotoError, match="'X' must have costs to the prototypes that fit"):
+        selector.transform(single)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_angles_of_tiny_single_precision_rows(kind: Any) -> None:
+    tiny = (np.sign(POINTS) * 1e-41).astype(np.float32)
+    found = uniproto.select(POINTS, 2, kind(tiny))
+    assert found.cost == pytest.approx(uniproto.select(POINTS, 2, np.sign(POINTS)).cost, rel=1e-5)

@@ -12,14 +12,16 @@ from pathlib import Path
 
 DEADLINE = float(os.environ.get("FUZZ_DEADLINE", "120"))  # seconds; machines in CI can be slow
 MEMORY = 2 * 2**30  # bytes that the cases may take beyond what is loaded at their beginning
-HANG_FILE = Path(os.environ.get("FUZZ_HANG_FILE", Path(tempfile.gettempdir()) / "uniproto-hang"))
+HANG_FILE = Path(
+    os.environ.get("FUZZ_HANG_FILE", f"{tempfile.gettempdir()}/uniproto-fuzz-hang-{os.getpid()}")
+)
 
 
 @contextmanager
 def deadline(case: object) -> Iterator[None]:
     """End the process where a case takes too long; the file then says which, and where it was."""
     with HANG_FILE.open("w") as file:
-        file.write(f"no end after {DEADLINE:g} s:\n{case!r}\n"[:20_000])
+        file.write(f"The process ended (deadline: {DEADLINE:g} s) in:\n{case!r}\n"[:20_000])
         file.flush()
         faulthandler.dump_traceback_later(DEADLINE, exit=True, file=file)
         try:

@@ -17,6 +17,8 @@ import torch
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from .places import new_folder
+
 _DTYPES = [
     *("f8", "f8", "f8", "f4", "f4", "f2", ">f8", ">f4", "g"),
     *("i1", "i2", "i4", "i8", "u1", "u2", "u8", ">i4", "?"),
@@ -152,14 +154,15 @@ def _tensor(array: NDArray[Any]) -> torch.Tensor:
 
 def _as_file(ending: str) -> Callable[[NDArray[Any]], Path]:
     def write(array: NDArray[Any]) -> Path:
-        folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir=_folder()))
-        path = folder / f"pool{ending}"
+        path = new_folder() / f"pool{ending}"
         if ending == ".npy":
             np.save(path, array)
         elif ending == ".npz":
             np.savez(path, array)
         elif ending == ".csv":
-            pd.DataFrame(_columns(_native(array))).to_csv(path, index=False)
+            # As doubles: the text of a single is nearest to it, but not the same number.
+            numbers = array if array.dtype.kind != "f" else array.astype(np.float64)
+            pd.DataFrame(_columns(numbers)).to_csv(path, index=False)
         else:
             pd.DataFrame(_columns(_native(array))).to_parquet(path)
         return path
@@ -175,7 +178,7 @@ _DRESSES: dict[str, Callable[[NDArray[Any]], Any]] = {
     "backwards": lambda array: array[::-1].copy()[::-1],
     "unaligned": _unaligned,
     "subclass": lambda array: array.view(_Labelled),
-    "np.matrix": lambda array: np.asmatrix(array),
+    "np.matrix": lambda array: array.view(np.matrix),
     "masked, nothing masked": lambda array: np.ma.array(array),
     "duck": _Duck,
     "on disk": _on_disk,
@@ -254,7 +257,7 @@ NO_MATRICES: dict[str, Callable[[], Any]] = {
     "a number": lambda: 3.5,
     "a text": lambda: "pool.npy",
     "bytes": lambda: b"\x00\x01",
-    "nothing": lambda: [],
+    "nothing": list,
     "an empty row": lambda: [[]],
     "no rows": lambda: np.empty((0, 3)),
     "no columns": lambda: np.empty((3, 0)),
@@ -287,7 +290,9 @@ NO_MATRICES: dict[str, Callable[[], Any]] = {
     "table with NaN": lambda: pd.DataFrame({"x": [1.0, np.nan]}),
     "table of dates": lambda: pd.DataFrame({"x": pd.to_datetime(["2020-01-01"])}),
     "same name twice": lambda: pd.DataFrame([[1.0, "a"]], columns=["x", "x"]),
-    "column index of tuples": lambda: pd.DataFrame([["a"]], columns=pd.MultiIndex.from_tuples([(1, 2)])),
+    "column index of tuples": lambda: pd.DataFrame(
+        [["a"]], columns=pd.MultiIndex.from_tuples([(1, 2)])
+    ),
     "a column": lambda: pd.Series([1.0, 2.0]),
     "a polars column": lambda: pl.Series([1.0, 2.0]),
     "a lazy table": lambda: pl.LazyFrame({"x": [1.0]}),
@@ -311,9 +316,11 @@ NO_MATRICES: dict[str, Callable[[], Any]] = {
     "an empty sparse matrix": lambda: sp.csr_matrix((0, 3)),
     "a sparse matrix of objects": lambda: sp.csr_matrix((2, 2), dtype=complex),
     "no such file": lambda: Path("no/such/pool.npy"),
-    "a folder without tables": lambda: Path(tempfile.mkdtemp(dir=_folder())),
+    "a folder without tables": new_folder,
     "no ending": lambda: Path("/etc/hostname"),
-    "an odd path": lambda: Path("\x00.npy"),
+    "a NUL in a path": lambda: Path("\x00.npy"),
+    "half a character in a path": lambda: Path("\ud800.npy"),
+    "too long a path": lambda: Path("a" * 5000 + ".npy"),
 }
 
 
@@ -322,13 +329,3 @@ def no_matrices() -> st.SearchStrategy[Given]:
     return st.sampled_from(sorted(NO_MATRICES)).map(
         lambda name: Given(NO_MATRICES[name](), None, name)
     )
-
-
-def _folder() -> str:
-    """Files of the cases lie together, in a folder that goes with the process."""
-    if not _FOLDERS:
-        _FOLDERS.append(tempfile.TemporaryDirectory(prefix="uniproto-fuzz-"))
-    return _FOLDERS[0].name
-
-
-_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []

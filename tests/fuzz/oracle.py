@@ -31,7 +31,11 @@ def plain_costs(
 
 
 def rounding(
-    source: NDArray[np.float64], target: NDArray[np.float64], metric: str, single: bool, sparse: bool
+    source: NDArray[np.float64],
+    target: NDArray[np.float64],
+    metric: str,
+    single: bool,
+    sparse: bool,
 ) -> float:
     """How far costs may be off that are computed by products in single or double precision."""
     if metric in ("precomputed", "similarity"):

@@ -19,10 +19,14 @@ TALLY: Counter[str] = Counter()  # how cases ended, for the summary of a long ru
 _SHARES = 1e-9
 
 
-def attempt(case: object, call: Callable[[], Any]) -> Any:
-    """The call's answer, or the `UniprotoError` it raised; nothing else may happen."""
+def attempt(case: object, call: Callable[[], Any], allowed: str = "(?!)") -> Any:
+    """The call's answer, or the `UniprotoError` it raised; nothing else may happen.
+
+    `allowed` is a pattern of warnings that are another library's convention.
+    """
     with deadline(case), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", allowed)
         try:
             answer = call()
         except UniprotoError as error:
@@ -40,7 +44,7 @@ def assert_helps(error: UniprotoError) -> None:
     """The message names what is wrong and ends with what to do about it."""
     message = str(error)
     assert len(message) < 5000, f"{len(message)} characters: {message[:200]} …"
-    named = re.search(r"'[\w.\-]+'|^[^:]*[/.][^:]*:|[Mm]emory|extra|method|solver", message)
+    named = re.search(r"'[^']+'|^[^:]*[/.][^:]*:|[Mm]emory|extra|method|solver", message)
     assert named, f"no parameter in: {message}"
     assert re.search(r"[.)?:] [A-Z][^.]*.*[.?']?$", message, re.DOTALL), f"no remedy in: {message}"
 

@@ -16,7 +16,6 @@ import pandas as pd
 import pyarrow as pa
 import torch
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from uniproto import (
     DensityWeights,
@@ -33,7 +32,7 @@ from .matrices import Given, matrices, no_matrices
 
 FEATURES = ("cosine", "euclidean", "sqeuclidean", "l1", "dot")
 MATRICES = ("precomputed", "similarity")
-_LARGEST = 9  # rows of a source or target
+_FEW, _MORE = 9, 70  # rows of a source or target
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ _ODDITIES: dict[str, Callable[[], Any]] = {
     "bytes": lambda: b"cosine",
     "list": lambda: [1],
     "nested list": lambda: [[0, 1], [2]],
-    "empty list": lambda: [],
+    "empty list": list,
     "mapping": lambda: {"a": 1},
     "set": lambda: {1, 2},
     "object": object,
@@ -290,7 +289,8 @@ def _budgets(draw: st.DrawFn, labels: Any, k: int) -> Any:
 @st.composite
 def questions(draw: st.DrawFn) -> Question:
     """A question with an answer, or nearly one."""
-    m, n = draw(st.integers(1, _LARGEST)), draw(st.integers(1, _LARGEST))
+    largest = draw(st.sampled_from([_FEW] * 9 + [_MORE]))
+    m, n = draw(st.integers(1, largest)), draw(st.integers(1, largest))
     width = draw(st.integers(1, 4))
     metric = draw(st.sampled_from(FEATURES + MATRICES))
     as_matrix = metric in MATRICES
@@ -306,8 +306,15 @@ def questions(draw: st.DrawFn) -> Question:
         if draw(st.integers(1, one_in)) == one_in:
             options[name] = draw(values)
 
-    add("target_weights", st.one_of(_weights(n), _weights(n), st.sampled_from(
-        ["density", DensityWeights(q=1), DensityWeights(q=2, alpha=700.0)])), 2)
+    add(
+        "target_weights",
+        st.one_of(
+            _weights(n),
+            _weights(n),
+            st.sampled_from(["density", DensityWeights(q=1), DensityWeights(q=2, alpha=700.0)]),
+        ),
+        2,
+    )
     if options.get("target_weights") is None and draw(st.integers(1, 8)) == 8:
         options["target_weights"] = "balanced"
         options["target_labels"] = draw(_labels(n, draw(st.sampled_from(sorted(_LABELS)))))

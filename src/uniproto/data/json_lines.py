@@ -9,6 +9,8 @@ from typing import Any
 
 from uniproto.errors import InputFileError
 
+_MOST_BRACKETS = 500  # in a line that need not be looked at closely
+
 
 def json_objects(
     lines: Iterable[str | bytes], name: str | Path
@@ -34,3 +36,25 @@ def json_objects(
                 f"{type(row).__name__} instead. Correct it."
             )
         yield number, row
+
+
+def require_shallow(lines: Iterable[bytes], name: str | Path) -> None:
+    """Refuse values nested so deeply that readers which call themselves run out of stack.
+
+    >>> require_shallow([b"[" * 5000 + b"]" * 5000], "x.jsonl")
+    Traceback (most recent call last):
+    uniproto.errors.InputFileError: x.jsonl: values must not lie hundreds of levels deep. Line 1 has
+    some that do. Flatten it, or drop it.
+    """
+    for number, line in enumerate(lines, start=1):
+        if line.count(b"[") + line.count(b"{") <= _MOST_BRACKETS:
+            continue
+        try:
+            json.loads(line)
+        except RecursionError:
+            raise InputFileError(
+                f"{name}: values must not lie hundreds of levels deep. Line {number} has some that "
+                "do. Flatten it, or drop it."
+            ) from None
+        except ValueError:  # something else is wrong, and the reader will say what
+            continue

@@ -21,6 +21,7 @@ from uniproto.data.disk import (
     parquet_bytes,
     parquet_files,
 )
+from uniproto.data.json_lines import require_shallow
 from uniproto.data.matrices import is_numeric, is_text, numeric_matrix
 from uniproto.errors import (
     InputFileError,
@@ -309,6 +310,8 @@ def _read_jsonl(path: Path, column: str | None) -> pa.Table:
     import pyarrow.json as json
     import pyarrow.parquet as pq
 
+    with path.open("rb") as file:
+        require_shallow(file, path)  # Arrow would run out of stack, and take the process with it
     table = json.read_json(path, json.ReadOptions(block_size=_BLOCK))
     try:  # the chosen rows are written as .parquet: learn now what does not fit there
         pq.write_table(table.schema.empty_table(), pa.BufferOutputStream())

@@ -60,8 +60,9 @@ def prepare(
     if isinstance(values, np.memmap | RowsOnDisk):
         return RowsOnDisk(values, dtype, scale, centre)
     if sp.issparse(values):
-        rows = values.astype(dtype)
-        return rows if scale is None else sp.csr_matrix(sp.diags(scale.astype(dtype)) @ rows)
+        if scale is None:
+            return values.astype(dtype)
+        return sp.csr_matrix(sp.diags(scale) @ values, dtype=dtype)  # in doubles on the way
     if scale is None and centre is None:
         return np.ascontiguousarray(values, dtype=dtype)
     prepared = np.empty(values.shape, dtype)

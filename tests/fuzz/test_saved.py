@@ -1,0 +1,60 @@
+"""Saved results that have been changed: loaded, verified and shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given
+
+from uniproto import Selection, UniprotoError
+from uniproto.checkpoint import Checkpoint
+
+from .cases import cases
+from .commands import run_command
+from .outcomes import assert_adds_up, attempt
+from .saved import CHECKPOINT_IDENTITY, Change, changed_checkpoints, changed_results
+
+
+@given(changed_results())
+@cases(60)
+def test_loading(change: Change) -> None:
+    answer = attempt(change, lambda: Selection.load(change.folder))
+    if not isinstance(answer, UniprotoError):
+        assert_adds_up(answer)
+
+
+@given(changed_checkpoints())
+@cases(40)
+def test_going_on_from_a_checkpoint(path: Path) -> None:
+    answer = attempt(path, lambda: Checkpoint(path, CHECKPOINT_IDENTITY).read())
+    if not isinstance(answer, UniprotoError):
+        assert answer.rows.shape == answer.costs.shape
+        assert answer.kept.shape[0] == len(answer.rows)
+
+
+@given(changed_results())
+@cases(20)
+def test_verifying(change: Change) -> None:
+    status, out, errors = attempt(change, lambda: run_command("verify", str(change.folder)))
+    assert status in (0, 1, 2)
+    assert (status == 2) == errors.startswith("uniproto: error: "), errors
+    if status == 0:
+        assert out.endswith("verified: yes\n")
+        sound, changed = Selection.load(change.sound), Selection.load(change.folder)
+        assert np.array_equal(sound.indices, changed.indices)
+        assert np.isclose(sound.cost, changed.cost, rtol=1e-9)
+    else:
+        assert "verified: yes" not in out
+
+
+@given(changed_results())
+@cases(6)
+def test_showing(change: Change) -> None:
+    command = ("report", str(change.folder), "--random", "1", "--quiet")
+    status, _, errors = attempt(change, lambda: run_command(*command))
+    if status == 0:
+        assert (change.folder / "report.html").stat().st_size > 1000
+    else:
+        assert status == 2
+        assert errors.startswith("uniproto: error: "), errors
