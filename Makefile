@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+WORKERS ?= 2
 
 .PHONY: demo test test-all fuzz install lint format bench docs clean
 .DEFAULT_GOAL := demo
@@ -20,10 +21,10 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 test: $(STAMP)  ## The tests that run on every change
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -m "not slow" -n $(WORKERS) --dist loadfile
 
 test-all: $(STAMP)  ## Every test, the long ones too
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
 fuzz: $(STAMP)  ## At least 10,000 random questions and damaged files; goes on with SEED=number
 	$(BIN)/python -m tests.fuzz --cases $(or $(CASES),10000) --seed $(or $(SEED),1)
