@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from uniproto.scale.asked import Asked
     from uniproto.scale.cluster import Cluster
-    from uniproto.scale.rounds import Answered, Asked
+    from uniproto.scale.rounds import Answered
     from uniproto.scale.shards import Shards
 
 # What the two rounds have no answer to yet: refused, never ignored.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,15 +24,13 @@ from uniproto.priced_kernels import cheapest_units_of_rows
 from uniproto.priced_rows import exact_values
 from uniproto.problem import Problem
 from uniproto.progress import Progress
+from uniproto.scale.asked import Asked
 from uniproto.scale.cluster import Cluster
 from uniproto.scale.parts import Settings, free_rows, problem_of
 from uniproto.scale.shards import Shard, read_features
 from uniproto.scale.target import LaidDown, Target
+from uniproto.selection import Selection
 from uniproto.threads import one_thread, pieces_of, side_by_side
-
-if TYPE_CHECKING:
-    from uniproto.scale.rounds import Asked
-    from uniproto.selection import Selection
 
 _MOST_PASSES = 8  # over all shards
 _LEAST_RISE = 1e-4  # of the bound, below which another pass is not worth it

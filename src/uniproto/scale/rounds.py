@@ -20,31 +20,19 @@ from uniproto.errors import invalid
 from uniproto.memory import free_bytes, require_memory
 from uniproto.problem import Problem
 from uniproto.progress import Progress
+from uniproto.scale.asked import Asked
 from uniproto.scale.bounds import certify_shards
 from uniproto.scale.cluster import Cluster
 from uniproto.scale.kept import KeptParts
-from uniproto.scale.parts import Part, Settings, pick_part, problem_of
+from uniproto.scale.parts import Part, pick_part, problem_of
 from uniproto.scale.shards import Shards, read_first_row
-from uniproto.scale.target import LaidDown, Target, TargetQuestion, lay_down
+from uniproto.scale.target import LaidDown, Target, lay_down
 from uniproto.select import answer
 from uniproto.selection import Selection
 from uniproto.transport.prototypes import Transport
 from uniproto.version import __version__
 
 _COPIES_OF_UNION = 3  # as they come, joined, and ready for the metric
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A question about shards, checked as far as it can be before any of them is read."""
-
-    source: Shards
-    target: Shards | None
-    settings: Settings
-    aim: TargetQuestion
-    excluded: NDArray[np.int64]
-    certify: bool = False
-    time_limit: float | None = None
 
 
 @dataclass

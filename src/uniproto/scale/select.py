@@ -16,9 +16,10 @@ from uniproto.errors import InputFileError, invalid, unknown_name
 from uniproto.geometry.costs import FEATURE_METRICS, METRICS
 from uniproto.memory import memory_budget
 from uniproto.methods import Method, UniProto, as_method
+from uniproto.scale.asked import Asked
 from uniproto.scale.cluster import Cluster
 from uniproto.scale.parts import Settings
-from uniproto.scale.rounds import Asked, answer_question, require_enough
+from uniproto.scale.rounds import answer_question, require_enough
 from uniproto.scale.shards import Shards, shards_of
 from uniproto.scale.target import TargetQuestion
 from uniproto.selection import Selection
