@@ -6,6 +6,7 @@ Every message has the same form: the parameter, the constraint, what was receive
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Collection, Iterable
 
 _LONGEST_SHOWN = 500  # characters of what was received: enough to know it again
@@ -74,3 +75,16 @@ def unknown_name(parameter: str, received: object, valid: Iterable[str]) -> Inva
     near = difflib.get_close_matches(str(received).lower(), names, n=1, cutoff=0.4)
     remedy = f"Did you mean {near[0]!r}?" if near else "Use one of those names."
     return invalid(parameter, f"must be one of {', '.join(names)}", repr(received), remedy)
+
+
+def require_count(name: str, value: object) -> None:
+    """Raise unless this is a whole number of at least 1.
+
+    >>> require_count("keep", 0)
+    Traceback (most recent call last):
+    uniproto.errors.InvalidInputError: 'keep' must be at least 1. Got 0 instead. Pass 1 or more.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise invalid(name, "must be a whole number", repr(value), "Pass an integer.")
+    if operator.index(value) < 1:
+        raise invalid(name, "must be at least 1", value, "Pass 1 or more.")

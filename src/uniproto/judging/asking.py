@@ -71,7 +71,7 @@ class Asking:
         for (_, item), prompt, output in zip(again, prompts, outputs, strict=True):
             item["program_prompt"], item["program_output"] = item["prompt"], item["output"]
             item["prompt"], item["output"], item["stopped"] = prompt, output.text, output.stopped
-            item["predicted"] = extract_answer(output.text, item["dataset"])
+            item["predicted"] = extract_answer(output.text, item["dataset"], item["question"])
             item["how"] = NOT_ANSWERED if item["predicted"] is None else BY_REASONING
         for item in items:
             item["verdict"] = RIGHT if _is_right(item) else WRONG
@@ -88,7 +88,7 @@ class Asking:
         for item, result in zip(with_program, results, strict=True):
             item["program_status"], item["printed"] = result.status, result.output
             if result.status == "ok":
-                item["predicted"] = program_answer(result.output, item["dataset"])
+                item["predicted"] = program_answer(result.output, item["dataset"], item["question"])
                 item["how"] = BY_PROGRAM
 
     def _classify(self, questions: Sequence[Question]) -> list[Item]:

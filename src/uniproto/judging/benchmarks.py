@@ -57,8 +57,16 @@ def datasets_of(suite: str | Sequence[str]) -> list[str]:
         return list(MATH_SUITE)
     if suite == "superglue":
         return list(SUPERGLUE_SUITE)
-    given = suite.split(",") if isinstance(suite, str) else list(suite)
-    names = [name.strip().lower() for name in given]
+    given = suite.split(",") if isinstance(suite, str) else suite
+    if not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given):
+        raise invalid(
+            "suite", "must be a text or a list of texts", repr(suite), "Try 'math' or 'gsm8k'."
+        )
+    names = [
+        each
+        for name in given
+        for each in (SUPERGLUE_SUITE if name.strip() == "superglue" else [name.strip().lower()])
+    ]
     for name in names:
         if name not in BENCHMARKS:
             raise unknown_name("suite", name, [*BENCHMARKS, "superglue"])

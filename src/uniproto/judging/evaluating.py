@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import invalid, unknown_name
+from uniproto.errors import invalid, require_count, unknown_name
 from uniproto.judging.asking import Asking
 from uniproto.judging.benchmarks import BENCHMARKS
 from uniproto.judging.evaluation import RESULTS, Evaluation
@@ -16,7 +16,7 @@ from uniproto.judging.items import Items
 from uniproto.judging.prompts import fill, stop_strings
 from uniproto.judging.question import Question
 from uniproto.judging.questions import DataSet, digest, read_questions
-from uniproto.judging.sandbox import containment, run_program
+from uniproto.judging.sandbox import LONGEST, containment, run_program
 from uniproto.progress import Progress
 
 # Questions asked together, in batches: full batches for the second asking, and long answers
@@ -56,7 +56,19 @@ def evaluate(
     uniproto.errors.InvalidInputError: 'suite' must be one of cb, deepmind, gsm8k, math, multirc, \
 numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm8k'?
     """
-    _check(batch_size, max_new_tokens, program_seconds, device)
+    for name, count in (("batch_size", batch_size), ("max_new_tokens", max_new_tokens)):
+        require_count(name, count)
+    if limit is not None:
+        require_count("limit", limit)
+    if not (isinstance(program_seconds, int | float) and 0 < program_seconds <= LONGEST):
+        raise invalid(
+            "program_seconds",
+            f"must be above 0 and at most {LONGEST}",
+            repr(program_seconds),
+            "5 is usual.",
+        )
+    if device not in ("auto", "cpu"):
+        raise unknown_name("device", device, ("auto", "cpu"))
     tell = tell or partial(print, file=sys.stderr)
     datasets = read_questions(suite, data, limit=limit, allow_partial=allow_partial)
     writes_programs = any(BENCHMARKS[name].is_math for name in datasets)
@@ -126,17 +138,6 @@ def _ask_all(
             some = waiting[first : first + together]
             items.add(asking.items(some))
             advance(len(some))
-
-
-def _check(batch_size: int, max_new_tokens: int, program_seconds: float, device: str) -> None:
-    if batch_size < 1:
-        raise invalid("batch_size", "must be at least 1", batch_size, "16 is usual.")
-    if max_new_tokens < 1:
-        raise invalid("max_new_tokens", "must be at least 1", max_new_tokens, "2048 is usual.")
-    if not program_seconds > 0:
-        raise invalid("program_seconds", "must be above 0", program_seconds, "5 is usual.")
-    if device not in ("auto", "cpu"):
-        raise unknown_name("device", device, ("auto", "cpu"))
 
 
 class _Given:

@@ -100,7 +100,12 @@ def _plain(row: dict[str, Any], name: str) -> tuple[str, str]:
     answer = field(row, "answer", name)
     if isinstance(answer, list):
         answer = _several(answer)
-    answer = str(answer)
+    answer = str(answer).strip() if isinstance(answer, str | int | float) else ""
+    if not answer:
+        raise InputFileError(
+            f"{name}: every answer must be a text or a number. Got {row['answer']!r} instead. "
+            "Correct or drop that question."
+        )
     if "####" in answer:  # GSM8K: the solution first, the number last
         answer = answer.rpartition("####")[2].replace(",", "")
     return str(field(row, "question", name)), answer

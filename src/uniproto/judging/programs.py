@@ -30,8 +30,11 @@ def extract_program(output: str) -> str | None:
     >>> extract_program("The answer is 3.")
     """
     text = output[:_LONGEST]
-    for tag, block in _FENCE.findall(text):
-        if tag.lower() in _PYTHON and (found := _longest_program(block)):
+    blocks = [block for tag, block in _FENCE.findall(text) if tag.lower() in _PYTHON]
+    if blocks and "print" not in blocks[0]:  # explained piece by piece: it prints at its end
+        blocks.insert(0, "\n".join(map(textwrap.dedent, blocks)))
+    for block in blocks:
+        if found := _longest_program(block):
             return found
     lines = text.split("\n")
     begins = [place for place, line in enumerate(lines) if _BEGINS.match(line)][:1]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from uniproto.errors import invalid, unknown_name
+from uniproto.errors import invalid, require_count, unknown_name
 from uniproto.methods import Method
 from uniproto.training.batch_methods import BATCH_METHODS
 from uniproto.training.batch_selector import BatchSelector
@@ -75,10 +74,10 @@ class SelectionConfig:
 
     def __post_init__(self) -> None:
         for name in ("pool", "keep", "anchors"):
-            _require_count(name, getattr(self, name))
+            require_count(name, getattr(self, name))
         for name in ("width", "score_batch_size", "micro_batch"):
             if getattr(self, name) is not None:
-                _require_count(name, getattr(self, name))
+                require_count(name, getattr(self, name))
         self.selector(self.keep, seed=0)  # says what is wrong with the method and its options
         if self.keep > self.pool:
             raise invalid(
@@ -141,12 +140,3 @@ class SelectionConfig:
             keep_small=self.keep_small,
             seed=seed,
         )
-
-
-def _require_count(name: str, value: Any) -> None:
-    try:
-        count = operator.index(value)
-    except TypeError:
-        raise invalid(name, "must be a whole number", repr(value), "Pass an integer.") from None
-    if count < 1:
-        raise invalid(name, "must be at least 1", value, "Pass 1 or more.")

@@ -9,6 +9,10 @@ _ALONE = re.compile(r"\s*(?:([A-E])|\(([A-Ea-e])\))\s*[.:]?\s*")
 _LABELLED = re.compile(r"\s*(?:option|choice|answer)?\s*(?:\(([A-E])\)|([A-E])[).:])(?:\s|$)", re.I)
 _NAMED = re.compile(r"\s*(?:option|choice)\s+([A-E])\b", re.I)
 _STARTING = re.compile(r"\s*([A-E])\s+\w")
+_HEDGED = re.compile(  # "(A) or (B)" picks neither
+    r"\s*(?:option|choice|answer)?\s*\(?([A-E])\)?\s*(?:,|/|or|and)\s*(?:option\s+)?\(?(?!\1)[A-E]\b",
+    re.IGNORECASE,
+)
 _MARKUP = re.compile(r"\\(?:textbf|text|mathrm|mathbf|mbox)\s*|[{}$*]")
 _SPACING = re.compile(r"\\[ ,;:]|\\q?quad")
 _OPTION = re.compile(r"(?<!\w)\(([A-E])\)\s*([^()]*)")
@@ -22,8 +26,11 @@ def option_letter(text: str, *, loose: bool = False) -> str | None:
 
     >>> option_letter(r"\text{(C)}"), option_letter("(B) apple"), option_letter("Bob")
     ('C', 'B', None)
+    >>> option_letter("(A) or (B)")
     """
     plain = _MARKUP.sub("", _SPACING.sub(" ", text))
+    if _HEDGED.match(plain):
+        return None
     match = _ALONE.fullmatch(plain) or _LABELLED.match(plain) or _NAMED.match(plain)
     if match is None and loose:
         match = _STARTING.match(plain)

@@ -62,6 +62,12 @@ _PLAN = re.compile(  # "Step 2: Calculate the number of …" says what comes, no
 )
 _ITEM = re.compile(r"^\W*\d+[.)]\s")  # the number of a point in a list
 _RATIO = re.compile(r"\d+(?:\s?:\s?\d+)+")
+_NAMED = re.compile(rf"\b[A-Za-z]\w{{0,20}}\s*=\s*{_AMOUNT.pattern}(?!\w|\s*[*/+(-])")
+_NAMED_LINE = re.compile(rf"[A-Za-z]\w{{0,20}}\s*[=:]\s*{_AMOUNT.pattern}")
+_VALUE_LINE = re.compile(rf"(?:[A-Za-z]\w{{0,20}}\s*[=:]\s*)?{_AMOUNT.pattern}")
+_LISTED = re.compile(  # "… are 5 and 3", "… is (5, 3)"
+    rf"\b(?:is|are)\s*[:(]*\s*({_AMOUNT.pattern}(?:\s*(?:,\s*and|,|and)\s*{_AMOUNT.pattern})+)\s*\)?$"
+)
 _LABEL = re.compile(r"[A-Za-z][\w ,'()-]*:\s*(?=\S)")
 _NOTHING = frozenset({"", "none", "nan", "null", "error", "[]", "{}", "()", "set()", "emptyset"})
 
@@ -83,6 +89,10 @@ def extract_answer(output: str, dataset: str, question: str | None = None) -> st
         return _option(statement, text, options)
     if dataset not in NUMBER_SETS:
         return statement or _last_mathematics(text)
+    if dataset == "simuleq" and (statement is None or _NAMED_LINE.fullmatch(statement)):
+        several = _unknowns(text)
+        if several is not None:
+            return several
     amount = _amount_of(statement, dataset) if statement else None
     if amount is not None:
         return amount
@@ -102,7 +112,10 @@ def program_answer(printed: str, dataset: str, question: str | None = None) -> s
     >>> program_answer("computing\\n18.0\\n", "gsm8k")
     '18.0'
     """
-    line = _last_line(_joined_brackets(printed[-MAX_OUTPUT:]))
+    printed = printed[-MAX_OUTPUT:]
+    if dataset == "simuleq" and (several := _unknowns(printed, bare=True)):
+        return several
+    line = _last_line(_joined_brackets(printed))
     if line.lower() in _NOTHING or len(line) > MAX_STATEMENT:
         return None
     statement, _ = _last_statement(line)
@@ -177,6 +190,8 @@ def _amount_of(statement: str, dataset: str) -> str | None:
     """The amount a statement gives: all of it if it is one, else its first or last number."""
     if statement.lower().startswith("not "):
         return None
+    if dataset == "deepmind" and statement.lower() in ("true", "false"):
+        return statement
     if dataset == "numglue":
         letter = option_letter(statement, loose=True)
         if letter is not None:
@@ -209,6 +224,29 @@ def _option(statement: str | None, text: str, options: dict[str, str]) -> str | 
 def _only_letter(text: str) -> str | None:
     letters = set(re.findall(r"\(([A-E])\)", text))
     return letters.pop() if len(letters) == 1 else None
+
+
+def _unknowns(text: str, *, bare: bool = False) -> str | None:
+    """The values of several unknowns, where a text ends with them; None for fewer than two.
+
+    They stand in its last sentence ("x = 5 and y = 3", "the numbers are 5 and 3", "(5, 3)") or
+    each on a line of its own; without names only if `bare`, as programs print them.
+    """
+    lines = [line.strip(" .$") for line in text.split("\n") if line.strip(" .$")]
+    pattern = _VALUE_LINE if bare else _NAMED_LINE
+    on_lines = []
+    for line in reversed(lines):
+        if not pattern.fullmatch(line):
+            break
+        on_lines.append(line)
+    if len(on_lines) > 1:
+        return ", ".join(reversed(on_lines))
+    last = re.split(r"(?<=\w)[.;]\s", lines[-1])[-1] if lines else ""
+    named = [match[0] for match in _NAMED.finditer(last)]
+    if len(named) > 1:
+        return ", ".join(named)
+    listed = _LISTED.search(last)
+    return ", ".join(_AMOUNT.findall(listed[1])) if listed else None
 
 
 def _last_amount(text: str) -> str | None:

@@ -26,7 +26,7 @@ __all__ = [
     "run_programs",
 ]
 
-_DAY = 24 * 60 * 60
+LONGEST = 24 * 60 * 60
 _METHODS = {
     "root": "namespaces set up as root, each program as a user of its own, system-call filter",
     "user": "user namespaces, system-call filter",
@@ -125,9 +125,9 @@ def _refusal(reasons: tuple[str, ...]) -> str:
 def _check(code: object, timeout: float) -> None:
     if not isinstance(code, str):
         raise invalid("code", "must be a string", type(code).__name__, "Give the program's text.")
-    if not (isinstance(timeout, int | float) and 0 < timeout <= _DAY):
+    if not (isinstance(timeout, int | float) and 0 < timeout <= LONGEST):
         raise invalid(
-            "timeout", f"must be a positive number up to {_DAY}", repr(timeout), "Give seconds."
+            "timeout", f"must be a positive number up to {LONGEST}", repr(timeout), "Give seconds."
         )
 
 
