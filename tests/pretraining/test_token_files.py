@@ -221,3 +221,30 @@ def test_killed_while_preparing_leaves_nothing_that_looks_complete(corpus, tmp_p
     assert prepared(folder, corpus).header == whole.header
     assert (folder / TRAIN).read_bytes() == (tmp_path / "whole" / TRAIN).read_bytes()
     assert (folder / "tokenizer.json").stat().st_mtime_ns == learned  # it is not learned twice
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", ["few.jsonl", "small.txt"])
+def test_a_small_corpus_has_both_parts(tmp_path, name, seed):
+    words = [" ".join(str(number * place) for number in range(200)) for place in range(5)]
+    text = (
+        "\n".join(words)
+        if name.endswith("txt")
+        else "".join(json.dumps({"text": each}) + "\n" for each in words)
+    )
+    (tmp_path / name).write_text(text)
+    asked = Preparation(data=str(tmp_path / name))
+    tokens = prepare_tokens(tmp_path / "tokens", asked, seed, shown=False)
+    assert tokens.header["validation_tokens"] > 0
+    assert tokens.header["train_tokens"] > tokens.header["validation_tokens"]
+
+
+def test_own_tokens_may_be_made_anew(tmp_path):
+    (tmp_path / "a.txt").write_text("\n".join("alpha beta gamma" for _ in range(500)))
+    first = Preparation(data=str(tmp_path / "a.txt"))
+    other = Preparation(data=str(tmp_path / "a.txt"), validation=0.3)
+    prepare_tokens(tmp_path / "tokens", first, shown=False)
+    with pytest.raises(InvalidInputError, match=r"validation = 0\.05 in the folder, 0\.3 now"):
+        prepare_tokens(tmp_path / "tokens", other, shown=False)
+    again = prepare_tokens(tmp_path / "tokens", other, shown=False, replace=True)
+    assert again.header["validation"] == 0.3

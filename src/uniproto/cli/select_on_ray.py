@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from uniproto.cli import arguments
 from uniproto.cli.question import row_numbers
-from uniproto.errors import invalid
+from uniproto.errors import InputFileError, invalid
 from uniproto.methods import Method
 
 if TYPE_CHECKING:
@@ -119,7 +119,14 @@ def chosen_rows(cluster: Cluster, source: Shards, rows: NDArray[Any]) -> pa.Tabl
     local = source.split(rows)
     wanted = [place for place, some in enumerate(local) if len(some)]
     tasks = [(source.parts[p], source.parts[p].content, local[p]) for p in wanted]
-    table = pa.concat_tables(cluster.all(take_rows, tasks))
+    found = cluster.all(take_rows, tasks)
+    try:  # files may differ in the order of columns, in their width, or lack some
+        table = pa.concat_tables(found, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise InputFileError(
+            f"{source.name}: a column must be of one kind in all files, for the chosen rows to "
+            f"stand in one table. It is not ({str(error).splitlines()[0]}). Write the files alike."
+        ) from error
     numbers = np.concatenate([local[p] + source.parts[p].first for p in wanted])
     place_of = {int(number): place for place, number in enumerate(numbers)}
     return table.take(pa.array([place_of[int(row)] for row in rows]))

@@ -21,7 +21,9 @@ from uniproto.errors import InputFileError, invalid
 ENDINGS = (".txt", ".txt.zst", ".jsonl", ".jsonl.zst", ".parquet")
 _CHUNK = 2**20
 _PIECE = 4096  # characters of a text file that, up to a blank line, make a document
-_LONGEST = 2**18  # and the most, where no blank line comes
+_FEWEST_PIECES = 64  # of a small file, so that some can be held out
+_SMALLEST_PIECE = 256
+_AS_LONG_AT_MOST = 4  # times a piece, where no blank line comes
 _ROWS = 256  # of a Parquet file at once
 
 
@@ -170,6 +172,8 @@ def _text(path: Path, advance: Callable[[int], None]) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     lines = io.IncrementalNewlineDecoder(decoder, translate=True)
     rest = ""
+    piece = min(_PIECE, max(_SMALLEST_PIECE, path.stat().st_size // _FEWEST_PIECES))
+    longest = _AS_LONG_AT_MOST * piece
     for chunk in itertools.chain(_chunks(path, advance), [b""]):
         try:
             rest += lines.decode(chunk, final=not chunk)
@@ -180,9 +184,9 @@ def _text(path: Path, advance: Callable[[int], None]) -> Iterator[str]:
             ) from error
         begin = 0
         while True:
-            cut = rest.find("\n\n", begin + _PIECE, begin + _LONGEST) + 2
-            if cut < 2 and len(rest) - begin > _LONGEST:
-                cut = rest.rfind("\n", begin + _PIECE, begin + _LONGEST) + 1 or begin + _LONGEST
+            cut = rest.find("\n\n", begin + piece, begin + longest) + 2
+            if cut < 2 and len(rest) - begin > longest:
+                cut = rest.rfind("\n", begin + piece, begin + longest) + 1 or begin + longest
             if cut < 2:
                 break
             yield rest[begin:cut]

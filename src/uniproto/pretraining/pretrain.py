@@ -45,11 +45,17 @@ _MAY_CHANGE = (
 )
 
 
-def prepare(settings: PretrainSettings) -> TokenFiles:
-    """The tokens of a run: in the folder `tokens`, or else in OUT/tokens; made if need be."""
-    folder = Path(settings.out) / TOKENS if settings.tokens is None else settings.tokens
+def prepare(settings: PretrainSettings, fresh: bool = False) -> TokenFiles:
+    """The tokens of a run: in the folder `tokens`, or else in OUT/tokens; made if need be.
+
+    Those in OUT are the run's own: until it has trained on them they may be made anew.
+    """
+    own, unused = settings.tokens is None, not (Path(settings.out) / METRICS).exists()
+    folder = Path(settings.out) / TOKENS if settings.tokens is None else Path(settings.tokens)
     shown = False if settings.quiet else None
-    return prepare_tokens(folder, settings.preparation(), settings.seed, shown)
+    return prepare_tokens(
+        folder, settings.preparation(), settings.seed, shown, replace=own and (fresh or unused)
+    )
 
 
 def pretrain(settings: PretrainSettings, fresh: bool = False) -> dict[str, Any]:
@@ -57,7 +63,7 @@ def pretrain(settings: PretrainSettings, fresh: bool = False) -> dict[str, Any]:
     step_settings = settings.step_settings()  # wrong options are told before anything is read
     model_config(settings.size, vocab=1, length=1)
     mesh = _mesh(settings.devices)
-    tokens = prepare(settings)
+    tokens = prepare(settings, fresh)
     training = tokens.sequences(TRAIN, settings.length)
     validation = tokens.sequences(VALIDATION, settings.length)
     _require_enough(settings, training, validation)

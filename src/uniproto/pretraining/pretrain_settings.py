@@ -65,6 +65,8 @@ class PretrainSettings:
             if getattr(self, name) < 1:
                 option = f"--{name.replace('_', '-')}"
                 raise invalid(option, "must be at least 1", getattr(self, name), "Pass a count.")
+        if self.seed < 0:
+            raise invalid("--seed", "must be at least 0", self.seed, "Pass a whole number.")
         if self.data is None and self.tokens is None:
             raise invalid(
                 "--data",

@@ -6,7 +6,9 @@ or not there: the file that vouches for the others comes last.
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,13 +69,19 @@ class Preparation:
 
 
 def prepare_tokens(
-    folder: str | Path, preparation: Preparation, seed: int = 0, shown: bool | None = None
+    folder: str | Path,
+    preparation: Preparation,
+    seed: int = 0,
+    shown: bool | None = None,
+    *,
+    replace: bool = False,
 ) -> TokenFiles:
     """The tokens of a corpus: those in the folder, or made there from `preparation.data`.
 
     A complete folder must have been made from what is asked for; its split stays the one of the
-    seed it was made with. A run killed while it prepares leaves no complete folder; the next one
-    keeps the tokenizer, and writes the rest anew.
+    seed it was made with; with `replace`, one made from something else is made anew. A run killed
+    while it prepares leaves no complete folder; the next one keeps the tokenizer, and writes the
+    rest anew.
     """
     folder = Path(folder)
     if preparation.data is None:
@@ -83,7 +91,11 @@ def prepare_tokens(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder):
-            if not (folder / HEADER).exists():
+            made = (folder / HEADER).exists()
+            if made and replace and _differences(load_tokens(folder), preparation):
+                (folder / HEADER).unlink()
+                made = False
+            if not made:
                 _prepare(folder, preparation.with_defaults(), seed, Progress(shown))
     except OSError as error:
         if isinstance(error, InputFileError):
@@ -97,11 +109,11 @@ def prepare_tokens(
     return tokens
 
 
-def held_out(share: float, seed: int) -> Iterator[bool]:
+def held_out(share: float, seed: int, few: int | None = None) -> Iterator[bool]:
     """For document after document, whether it is held out for validation.
 
     Of every 1/share documents one is drawn, so that the share is kept in small corpora and in
-    every part of a large one.
+    every part of a large one. If there are but a `few` documents, fewer than that, one of them is.
 
     >>> from itertools import islice
     >>> [sum(islice(held_out(0.05, seed), 1000)) for seed in range(3)]
@@ -109,7 +121,7 @@ def held_out(share: float, seed: int) -> Iterator[bool]:
     """
     draws = np.random.default_rng([seed, _SPLIT_STREAM])
     cell, document = 0, 0
-    drawn = int(draws.random() / share)
+    drawn = int(draws.random() * (1 / share if few is None else few))
     while True:
         held = document == drawn
         yield held
@@ -137,9 +149,13 @@ def _prepare(folder: Path, asked: Preparation, seed: int, progress: Progress) ->
         "seed": seed,
     }
 
+    cell = math.ceil(1 / share)
+    first = itertools.islice(read_documents(files, str(asked.column), lambda _: None), cell)
+    few = count if 1 < (count := sum(1 for _ in first)) < cell else None
+
     def documents(held: bool | None, advance: Callable[[int], None]) -> Iterator[tuple[bool, str]]:
         texts = read_documents(files, str(asked.column), advance)
-        both = zip(held_out(share, seed), texts, strict=False)  # the first has no end
+        both = zip(held_out(share, seed, few), texts, strict=False)  # the first has no end
         return (each for each in both if held is None or each[0] == held)
 
     vocabulary = _vocabulary(folder, asked, made_from, documents, size, progress)
@@ -204,8 +220,8 @@ def _vocabulary(
     return vocabulary
 
 
-def _require_same(tokens: TokenFiles, asked: Preparation) -> None:
-    """Refuse a folder that was made from something else than what was asked for."""
+def _differences(tokens: TokenFiles, asked: Preparation) -> list[str]:
+    """In what a folder was made from something else than what is asked for."""
     wanted = {
         "column": asked.column,
         "tokenizer": None if asked.tokenizer is None else _tokenizer_identity(asked.tokenizer),
@@ -213,11 +229,15 @@ def _require_same(tokens: TokenFiles, asked: Preparation) -> None:
         "validation": asked.validation,
         "corpus": None if asked.data is None else corpus_identity(corpus_files(asked.data)),
     }
-    different = [
+    return [
         f"{name} = {tokens.header[name]!r} in the folder, {value!r} now"
         for name, value in wanted.items()
         if value is not None and tokens.header[name] != value
     ]
+
+
+def _require_same(tokens: TokenFiles, asked: Preparation) -> None:
+    different = _differences(tokens, asked)
     if different:
         raise InvalidInputError(
             f"{tokens.folder}: the folder must hold tokens made from the same corpus and options. "
