@@ -347,3 +347,12 @@ def test_when_a_percent_is_a_share(said: str, gold: str, same: bool) -> None:
 def test_options_are_found_only_where_there_are_some() -> None:
     assert options_of("Solve f(A) for (B) and (C)") == {}
     assert options_of(None) == {}
+
+
+@pytest.mark.parametrize("dataset", ["svamp", "math", "simuleq"])
+def test_of_a_text_that_was_cut_off_only_an_announcement_counts(dataset):
+    on_the_way = "There are 27 cookies left, and we can find this by dividing 27 by 17"
+    assert extract_answer(on_the_way, dataset) is not None
+    assert extract_answer(on_the_way, dataset, cut_off=True) is None
+    announced = "The answer is 10.\nNow let us check this: 27 divided by"
+    assert extract_answer(announced, dataset, cut_off=True) == "10"

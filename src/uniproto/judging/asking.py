@@ -71,7 +71,9 @@ class Asking:
         for (_, item), prompt, output in zip(again, prompts, outputs, strict=True):
             item["program_prompt"], item["program_output"] = item["prompt"], item["output"]
             item["prompt"], item["output"], item["stopped"] = prompt, output.text, output.stopped
-            item["predicted"] = extract_answer(output.text, item["dataset"], item["question"])
+            item["predicted"] = extract_answer(
+                output.text, item["dataset"], item["question"], cut_off=output.stopped == "length"
+            )
             item["how"] = NOT_ANSWERED if item["predicted"] is None else BY_REASONING
         for item in items:
             item["verdict"] = RIGHT if _is_right(item) else WRONG

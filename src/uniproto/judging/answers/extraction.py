@@ -72,10 +72,13 @@ _LABEL = re.compile(r"[A-Za-z][\w ,'()-]*:\s*(?=\S)")
 _NOTHING = frozenset({"", "none", "nan", "null", "error", "[]", "{}", "()", "set()", "emptyset"})
 
 
-def extract_answer(output: str, dataset: str, question: str | None = None) -> str | None:
+def extract_answer(
+    output: str, dataset: str, question: str | None = None, *, cut_off: bool = False
+) -> str | None:
     r"""The final answer in a model's text; None where there is none.
 
-    With the ``question``, an answer in the words of one of its options becomes that letter.
+    With the ``question``, an answer in the words of one of its options becomes that letter. Of a
+    text that was ``cut_off`` only an announced answer counts: its last number is a step on the way.
 
     >>> extract_answer("Each costs 3, so 6 * 3 = 18. The answer is 18 dollars.", "gsm8k")
     '18 dollars'
@@ -88,14 +91,17 @@ def extract_answer(output: str, dataset: str, question: str | None = None) -> st
     if options:
         return _option(statement, text, options)
     if dataset not in NUMBER_SETS:
-        return statement or _last_mathematics(text)
-    if dataset == "simuleq" and (statement is None or _NAMED_LINE.fullmatch(statement)):
+        return statement or (None if cut_off else _last_mathematics(text))
+    unannounced = statement is None and not cut_off
+    if dataset == "simuleq" and (unannounced or _NAMED_LINE.fullmatch(statement or "")):
         several = _unknowns(text)
         if several is not None:
             return several
     amount = _amount_of(statement, dataset) if statement else None
     if amount is not None:
         return amount
+    if cut_off:
+        return None
     text = rest  # after "the answer is unknown", no number before it is the answer
     if dataset == "numglue":
         letter = option_letter(_last_line(text))
