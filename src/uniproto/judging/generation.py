@@ -15,6 +15,7 @@ from uniproto.judging.batches import (
     padding_of,
     prompt_tokens,
 )
+from uniproto.threads import finish
 
 try:
     import torch
@@ -70,8 +71,7 @@ def complete(
     while waiting := [answer for answer in answers if answer.stopped is None]:
         # Longest first: what does not fit into memory shows at once, and batches pad little.
         waiting.sort(key=lambda answer: -len(answer.prompt) - len(answer.written))
-        for _ in batches.map(waiting, partial(_write, model, tokenizer, limit, stops)):
-            pass
+        finish(batches.map(waiting, partial(_write, model, tokenizer, limit, stops)))
         limit = max_new_tokens
     return [Completion(answer.text, answer.stopped or "length") for answer in answers]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uniproto.judging.benchmarks import BENCHMARKS
 
 # The look and the policy are the report's: one style of page for all that uniproto writes.
-from uniproto.report.page import content_policy
+from uniproto.report.page import content_policy, template_environment
 
 if TYPE_CHECKING:
     from uniproto.judging.evaluation import Evaluation
@@ -133,16 +133,7 @@ def _error(error: float | None) -> str:
 
 @cache
 def _template() -> Any:
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("uniproto.judging", "."),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("page.html.j2")
+    return template_environment("uniproto.judging").get_template("page.html.j2")
 
 
 @cache

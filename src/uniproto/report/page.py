@@ -33,17 +33,26 @@ def render(content: Content) -> str:
     return str(rendered)
 
 
-@cache
-def _template() -> Any:
+def template_environment(package: str) -> Any:
+    """For the templates beside a package's code: everything is escaped, a missing name is an error.
+
+    >>> template_environment("uniproto.report").from_string("{{ x }}").render(x="<b>")
+    '&lt;b&gt;'
+    """
     import jinja2
 
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("uniproto.report", "."),
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader(package, "."),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+@cache
+def _template() -> Any:
+    environment = template_environment("uniproto.report")
     environment.filters |= {"figure": figure, "seconds": seconds, "share": _percent}
     environment.globals["counted"] = counted
     return environment.get_template("template.html.j2")

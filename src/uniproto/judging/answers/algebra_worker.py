@@ -13,6 +13,15 @@ from typing import Any
 
 MAX_BYTES = 2 << 30
 DIGITS = 40
+# What SymPy raises where it has no answer, or none within its memory.
+_NO_VERDICT = (
+    ArithmeticError,
+    ValueError,
+    TypeError,
+    NotImplementedError,
+    MemoryError,
+    RecursionError,
+)
 
 
 def main() -> None:
@@ -30,9 +39,7 @@ def main() -> None:
             left, right = (build(sympy, request[side]) for side in ("left", "right"))
             question = same if request["question"] == "same" else proportional
             verdict: bool | str = question(sympy, left, right)
-        except (ArithmeticError, ValueError, TypeError, NotImplementedError) as error:
-            verdict = f"undecided: {type(error).__name__}"  # SymPy has no answer to this one
-        except (MemoryError, RecursionError) as error:
+        except _NO_VERDICT as error:
             verdict = f"undecided: {type(error).__name__}"
         if hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, 0)
