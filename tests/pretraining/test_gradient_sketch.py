@@ -59,7 +59,9 @@ def test_a_sketch_is_the_gradient_between_two_random_matrices(scored):
     found, features = sketched_gradients(hidden, head, targets, key, (3, 7), 30)
     left_key, right_key = jax.random.split(key)
     left = gradient_sketch.signs(left_key, CONFIG.width, 3)
-    right = gradient_sketch.signs(right_key, VOCAB, 7)
+    dealt = gradient_sketch.deal(right_key, VOCAB, 7)  # 13 places in a hand, one of 91 empty
+    right = np.zeros((VOCAB, 7))
+    right[np.arange(VOCAB), dealt.places // 13] = dealt.signs[dealt.places]
     whole = gradients.reshape(ROWS, CONFIG.width, VOCAB)
     expected = jnp.einsum("iwv,wl,vr->ilr", whole, left, right).reshape(ROWS, -1)
     assert np.allclose(features, expected, rtol=1e-4, atol=1e-4 * float(jnp.abs(expected).max()))

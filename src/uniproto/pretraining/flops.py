@@ -64,7 +64,7 @@ def feature_flops(config: ModelConfig, settings: StepSettings) -> int:
     if settings.features == "exact":
         return 2 * (2 * tokens * size + pairs * size)
     left, right = settings.sketch
-    sketched = config.width * left + config.vocab * right + left * right
+    sketched = config.width * left + left * right
     return 2 * (tokens * sketched + pairs * left * right)
 
 

@@ -4,9 +4,11 @@ The loss of sequence i has the gradient G_i = Σ_t h_it (p_it − y_it)ᵀ with 
 projection: h is what the projection reads, p the predicted chances, y the token that came. No
 backward pass is needed, but G_i is as large as the projection itself.
 
-- `sketched_gradients` returns Rᵀ G_i Q for random matrices R and Q of few columns, with entries
-  ±1/√columns: since E[R Rᵀ] = E[Q Qᵀ] = I, inner products of sketches are, on average over the
-  matrices, those of the gradients. Cost: one more product of the chances with a thin matrix.
+- `sketched_gradients` returns Rᵀ G_i Q for random matrices R and Q of few columns. R has entries
+  ±1/√columns; Q deals the vocabulary into equal hands and adds each up with random signs (a count
+  sketch), which needs no product: the sums are taken while the softmax is. Since
+  E[R Rᵀ] = E[Q Qᵀ] = I, inner products of sketches are, on average over the matrices, those of the
+  gradients.
 - `exact_products` and `exact_distances` compare the gradients themselves, some columns at a time.
 
 Gradients are sums over a sequence's tokens; all sequences are equally long, so that cosines and
@@ -16,18 +18,13 @@ orders are those of means.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from uniproto.pretraining.token_losses import (
-    at_targets,
-    by_slices,
-    chances,
-    log_sums,
-    token_losses,
-)
+from uniproto.pretraining.token_losses import at_targets, by_slices, chances, token_losses
 
 _COLUMNS_AT_ONCE = 1024  # of the vocabulary, in exact comparisons
 
@@ -37,12 +34,39 @@ def signs(key: Array, rows: int, columns: int) -> Array:
     return jax.random.rademacher(key, (rows, columns), jnp.float32) / columns**0.5
 
 
+class Hands(NamedTuple):
+    """A vocabulary dealt into equal hands: place p belongs to hand p // (places / hands)."""
+
+    tokens: Array  # int32[places]: the token at each place; the vocabulary's size where none is
+    places: Array  # int32[vocab]: each token's place
+    signs: Array  # float32[places]: ±1, or 0 where there is no token
+
+
+def deal(key: Array, vocab: int, hands: int) -> Hands:
+    """Deal at random, as evenly as it can be done: the last hand may have empty places.
+
+    >>> dealt = deal(jax.random.key(0), vocab=5, hands=3)
+    >>> dealt.tokens.shape, int((dealt.signs == 0).sum())
+    ((6,), 1)
+    """
+    for_order, for_signs = jax.random.split(key)
+    order = jax.random.permutation(for_order, vocab).astype(jnp.int32)
+    drawn = jax.random.rademacher(for_signs, (vocab,), jnp.float32)
+    empty = (0, -vocab % hands)
+    return Hands(
+        jnp.pad(order, empty, constant_values=vocab),
+        jnp.argsort(order).astype(jnp.int32),
+        jnp.pad(drawn, empty),
+    )
+
+
 def sketched_gradients(
     hidden: Array, head: Array, targets: Array, key: Array, sketch: tuple[int, int], tokens: int
 ) -> tuple[Array, Array]:
     """(losses, features): mean losses (rows,) and sketches (rows, product of `sketch`), float32.
 
-    Σ_t (Rᵀ h_it)(Qᵀ p_it − Qᵀ y_it)ᵀ, where Qᵀ y is a row of Q. The key alone decides R and Q.
+    Σ_t (Rᵀ h_it)(Qᵀ p_it − Qᵀ y_it)ᵀ, where Qᵀ y is a sign in one hand. The key alone decides R
+    and Q.
 
     >>> hidden, head = jnp.ones((3, 4, 2)), jnp.ones((2, 5))
     >>> targets = jnp.zeros((3, 4), jnp.int32)
@@ -54,27 +78,37 @@ def sketched_gradients(
     """
     left_key, right_key = jax.random.split(key)
     width, vocab = head.shape
-    left, right = signs(left_key, width, sketch[0]), signs(right_key, vocab, sketch[1])
-    thin = right.astype(hidden.dtype)
-    head = head.astype(hidden.dtype)
+    left = signs(left_key, width, sketch[0])
+    dealt = deal(right_key, vocab, sketch[1])
+    is_token = dealt.tokens < vocab
+    head = jnp.take(head.astype(hidden.dtype), dealt.tokens, axis=1, mode="clip")
     seen = jnp.einsum("btw,wl->btl", hidden, left.astype(hidden.dtype))
     rows, length, _ = hidden.shape
     start = (jnp.zeros(rows, jnp.float32), jnp.zeros((rows, *sketch), jnp.float32))
+
+    def in_hands(values: Array) -> Array:
+        return values.reshape(*values.shape[:-1], sketch[1], -1).sum(axis=-1)
 
     def work(
         carried: tuple[Array, Array], states: Array, views: Array, wanted: Array
     ) -> tuple[tuple[Array, Array], None]:
         total, features = carried
         scores = states @ head
-        log_sum = log_sums(scores)
-        total = total + (log_sum - at_targets(scores, wanted)).sum(axis=1)
-        predicted = chances(scores, log_sum).astype(hidden.dtype)
-        expected = jnp.matmul(predicted, thin, preferred_element_type=jnp.float32)
-        errors = (expected - right[wanted]).astype(hidden.dtype)
+        if vocab % sketch[1]:
+            scores = jnp.where(is_token, scores, -jnp.inf)
+        # One pass finds the largest score, a second all sums: no chance is ever written down.
+        largest = scores.max(axis=-1).astype(jnp.float32)
+        powers = jnp.exp(scores.astype(jnp.float32) - largest[..., None])
+        power = in_hands(powers).sum(axis=-1)
+        expected = in_hands(powers * dealt.signs) / power[..., None]
+        total = total + (largest + jnp.log(power) - at_targets(scores, wanted)).sum(axis=1)
+        came = jax.nn.one_hot(wanted // (len(dealt.tokens) // sketch[1]), sketch[1])
+        errors = (expected - came * dealt.signs[wanted][..., None]).astype(hidden.dtype)
         more = jnp.einsum("btl,btr->blr", views, errors, preferred_element_type=jnp.float32)
         return (total, features + more), None
 
-    (total, features), _ = by_slices(work, start, (hidden, seen, targets), tokens)
+    places = dealt.places[targets]
+    (total, features), _ = by_slices(work, start, (hidden, seen, places), tokens)
     return total / length, features.reshape(rows, -1)
 
 

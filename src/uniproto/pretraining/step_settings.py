@@ -33,8 +33,7 @@ class StepSettings:
         features: gradients of the output projection, as a random `sketch` or `exact`. Exact ones
             cost twice the work of the output projection more, and on several devices each of
             them does all of it.
-        sketch: rows and columns of a sequence's sketch. Both make inner products more accurate;
-            only the second costs time.
+        sketch: rows and columns of a sequence's sketch. Both make inner products more accurate.
         anchors: how many sequences of the pool, drawn at random, stand for the validation set of
             `greats`. No sequence is its own anchor.
         learning_rate: of Adam, at its highest.
@@ -58,7 +57,7 @@ class StepSettings:
     reg: float = 1e-2
     iterations: int = 20
     features: str = "sketch"
-    sketch: tuple[int, int] = (64, 64)
+    sketch: tuple[int, int] = (128, 128)
     anchors: int = 8
     learning_rate: float = 1e-4
     schedule: str = "constant"
@@ -87,7 +86,7 @@ class StepSettings:
         if self.warmup < 0:
             raise invalid("warmup", "must be at least 0", self.warmup, "Give a count of steps.")
         if len(self.sketch) != 2 or min(self.sketch) < 1:
-            raise invalid("sketch", "must be two counts", self.sketch, "Try (64, 64).")
+            raise invalid("sketch", "must be two counts", self.sketch, "Try (128, 128).")
         if self.keep > self.pool:
             raise invalid("keep", "must be at most 'pool'", self.keep, f"The pool is {self.pool}.")
         if self.pool * self.keep >= _LARGEST_MASS:

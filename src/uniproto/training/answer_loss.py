@@ -163,7 +163,9 @@ class Head:
         kind, dtype, enabled = self.autocast
         with torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False):
             logits = self.module(hidden)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) * self.scale
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if self.scale != 1.0:  # logits are large: a product with 1 would cost a pass over them
+            logits = logits * self.scale
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
 
