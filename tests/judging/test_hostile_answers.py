@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from uniproto.judging.asking import Asking
+from uniproto.judging.page import page_items
 from uniproto.judging.prompts import PROGRAM_REQUEST
 from uniproto.judging.question import Question
 from uniproto.judging.sandbox import containment
@@ -65,3 +66,25 @@ def test_verdicts_are_unharmed(tmp_path: Path) -> None:
         else:
             assert (item["how"], item["verdict"]) == ("program", "right")
     assert not escape.exists()
+
+
+class Hanging:
+    """Prints the right answer and hangs; has nothing to say in words."""
+
+    name = "hanging"
+
+    def generate(self, prompts: Sequence[str]) -> list[Any]:
+        program = "print(42)\nwhile True: pass"
+        return [
+            SimpleNamespace(text=program if PROGRAM_REQUEST in prompt else "Hm.", stopped="end")
+            for prompt in prompts
+        ]
+
+
+def test_what_a_late_program_printed_is_shown_and_is_no_answer() -> None:
+    question = Question("gsm8k", "gsm8k-0", "Question?", "42")
+    [item] = Asking(Hanging(), "{instruction}", program_seconds=1.0).items([question])
+    assert (item["program_status"], item["printed"]) == ("timeout", "42\n")
+    assert (item["how"], item["predicted"], item["verdict"]) == ("no answer", None, "wrong")
+    [shown] = page_items([item])
+    assert (shown["program_status"], shown["printed"]) == ("timeout", "42\n")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-_FRACTION = re.compile(r"\\[dt]?frac\{(-?\w+)\}\{(-?\w+)\}")
+_SIZE = re.compile(r"\\[dt](?=frac|binom)")
+_FRACTION = re.compile(r"\\frac\{(-?\w+)\}\{(-?\w+)\}")
+_DRAWN = re.compile(r"\\binom\{(\w+)\}\{(\w+)\}|\{?(\w+)\\choose(\w+)\}?")
+_PERIOD = re.compile(r"\\(?:bar|dot)\{?(\d+)\}?|(?<=\d\.)\((\d+)\)")
 _SPACING = re.compile(r"\\[,;!: ]|\\left|\\right|[\s$]+")
 _BETWEEN = re.compile(r"[\s$,;]+")
 _OPERATION = re.compile(r".[-+*/^(]|\\[a-zA-Z]")  # a sign in front is none
@@ -22,6 +25,8 @@ def repeats_the_question(predicted: str, question: str, gold: str) -> bool:
     False
     >>> repeats_the_question("-7", "Is it 3 or -7?", "-7.0")
     False
+    >>> repeats_the_question(r"\binom{8}{6}", r"Compute $\dbinom{8}{6}$.", "28")
+    True
     """
     said, asked, right = map(_plain, (predicted, question, gold))
     choices = {_plain(word).rstrip("?") for word in _BETWEEN.split(question)}
@@ -30,4 +35,8 @@ def repeats_the_question(predicted: str, question: str, gold: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    return _FRACTION.sub(r"\1/\2", _SPACING.sub("", text)).rstrip(".")
+    """The text without spaces and sizes, its fractions, draws and periods in one notation each."""
+    text = _SIZE.sub(r"\\", _SPACING.sub("", text))
+    text = _DRAWN.sub(lambda m: f"C({m[1] or m[3]},{m[2] or m[4]})", text)
+    text = _PERIOD.sub(lambda m: f"\\overline{{{m[1] or m[2]}}}", text)
+    return _FRACTION.sub(r"\1/\2", text).rstrip(".")

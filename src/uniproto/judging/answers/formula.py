@@ -74,3 +74,8 @@ def negative(part: Formula) -> Formula:
 def quotient(above: Formula, below: Formula) -> Formula:
     """above / below."""
     return product(above, power(below, number(-1)))
+
+
+def binomial(of: Formula, draws: Formula) -> Formula:
+    """In how many ways one can draw so many of so many."""
+    return Formula("call", "binomial", (of, draws))

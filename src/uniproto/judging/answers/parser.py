@@ -3,11 +3,12 @@ r"""Formulas in answers: a small parser of arithmetic and LaTeX into a tree.
 The text comes from a language model, so nothing in it is ever evaluated as code: what the grammar
 below does not know is no formula.
 
-    sum      →  [±] product (± product)*
+    sum      →  [±] product (± product)* [\choose sum]
     product  →  signed ((*, / or nothing) signed)*
     signed   →  [-] power
     power    →  atom [!] [°] [^ exponent]
-    atom     →  number, mixed number, symbol, constant, ( sum ), { sum }, \frac, \sqrt, function
+    atom     →  number, mixed number, symbol, constant, ( sum ), { sum }, \frac, \binom, C(5, 2),
+                \sqrt, function
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from fractions import Fraction
 
 from uniproto.judging.answers.formula import (
     Formula,
+    binomial,
     negative,
     number,
     power,
@@ -92,6 +94,8 @@ class _Parser:
             while sign := self.take_mark("+", "-"):
                 term = self.product()
                 terms.append(negative(term) if sign == "-" else term)
+            if self.take_mark("choose"):
+                return binomial(total(*terms), self.sum())
         return total(*terms)
 
     def product(self, *, implicit_only: bool = False) -> Formula:
@@ -168,17 +172,25 @@ class _Parser:
 
     def number(self, text: str) -> Formula:
         value = self.plain_number(text)
-        share = self.share() if value.head == "number" else None
+        share = self.share() if text.isdigit() else None
         return value if share is None else total(value, share)
 
     @staticmethod
     def plain_number(text: str) -> Formula:
+        """A number without a fraction after it; one whose digits repeat is known exactly."""
         digits, _, exponent = text.lower().partition("e")
         if len(digits) > MAX_EXPONENT_OF_TEN or len(exponent) > 5:
             raise NotAFormulaError("a number too long to be an answer")
         if exponent and abs(int(exponent)) > MAX_EXPONENT_OF_TEN:
             raise NotAFormulaError("a number too large to be an answer")
-        return number(int(text)) if text.isdigit() else Formula("decimal", Fraction(text))
+        if text.isdigit():
+            return number(int(text))
+        if not text.endswith(")"):
+            return Formula("decimal", Fraction(text))
+        written, _, period = text[:-1].partition("(")
+        place = Fraction(1, 10 ** len(written.partition(".")[2]))
+        whole = int(written.replace(".", "") or "0")
+        return number(place * (whole + Fraction(int(period), 10 ** len(period) - 1)))
 
     def share(self) -> Formula | None:
         r"""The fraction of a mixed number, where one follows: 2 1/2, 2\frac{1}{2}, 2\frac12."""
@@ -217,9 +229,23 @@ class _Parser:
             else:
                 subscript = self.take().text
             return Formula("symbol", f"{name}_{subscript}")
+        if name == "C" and (drawn := self.drawn()) is not None:
+            return drawn
         if name in ("i", "I", "e"):  # I is SymPy's imaginary unit
             return Formula("constant", name.lower())
         return Formula("symbol", name)
+
+    def drawn(self) -> Formula | None:
+        """The (5, 2) of C(5, 2): two of five. C(2, 5) is more like a point."""
+        following = self.tokens[self.at : self.at + 5]
+        texts = [token.text for token in following]
+        if texts[::2] != ["(", ",", ")"] or not (texts[1] + texts[3]).isdigit():
+            return None
+        of, draws = (self.plain_number(text) for text in texts[1::2])
+        if int(texts[1]) < int(texts[3]):
+            return None
+        self.at += 5
+        return binomial(of, draws)
 
     def argument(self) -> Formula:
         r"""What LaTeX takes without braces is one character: \frac12 is a half."""
@@ -241,6 +267,8 @@ class _Parser:
     def function(self, name: str) -> Formula:
         if name == "frac":
             return quotient(self.argument(), self.argument())
+        if name == "binom":
+            return binomial(self.argument(), self.argument())
         if name == "sqrt":
             return self.root()
         exponent = base = None

@@ -21,19 +21,14 @@ from uniproto.judging.answers.kinds import (
     Union,
     Words,
 )
+from uniproto.judging.answers.number_words import number_in_words
 from uniproto.judging.answers.parser import NotAFormulaError, parse_formula
 from uniproto.judging.answers.tokens import Token, tokens_of
-from uniproto.judging.answers.units import LETTER_UNITS, Unit, unit_of
+from uniproto.judging.answers.units import LETTER_UNITS, Unit, is_unit, unit_of
 
 MAX_ITEMS = 64  # a longer list is no answer
 MAX_NESTING = 8
 
-_NUMBER_WORDS = {
-    "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5,
-    "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "eleven": 11,
-    "twelve": 12, "thirteen": 13, "fourteen": 14, "fifteen": 15, "sixteen": 16, "seventeen": 17,
-    "eighteen": 18, "nineteen": 19, "twenty": 20,
-}  # fmt: skip
 _OPENING = frozenset({"(", "[", "{", "\\{", "begin"})
 _CLOSING = frozenset({")", "]", "}", "\\}", "end"})
 _RELATIONS = frozenset({"=", "<", ">", "<=", ">=", "!=", "in"})
@@ -88,7 +83,10 @@ class _Reader:
     def listing(self, tokens: Sequence[Token], nesting: int) -> Answer:
         if nesting > MAX_NESTING:
             return Words(_joined(tokens))
-        parts = [part for part in _split(tokens, {",", ";", "and"})[0] if part]
+        in_words = _in_words(tokens)
+        if in_words is not None:  # the "and" of a hundred and five makes no list
+            return in_words
+        parts = [part for part in _split(tokens, {",", ";", "and", "or"})[0] if part]
         if not 2 <= len(parts) <= MAX_ITEMS:
             return self.union(tokens, nesting) if len(parts) < 2 else Words(_joined(tokens))
         items: list[Answer] = []
@@ -179,9 +177,9 @@ class _Reader:
         return items if opening == "(" and closing == ")" else None
 
     def quantity(self, tokens: Sequence[Token]) -> Quantity | None:
-        words = [token.text.lower() for token in tokens if token.kind == "word"]
-        if len(tokens) == 1 and words and words[0] in _NUMBER_WORDS:
-            return Quantity(number(_NUMBER_WORDS[words[0]]), words[0])
+        in_words = _in_words(tokens)
+        if in_words is not None:
+            return in_words
         while tokens and tokens[0].text.lower() in _HEDGES:
             tokens = tokens[1:]
         body, unit = _without_unit(tokens, self.letter_units)
@@ -194,6 +192,27 @@ class _Reader:
         except NotAFormulaError:
             return None
         return Quantity(formula, _joined(tokens), unit, percent)
+
+
+def _in_words(tokens: Sequence[Token]) -> Quantity | None:
+    """A number in words, perhaps with a unit: twenty-one, one hundred and five miles."""
+    tokens = _trimmed(tokens)
+    start, end = 0, len(tokens)
+    while start < end and tokens[start].text.lower() in _HEDGES:
+        start += 1
+    percent = end > start and tokens[end - 1] == Token("mark", "%")
+    end -= percent
+    last = end
+    while last > start and tokens[last - 1].kind == "word" and is_unit(tokens[last - 1].text):
+        last -= 1
+    said = tokens[start:last]
+    if any(token.kind != "word" and token.text != "and" for token in said):
+        return None
+    value = number_in_words([token.text for token in said])
+    if value is None:
+        return None
+    unit = unit_of([token.text for token in tokens[last:end]])
+    return Quantity(number(value), _joined(tokens), unit, percent)
 
 
 def _trimmed(tokens: Sequence[Token]) -> Sequence[Token]:

@@ -21,7 +21,7 @@ FUNCTIONS = frozenset(
 
 class Token(NamedTuple):
     """One word of an answer; ``kind`` is number, digits (2112_6), symbol, constant, function, word
-    or mark."""
+    or mark. The text of a number may end with digits that repeat: 0.1(6) is a sixth."""
 
     kind: str
     text: str
@@ -45,9 +45,12 @@ _COMMANDS = {  # LaTeX's name → the mark it stands for
     "le": "<=", "leq": "<=", "leqslant": "<=", "ge": ">=", "geq": ">=", "geqslant": ">=",
     "lt": "<", "gt": ">", "ne": "!=", "neq": "!=", "approx": "=", "in": "in",
     "cup": "union", "pm": "±", "circ": "°", "degree": "°", "langle": "(", "rangle": ")",
-    "lbrace": "\\{", "rbrace": "\\}", "lbrack": "[", "rbrack": "]",
+    "lbrace": "\\{", "rbrace": "\\}", "lbrack": "[", "rbrack": "]", "choose": "choose",
 }  # fmt: skip
-_FRACTIONS = frozenset({"frac", "dfrac", "tfrac", "cfrac"})
+_PAIRED = {  # LaTeX's name for a thing of two arguments → ours
+    "frac": "frac", "dfrac": "frac", "tfrac": "frac", "cfrac": "frac",
+    "binom": "binom", "dbinom": "binom", "tbinom": "binom",
+}  # fmt: skip
 _TEXT_GROUPS = frozenset(
     {
         "text", "mbox", "textbf", "textit", "textrm", "texttt", "mathrm", "mathbf", "mathit",
@@ -72,11 +75,16 @@ _GREEK = frozenset(
 _SPACING = frozenset(" ,;:!()[]$#&|'\"\n")  # \, and \! are spaces, \( and \[ only surround
 _CONSTANTS = {"pi": "pi", "oo": "oo", "inf": "oo", "infinity": "oo", "infty": "oo"}
 _SCALES = {"thousand": "1000", "million": "1000000", "billion": "1000000000"}
-_MARK_WORDS = {"and": "and", "or": "and", "percent": "%", "degrees": "°", "degree": "°"}
+_MARK_WORDS = {"and": "and", "or": "or", "percent": "%", "degrees": "°", "degree": "°"}
 
 _THOUSANDS_GLUE = re.compile(r"(?<=\d)\s*(?:,\s*\\!|\{,\}|\\,)\s*(?=\d{3})")
 _GROUPED_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?")
 _NUMBER = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
+_REPEATING = re.compile(  # 0.1\overline{6}; 0.1\dot{6}; 0.\dot{1}42\dot{3}; 0.(6), but 2.5(6) is 15
+    r"(\d*\.\d*)\s*(?:\\(?:overline|bar)\s*(?:\{\s*(\d+)\s*\}|(\d))"
+    r"|\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?|(?<=\d\.)\((\d+)\))"
+)
+_OVER_DIGITS = re.compile(r"\s*\{?\s*\d")
 _DIGITS_IN_A_BASE = re.compile(r"([0-9][0-9A-F]*(?:\.[0-9A-F]+)?)_(?:\{\s*(\d+)\s*\}|(\d+))")
 _CLOCK_HALF = re.compile(r"\b([apAP])\.\s?[mM]\b\.?")
 _MATHEMATICS = re.compile(r"[\d+*/^=<>\\_(\[]")
@@ -127,9 +135,17 @@ class _Lexer:
         self.tokens.append(Token(kind, text))
 
     def _starts_decimal(self) -> bool:
-        return self.text[self.at] == "." and self.text[self.at + 1 : self.at + 2].isdigit()
+        if self.text[self.at] != ".":
+            return False
+        return bool(_NUMBER.match(self.text, self.at) or _REPEATING.match(self.text, self.at))
 
     def _number(self) -> None:
+        repeating = _REPEATING.match(self.text, self.at)
+        if repeating:
+            period = "".join(filter(None, repeating.groups()[1:]))
+            self._add("number", f"{repeating[1]}({period})")
+            self.at = repeating.end()
+            return
         based = _DIGITS_IN_A_BASE.match(self.text, self.at)
         if based:
             self._add("digits", f"{based[1]}_{based[2] or based[3]}")
@@ -153,8 +169,8 @@ class _Lexer:
             if body:
                 self.at = body.end()
                 self.tokens += _Lexer(body[1], letters_are_words=True).run()
-        elif name in _FRACTIONS:
-            self._add("function", "frac")
+        elif name in _PAIRED:
+            self._add("function", _PAIRED[name])
         elif name == "sqrt" or name in FUNCTIONS:
             self._add("function", name)
         elif name in _CONSTANTS:
@@ -176,6 +192,8 @@ class _Lexer:
             self._add("symbol", name)
         elif name.isalpha() and name not in _INVISIBLE:
             self._add("word", name)
+        elif name == "overline" and _OVER_DIGITS.match(self.text, self.at):
+            self._add("word", name)  # 12\overline{3} is no product
         elif name not in _INVISIBLE and name not in _SPACING:
             self.at = match.start() + 1  # a stray backslash: what follows stands for itself
 

@@ -12,6 +12,7 @@ from uniproto.judging.answers.formula import Formula
 
 MAX_BITS = 40_000  # of an exact value: 2004! has 19,000
 MAX_FACTORIAL = 5000
+MAX_DRAWS = 1000  # of a binomial with a variable, which is a product of so many factors
 
 _CALLS: dict[str, Callable[[complex], complex]] = {
     "sin": cmath.sin, "cos": cmath.cos, "tan": cmath.tan,
@@ -57,6 +58,8 @@ def exact_value(formula: Formula) -> Fraction | None:
         return abs(parts[0])
     if formula.atom == "factorial":
         return _exact_factorial(parts[0])
+    if formula.atom == "binomial":
+        return _exact_binomial(*parts)
     return None
 
 
@@ -72,6 +75,15 @@ def _exact_factorial(value: Fraction) -> Fraction | None:
     if value > MAX_FACTORIAL:
         raise TooLargeError
     return Fraction(math.factorial(int(value)))
+
+
+def _exact_binomial(of: Fraction, draws: Fraction) -> Fraction | None:
+    if of.denominator != 1 or draws.denominator != 1 or of < 0 or draws < 0:
+        return None
+    whole, some = int(of), int(draws)
+    if min(whole, min(some, max(whole - some, 0)) * whole.bit_length()) > MAX_BITS:
+        raise TooLargeError
+    return Fraction(math.comb(whole, some))
 
 
 def _exact_power(base: Fraction, exponent: Fraction) -> Fraction | None:
@@ -134,7 +146,16 @@ def _float(formula: Formula, symbols: Mapping[str, complex]) -> complex:
         return parts[0] ** parts[1]
     if atom == "factorial":
         return math.gamma(parts[0].real + 1)  # exact_value has the whole numbers
+    if atom == "binomial":
+        return _binomial(*parts)
     return _CALLS[str(atom)](parts[0])
+
+
+def _binomial(of: complex, draws: complex) -> complex:
+    """of (of − 1) … / draws!, for any number drawn from; SymPy knows the other ones."""
+    if draws not in range(MAX_DRAWS + 1):
+        raise ValueError("a number of draws that is not whole, or too large")
+    return math.prod((of - at) / (at + 1) for at in range(int(draws.real)))
 
 
 def _times(parts: list[complex]) -> complex:

@@ -18,7 +18,7 @@ class ProgramResult:
         status: `ok`: it came to its end by itself, with exit status 0. `error`: it ended by itself
             with another one (an exception, `sys.exit(1)`). `timeout`: its time was over.
             `killed`: a signal ended it (a crash, a limit) or it printed too much.
-        output: what it wrote to standard output, at most 64 KiB.
+        output: what it wrote to standard output until its end, whatever ended it; at most 64 KiB.
         detail: why it was not ok: the end of standard error, or what ended it.
 
     >>> ProgramResult("ok", "42\\n").output

@@ -42,6 +42,8 @@ def start(path, search):
 start({path!r}, {search!r})
 """
 _FRESH = ("-I", "-S", "-X", "utf8")  # no environment, no site module, UTF-8 everywhere
+# No .pyc files; and no buffer, which would die with a program that is killed, unread.
+_PROGRAM = (*_FRESH, "-B", "-u")
 
 
 def run_contained(code: str, timeout: float, method: str) -> ProgramResult:
@@ -68,7 +70,7 @@ def _run(code: str, timeout: float, method: str, program: str, scratch: str) -> 
         job = Job(
             method=method,
             code=code.encode("utf-8", "surrogatepass"),  # not text: Python will say so
-            command=[shown.executable, *_FRESH, "-B", "-c", start],
+            command=[shown.executable, *_PROGRAM, "-c", start],
             program=program,
             scratch=scratch,
             scratch_bytes=limits.SCRATCH_BYTES,
