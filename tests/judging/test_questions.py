@@ -74,6 +74,19 @@ ORIGINALS = [
         "It rained.\nDays?",
         "4",
     ),
+    (
+        "numglue",
+        "NumGLUE_test.json",
+        json.dumps(
+            {
+                "passage": "It rained.",
+                "question": "When?",
+                "answer": {"number": "", "date": {"day": "", "month": "May", "year": "1999"}},
+            }
+        ),
+        "It rained.\nWhen?",
+        "May 1999",
+    ),
 ]
 
 
@@ -87,6 +100,24 @@ def test_original_files(
     expected = BENCHMARKS[suite.lower()].size
     with pytest.raises(InputFileError, match=rf"must have its {expected:,} questions. Got [12]"):
         read_questions(suite, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("suite", "place", "content"),
+    [
+        ("numglue", "NumGLUE_test.json", {"question": "When?", "answer": {"number": ""}}),
+        ("MATH", "MATH/test/a/1.json", {"problem": "Why?", "solution": "So \\boxed{ }."}),
+        ("simuleq", "SimulEq.json", {"sQuestion": "Which?", "lSolutions": []}),
+    ],
+)
+def test_a_question_without_an_answer_is_told_before_anything_is_asked(
+    suite: str, place: str, content: dict[str, Any], tmp_path: Path
+) -> None:
+    write(tmp_path / place, json.dumps(content))
+    with pytest.raises(
+        InputFileError, match=r"every question must have an answer. Got none for 'W"
+    ):
+        read_questions(suite, tmp_path, allow_partial=True)
 
 
 def test_every_suite_has_its_size_and_one_more_is_told(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import re
 
 _SIZE = re.compile(r"\\[dt](?=frac|binom)")
 _FRACTION = re.compile(r"\\frac\{(-?\w+)\}\{(-?\w+)\}")
-_DRAWN = re.compile(r"\\binom\{(\w+)\}\{(\w+)\}|\{?(\w+)\\choose(\w+)\}?")
+_DRAWN = re.compile(r"\\binom(?:\{(\w+)\}|(\d))(?:\{(\w+)\}|(\d))|\{?(\w+)\\choose(\w+)\}?")
 _PERIOD = re.compile(r"\\(?:bar|dot)\{?(\d+)\}?|(?<=\d\.)\((\d+)\)")
 _SPACING = re.compile(r"\\[,;!: ]|\\left|\\right|[\s$]+")
 _BETWEEN = re.compile(r"[\s$,;]+")
@@ -37,6 +37,6 @@ def repeats_the_question(predicted: str, question: str, gold: str) -> bool:
 def _plain(text: str) -> str:
     """The text without spaces and sizes, its fractions, draws and periods in one notation each."""
     text = _SIZE.sub(r"\\", _SPACING.sub("", text))
-    text = _DRAWN.sub(lambda m: f"C({m[1] or m[3]},{m[2] or m[4]})", text)
+    text = _DRAWN.sub(lambda m: "C({},{})".format(*filter(None, m.groups())), text)
     text = _PERIOD.sub(lambda m: f"\\overline{{{m[1] or m[2]}}}", text)
     return _FRACTION.sub(r"\1/\2", text).rstrip(".")

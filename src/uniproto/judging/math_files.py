@@ -92,6 +92,11 @@ def _as_questions(dataset: str, rows: list[dict[str, Any]], name: str) -> list[Q
         # A converted file may have the plain columns in place of the original ones.
         plain = {"question", "answer"} <= row.keys() and dataset != "numglue"
         text, gold = (_plain if plain else read)(row, name)
+        if not gold.strip():
+            raise InputFileError(
+                f"{name}: every question must have an answer. Got none for {text[:60]!r}. Correct "
+                "or drop that question."
+            )
         found.append(Question(dataset, f"{dataset}-{number}", text.strip(), gold.strip()))
     return found
 
@@ -134,7 +139,12 @@ def _numglue(row: dict[str, Any], name: str) -> tuple[str, str]:
         text += f"\nAnswer Choices: (A) {row['option1']} (B) {row['option2']}"
         answer = {"option 1": "A", "option 2": "B"}.get(str(answer).strip().lower(), answer)
     if isinstance(answer, dict):
-        answer = answer.get("number") or ", ".join(answer.get("spans") or [])
+        date = (answer.get("date") or {}).values()
+        answer = (
+            answer.get("number")
+            or ", ".join(answer.get("spans") or [])
+            or " ".join(filter(None, date))
+        )
     return text, _number(answer)
 
 

@@ -13,6 +13,12 @@ _HEDGED = re.compile(  # "(A) or (B)" picks neither
     r"\s*(?:option|choice|answer)?\s*\(?([A-E])\)?\s*(?:,|/|or|and)\s*(?:option\s+)?\(?(?!\1)[A-E]\b",
     re.IGNORECASE,
 )
+_DENIED = re.compile(  # "(B) is wrong" picks nothing
+    r"\s*(?:not|neither)\b|\s*(?:option|choice|answer)?\s*\(?[A-E]\)?\s+(?:is|was)"
+    r"(?:n't|\s+not|\s+wrong|\s+incorrect|\s+false)\b",
+    re.IGNORECASE,
+)
+_NEGATION = re.compile(r"\b(?:not|neither|nor|never|wrong|incorrect)\b|n't\b", re.IGNORECASE)
 _MARKUP = re.compile(r"\\(?:textbf|text|mathrm|mathbf|mbox)\s*|[{}$*]")
 _SPACING = re.compile(r"\\[ ,;:]|\\q?quad")
 _OPTION = re.compile(r"(?<!\w)\(([A-E])\)\s*([^()]*)")
@@ -29,7 +35,7 @@ def option_letter(text: str, *, loose: bool = False) -> str | None:
     >>> option_letter("(A) or (B)")
     """
     plain = _MARKUP.sub("", _SPACING.sub(" ", text))
-    if _HEDGED.match(plain):
+    if _HEDGED.match(plain) or _DENIED.match(plain):
         return None
     match = _ALONE.fullmatch(plain) or _LABELLED.match(plain) or _NAMED.match(plain)
     if match is None and loose:
@@ -52,14 +58,26 @@ def options_of(question: str | None) -> dict[str, str]:
 
 
 def option_said(text: str, options: Mapping[str, str]) -> str | None:
-    """The one option whose words a text repeats; None when it repeats several or none.
+    """The one option whose words a text repeats; None when it denies, repeats several or none.
 
     >>> option_said("It is the pear", {"A": "the apple", "B": "the pear."})
     'B'
+    >>> option_said("It isn't the pear", {"A": "the apple", "B": "the pear."})
     """
+    if denies(text):
+        return None
     said = f" {_plain(text)} "
     found = [letter for letter, words in options.items() if f" {_plain(words)} " in said]
     return found[0] if len(found) == 1 else None
+
+
+def denies(text: str) -> bool:
+    """Whether a text says what is not so.
+
+    >>> denies("It isn’t the pear"), denies("It is the pear")
+    (True, False)
+    """
+    return _NEGATION.search(text.replace("’", "'")) is not None
 
 
 def _plain(text: str) -> str:

@@ -5,6 +5,8 @@ The rules, in the order in which they are applied:
 - The same text is the same answer. An empty prediction is wrong.
 - Whole numbers and fractions are exact. A decimal may differ from them by the noise of floating
   point only (relative 1e-6): 2.9999999999 is 3, but 0.3333 is not 1/3, and 17.6 is not 18.
+- Digits that repeat make an exact fraction, a binomial is its number, and whole numbers may be
+  written in words ("one hundred and five").
 - NumGLUE and SimulEq have gold answers that were rounded without the question saying so (2/3 is
   0.6667 there, 100/7 is 14.29). There, numbers also agree when the longer one, rounded to the
   places of the shorter, is the shorter, which must have two decimals and three digits or more; a
@@ -15,7 +17,7 @@ The rules, in the order in which they are applied:
   nothing is converted. A time of day needs its am or pm.
 - Lists and sets (9, -7; {2, 3}) compare in any order, points and vectors in theirs. Of a bracketed
   pair the brackets count too: [0, 1) is not [0, 1]. Where every unknown is named (x = 1, y = 2),
-  names decide, otherwise values in any order.
+  names decide; where only the gold names them, their order; otherwise values in any order.
 - SimulEq asks for several unknowns and keeps the first one asked for as gold: of a prediction with
   several values, the first is compared.
 - Formulas compare as exact values, then as floating-point values at a few points, and at last by
@@ -51,13 +53,25 @@ from uniproto.judging.answers.kinds import (
 from uniproto.judging.answers.reading import read_answer
 from uniproto.judging.answers.units import LETTER_UNITS
 from uniproto.judging.answers.values import float_value
-from uniproto.judging.answers.views import as_interval, as_vector, name_of, unwrapped, value_of
+from uniproto.judging.answers.views import (
+    as_interval,
+    as_vector,
+    name_of,
+    symbols_of,
+    unwrapped,
+    value_of,
+)
 
 MAX_LENGTH = 2000  # characters; a longer text is no final answer
 
 NUMBER_SETS = frozenset({"gsm8k", "svamp", "numglue", "deepmind", "simuleq"})
 _ROUNDED_GOLDS = frozenset({"numglue", "simuleq"})
-_SAME_WORDS = {"yes": "true", "no": "false"}
+_SAME_WORDS = {
+    "yes": "true",
+    "no": "false",
+    "varnothing": "emptyset",
+    "\\{\\}": "emptyset",
+}
 
 
 def same_answer(predicted: str | None, gold: str, dataset: str, *, time_limit: float = 2.0) -> bool:
@@ -162,7 +176,7 @@ class _Judge:
         scaled = replace(shared, formula=product(shared.formula, hundredth), percent=False)
         pairs = [(scaled, plain) if said.percent else (plain, scaled)]
         value = float_value(plain.formula)
-        if value is None or value == 0 or abs(value) > 1:
+        if not plain.formula.symbols and (value is None or value == 0 or abs(value) > 1):
             pairs.append((said, gold))
         return any(self._same_formula(one.formula, other.formula) for one, other in pairs)
 
@@ -203,6 +217,8 @@ class _Judge:
                 self.same(value_of(item), right[name])
                 for name, item in zip(names[0], said.items, strict=True)
             )
+        if None not in names[1] and len({*names[1]}) == len(names[1]) and set(names[0]) == {None}:
+            return self._in_order(said.items, [value_of(item) for item in gold.items])
         if None not in names[0] or None not in names[1]:
             said_items = [value_of(item) for item in said.items]
             return self._in_any_order(said_items, [value_of(item) for item in gold.items])
@@ -235,7 +251,8 @@ class _Judge:
                 (sides[0], sides[1]), (sides[2], sides[3]), seconds=self.seconds_left
             )
         intervals = as_interval(said), as_interval(gold)
-        if intervals[0] is not None and intervals[1] is not None:
+        same_variable = symbols_of(said) == symbols_of(gold)
+        if intervals[0] is not None and intervals[1] is not None and same_variable:
             return self.same(intervals[0], intervals[1])
         return False
 

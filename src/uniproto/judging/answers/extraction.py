@@ -10,16 +10,10 @@ from __future__ import annotations
 
 import re
 
-from uniproto.judging.answers.choices import option_letter, option_said, options_of
+from uniproto.judging.answers.amounts import AMOUNT, amount_of
+from uniproto.judging.answers.choices import denies, option_letter, option_said, options_of
 from uniproto.judging.answers.comparison import NUMBER_SETS
-from uniproto.judging.answers.kinds import (
-    Digits,
-    Listing,
-    Quantity,
-    Relation,
-    Row,
-    Words,
-)
+from uniproto.judging.answers.kinds import Words
 from uniproto.judging.answers.reading import read_answer
 
 MAX_OUTPUT = 100_000  # characters, from the end
@@ -34,10 +28,15 @@ _NEXT_TURN = re.compile(
     re.IGNORECASE,
 )
 _ANNOUNCED = re.compile(
-    r"\banswers?\b[^.\n=:]{0,60}?(?:\b(?:is|are|equals?|be|was)\b|[:=])"
+    r"(?:\b(?:wrong|incorrect)\s+)?\banswers?\b[^.\n=:]{0,60}?"
+    r"(?:\b(?:is|are|equals?|be|was)\b|\b(?:is|are|was)n['’]t\b|[:=])"
     r"(?:\s*(?:[:=]|equal to|therefore|thus|simply))*",
     re.IGNORECASE,
 )
+_DENIED = re.compile(
+    r"wrong|incorrect|.*(?:n['’]t(?:\s+be)?|\b(?:cannot|not)\s+be)\W*$", re.IGNORECASE
+)
+_BULLET = re.compile(r"(?:[-*•]|\d+[.)])\s+")
 _HASHES = re.compile(r"####(?!#)[ \t]*([^\n]*)")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
 _SENTENCE_END = re.compile(
@@ -45,12 +44,6 @@ _SENTENCE_END = re.compile(
 )
 _EMPHASIS = re.compile(r"(?<![\w)*])\*\*(?=\S)([^*\n]+)\*\*(?![\w(*])")
 _MATHEMATICS = re.compile(r"\$\$?([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
-_AMOUNT = re.compile(
-    r"(?<![A-Za-z_])(?:(?<![\w.)\]}])-\s?)?(?:\\?\$\s?)?-?(?<![A-Za-z_.])"
-    r"(?:\d*\s?\\[dt]?frac\s?\{[^{}\n]{1,40}\}\{[^{}\n]{1,40}\}"
-    r"|\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d{1,9}\s+\d{1,9}/\d{1,9}|\d{1,15}/\d{1,15}"
-    r"|\d*\.\d+(?:[eE][+-]?\d+)?|\d+(?:[eE][+-]?\d+)?)(?:\s?\\?%|\s(?:thousand|million|billion)\b)?"
-)
 _NO_ANSWER = re.compile(
     r"(?:correct\b|incorrect\b|right\b|wrong\b|reasonable\b|below\b|above\b|as follows|"
     r"given by|found\b|obtained\b|that\b|$)",
@@ -61,13 +54,14 @@ _PLAN = re.compile(  # "Step 2: Calculate the number of …" says what comes, no
     re.IGNORECASE,
 )
 _ITEM = re.compile(r"^\W*\d+[.)]\s")  # the number of a point in a list
-_RATIO = re.compile(r"\d+(?:\s?:\s?\d+)+")
-_NAMED = re.compile(rf"\b[A-Za-z]\w{{0,20}}\s*=\s*{_AMOUNT.pattern}(?!\w|\s*[*/+(-])")
-_NAMED_LINE = re.compile(rf"[A-Za-z]\w{{0,20}}\s*[=:]\s*{_AMOUNT.pattern}")
-_VALUE_LINE = re.compile(rf"(?:[A-Za-z]\w{{0,20}}\s*[=:]\s*)?{_AMOUNT.pattern}")
+_NAMED = re.compile(rf"\b[A-Za-z]\w{{0,20}}\s*=\s*{AMOUNT.pattern}(?!\w|\s*[*/+(-])")
+_NAMED_LINE = re.compile(rf"[A-Za-z]\w{{0,20}}\s*[=:]\s*{AMOUNT.pattern}")
+_VALUE_LINE = re.compile(rf"(?:[A-Za-z]\w{{0,20}}\s*[=:]\s*)?{AMOUNT.pattern}")
 _LISTED = re.compile(  # "… are 5 and 3", "… is (5, 3)"
-    rf"\b(?:is|are)\s*[:(]*\s*({_AMOUNT.pattern}(?:\s*(?:,\s*and|,|and)\s*{_AMOUNT.pattern})+)\s*\)?$"
+    rf"\b(?:is|are)\s*[:(]*\s*({AMOUNT.pattern}(?:\s*(?:,\s*and|,|and)\s*{AMOUNT.pattern})+)\s*\)?$"
 )
+_NO_SOLUTION = re.compile(r"no\s+(?:\w+\s+)?solutions?\b", re.IGNORECASE)
+_LABELLED = re.compile(rf"[A-Za-z]\w*\s*[=:]\s*{AMOUNT.pattern}")
 _LABEL = re.compile(r"[A-Za-z][\w ,'()-]*:\s*(?=\S)")
 _NOTHING = frozenset({"", "none", "nan", "null", "error", "[]", "{}", "()", "set()", "emptyset"})
 
@@ -97,7 +91,7 @@ def extract_answer(
         several = _unknowns(text)
         if several is not None:
             return several
-    amount = _amount_of(statement, dataset) if statement else None
+    amount = amount_of(statement, dataset) if statement else None
     if amount is not None:
         return amount
     if cut_off:
@@ -122,8 +116,11 @@ def program_answer(printed: str, dataset: str, question: str | None = None) -> s
     if dataset == "simuleq" and (several := _unknowns(printed, bare=True)):
         return several
     line = _last_line(_joined_brackets(printed))
-    if line.lower() in _NOTHING or len(line) > MAX_STATEMENT:
+    if line.lower() in _NOTHING or len(line) > MAX_STATEMENT or _NO_SOLUTION.match(line):
         return None
+    one_number = dataset in NUMBER_SETS and dataset != "simuleq"
+    if one_number and len(_LABELLED.findall(line)) > 1:
+        return None  # John: 5, Mary: 6
     statement, _ = _last_statement(line)
     if statement is None:
         statement = _LABEL.sub("", line, count=1) if _LABEL.match(line) else line
@@ -133,7 +130,7 @@ def program_answer(printed: str, dataset: str, question: str | None = None) -> s
         return _option(statement, line, options)
     if dataset not in NUMBER_SETS:
         return statement or None
-    return _amount_of(statement, dataset)
+    return amount_of(statement, dataset)
 
 
 def _own_turn(text: str) -> str:
@@ -154,13 +151,18 @@ def _last_statement(text: str) -> tuple[str | None, str]:
         else:
             raw = match[1] if match.re is _HASHES else _group(text, match.end())
         statement = _cleaned(raw)
+        if match.re is _ANNOUNCED and _DENIED.match(match[0]):
+            statement = f"not {statement}"
         if not _NO_ANSWER.match(statement):
             return statement, text[text.index(raw, match.start()) + len(raw) :]
     return None, text
 
 
 def _sentence(text: str, start: int) -> str:
-    window = text[start : start + MAX_STATEMENT].lstrip()
+    after = text[start : start + MAX_STATEMENT]
+    window = after.lstrip()
+    if "\n" in after[: len(after) - len(window)]:  # an item of a list, not −5 or 1.
+        window = _BULLET.sub("", window, count=1) if _BULLET.match(window) else window
     end = _SENTENCE_END.search(window)
     if window.startswith("\\[") and "\\]" in window:
         return window[2 : window.index("\\]")]
@@ -192,43 +194,19 @@ def _cleaned(statement: str) -> str:
     return statement.strip()
 
 
-def _amount_of(statement: str, dataset: str) -> str | None:
-    """The amount a statement gives: all of it if it is one, else its first or last number."""
-    if statement.lower().startswith("not "):
-        return None
-    if dataset == "deepmind" and statement.lower() in ("true", "false"):
-        return statement
-    if dataset == "numglue":
-        letter = option_letter(statement, loose=True)
-        if letter is not None:
-            return letter
-    answer = read_answer(statement, brackets_are_lists=True)
-    whole = isinstance(answer, Quantity | Digits)
-    if isinstance(answer, Relation):
-        whole = any(isinstance(side, Quantity) for side in answer.sides[-1:])
-    if isinstance(answer, Listing | Row):
-        whole = not any(isinstance(item, Words) for item in answer.items)
-    if whole or _RATIO.fullmatch(statement):
-        return statement
-    amounts = [match[0].strip() for match in _AMOUNT.finditer(statement)]
-    if not amounts:
-        return statement if dataset == "numglue" else None
-    return amounts[0] if statement.startswith(amounts[0]) else amounts[-1]
-
-
 def _option(statement: str | None, text: str, options: dict[str, str]) -> str | None:
     for said in (statement, _last_line(text)):
         if said and len(said) <= MAX_OPTION:
-            letter = option_letter(said, loose=True)
-            if letter not in options:
-                letter = option_said(said, options) or _only_letter(said)
+            # The words before the loose letter: "A dog" is the option that says dog.
+            letter = option_letter(said) or option_said(said, options)
+            letter = letter or option_letter(said, loose=True) or _only_letter(said)
             if letter in options:
                 return letter
     return None
 
 
 def _only_letter(text: str) -> str | None:
-    letters = set(re.findall(r"\(([A-E])\)", text))
+    letters = set() if denies(text) else set(re.findall(r"\(([A-E])\)", text))
     return letters.pop() if len(letters) == 1 else None
 
 
@@ -252,12 +230,12 @@ def _unknowns(text: str, *, bare: bool = False) -> str | None:
     if len(named) > 1:
         return ", ".join(named)
     listed = _LISTED.search(last)
-    return ", ".join(_AMOUNT.findall(listed[1])) if listed else None
+    return ", ".join(AMOUNT.findall(listed[1])) if listed else None
 
 
 def _last_amount(text: str) -> str | None:
     for line in reversed(text.split("\n")):
-        amounts = [] if _PLAN.fullmatch(line) else _AMOUNT.findall(_ITEM.sub("", line))
+        amounts = [] if _PLAN.fullmatch(line) else AMOUNT.findall(_ITEM.sub("", line))
         if amounts:
             return amounts[-1].strip()
     return None

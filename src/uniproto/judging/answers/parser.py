@@ -3,7 +3,7 @@ r"""Formulas in answers: a small parser of arithmetic and LaTeX into a tree.
 The text comes from a language model, so nothing in it is ever evaluated as code: what the grammar
 below does not know is no formula.
 
-    sum      →  [±] product (± product)* [\choose sum]
+    sum      →  [±] product (± product)* [\over or \choose sum]
     product  →  signed ((*, / or nothing) signed)*
     signed   →  [-] power
     power    →  atom [!] [°] [^ exponent]
@@ -94,9 +94,12 @@ class _Parser:
             while sign := self.take_mark("+", "-"):
                 term = self.product()
                 terms.append(negative(term) if sign == "-" else term)
-            if self.take_mark("choose"):
-                return binomial(total(*terms), self.sum())
-        return total(*terms)
+            whole = total(*terms)
+            stacked = self.take_mark("over", "choose")
+            if stacked:
+                pair = whole, self.sum()
+                return quotient(*pair) if stacked == "over" else binomial(*pair)
+        return whole
 
     def product(self, *, implicit_only: bool = False) -> Formula:
         factors = [self.signed()]
@@ -274,6 +277,8 @@ class _Parser:
         exponent = base = None
         if self.take_mark("^"):
             exponent = self.exponent()
+        if exponent == number(-1) and name in ("sin", "cos", "tan"):
+            name, exponent = f"arc{name}", None
         if name == "log" and self.take_mark("_"):
             base = self.argument()
         value = Formula(

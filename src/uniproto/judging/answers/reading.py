@@ -33,6 +33,12 @@ _OPENING = frozenset({"(", "[", "{", "\\{", "begin"})
 _CLOSING = frozenset({")", "]", "}", "\\}", "end"})
 _RELATIONS = frozenset({"=", "<", ">", "<=", ">=", "!=", "in"})
 _HEDGES = frozenset({"about", "approximately", "approx", "roughly", "exactly", "only", "just"})
+_NO_UNITS = frozenset(  # words after which the number before them is not what is said
+    {
+        "not", "wrong", "incorrect", "false", "impossible", "never", "most", "least", "minus",
+        "plus", "over", "factorial", "dots", "ldots", "cdots",
+    }
+)  # fmt: skip
 _SPACED_NUMBERS = re.compile(r"[-+]?\d+(?:\.\d*)?(?:\s+[-+]?\d+(?:\.\d*)?)+")
 _FULL_HOUR = re.compile(r":00(?=\s*[ap]\.?\s?m)", re.IGNORECASE)
 _PYTHON_CALL = re.compile(r"\b(?:np|numpy|sympy|sp)\.\w+\(|\b(?:Matrix|array|Decimal|FiniteSet)\(")
@@ -119,7 +125,8 @@ class _Reader:
         if signs[-1] == "in":  # x ∈ [0, 1]
             return self.listing(sides[-1], nesting + 1)
         if any(not side for side in sides):
-            return self.single([t for side in sides for t in side], nesting)
+            bare = [t for side in sides for t in side]  # = 5 is 5, but > 5 is not
+            return self.single(bare, nesting) if {*signs} == {"="} else Words(_joined(tokens))
         return Relation(tuple(self.single(side, nesting) for side in sides), tuple(signs))
 
     def single(self, tokens: Sequence[Token], nesting: int) -> Answer:
@@ -127,6 +134,8 @@ class _Reader:
             return Words("")
         if len(tokens) == 1 and tokens[0].kind == "digits":
             digits, _, base = tokens[0].text.partition("_")
+            if base == "10" and digits.isdigit():
+                return self.single([Token("number", digits)], nesting)
             return Digits(digits, int(base))
         if [t.kind for t in tokens] == ["mark", "digits"] and tokens[0].text == "-":
             digits, _, base = tokens[1].text.partition("_")
@@ -167,6 +176,8 @@ class _Reader:
             return Listing(items.items if isinstance(items, Listing) else (items,), braces=True)
         items = self.listing(inside, nesting + 1)
         if isinstance(items, Listing) and not items.braces:
+            if len(items.items) == 1:
+                return items
             if opening == "[" and closing == "]" and self.brackets_are_lists:
                 return items
             return Row(items.items, opening, closing)
@@ -182,11 +193,16 @@ class _Reader:
             return in_words
         while tokens and tokens[0].text.lower() in _HEDGES:
             tokens = tokens[1:]
+        if any(t.kind == "word" and t.text.lower() in _NO_UNITS for t in tokens):
+            return None
         body, unit = _without_unit(tokens, self.letter_units)
         if self.dollars and unit is None:
             unit = Unit("dollar", 1)
         percent = bool(body) and body[-1] == Token("mark", "%")
-        body = body[:-1] if percent else _without_degrees(body)
+        if percent:
+            body = body[:-1]
+        elif len(body) != len(body := _without_degrees(body)) and unit is None:
+            unit = Unit("degree", 1)
         try:
             formula = parse_formula(body)
         except NotAFormulaError:
@@ -200,6 +216,8 @@ def _in_words(tokens: Sequence[Token]) -> Quantity | None:
     start, end = 0, len(tokens)
     while start < end and tokens[start].text.lower() in _HEDGES:
         start += 1
+    minus = start < end and tokens[start].text.lower() in ("minus", "negative")
+    start += minus
     percent = end > start and tokens[end - 1] == Token("mark", "%")
     end -= percent
     last = end
@@ -212,7 +230,7 @@ def _in_words(tokens: Sequence[Token]) -> Quantity | None:
     if value is None:
         return None
     unit = unit_of([token.text for token in tokens[last:end]])
-    return Quantity(number(value), _joined(tokens), unit, percent)
+    return Quantity(number(-value if minus else value), _joined(tokens), unit, percent)
 
 
 def _trimmed(tokens: Sequence[Token]) -> Sequence[Token]:

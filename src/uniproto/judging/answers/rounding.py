@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 NOISE = Fraction(1, 10**6)  # relative, of floating point and of decimals written out at length
+NOISE_OF_ZERO = Fraction(1, 10**9)
 SHORT = Fraction(1, 10**4)  # relative, for a prediction with fewer digits than the gold
 MIN_PLACES = 2
 MIN_DIGITS = 3
@@ -21,9 +22,11 @@ def same_number(said: Fraction, gold: Fraction, *, rounded: bool) -> bool:
     """
     if said == gold or not rounded:
         return said == gold
+    if gold == 0:
+        return abs(said) <= NOISE_OF_ZERO
     if gold.denominator == 1:
         # A large whole number has no more slack than a small one: 1000000.4 is not 1000000.
-        return abs(said - gold) <= min(NOISE * max(Fraction(1), abs(gold)), Fraction(1, 1000))
+        return abs(said - gold) <= min(NOISE * abs(gold), Fraction(1, 1000))
     return abs(said - gold) <= NOISE * abs(gold)
 
 

@@ -35,8 +35,8 @@ _CHARACTERS = str.maketrans(
         "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge ", "≠": r"\ne ",
         "≈": "=", "°": r"^\circ ",
         "²": "^2", "³": "^3", "⁴": "^4", "½": r"\frac12 ", "⅓": r"\frac13 ", "⅔": r"\frac23 ",
-        "¼": r"\frac14 ", "¾": r"\frac34 ", "€": "", "£": "", "\u00a0": " ", "\u202f": " ",
-        "“": '"', "”": '"', "’": "'", "‘": "'", "⟨": "(", "⟩": ")",
+        "¼": r"\frac14 ", "¾": r"\frac34 ", "€": "", "£": "", "¥": "", "\u00a0": " ", "\u202f": " ",
+        "∅": r"\emptyset ", "“": '"', "”": '"', "’": "'", "‘": "'", "⟨": "(", "⟩": ")",
     }
 )  # fmt: skip
 
@@ -45,7 +45,8 @@ _COMMANDS = {  # LaTeX's name → the mark it stands for
     "le": "<=", "leq": "<=", "leqslant": "<=", "ge": ">=", "geq": ">=", "geqslant": ">=",
     "lt": "<", "gt": ">", "ne": "!=", "neq": "!=", "approx": "=", "in": "in",
     "cup": "union", "pm": "±", "circ": "°", "degree": "°", "langle": "(", "rangle": ")",
-    "lbrace": "\\{", "rbrace": "\\}", "lbrack": "[", "rbrack": "]", "choose": "choose",
+    "lbrace": "\\{", "rbrace": "\\}", "lbrack": "[", "rbrack": "]",
+    "over": "over", "choose": "choose",
 }  # fmt: skip
 _PAIRED = {  # LaTeX's name for a thing of two arguments → ours
     "frac": "frac", "dfrac": "frac", "tfrac": "frac", "cfrac": "frac",
@@ -74,11 +75,25 @@ _GREEK = frozenset(
 )  # fmt: skip
 _SPACING = frozenset(" ,;:!()[]$#&|'\"\n")  # \, and \! are spaces, \( and \[ only surround
 _CONSTANTS = {"pi": "pi", "oo": "oo", "inf": "oo", "infinity": "oo", "infty": "oo"}
-_SCALES = {"thousand": "1000", "million": "1000000", "billion": "1000000000"}
+_SCALES = {
+    "hundred": "100", "thousand": "1000", "million": "1000000", "billion": "1000000000",
+    "trillion": "1000000000000",
+}  # fmt: skip
+_PARTS = {  # not quarter: three quarters may be coins
+    "half": "2", "third": "3", "fourth": "4", "fifth": "5", "sixth": "6", "seventh": "7",
+    "eighth": "8", "ninth": "9", "tenth": "10", "hundredth": "100", "thousandth": "1000",
+}  # fmt: skip
+_AFTER_A_NUMBER = {  # what a word makes of the number before it: 5 million, 3 fourths, 5 squared
+    **{word: ("*", number) for word, number in _SCALES.items()},
+    **{word: ("/", number) for word, number in _PARTS.items()},
+    **{f"{word}s": ("/", number) for word, number in _PARTS.items()},
+    "halves": ("/", "2"), "squared": ("^", "2"), "cubed": ("^", "3"),
+}  # fmt: skip
+_BETWEEN_NUMBERS = {"times": "*", "plus": "+", "minus": "-", "over": "/"}  # 5 times 3; not 5 times
 _MARK_WORDS = {"and": "and", "or": "or", "percent": "%", "degrees": "°", "degree": "°"}
 
 _THOUSANDS_GLUE = re.compile(r"(?<=\d)\s*(?:,\s*\\!|\{,\}|\\,)\s*(?=\d{3})")
-_GROUPED_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?")
+_GROUPED_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?!,?\d)(?:\.\d+)?")
 _NUMBER = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 _REPEATING = re.compile(  # 0.1\overline{6}; 0.1\dot{6}; 0.\dot{1}42\dot{3}; 0.(6), but 2.5(6) is 15
     r"(\d*\.\d*)\s*(?:\\(?:overline|bar)\s*(?:\{\s*(\d+)\s*\}|(\d))"
@@ -114,12 +129,15 @@ class _Lexer:
         self.prose = _MATHEMATICS.search(self.text) is None
         self.at = 0
         self.depth = 0  # of brackets, where "1,234" is two numbers and not one
+        self.quoted = False
         self.tokens: list[Token] = []
 
     def run(self) -> list[Token]:
         while self.at < len(self.text):
             character = self.text[self.at]
-            if character.isspace() or character in "$~'\"`?":
+            if character == "'":
+                self._quote()
+            elif character.isspace() or character in '$~"`?':
                 self.at += 1
             elif character == "\\":
                 self._command()
@@ -133,6 +151,15 @@ class _Lexer:
 
     def _add(self, kind: str, text: str) -> None:
         self.tokens.append(Token(kind, text))
+
+    def _quote(self) -> None:
+        """Quotes say nothing, but f'(x) is not f(x)."""
+        after_symbol = self.at > 0 and self.text[self.at - 1].isalpha() and bool(self.tokens)
+        if after_symbol and self.tokens[-1].kind == "symbol" and not self.quoted:
+            self._add("mark", "'")
+        else:
+            self.quoted = not self.quoted
+        self.at += 1
 
     def _starts_decimal(self) -> bool:
         if self.text[self.at] != ".":
@@ -177,6 +204,9 @@ class _Lexer:
             self._add("constant", _CONSTANTS[name])
         elif name in _COMMANDS:
             self._add("mark", _COMMANDS[name])
+        elif name == "not" and self.text[self.at :].lstrip().startswith("="):
+            self.at = self.text.index("=", self.at) + 1
+            self._add("mark", "!=")
         elif name in ("begin", "end"):
             environment = _ENVIRONMENT.match(self.text, self.at)
             self.at = environment.end() if environment else self.at
@@ -206,9 +236,12 @@ class _Lexer:
         following = self.text[self.at : self.at + 20].lstrip()[:1]
         if lower in _MARK_WORDS:
             self._add("mark", _MARK_WORDS[lower])
-        elif lower in _SCALES and previous.kind == "number":
-            self._add("mark", "*")
-            self._add("number", _SCALES[lower])
+        elif lower in _AFTER_A_NUMBER and previous.kind == "number":
+            sign, number = _AFTER_A_NUMBER[lower]
+            self._add("mark", sign)
+            self._add("number", number)
+        elif lower in _BETWEEN_NUMBERS and previous.kind == "number" and following.isdigit():
+            self._add("mark", _BETWEEN_NUMBERS[lower])
         elif self.letters_are_words:
             self._add("word", run)
         elif lower in FUNCTIONS or lower == "sqrt":
@@ -235,7 +268,7 @@ class _Lexer:
             return previous.kind == "word" and run.islower()  # four of a kind
         spaced = self.text[start - 1 : start].isspace()
         counted = previous.kind == "number" and (spaced or is_unit(run))  # 12 men, 5cm; not 3qr
-        measured = previous.text in (")", "}", "pi") and is_unit(run)
+        measured = previous.text in (")", "}", "pi", ".") and is_unit(run)  # sq. ft
         return len(run) > 3 or self.prose or counted or measured or previous.kind == "word"
 
     def _is_times_sign(self, start: int) -> bool:

@@ -32,12 +32,16 @@ _NAMES = {
     "month": "month months",
     "year": "yr yrs year years",
     "dollar": "dollar dollars usd",
+    "euro": "euro euros eur",
     "cent": "cent cents",
     "morning": "am a.m.",
     "afternoon": "pm p.m.",
     "mph": "mph",
-    "kph": "kph",
+    "kph": "kph kmph",
+    "degree": "deg",
+    "radian": "rad radian radians",
 }
+_SPEEDS = {("mile", "hour"): "mph", ("kilometre", "hour"): "kph"}
 _UNIT_OF = {name: unit for unit, names in _NAMES.items() for name in names.split()}
 _POWERS = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
 LETTER_UNITS = frozenset(name for name in _UNIT_OF if len(name) == 1)
@@ -64,15 +68,21 @@ def unit_of(words: Sequence[str], power: int = 1) -> Unit | None:
 
     >>> unit_of(["square", "inches"])
     Unit(name='inch', power=2)
+    >>> unit_of(["miles", "per", "hour"])
+    Unit(name='mph', power=1)
     >>> unit_of(["eggs"]) is None
     True
     """
     found = None
-    for word in (word.lower() for word in words):
+    words = [word.lower() for word in words]
+    for at, word in enumerate(words):
         if word in _POWERS:
             power = _POWERS[word]
-        elif word in ("per", "of", "an"):
-            break  # dollars per hour, pounds of sugar: the first unit is the one asked for
+        elif word in ("per", "/", "of", "an"):
+            # dollars per hour, pounds of sugar: the first unit is the one asked for
+            below = _UNIT_OF.get(words[at + 1]) if at + 1 < len(words) else None
+            found = _SPEEDS.get((str(found), str(below)), found)
+            break
         elif word in _UNIT_OF and found is None:
             found = _UNIT_OF[word]
     return None if found is None else Unit(found, power)

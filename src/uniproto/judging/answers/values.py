@@ -145,6 +145,8 @@ def _float(formula: Formula, symbols: Mapping[str, complex]) -> complex:
     if head == "power":
         return parts[0] ** parts[1]
     if atom == "factorial":
+        if parts[0].imag:
+            raise ValueError("Python has no factorial of complex numbers; SymPy has")
         return math.gamma(parts[0].real + 1)  # exact_value has the whole numbers
     if atom == "binomial":
         return _binomial(*parts)

@@ -44,6 +44,12 @@ def as_vector(grid: Grid) -> Answer:
     return Row(tuple(row[0] for row in grid.rows)) if all(len(r) == 1 for r in grid.rows) else grid
 
 
+def symbols_of(relation: Relation) -> frozenset[str]:
+    """The variables that a relation speaks of."""
+    sides = [side.formula.symbols for side in relation.sides if isinstance(side, Quantity)]
+    return frozenset().union(*sides)
+
+
 def as_interval(relation: Relation) -> Row | None:
     """a ≤ x < b as [a, b); None for what describes no interval of one variable."""
     sides, signs = relation.sides, relation.signs
