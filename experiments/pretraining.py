@@ -3,7 +3,8 @@
 Every run sees the same pools of 128 sequences in the same order (by seed) and trains on 64 of
 them; `full` trains on all 128. First all methods for a few hundred steps, then the best three and
 `full` for longer, with a second seed too: those go on from where they ended. Measured:
-log-perplexity of held-out documents, after equal steps and after equal time.
+log-perplexity of held-out documents, after equal steps and after equal time. Methods are compared
+on the same seeds: the short runs on the first, the long ones on all.
 
 The data folder holds text/english_mix.jsonl.zst, or tokens prepared by
 `uniproto pretrain --prepare-only` (tokens.json). The runs are in OUT/runs, and go on after a kill;
@@ -14,7 +15,6 @@ delete that folder to train anew.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -112,16 +112,14 @@ def _train(
 ) -> None:
     from uniproto.pretraining.pretrain import PretrainSettings, pretrain
 
-    folder = _folder(setup, method, seed)
-    result = folder / "result.json"
-    if result.exists() and json.loads(result.read_text(encoding="utf-8"))["steps"] >= steps:
-        return  # a long run has the rows of the short one it went on from
+    if any(row["step"] >= steps for row in _curve(setup, method, seed)):
+        return  # a long run, even one that was killed, has the rows of the short one it began as
     quiet = setup.quick or setup.progress is False
     if not quiet:
         print(f"{method}, seed {seed}, to step {steps:,}", flush=True)
     pretrain(
         PretrainSettings(
-            out=str(folder),
+            out=str(_folder(setup, method, seed)),
             size=scale.size,
             method=method,
             pool=scale.pool,
@@ -173,13 +171,15 @@ def _publish(setup: Setup, scale: Scale, last_seed: int, best: Sequence[str]) ->
         each = quickest_step([curve for run, curve in curves.items() if run[0] == method])
         timed = [row | {"seconds": row["step"] * each} for row in curves[method, seed]]
         runs.add({"method": method, "seed": seed}, timed)
-    short = [row for row in runs.rows if row["step"] <= scale.short]
+    # Seeds differ by more than methods do: all methods are compared on the seed that all have.
+    short = [row for row in runs.rows if row["step"] <= scale.short and row["seed"] == first]
     long = [row for row in runs.rows if row["method"] in best]
     below = f"{scale.size}, {scale.pool // 2} of {scale.pool} sequences of {scale.length} tokens a "
-    below += "step; full: all of them; bands: from the lowest to the highest seed"
+    below += "step; full: all of them"
+    bands = f"{below}; bands: from the lowest to the highest seed"
     charts = {
         "pretraining": curves_chart(short, f"{scale.short:,} steps of every method", below),
-        "pretraining-long": curves_chart(long, f"{scale.long:,} steps of the best", below),
+        "pretraining-long": curves_chart(long, f"{scale.long:,} steps of the best", bands),
     }
     tables = [_table(short, scale.short), _table(long, scale.long)]
     verdicts = [*_verdict(short, scale.short), *_verdict(long, scale.long)]
@@ -253,7 +253,7 @@ def _verdict(rows: Sequence[dict[str, Any]], steps: int) -> list[str]:
         return "; ".join(told)
 
     if not any(method == "uniproto" for method, _ in runs):
-        return []
+        return [f"UniPROT was not among the best, and not trained for {steps:,} steps."]
     claim = "Claim: choosing half of every pool beats training on all of it. UniPROT's "
     found = [f"{claim}log-perplexity is, beside that of full: {said(FULL)}."]
     if any(method == "random" for method, _ in runs):

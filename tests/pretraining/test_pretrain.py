@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +20,7 @@ pytest.importorskip("tokenizers", reason="needs the extra 'jax'")
 
 from uniproto.cli import main  # noqa: E402
 from uniproto.cli import pretrain as command  # noqa: E402
-from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
+from uniproto.errors import InputFileError, InvalidInputError, OutputError  # noqa: E402
 from uniproto.metrics_file import MetricsFile, read_metrics  # noqa: E402
 from uniproto.pretraining import pretrain as pretraining  # noqa: E402
 from uniproto.pretraining import training_loop  # noqa: E402
@@ -26,6 +28,7 @@ from uniproto.pretraining.architecture import SIZES  # noqa: E402
 from uniproto.pretraining.checkpoints import CHECKPOINTS, Checkpoints  # noqa: E402
 from uniproto.pretraining.learning_curves import METHOD_COLOURS  # noqa: E402
 from uniproto.pretraining.pretrain import PretrainSettings, pretrain  # noqa: E402
+from uniproto.pretraining.run_folder import forget, held  # noqa: E402
 from uniproto.pretraining.sequences import batch_numbers  # noqa: E402
 from uniproto.pretraining.step_settings import METHODS  # noqa: E402
 from uniproto.pretraining.token_files import TRAIN, load_tokens  # noqa: E402
@@ -241,6 +244,14 @@ def test_nan_stops_with_the_step_and_keeps_the_pool(tokens, tmp_path, capsys, mo
     assert max(int(p.name) for p in (tmp_path / CHECKPOINTS).iterdir()) == 4
     assert not (tmp_path / "result.json").exists()
 
+    def no_room(*given, **more):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(training_loop.np, "savez", no_room)
+    told = error_of(capsys, words(tokens, tmp_path))  # from the last checkpoint
+    assert "Step 5 has loss nan" in told
+    assert "could not be written" in told
+
 
 @pytest.mark.slow
 def test_two_devices_train_the_same_model(tokens, tmp_path, compiled_once, no_curves):
@@ -271,6 +282,8 @@ def test_two_devices_train_the_same_model(tokens, tmp_path, compiled_once, no_cu
         (["--devices", "3"], "'--pool' must be a multiple of the 3 devices"),
         (["--devices", "4"], "'--devices' must not exceed"),
         (["--vocab-size", "999"], "in the folder, 999 now"),
+        (["--seed", str(2**32)], "'--seed' must be from 0 to 2^32 - 1"),
+        (["--tokenizer", "t.json", "--vocab-size", "999"], "'--vocab-size' must be left out"),
     ],
 )
 def test_bad_options_are_told_before_anything_is_written(tokens, tmp_path, capsys, more, told):
@@ -287,6 +300,10 @@ def test_other_bad_input(corpus, tmp_path):
     short.write_text("not much")
     with pytest.raises(InvalidInputError, match="'--data' must hold 128 training sequences"):
         pretrain(PretrainSettings(out=str(tmp_path), data=str(short), size="tiny", quiet=True))
+    long = tmp_path / "one.jsonl"  # whole documents are held out, and here is but one
+    long.write_text(json.dumps({"text": " ".join(WORDS * 2000)}))
+    with pytest.raises(InvalidInputError, match="0 tokens, of 0 of the 1 documents"):
+        pretrain(PretrainSettings(out=str(tmp_path / "c"), data=str(long), length=8, quiet=True))
     with pytest.raises(InvalidInputError, match="--validation"):
         pretrain(
             PretrainSettings(
@@ -304,6 +321,61 @@ def test_a_damaged_checkpoint_is_told(tokens, tmp_path, capsys, no_curves):
         path.write_text("{")
     assert "--fresh" in error_of(capsys, words(tokens, tmp_path, *asked))
     assert main(words(tokens, tmp_path, *asked, "--fresh")) == 0
+
+
+def test_a_run_without_its_checkpoints_is_kept_or_forgotten(tokens, whole, tmp_path, capsys):
+    out = tmp_path / "run"
+    shutil.copytree(whole, out, ignore=shutil.ignore_patterns(CHECKPOINTS))
+    before = read_metrics(out)
+    told = error_of(capsys, words(tokens, out, "--steps", "14"))
+    assert "must hold the last checkpoint of a run that is to go on" in told
+    assert read_metrics(out) == before
+    assert (out / "result.json").exists()
+    forget(out)
+    assert {path.name for path in out.iterdir()} <= {".lock", CHECKPOINTS}
+
+
+def test_two_runs_in_one_folder_are_refused(tokens, tmp_path, capsys):
+    pytest.importorskip("fcntl")
+    with held(tmp_path):
+        assert "one run at a time" in error_of(capsys, words(tokens, tmp_path))
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_a_file_in_place_of_the_folder_is_told(tokens, corpus, capsys):
+    assert "a folder that can be written" in error_of(capsys, words(tokens, corpus))
+
+
+def test_a_checkpoint_without_room_is_told_once(tmp_path, capfd):
+    resource = pytest.importorskip("resource")
+    checkpoints = Checkpoints(tmp_path)
+    kept, lost = ({"n": jax.numpy.arange(size) ** 2} for size in (8, 300_000))
+    checkpoints.save(1, kept, {"configuration": {}})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        with pytest.raises(OutputError, match=r"Writing failed \(File too large\)"):
+            checkpoints.save(2, lost, {"configuration": {}})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    checkpoints.close()
+    assert "Traceback" not in capfd.readouterr().err
+    again = Checkpoints(tmp_path)
+    assert again.record()["step"] == 1
+    again.close()
+
+
+def test_the_bar_has_tokens_per_second_and_the_share_of_the_selection(
+    tokens, whole, tmp_path, capsys, monkeypatch, no_curves
+):
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    arguments = words(tokens, tmp_path, "--steps", "14")
+    arguments.remove("--quiet")
+    assert main(arguments) == 0
+    assert re.search(
+        r"14/14 .*loss [\d.]+, [\d,]+ tokens/s, selection 4\d%", capsys.readouterr().err
+    )
 
 
 def test_random_keys_survive_a_checkpoint(tmp_path):

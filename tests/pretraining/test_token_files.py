@@ -134,9 +134,10 @@ def test_a_tokenizer_without_an_end_is_refused(tmp_path):
         load_vocabulary(tmp_path / "none")
 
 
-def test_a_vocabulary_too_small_for_bytes_is_refused(corpus, tmp_path):
-    with pytest.raises(InvalidInputError, match="--vocab-size"):
-        prepared(tmp_path, corpus, vocab_size=100)
+@pytest.mark.parametrize("size", [100, 0])
+def test_a_vocabulary_too_small_for_bytes_is_refused(corpus, tmp_path, size):
+    with pytest.raises(InvalidInputError, match="'--vocab-size' must be at least 257"):
+        prepared(tmp_path, corpus, vocab_size=size)
 
 
 @settings(max_examples=25, deadline=None)

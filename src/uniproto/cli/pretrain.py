@@ -128,7 +128,7 @@ def run(options: argparse.Namespace) -> int | None:
     del given["run"]
     settings = PretrainSettings(**given)
     if prepare_only:
-        tokens = prepare(settings)
+        tokens = prepare(settings, fresh)
         if not options.quiet:
             _print_tokens(tokens)
         return None

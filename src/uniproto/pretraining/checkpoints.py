@@ -6,7 +6,9 @@ to, and what the run has to know to write the same metrics as if it had never st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,15 +62,13 @@ class Checkpoints:
 
     def save(self, step: int, state: Any, record: Mapping[str, Any]) -> None:
         """Keep the state after this many steps; the oldest of three goes."""
+        content = ocp.args.Composite(
+            state=ocp.args.StandardSave(_named(state)), run=ocp.args.JsonSave(dict(record))
+        )
         try:
-            self._manager.save(
-                step,
-                args=ocp.args.Composite(
-                    state=ocp.args.StandardSave(_named(state)),
-                    run=ocp.args.JsonSave(dict(record)),
-                ),
-            )
-        except OSError as error:
+            with _told_once():
+                self._manager.save(step, args=content)
+        except (OSError, ValueError) as error:  # a full disk is a ValueError to its storage
             raise self._unwritable(error) from error
 
     def restore(self, like: Any) -> Any:
@@ -104,12 +104,25 @@ class Checkpoints:
             "with --fresh."
         )
 
-    def _unwritable(self, error: OSError) -> OutputError:
+    def _unwritable(self, error: OSError | ValueError) -> OutputError:
+        last = str(error).strip().rsplit(": ", 1)[-1]  # of what each layer of storage says
+        reason = getattr(error, "strerror", None) or last.partition(" [")[0]
         return OutputError(
             f"{self.folder}: the checkpoints must go to a folder that can be written. Writing "
-            f"failed ({error.strerror or error}). Choose another folder with --out, or free some "
-            "space."
+            f"failed ({reason}). Choose another folder with --out, or free some space."
         )
+
+
+@contextmanager
+def _told_once() -> Iterator[None]:
+    """Keep the threads of Orbax from printing a traceback of what they raise here too."""
+    log = logging.getLogger("absl")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def _named(state: Any) -> dict[str, Any]:

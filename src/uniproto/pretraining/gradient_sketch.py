@@ -43,7 +43,7 @@ class Hands(NamedTuple):
 
 
 def deal(key: Array, vocab: int, hands: int) -> Hands:
-    """Deal at random, as evenly as it can be done: the last hand may have empty places.
+    """Deal at random, hand after hand: where the tokens do not go round, the last ones lack some.
 
     >>> dealt = deal(jax.random.key(0), vocab=5, hands=3)
     >>> dealt.tokens.shape, int((dealt.signs == 0).sum())

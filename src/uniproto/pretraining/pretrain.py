@@ -7,7 +7,6 @@ Everything that was asked for and came out is in the folder OUT.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,27 +14,35 @@ from typing import Any
 
 import numpy as np
 
-from uniproto.errors import InvalidInputError, MissingExtraError, OutputError, invalid
+from uniproto.errors import MissingExtraError, invalid
 from uniproto.metrics_file import METRICS, MetricsFile
-from uniproto.pretraining.architecture import ModelConfig, model_config
-from uniproto.pretraining.checkpoints import CHECKPOINTS, Checkpoints
+from uniproto.pretraining.architecture import model_config
+from uniproto.pretraining.checkpoints import Checkpoints
 from uniproto.pretraining.flops import step_flops
 from uniproto.pretraining.learning_curves import save_curves
 from uniproto.pretraining.pretrain_settings import PretrainSettings
+from uniproto.pretraining.run_folder import (
+    RESULT,
+    finished_result,
+    forget,
+    held,
+    require_checkpoint,
+    require_continuing,
+    unwritable,
+)
 from uniproto.pretraining.run_plan import Plan
 from uniproto.pretraining.sequences import Sequences
 from uniproto.pretraining.step_settings import StepSettings
 from uniproto.pretraining.token_files import TRAIN, VALIDATION, TokenFiles
 from uniproto.pretraining.token_preparation import prepare_tokens
-from uniproto.pretraining.training_loop import NAN_BATCH, train
-from uniproto.same_settings import require_same
+from uniproto.pretraining.training_loop import train
 
 try:
     import jax
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Pretraining", "jax") from error
 
-RESULT, TOKENS = "result.json", "tokens"
+TOKENS = "tokens"
 _ROWS_OF_VOCABULARY = 128  # a multiple of this is what matrix units work on without padding
 _VALIDATED_AT_ONCE = 64
 # What does not change the numbers, or is known by its content (see `_configuration`).
@@ -66,41 +73,49 @@ def pretrain(settings: PretrainSettings, fresh: bool = False) -> dict[str, Any]:
     tokens = prepare(settings, fresh)
     training = tokens.sequences(TRAIN, settings.length)
     validation = tokens.sequences(VALIDATION, settings.length)
-    _require_enough(settings, training, validation)
+    _require_enough(settings, tokens, training, validation)
     vocab = -(-tokens.vocab // _ROWS_OF_VOCABULARY) * _ROWS_OF_VOCABULARY
     config = model_config(settings.size, vocab=vocab, length=settings.length)
     configuration = _configuration(settings, step_settings, tokens)
     out = Path(settings.out)
-    if fresh:
-        _forget(out)
-    finished = _finished(out, settings, configuration)
-    if finished is not None:
-        return finished
-    (out / RESULT).unlink(missing_ok=True)  # of a run that now goes on for more steps
+    if not fresh:
+        finished = finished_result(out, settings.steps, configuration)
+        if finished is not None:
+            return finished
+    plan = Plan(
+        config=config,
+        step=step_settings,
+        mesh=mesh,
+        training=training,
+        validation=_validated(validation, settings),
+        steps=settings.steps,
+        seed=settings.seed,
+        eval_steps=settings.eval_steps,
+        save_steps=settings.save_steps,
+        logging_steps=settings.logging_steps,
+        shown=False if settings.quiet else None,
+        configuration=configuration,
+    )
+    with held(out):
+        if fresh:
+            forget(out)
+        metrics, timing = _train(plan, out)
+        return _publish(out, settings, plan, tokens, metrics, timing)
+
+
+def _train(plan: Plan, out: Path) -> tuple[MetricsFile, dict[str, Any]]:
+    """From the last checkpoint, where there is one, to the last step."""
     checkpoints = Checkpoints(out)
     try:
         record = checkpoints.record()
+        require_checkpoint(record, out)
         if record is not None:
-            _require_continuing(record["configuration"], configuration, record["step"], out)
-        plan = Plan(
-            config=config,
-            step=step_settings,
-            mesh=mesh,
-            training=training,
-            validation=_validated(validation, settings),
-            steps=settings.steps,
-            seed=settings.seed,
-            eval_steps=settings.eval_steps,
-            save_steps=settings.save_steps,
-            logging_steps=settings.logging_steps,
-            shown=False if settings.quiet else None,
-            configuration=configuration,
-        )
+            require_continuing(record["configuration"], plan.configuration, record["step"], out)
+        (out / RESULT).unlink(missing_ok=True)  # of a run that now goes on for more steps
         metrics = MetricsFile(out, None if record is None else record["step"])
-        timing = train(plan, checkpoints, record, metrics, out)
+        return metrics, train(plan, checkpoints, record, metrics, out)
     finally:
         checkpoints.close()
-    return _publish(out, settings, step_settings, config, configuration, tokens, metrics, timing)
 
 
 def _configuration(
@@ -110,42 +125,6 @@ def _configuration(
     asked = {name: value for name, value in asdict(settings).items() if name not in _MAY_CHANGE}
     asked |= {"dtype": str(step_settings.dtype), "tokens": tokens.identity()}
     return dict(json.loads(json.dumps(asked)))
-
-
-def _require_continuing(
-    there: Mapping[str, Any], wanted: Mapping[str, Any], done: int, out: Path
-) -> None:
-    """The same configuration; more steps are another one only where the schedule looks at them."""
-    if wanted["schedule"] == "constant" and wanted["steps"] >= done:
-        there = {**there, "steps": wanted["steps"]}
-    require_same(there, wanted, out, "a run of the same configuration")
-
-
-def _finished(
-    out: Path, settings: PretrainSettings, configuration: Mapping[str, Any]
-) -> dict[str, Any] | None:
-    """The result of a run that has ended, unless it is to go on for more steps."""
-    if not (out / RESULT).exists():
-        return None
-    try:
-        result = dict(json.loads((out / RESULT).read_text(encoding="utf-8")))
-        done, there = int(result["steps"]), dict(result["configuration"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidInputError(
-            f"{out / RESULT}: the file must hold the result of a pretraining run. It holds "
-            f"something else ({error}). Choose another folder with --out, or start over with "
-            "--fresh."
-        ) from error
-    _require_continuing(there, configuration, done, out)
-    return result if done == settings.steps else None
-
-
-def _forget(out: Path) -> None:
-    """Remove an earlier run, but not its tokens."""
-    if (out / CHECKPOINTS).is_dir():
-        for path in (out / METRICS, out / RESULT, out / NAN_BATCH, *out.glob("curves.*")):
-            path.unlink(missing_ok=True)
-        shutil.rmtree(out / CHECKPOINTS)
 
 
 def _mesh(devices: int) -> Any:
@@ -160,7 +139,9 @@ def _mesh(devices: int) -> Any:
     return None if devices == 1 else jax.sharding.Mesh(np.array(there[:devices]), ("data",))
 
 
-def _require_enough(settings: PretrainSettings, training: Sequences, validation: Sequences) -> None:
+def _require_enough(
+    settings: PretrainSettings, tokens: TokenFiles, training: Sequences, validation: Sequences
+) -> None:
     if len(training) < settings.pool:
         raise invalid(
             "--data",
@@ -170,11 +151,13 @@ def _require_enough(settings: PretrainSettings, training: Sequences, validation:
             "Bring more text, or lower --pool or --length.",
         )
     if len(validation) < settings.devices:
+        held_out = tokens.header["validation_documents"]
         raise invalid(
             "--validation",
             f"must hold out a sequence of {settings.length} + 1 tokens for every device",
-            f"{len(validation.tokens):,} tokens",
-            "Raise it, bring more text, or lower --length.",
+            f"{len(validation.tokens):,} tokens, of {held_out:,} of the "
+            f"{held_out + tokens.header['train_documents']:,} documents",
+            "Raise it, bring more documents (they are held out whole), or lower --length.",
         )
 
 
@@ -192,9 +175,7 @@ def _validated(validation: Sequences, settings: PretrainSettings) -> np.ndarray[
 def _publish(
     out: Path,
     settings: PretrainSettings,
-    step_settings: StepSettings,
-    config: ModelConfig,
-    configuration: Mapping[str, Any],
+    plan: Plan,
     tokens: TokenFiles,
     metrics: MetricsFile,
     timing: Mapping[str, Any],
@@ -205,31 +186,28 @@ def _publish(
     validated = [row for row in metrics.rows if row["val_loss"] is not None]
     result = without_infinity(
         {
-            "configuration": configuration,
-            "steps": settings.steps,
-            "parameters": config.parameters,
-            "model": asdict(config),
+            "configuration": plan.configuration,
+            "steps": plan.steps,
+            "parameters": plan.config.parameters,
+            "model": asdict(plan.config),
             "train_tokens": tokens.header["train_tokens"],
             "validation_tokens": tokens.header["validation_tokens"],
             "first": validated[0],
             "last": validated[-1],
             "train_loss": metrics.rows[-1]["train_loss"],
             "seconds": metrics.rows[-1]["seconds"],
-            "step_flops": step_flops(config, step_settings),
+            "step_flops": step_flops(plan.config, plan.step),
             **timing,
             "device": f"{jax.devices()[0].device_kind} × {settings.devices}",
             "versions": versions() | {"jax": jax.__version__},
         }
     )
-    title = f"{settings.size}: {settings.method}, {step_settings.trained} of {settings.pool}"
+    title = f"{settings.size}: {settings.method}, {plan.step.trained} of {settings.pool}"
     save_curves(out, metrics.rows, result, settings.method, title)
     partial = out / f".{RESULT}.partial"
     try:
         partial.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", "utf-8")
         partial.replace(out / RESULT)
     except OSError as error:
-        raise OutputError(
-            f"{out}: the results must go to a folder that can be written. Writing failed "
-            f"({error.strerror or error}). Choose another one with --out, or free some space."
-        ) from error
+        raise unwritable(out, error) from error
     return dict(result)

@@ -65,8 +65,8 @@ class PretrainSettings:
             if getattr(self, name) < 1:
                 option = f"--{name.replace('_', '-')}"
                 raise invalid(option, "must be at least 1", getattr(self, name), "Pass a count.")
-        if self.seed < 0:
-            raise invalid("--seed", "must be at least 0", self.seed, "Pass a whole number.")
+        if not 0 <= self.seed < 2**32:  # JAX would look at the last 32 bits alone
+            raise invalid("--seed", "must be from 0 to 2^32 - 1", self.seed, "Pass a small number.")
         if self.data is None and self.tokens is None:
             raise invalid(
                 "--data",

@@ -60,6 +60,7 @@ class Plan:
         flops = step_flops(self.config, self.step)
         read = left * self.step.pool * self.config.length
         epochs = left * self.step.pool / len(self.training)
+        times = f"{epochs:.2g}" if epochs < 10 else f"{epochs:,.0f}"
         lines = [
             f"{self.step.method}: {self.step.trained} of {self.step.pool} sequences of "
             f"{self.config.length} tokens per step, {self.step.dtype}",
@@ -70,7 +71,7 @@ class Plan:
             f"  in all       {left:,} steps{f' after {done:,}' if done else ''}, "
             f"{_amount(left * flops['total'])}FLOP",
             f"  tokens       {left * self.tokens_per_step:,} to train on, of {read:,} looked at: "
-            f"{epochs:.2g} epochs of {len(self.training):,} sequences",
+            f"{times} epochs of {len(self.training):,} sequences",
         ]
         return "\n".join(lines)
 

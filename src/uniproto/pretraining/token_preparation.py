@@ -57,13 +57,24 @@ class Preparation:
     vocab_size: int | None = None
     validation: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.tokenizer is not None and self.vocab_size is not None:
+            raise invalid(
+                "--vocab-size",
+                "must be left out where --tokenizer names a tokenizer, which has its own",
+                self.vocab_size,
+                "Name one of the two.",
+            )
+
     def with_defaults(self) -> Preparation:
-        size = USUAL_SIZE if self.tokenizer is None else None
+        size = self.vocab_size
+        if size is None and self.tokenizer is None:
+            size = USUAL_SIZE
         return Preparation(
             data=self.data,
             column=self.column or "text",
             tokenizer=self.tokenizer,
-            vocab_size=self.vocab_size or size,
+            vocab_size=size,
             validation=0.05 if self.validation is None else self.validation,
         )
 

@@ -162,20 +162,25 @@ class _Pending:
         """Keep the pool of a step, which its number alone gives again, and end the run."""
         plan = self.plan
         numbers = batch_numbers(step, plan.step.pool, len(plan.training), plan.seed)
-        np.savez(
-            self.out / NAN_BATCH,
-            step=step + 1,
-            tokens=plan.training.read(numbers),
-            sequences=numbers,
-            picks=report.picks,
-            loss=report.loss,
-            gradient_norm=report.gradient_norm,
-        )
+        path = self.out / NAN_BATCH
+        try:
+            np.savez(
+                path,
+                step=step + 1,
+                tokens=plan.training.read(numbers),
+                sequences=numbers,
+                picks=report.picks,
+                loss=report.loss,
+                gradient_norm=report.gradient_norm,
+            )
+            kept = f"is in {path}"
+        except OSError as error:  # which must not hide what has happened
+            kept = f"could not be written to {path} ({error.strerror or error})"
         raise NonFiniteLossError(
             f"The loss of every step must be finite. Step {step + 1:,} has loss "
             f"{float(report.loss)} and gradient norm {float(report.gradient_norm)}, with "
-            f"{int(report.left_out)} sequences of its pool without finite scores. Its pool is in "
-            f"{self.out / NAN_BATCH}; the last checkpoint is from before it. Lower "
+            f"{int(report.left_out)} sequences of its pool without finite scores. Its pool "
+            f"{kept}; the last checkpoint is from before it. Lower "
             "--learning-rate, raise --warmup, or set --clip 1, in another folder or with --fresh."
         )
 
