@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from uniproto.experiment import Runs, Setup, command_line
+from uniproto.experiment import Setup, command_line
+from uniproto.joined_runs import publish_joined
 from uniproto.paired import by, difference
 from uniproto.results import aligned, mean_and_spread
 
@@ -46,14 +47,7 @@ def run(setup: Setup) -> None:
         again = [*best(rows), *REFERENCES]
         names = [f"{way}-{seed}" for seed in SEEDS[1:] for way in again]
         rows += run_study(setup, _settings(setup, names))
-    (setup.out / "finetuning.jsonl").unlink(missing_ok=True)  # joined anew from the runs
-    runs = Runs(setup.out, "finetuning", {"quick": setup.quick})
-    for (name,), found in by(rows, "run").items():
-        runs.add({"run": name}, found)
-    report = tables(runs.rows)
-    runs.publish({"finetuning": _chart(runs.rows)}, report)
-    print(report)
-    print(f"\nwritten to {setup.out}")
+    publish_joined(setup, "finetuning", rows, tables, _chart)
 
 
 def best(rows: Sequence[Mapping[str, Any]]) -> list[str]:

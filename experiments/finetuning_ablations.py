@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from uniproto.experiment import Runs, Setup, command_line
+from uniproto.experiment import Setup, command_line
+from uniproto.joined_runs import publish_joined
 from uniproto.paired import by
 from uniproto.results import aligned, mean_and_spread
 
@@ -65,16 +66,17 @@ def run(setup: Setup) -> None:
         done = ", ".join(dict.fromkeys(row["run"] for row in rows))
         print(f"{done}: done. The same command without --part joins all parts.")
         return
-    (setup.out / "finetuning_ablations.jsonl").unlink(missing_ok=True)  # joined anew from the runs
-    runs = Runs(setup.out, "finetuning_ablations", {"quick": setup.quick})
-    for (name,), found in by(rows, "run").items():
-        study, level, method, seed = name.split("-")
-        key = {"run": name, "study": study, "level": level, "method": method, "seed": int(seed)}
-        runs.add(key, [{k: v for k, v in row.items() if k not in key} for row in found])
-    report = table(runs.rows)
-    runs.publish({"finetuning_ablations": _chart(runs.rows)}, report)
-    print(report)
-    print(f"\nwritten to {setup.out}")
+    publish_joined(setup, "finetuning_ablations", _with_variation(rows), table, _chart)
+
+
+def _with_variation(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with what the name of their run says, STUDY-LEVEL-METHOD-SEED, in columns."""
+    found = []
+    for row in rows:
+        study, level, method, seed = row["run"].split("-")
+        key = {"study": study, "level": level, "method": method, "seed": int(seed)}
+        found.append({"run": row["run"]} | key | dict(row))
+    return found
 
 
 def _settings(setup: Setup) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from uniproto.experiment import Runs, Setup, command_line
+from uniproto.experiment import Setup, command_line
+from uniproto.joined_runs import publish_joined
 from uniproto.paired import by
 from uniproto.results import aligned, mean_and_spread
 
@@ -36,14 +37,7 @@ def run(setup: Setup) -> None:
     if setup.part is not None:
         print(f"{', '.join(names)}: done. The same command without --part joins all parts.")
         return
-    (setup.out / "superglue.jsonl").unlink(missing_ok=True)  # joined anew from the runs
-    runs = Runs(setup.out, "superglue", {"quick": setup.quick})
-    for (name,), found in by(rows, "run").items():
-        runs.add({"run": name}, found)
-    report = table(runs.rows)
-    runs.publish({"superglue": _chart(runs.rows)}, report)
-    print(report)
-    print(f"\nwritten to {setup.out}")
+    publish_joined(setup, "superglue", rows, table, _chart)
 
 
 def _run_part(setup: Setup, name: str) -> list[dict[str, Any]]:

@@ -109,6 +109,8 @@ def test_zero_vectors_are_fine_where_there_is_no_angle() -> None:
         (2.0, ["'k' must be a whole number", "Got 2.0", "integer"]),
         ("3", ["'k' must be a whole number", "Got '3'", "integer"]),
         (None, ["'k' must be a whole number", "Got None", "integer"]),
+        (True, ["'k' must be a whole number", "Got True", "integer"]),
+        (np.True_, ["'k' must be a whole number", "True", "integer"]),
     ],
 )
 def test_a_count_that_cannot_be(k: Any, said: list[str]) -> None:
@@ -252,6 +254,7 @@ def test_more_given_rows_than_prototypes() -> None:
             {"groups": [0] * 8, "budgets": {"nobody": 2}},
             ["'budgets'", "groups of the source ([0])", "['nobody']", "Correct the names."],
         ),
+        ({"groups": [0] * 8, "budgets": {0: True}}, ["'budgets'", "whole number", "Got True"]),
         ({"groups": [0] * 8, "budgets": {0: 3}}, ["'budgets'", "k=2", "a sum of 3", "Adjust"]),
         (
             {"groups": [0] * 7 + [1], "budgets": {1: 2}},

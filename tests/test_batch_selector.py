@@ -562,6 +562,19 @@ def test_torch_tensors_are_taken_as_they_are() -> None:
     assert len(BatchSelector("uniproto", "batch", 7)(half)) == 7
 
 
+def test_jax_arrays_are_taken_as_they_are() -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    given = everything()
+    expected = BatchSelector("greats", "source", 15, learning_rate=ETA)(**given)
+    for name in ("features", "losses", "validation_features"):
+        given[name] = jnp.asarray(given[name])
+    given["sources"] = jnp.asarray(np.unique(given["sources"], return_inverse=True)[1])
+    chosen = BatchSelector("greats", "source", 15, learning_rate=ETA)(**given)
+    assert chosen.tolist() == expected.tolist()
+    half = jnp.asarray(pool(), dtype=jnp.bfloat16)
+    assert len(BatchSelector("uniproto", "batch", 7)(half)) == 7
+
+
 def test_importing_uniproto_leaves_training_alone() -> None:
     statements = """
 import sys, uniproto
@@ -584,6 +597,7 @@ assert not {"torch", "jax", "transformers"} & set(sys.modules)
         ({"mode": "sources"}, "'mode' must be one of batch, source.*Did you mean 'source'"),
         ({"keep": 0}, "'keep' must be at least 1. Got 0"),
         ({"keep": 2.5}, "'keep' must be a whole number. Got 2.5"),
+        ({"keep": True}, "'keep' must be a whole number. Got True"),
         ({"metric": "cosinus"}, "'metric' must be one of .*Did you mean 'cosine'"),
         ({"budgets": "fair"}, "'budgets' must be one of"),
         ({"budgets": None}, "'budgets' must be one of"),

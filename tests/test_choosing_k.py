@@ -111,6 +111,7 @@ def test_conditions_reach_every_k() -> None:
         ({"ks": []}, "'ks' must hold"),
         ({"ks": [0, 3]}, "'ks' must hold"),
         ({"ks": [2.5]}, "'ks' must be a list"),
+        ({"ks": [True, 3]}, "'ks' must be a list"),
         ({"ks": 10}, "'ks' must be a list"),
         ({"ks": [5, 61]}, "'k' must not exceed the 60 rows"),
         ({"ks": [1, 5], "initial": [3, 4]}, "'ks' must not go below the 2 rows"),

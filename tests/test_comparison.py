@@ -140,7 +140,7 @@ def test_seeds_may_be_listed() -> None:
     assert "one seed" in str(compare(X, 4, methods=["random"], seeds=1))
 
 
-@pytest.mark.parametrize("seeds", [0, -1, [], [1, 1], [-3], "5", 2.5, None])
+@pytest.mark.parametrize("seeds", [0, -1, [], [1, 1], [-3], "5", 2.5, None, True, [True]])
 def test_bad_seeds_are_refused(seeds: Any) -> None:
     with pytest.raises(InvalidInputError, match="'seeds' must be"):
         as_seeds(seeds)

@@ -14,7 +14,8 @@ from scipy.spatial.distance import cdist
 
 from uniproto import InvalidInputError
 from uniproto.geometry import neighbours
-from uniproto.geometry.costs import EVERY, FEATURE_METRICS, block_rows, make_costs, row_blocks
+from uniproto.geometry.blocks import EVERY, block_rows, row_blocks
+from uniproto.geometry.costs import FEATURE_METRICS, make_costs
 from uniproto.geometry.neighbours import nearest
 
 properties = settings(deadline=None, max_examples=50, derandomize=True)
@@ -225,7 +226,7 @@ def test_angles_do_not_depend_on_lengths(dtype: type, scale: float) -> None:
 
 def test_near_duplicates_take_no_more_memory_than_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their distances are computed from differences, a block of which must stay small."""
-    monkeypatch.setattr("uniproto.geometry.costs._BLOCK_BYTES", 2**20)
+    monkeypatch.setattr("uniproto.geometry.blocks._BLOCK_BYTES", 2**20)
     rng = np.random.default_rng(29)
     rows = np.repeat(rng.normal(size=(2, 256)), 500, axis=0) + rng.normal(size=(1000, 256)) * 1e-6
     costs = make_costs(rows[::5], rows, "euclidean")
@@ -358,7 +359,7 @@ def test_twins_are_found_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None
     for costs in (make_costs(source, target, "l1"), make_costs(matrix, None, "precomputed")):
         at_once = costs.twin_distances(4)
         with monkeypatch.context() as patch:
-            patch.setattr("uniproto.geometry.costs._BLOCK_BYTES", 4 * WIDTH * 3)
+            patch.setattr("uniproto.geometry.blocks._BLOCK_BYTES", 4 * WIDTH * 3)
             np.testing.assert_array_equal(costs.twin_distances(4), at_once)
 
 
@@ -371,7 +372,7 @@ def test_twins_of_a_matrix_are_rows_the_target_cannot_tell_apart() -> None:
 
 
 def test_blocks_cover_all_rows_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uniproto.geometry.costs._BLOCK_BYTES", 4 * N * 5)
+    monkeypatch.setattr("uniproto.geometry.blocks._BLOCK_BYTES", 4 * N * 5)
     assert block_rows(N) == 5
     covered = [i for part in row_blocks(M, N) for i in range(part.start, part.stop)]
     assert covered == list(range(M))

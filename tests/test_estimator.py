@@ -90,7 +90,7 @@ def test_every_prototype_is_its_own_nearest_in_either_precision(rows):
 def test_blocks_join_seamlessly(rows, new_rows, monkeypatch):
     selector = PrototypeSelector(5).fit(rows)
     whole, nearest = selector.transform(new_rows), selector.predict(new_rows)
-    monkeypatch.setattr("uniproto.geometry.costs._BLOCK_BYTES", 7 * 5 * 4)  # seven rows
+    monkeypatch.setattr("uniproto.geometry.blocks._BLOCK_BYTES", 7 * 5 * 4)  # seven rows
     np.testing.assert_allclose(selector.transform(new_rows), whole, atol=1e-7)
     np.testing.assert_array_equal(selector.predict(new_rows), nearest)
 

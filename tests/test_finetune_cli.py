@@ -21,7 +21,7 @@ from uniproto.cli import finetune as command  # noqa: E402
 from uniproto.cli import main  # noqa: E402
 from uniproto.errors import InvalidInputError  # noqa: E402
 from uniproto.metrics_file import read_metrics  # noqa: E402
-from uniproto.training import presets, tuning_data  # noqa: E402
+from uniproto.training import presets, study, tuning_data  # noqa: E402
 from uniproto.training.batch_methods import BATCH_METHODS  # noqa: E402
 from uniproto.training.run_folder import last_checkpoint  # noqa: E402
 
@@ -243,6 +243,20 @@ def test_short_memory(model_folder, data, tmp_path, method):
         (("--lora-targets", "w_q"), "'--lora-targets' must name layers"),
         (("--model", "/nowhere/at/all"), "could not be loaded"),
         (("--steps", "0"), "'--steps' must be at least 1"),
+        (("--accumulate", "-1"), "'--accumulate' must be at least 1"),
+        (("--eval-steps", "0"), "'--eval-steps' must be at least 1"),
+        (("--save-steps", "-1"), "'--save-steps' must be at least 1"),
+        (("--lora-r", "-1"), "'--lora-r' must be at least 0"),
+        (("--lora-alpha", "0"), "'--lora-alpha' must be at least 1"),
+        (("--lora-dropout", "2"), "'--lora-dropout' must be a number from 0 to below 1"),
+        (("--warmup", "2"), "'--warmup' must be a number from 0 to below 1"),
+        (("--learning-rate", "nan"), "'--learning-rate' must be a number from 0"),
+        (("--learning-rate", "inf"), "'--learning-rate' must be a number from 0"),
+        (("--seed", "-1"), "'--seed' must be at least 0"),
+        (("--seed", "4294967296"), "'--seed' must be a number from 0"),
+        (("--report-to", "paper"), "'--report-to' must name trackers that are installed"),
+        (("--scheduler", "cosine_with_min_lr"), "training arguments"),
+        (("--metric", "precomputed"), "'metric' must compare features"),
         (("--validation", "1.5"), "'--validation' must lie between"),
         (("--scheduler", "zigzag"), "training arguments"),
         (("--data", "/nowhere.jsonl"), "could not be read"),
@@ -255,6 +269,44 @@ def test_errors_say_what_to_do(model_folder, data, tmp_path, capsys, more, said)
     assert message.startswith("uniproto: error: ")
     assert said in message
     assert "Traceback" not in message
+
+
+def test_results_of_something_else_are_left_alone(model_folder, data, tmp_path, capsys):
+    """Not taken for a run that is done, nor gone on with."""
+    done, begun = tmp_path / "done", tmp_path / "begun"
+    for place in (done, begun / "checkpoint-2"):
+        place.mkdir(parents=True)
+    (done / "result.json").write_text("{}")
+    (begun / "checkpoint-2" / "trainer_state.json").write_text('{"global_step": 2}')
+    for out in (done, begun):
+        for more in ((), ("--fresh",)):
+            said = error_of(capsys, words(model_folder, data, out, *more))
+            assert "results of something else" in said
+        assert not (out / "finetune.json").exists()
+    assert (done / "result.json").read_text() == "{}"
+
+
+def test_sources_are_named_or_there_are_none(model_folder, data, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(words(model_folder, data, tmp_path / "run", "--no-source", "--source", "source"))
+    assert "not allowed with" in capsys.readouterr().err
+
+
+def test_a_run_that_diverged_says_so(model_folder, data, tmp_path, capsys):
+    """Of a method that scores nothing: the others stop."""
+    out = tmp_path / "run"
+    more = ("--method", "random", "--learning-rate", "1e30", "--lora-r", "0", "--steps", "2")
+    arguments = words(model_folder, data, out, *more)
+    arguments.remove("--quiet")
+    assert main(arguments) == 0
+    assert "→ NaN" in capsys.readouterr().out
+    result, metrics = json.loads((out / "result.json").read_text()), read_metrics(out)
+    assert [row["train_loss"] is None for row in metrics] == [True, False, True]
+    assert result["train_loss"] is None
+    assert (result["last"]["step"], result["last"]["val_loss"]) == (2, None)
+    first, last = study._validations("run", result, metrics)
+    assert np.isfinite(first["overall"])
+    assert np.isnan([last["overall"], last["of_sources"], last["of_smallest"]]).all()
 
 
 def test_model_is_needed(data, tmp_path, capsys):

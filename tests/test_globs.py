@@ -74,6 +74,31 @@ def test_a_broken_file_is_named(folder: Path) -> None:
         read_input(folder / "*.parquet", "vector")
 
 
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("place", ["*.parquet", ""])
+def test_a_file_with_damaged_rows_is_named(
+    place: str, in_memory: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not in_memory:
+        monkeypatch.setattr("uniproto.data.tables.memory_budget", lambda _: 1)
+    damaged = folder / "part-1.parquet"
+    content = bytearray(damaged.read_bytes())
+    content[16:400] = b"\xff" * 384  # its rows; the description at its end stays
+    damaged.write_bytes(content)
+    with pytest.raises(uniproto.InputFileError, match=r"part-1\.parquet: the file must hold"):
+        read_input(folder / place, "vector", ["id"])
+
+
+def test_a_file_with_text_that_is_not_utf8_is_named(folder: Path) -> None:
+    damaged = folder / "part-1.parquet"
+    rows = pq.read_table(damaged)
+    odd = pa.array([b"\xff"] * len(rows))
+    text = pa.Array.from_buffers(pa.string(), len(rows), odd.buffers())
+    pq.write_table(rows.set_column(0, "id", text), damaged)
+    with pytest.raises(uniproto.InputFileError, match=r"part-1\.parquet: the file must hold"):
+        read_input(folder / "*.parquet", "vector", ["id"])
+
+
 def test_a_file_with_other_columns_is_named(folder: Path) -> None:
     pq.write_table(pa.table({"vector": ["text"]}), folder / "part-9.parquet")
     with pytest.raises(uniproto.InputFileError, match=r"part-9\.parquet: every file"):

@@ -17,7 +17,8 @@ import uniproto
 from uniproto import InfeasibleError, InvalidInputError, MissingExtraError, UniProto
 from uniproto.algorithm import uniprot
 from uniproto.geometry import faiss_lists, gpu_lists, neighbours
-from uniproto.geometry.costs import EVERY, FEATURE_METRICS, Costs, make_costs
+from uniproto.geometry.blocks import EVERY
+from uniproto.geometry.costs import FEATURE_METRICS, Costs, make_costs
 from uniproto.geometry.faiss_lists import FaissLists
 from uniproto.geometry.features import RowsOnDisk
 from uniproto.geometry.gpu_lists import GpuLists, _GpuFacing
@@ -666,7 +667,7 @@ def test_features_on_disk_are_uploaded_a_part_at_a_time(
     np.save(tmp_path / "source.npy", points(M, 1))
     on_disk = np.load(tmp_path / "source.npy", mmap_mode="r")
     plain = uniproto.select(points(M, 1), K, device="cpu")
-    monkeypatch.setattr("uniproto.geometry.costs._BLOCK_BYTES", 7 * 4 * WIDTH)
+    monkeypatch.setattr("uniproto.geometry.blocks._BLOCK_BYTES", 7 * 4 * WIDTH)
     read = RowsOnDisk.__getitem__
 
     def noting(rows_on_disk: RowsOnDisk, rows: Any) -> np.ndarray:

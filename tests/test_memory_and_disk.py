@@ -16,7 +16,8 @@ import pytest
 import uniproto
 from uniproto import InfeasibleError, InvalidInputError, Stochastic, UniProto
 from uniproto.geometry import features, neighbours
-from uniproto.geometry.costs import EVERY, FEATURE_METRICS, make_costs
+from uniproto.geometry.blocks import EVERY
+from uniproto.geometry.costs import FEATURE_METRICS, make_costs
 from uniproto.geometry.features import (
     RowsOnDisk,
     largest_l1_norm,
@@ -500,8 +501,10 @@ def largest_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(RowsOnDisk, "__getitem__", noting)
     monkeypatch.setattr(neighbours, "_COLUMNS_PER_BLOCK", 2048)
-    monkeypatch.setattr("uniproto.geometry.costs._BLOCK_BYTES", 2**18)
-    monkeypatch.setattr("uniproto.geometry.costs._KEPT_ENTRIES", 0)  # no target counts as small
+    monkeypatch.setattr("uniproto.geometry.blocks._BLOCK_BYTES", 2**18)
+    monkeypatch.setattr(
+        "uniproto.geometry.feature_costs._KEPT_ENTRIES", 0
+    )  # no target counts as small
     monkeypatch.setattr(features, "_ROWS_AT_ONCE", 1024)
     return largest
 

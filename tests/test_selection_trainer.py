@@ -15,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'train'")
 peft = pytest.importorskip("peft", reason="needs the extra 'train'")
+tokenizers = pytest.importorskip("tokenizers", reason="needs the extra 'train'")
 pytest.importorskip("accelerate", reason="needs the extra 'train'")
 
 from uniproto.errors import InvalidInputError, UniprotoError  # noqa: E402
@@ -451,6 +452,52 @@ def test_data_without_a_length(tmp_path):
         make(tmp_path, data=Stream(), selection={"method": "greats"}).train()
 
 
+def test_counts_are_per_step_where_the_data_end_amid_one(tmp_path):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            yield from examples(count=30)  # pools of 12, 12 and 6
+
+    trainer = make(tmp_path, data=Stream(), max_steps=4, gradient_accumulation_steps=2)
+    trainer.train()
+    logged = [row for row in trainer.state.log_history if "loss" in row]
+    # The Trainer keeps the gradient of a window that came to no step for the next one.
+    assert [row["selection/pool"] for row in logged] == [24, 30, 30, 30]
+    assert [row["selection/kept"] for row in logged] == [10, 15, 15, 15]
+
+
+def test_one_process_that_reads_for_all_carries_no_sources(tmp_path, monkeypatch):
+    """Accelerate sends tensors from it to the others, and nothing else."""
+
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            yield from examples()
+
+    monkeypatch.setattr(transformers.TrainingArguments, "world_size", 2)
+    with pytest.raises(InvalidInputError, match="'dispatch_batches': False"):
+        make(tmp_path, data=Stream())
+    trainer = make(tmp_path, data=Stream(), selection={"mode": "batch"})
+    assert "uniproto_sources" not in next(iter(trainer.get_train_dataloader()))
+    own = {"accelerator_config": {"dispatch_batches": False}}
+    trainer = make(tmp_path, data=Stream(), **own)
+    assert "uniproto_sources" in next(iter(trainer.get_train_dataloader()))
+
+
+def test_evaluation_data_may_have_sources_too(tmp_path):
+    """With every column kept, a collator of transformers would make tensors of their names."""
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<pad>": 0}, unk_token="<pad>"))
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>")
+    trainer = SelectionTrainer(
+        model=tiny_model(),
+        args=arguments(tmp_path, remove_unused_columns=False, max_steps=1),
+        train_dataset=examples(uneven=True),
+        eval_dataset=examples(count=7, seed=1, uneven=True),
+        data_collator=transformers.DataCollatorForSeq2Seq(tokenizer),
+        selection=SelectionConfig(mode="source", pool=12, keep=5),
+    )
+    trainer.train()
+    assert trainer.evaluate()["eval_loss"] > 0
+
+
 def test_loader_processes_and_the_trainer_s_own_collator(tmp_path):
     trainer = SelectionTrainer(
         model=tiny_model(),
@@ -526,8 +573,33 @@ def test_missing_source_column(tmp_path):
     ragged = examples()
     for row in ragged[1:]:
         row["source"] = None
-    with pytest.raises(InvalidInputError, match="source_column"):
+    with pytest.raises(InvalidInputError, match="must hold a label in every row"):
         make(tmp_path, data=ragged).train()
+    for row in ragged[1:]:
+        del row["source"]
+    with pytest.raises(InvalidInputError, match="must be a column that every training example has"):
+        make(tmp_path, data=ragged).train()
+
+
+def test_sources_that_are_only_logged_may_be_anything(tmp_path):
+    data = examples(count=12)
+    for row, source in zip(data, [float("nan"), ("a", 1), "prose"] * 4, strict=True):
+        row["source"] = source
+    trainer = make(tmp_path, data=data, selection={"mode": "batch"}, max_steps=1)
+    trainer.train()
+    assert {"selected/nan", "selected/prose"} <= trainer.state.log_history[0].keys()
+    with pytest.raises(InvalidInputError, match="'sources' must"):
+        make(tmp_path, data=data).train()
+
+
+@pytest.mark.parametrize("method", ["uniproto", "random"])
+def test_an_example_longer_than_the_context(tmp_path, method):
+    data = examples(count=12)
+    data[3]["input_ids"] = data[3]["labels"] = [5] * 33
+    with pytest.raises(InvalidInputError, match=r"context of 32 tokens\. Got one of 33"):
+        make(tmp_path, data=data, selection={"method": method}, max_steps=1).train()
+    data[3]["input_ids"] = data[3]["labels"] = [5] * 32  # the longest there may be
+    make(tmp_path, data=data, selection={"method": method}, max_steps=1).train()
 
 
 def test_pool_smaller_than_keep():
@@ -545,6 +617,10 @@ def test_pool_smaller_than_keep():
         ({"features": "gradients"}, "Did you mean 'gradient'"),
         ({"score_batch_size": 0}, "'score_batch_size' must be at least 1"),
         ({"method": "greats", "features": "zeroth-order"}, "needs inner products"),
+        ({"method": "greats", "features": "embedding"}, "needs inner products"),
+        ({"method": "gradnorm", "features": "embedding"}, "must be gradients"),
+        ({"metric": "precomputed"}, "'metric' must compare features"),
+        ({"seed": -1}, "'seed' must be at least 0"),
         ({"source_column": ""}, "'source_column' must name a column"),
     ],
 )

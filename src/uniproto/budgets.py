@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import InfeasibleError, invalid, unknown_name
+from uniproto.errors import InfeasibleError, as_index, invalid, unknown_name
 
 
 def quotas(
@@ -88,7 +87,7 @@ def _given_quotas(
 
 def _checked_count(count: Any) -> int:
     try:
-        return operator.index(count)
+        return as_index(count)
     except TypeError:
         raise invalid(
             "budgets", "must give each group a whole number", repr(count), "Pass integers."

@@ -26,7 +26,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.geometry.costs import EVERY, Costs, Rows
+from uniproto.geometry.blocks import EVERY, Rows
+from uniproto.geometry.costs import Costs
 from uniproto.priced_rows import PricedRows, exact_values
 from uniproto.problem import Problem
 from uniproto.progress import Progress

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from uniproto.contenders import as_compared, method_label, small_problem, warms_up, with_seed
-from uniproto.errors import InfeasibleError, invalid
+from uniproto.errors import InfeasibleError, as_index, invalid
 from uniproto.methods import Method, Random
 from uniproto.problem import Problem, make_problem
 from uniproto.progress import Progress
@@ -348,7 +347,7 @@ def _default_ks(smallest: int, available: int) -> list[int]:
 def _checked_ks(ks: Iterable[int]) -> list[int]:
     remedy = "Pass for example ks=[10, 20, 50]."
     try:
-        listed = sorted({operator.index(k) for k in ks})
+        listed = sorted({as_index(k) for k in ks})
     except TypeError:
         raise invalid("ks", "must be a list of whole numbers", repr(ks), remedy) from None
     if not listed or listed[0] < 1:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import operator
 from collections.abc import Collection, Iterable
+from typing import Any
 
 _LONGEST_SHOWN = 500  # characters of what was received: enough to know it again
 
@@ -84,7 +85,39 @@ def require_count(name: str, value: object) -> None:
     Traceback (most recent call last):
     uniproto.errors.InvalidInputError: 'keep' must be at least 1. Got 0 instead. Pass 1 or more.
     """
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise invalid(name, "must be a whole number", repr(value), "Pass an integer.")
-    if operator.index(value) < 1:
-        raise invalid(name, "must be at least 1", value, "Pass 1 or more.")
+    whole_number(name, value)
+
+
+def whole_number(
+    parameter: str, value: object, least: int = 1, *, too_small: str | None = None
+) -> int:
+    """A whole number of at least `least`; True and False are answers, not numbers.
+
+    >>> whole_number("k", 3)
+    3
+    >>> whole_number("k", True)
+    Traceback (most recent call last):
+    uniproto.errors.InvalidInputError: 'k' must be a whole number. Got True instead. Pass an
+    integer.
+    """
+    try:
+        number = as_index(value)
+    except TypeError:
+        raise invalid(
+            parameter, "must be a whole number", repr(value), "Pass an integer."
+        ) from None
+    if number < least:
+        remedy = too_small or f"Pass {least} or more."
+        raise invalid(parameter, f"must be at least {least}", number, remedy)
+    return number
+
+
+def as_index(value: Any) -> int:
+    """What `operator.index` answers; True and False, which it takes for 1 and 0, are refused.
+
+    >>> as_index(3)
+    3
+    """
+    if isinstance(value, bool):
+        raise TypeError(f"{value} is not a number")
+    return operator.index(value)

@@ -13,7 +13,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from uniproto.data.arrays import as_matrix
 from uniproto.errors import InvalidInputError, invalid, require_name
-from uniproto.geometry.costs import EVERY, FEATURE_METRICS, MATRIX_METRICS, FeatureCosts, row_blocks
+from uniproto.geometry.blocks import EVERY, row_blocks
+from uniproto.geometry.costs import FEATURE_METRICS, MATRIX_METRICS
+from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.methods import Method
 from uniproto.select import select
 

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import as_labels
+from uniproto.data.arrays import as_labels, distinct_labels
 from uniproto.errors import invalid, unknown_name
-from uniproto.geometry.costs import EVERY, Costs
+from uniproto.geometry.blocks import EVERY
+from uniproto.geometry.costs import Costs
 from uniproto.threads import finish, pieces_of, side_by_side
 
 _BLOCK_ENTRIES = 2**21  # costs computed together: a tile, never all k × n of them
@@ -183,15 +184,7 @@ def _classes(
     labels: NDArray[Any], parameter: str = "labels"
 ) -> tuple[list[Hashable], NDArray[np.intp]]:
     """The classes in order, as plain values, and each row's place among them."""
-    try:
-        names, codes = np.unique(labels, return_inverse=True)
-    except TypeError as error:
-        raise invalid(
-            parameter,
-            "must hold labels of one kind, which can be sorted",
-            f"mixed labels ({error})",
-            "Convert them all to strings.",
-        ) from error
+    names, codes = distinct_labels(labels, parameter)
     return names.tolist(), codes
 
 

@@ -19,10 +19,11 @@ from uniproto.data.arrays import (
     as_labels,
     as_matrix,
     as_rows,
+    distinct_labels,
     finite_number,
     float_type,
 )
-from uniproto.errors import InfeasibleError, invalid, require_name
+from uniproto.errors import InfeasibleError, invalid, require_name, whole_number
 from uniproto.geometry.costs import MATRIX_METRICS, METRICS, Costs, make_costs
 from uniproto.geometry.lists import ListBuilder, make_builder
 from uniproto.masses import Masses, whole_masses
@@ -197,7 +198,7 @@ def _split(
     budgets: str | Mapping[Hashable, int],
 ) -> tuple[Group, ...]:
     """One problem per group: its candidates against its own target rows."""
-    names, target_group = _unique(target_labels, "target_groups")
+    names, target_group = distinct_labels(target_labels, "target_groups")
     present = set(labels.tolist())
     missing = [name for name in names.tolist() if name not in present]
     if missing:
@@ -259,19 +260,6 @@ def _split(
     return tuple(parts)
 
 
-def _unique(labels: NDArray[Any], parameter: str) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    try:
-        names, inverse = np.unique(labels, return_inverse=True)
-    except TypeError as error:
-        raise invalid(
-            parameter,
-            "must hold labels of one kind, which can be sorted",
-            f"mixed labels ({error})",
-            "Convert them all to strings.",
-        ) from error
-    return names, inverse
-
-
 def _checked_costs(source: Any, target: Any, metric: str) -> Costs:
     require_name("metric", metric, METRICS)
     if metric in MATRIX_METRICS and target is not None:
@@ -311,12 +299,7 @@ def _as_sparse(matrix: Any) -> Any:
 
 
 def _checked_count(k: Any, m: int) -> int:
-    try:
-        count = operator.index(k)
-    except TypeError:
-        raise invalid("k", "must be a whole number", repr(k), "Pass an integer.") from None
-    if count < 1:
-        raise invalid("k", "must be at least 1", count, "Ask for one prototype or more.")
+    count = whole_number("k", k, too_small="Ask for one prototype or more.")
     if count > m:
         raise invalid(
             "k", f"must not exceed the {m} rows of the source", count, "Lower k or add rows."

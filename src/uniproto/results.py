@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import math
-import operator
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from uniproto.errors import invalid
+from uniproto.errors import as_index, invalid
 from uniproto.storage import plain, staged_folder
 from uniproto.version import __version__
 
@@ -32,9 +31,9 @@ def as_seeds(seeds: int | Iterable[int], parameter: str = "seeds") -> list[int]:
     remedy = "Pass how many seeds to use, or a list of different seeds."
     try:
         if isinstance(seeds, Iterable) and not isinstance(seeds, str):
-            listed = [operator.index(seed) for seed in seeds]
+            listed = [as_index(seed) for seed in seeds]
         else:
-            listed = list(range(operator.index(seeds)))
+            listed = list(range(as_index(seeds)))
     except TypeError:
         raise invalid(
             parameter, "must be a whole number or a list of them", repr(seeds), remedy

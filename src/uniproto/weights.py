@@ -19,14 +19,11 @@ from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, finite_number
 from uniproto.errors import InvalidInputError, invalid, unknown_name
-from uniproto.geometry.costs import (
-    EVERY,
-    Costs,
-    FeatureCosts,
-    MatrixCosts,
-    row_blocks,
-)
+from uniproto.geometry.blocks import EVERY, row_blocks
+from uniproto.geometry.costs import Costs
+from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.lists import make_builder
+from uniproto.geometry.matrix_costs import MatrixCosts
 from uniproto.threads import finish, pieces_of, side_by_side
 
 WEIGHTS = ("balanced", "density")

@@ -181,6 +181,8 @@ def test_what_is_wrong_with_a_shard_is_said_with_its_name(pool: str, tmp_path: P
     ("options", "message"),
     [
         ({"k": 0}, "'k' must be at least 1"),
+        ({"k": True}, "'k' must be a whole number"),
+        ({"per_part": True}, "'per_part' must be a whole number"),
         ({"k": 241}, "must not exceed the 240 rows"),
         ({"k": 20, "per_part": 4}, "'per_part' must let the 4 shards"),
         ({"metric": "precomputed"}, "where shards hold features"),

@@ -104,8 +104,9 @@ def add_parser(commands: Any) -> None:
     data = parser.add_argument_group("data")
     data.add_argument("--prompt", metavar="COLUMN", help="(instruction)")
     data.add_argument("--answer", metavar="COLUMN", help="(output)")
-    data.add_argument("--source", metavar="COLUMN", help="(source)")
-    data.add_argument("--no-source", action="store_true", help="the data have no sources")
+    sources = data.add_mutually_exclusive_group()
+    sources.add_argument("--source", metavar="COLUMN", help="(source)")
+    sources.add_argument("--no-source", action="store_true", help="the data have no sources")
     data.add_argument("--template", metavar="TEXT", help="the prompt, with {instruction} in it")
     data.add_argument("--max-length", type=int, help="tokens per example (512)")
     data.add_argument(
@@ -148,7 +149,10 @@ def run(options: argparse.Namespace) -> int | None:
     try:
         result = finetune(FinetuneSettings(**settings), fresh=options.fresh)
     except KeyboardInterrupt:
-        print("uniproto: interrupted; the same command goes on from here.", file=sys.stderr)
+        print(
+            "uniproto: interrupted; the same command goes on from the last checkpoint.",
+            file=sys.stderr,
+        )
         return 130
     if result and not options.quiet:
         print_summary(result, options.out)
@@ -177,11 +181,11 @@ def print_summary(result: Mapping[str, Any], out: str) -> None:
         after = {"(all sources)": last["val_loss"], **last["val_loss_by_source"]}
         width = max(map(len, after))
         for name, value in after.items():
-            print(f"    {name:{width}}  {_number(before.get(name))} → {_number(value)}")
+            print(f"    {name:{width}}  {_number(before[name])} → {_number(value)}")
     if result["selection_share"] is not None:
         print(f"  selection took   {result['selection_share']:.0%} of a step")
     print(f"  written to       {out}")
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+    return "NaN" if value is None else f"{value:.4f}"

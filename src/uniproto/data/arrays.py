@@ -88,6 +88,23 @@ def as_labels(values: Any, parameter: str, length: int) -> NDArray[Any]:
     return labels
 
 
+def distinct_labels(labels: NDArray[Any], parameter: str) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The different labels in order, and each row's place among them.
+
+    >>> distinct_labels(np.array(["b", "a", "b"]), "groups")
+    (array(['a', 'b'], dtype='<U1'), array([1, 0, 1]))
+    """
+    try:
+        return np.unique(labels, return_inverse=True)
+    except TypeError as error:
+        raise invalid(
+            parameter,
+            "must hold labels of one kind, which can be sorted",
+            f"mixed labels ({error})",
+            "Convert them all to strings.",
+        ) from error
+
+
 def as_rows(values: Any, parameter: str, m: int) -> NDArray[np.intp]:
     """Row numbers (or a boolean mask over the rows), unique and in range."""
     if values is None:

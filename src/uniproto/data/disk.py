@@ -6,7 +6,8 @@ import glob
 import hashlib
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from uniproto.data.matrices import numeric_matrix
-from uniproto.errors import InputFileError, OutputError
+from uniproto.data.unreadable import unreadable
+from uniproto.errors import InputFileError, OutputError, UniprotoError
 
 _ROWS_PER_BATCH = 65536
 
@@ -79,10 +81,7 @@ def parquet_bytes(files: list[Path]) -> int:
         try:
             metadata = pq.read_metadata(file)
         except (pa.ArrowException, OSError) as error:
-            raise InputFileError(
-                f"{file}: the file must hold valid .parquet data. It could not be read "
-                f"({str(error).strip().splitlines()[0]}). Check that it is complete."
-            ) from error
+            raise unreadable(file, error) from error
         total += sum(
             metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)
         )
@@ -93,27 +92,50 @@ class LargeTable:
     """A Parquet data set that stays on disk, with as much of a table's face as is needed."""
 
     def __init__(self, files: list[Path]) -> None:
+        self._files = files
         self._dataset = ds.dataset([str(file) for file in files], format="parquet")
         self.schema = self._dataset.schema
         self.column_names: list[str] = self.schema.names
 
     @property
     def num_rows(self) -> int:
-        return int(self._dataset.count_rows())
+        with self._naming_the_damaged():
+            return int(self._dataset.count_rows())
 
     def column(self, name: str) -> pa.ChunkedArray:
         """One column, in memory."""
-        return self._dataset.to_table(columns=[name]).column(name)
+        with self._naming_the_damaged():
+            return self._dataset.to_table(columns=[name]).column(name)
 
     def take(self, rows: NDArray[np.int64]) -> pa.Table:
         """Some rows, whole, in the order asked for."""
-        return self._dataset.take(pa.array(rows))
+        with self._naming_the_damaged():
+            return self._dataset.take(pa.array(rows))
+
+    @contextmanager
+    def _naming_the_damaged(self) -> Iterator[None]:
+        """Errors of a reader that takes all files at once become one that names the file."""
+        try:
+            yield
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, UniprotoError):
+                raise
+            for file in self._files:
+                try:
+                    for _ in pq.ParquetFile(file).iter_batches(_ROWS_PER_BATCH):
+                        pass
+                except (pa.ArrowException, OSError) as own:
+                    raise unreadable(file, own) from error
+            raise  # every file reads well now: the error is not of their content
 
     def features(self, names: list[str], parameter: str) -> np.memmap[Any, Any]:
         """The features of all rows, in a temporary file that goes when they are let go."""
         shape, dtype = (0, 0), np.dtype(np.float32)
         # Closing the file leaves it to the memory map, and it goes with that.
-        with tempfile.TemporaryFile(prefix="uniproto-features-") as file:
+        with (
+            self._naming_the_damaged(),
+            tempfile.TemporaryFile(prefix="uniproto-features-") as file,
+        ):
             for batch in self._dataset.to_batches(columns=names, batch_size=_ROWS_PER_BATCH):
                 if batch.num_rows == 0:
                     continue

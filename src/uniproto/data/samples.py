@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import invalid
+from uniproto.errors import as_index, invalid
 
 
 def sampled_rows(count: int, size: Any, seed: int, parameter: str) -> NDArray[np.int64]:
@@ -20,7 +19,7 @@ def sampled_rows(count: int, size: Any, seed: int, parameter: str) -> NDArray[np
     if seed < 0:
         raise invalid("seed", "must not be negative", seed, "Pass 0 or more.")
     try:
-        whole = operator.index(size)
+        whole = as_index(size)
     except TypeError:
         whole = 0
     if not 1 <= whole < count:

@@ -23,6 +23,7 @@ from uniproto.data.disk import (
 )
 from uniproto.data.json_lines import require_shallow
 from uniproto.data.matrices import is_numeric, is_text, numeric_matrix
+from uniproto.data.unreadable import first_line, unreadable
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
@@ -128,10 +129,7 @@ def read_input(
     except UniprotoError:
         raise
     except Exception as error:  # what a parser makes of a damaged file can be anything
-        raise InputFileError(
-            f"{path}: the file must hold valid {path.suffix} data. It could not be read "
-            f"({first_line(error)}). Check that it is complete, and UTF-8 where it is text."
-        ) from error
+        raise unreadable(path, error) from error
     if isinstance(content, np.ndarray):
         return InputData(path, digest, content)
     if column is None:
@@ -279,14 +277,21 @@ def read_parquet(path: Path, column: str | None) -> pa.Table | LargeTable:
     files = parquet_files(path)
     if parquet_bytes(files) > memory_budget(None):
         return LargeTable(files)
-    tables = [pq.read_table(file, partitioning=None) for file in files]
+    tables = []
+    for file in files:
+        try:
+            tables.append(_checked(pq.read_table(file, partitioning=None), file))
+        except UniprotoError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise unreadable(file, error) from error
     for file, table in zip(files, tables, strict=True):
         if not table.schema.equals(tables[0].schema):
             raise InputFileError(
                 f"{file}: every file of a data set must have the same columns. Got others than in "
                 f"{files[0].name} instead. Convert it, or leave it out."
             )
-    return _checked(pa.concat_tables(tables), path)
+    return pa.concat_tables(tables)
 
 
 def _read_csv(path: Path, column: str | None) -> pa.Table:
@@ -341,10 +346,6 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0]
 
 
 READERS: dict[str, Callable[[Path, str | None], Any]] = {

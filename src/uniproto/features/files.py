@@ -17,10 +17,10 @@ from uniproto.data.tables import (
     READERS,
     InputData,
     content_digest,
-    first_line,
     read_parquet,
     require_column,
 )
+from uniproto.data.unreadable import first_line
 from uniproto.errors import InputFileError, UniprotoError, invalid, unknown_name
 from uniproto.features.pictures import ENDINGS, pictures_in
 

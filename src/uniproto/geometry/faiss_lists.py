@@ -9,7 +9,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.errors import MissingExtraError, invalid
-from uniproto.geometry.costs import Costs, FeatureCosts
+from uniproto.geometry.costs import Costs
+from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import greatest_length
 
 _SUITABLE = ("cosine", "dot", "euclidean", "sqeuclidean")

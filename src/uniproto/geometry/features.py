@@ -75,6 +75,18 @@ def prepare(
     return prepared
 
 
+def is_sparse(*arrays: Any) -> bool:
+    """Whether any of these is a SciPy sparse matrix."""
+    return any(sp.issparse(array) for array in arrays)
+
+
+def narrow_indices(rows: Any) -> Any:
+    """Sparse rows with 32-bit indices, all that scikit-learn's loops over them take."""
+    matrix = sp.csr_matrix(rows)
+    matrix.indices, matrix.indptr = matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32)
+    return matrix
+
+
 def mean_row(values: Any) -> NDArray[np.float64]:
     """The mean of all rows, in double precision."""
 

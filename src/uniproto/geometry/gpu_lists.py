@@ -13,7 +13,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.errors import InfeasibleError, MissingExtraError, invalid
-from uniproto.geometry.costs import Costs, FeatureCosts, row_blocks
+from uniproto.geometry.blocks import row_blocks
+from uniproto.geometry.costs import Costs
+from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import RowsOnDisk
 
 _SMALLEST_WORK = 10**7  # entries of the cost matrix below which the processor is as quick

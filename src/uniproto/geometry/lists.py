@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.errors import require_name
-from uniproto.geometry.costs import EVERY, Costs
+from uniproto.geometry.blocks import EVERY
+from uniproto.geometry.costs import Costs
 from uniproto.progress import Progress
 
 DEVICES = ("auto", "cpu", "cuda")

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.geometry.costs import EVERY, Costs, column_blocks
+from uniproto.geometry.blocks import EVERY
+from uniproto.geometry.costs import Costs
 from uniproto.geometry.kernels import keep_nearest, pack, pad, unpack
 from uniproto.threads import available_cores, finish, pieces_of, side_by_side
 
@@ -32,7 +33,7 @@ def nearest(
     limits = np.full(len(rows), np.inf, costs.dtype)
     mine = costs.restrict(as_slice(rows), EVERY)
     tiles = pieces_of(len(rows), max(1, min(_ROWS_PER_TILE, -(-len(rows) // available_cores()))))
-    for part in column_blocks(costs, _COLUMNS_PER_BLOCK):
+    for part in costs.column_blocks(_COLUMNS_PER_BLOCK):
         facing = mine.read(EVERY, part)
 
         def keep(tile: slice, facing: Costs = facing, part: slice = part) -> None:

@@ -16,7 +16,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from uniproto.geometry.costs import EVERY, Costs, block_rows, column_blocks, row_blocks
+from uniproto.geometry.blocks import EVERY, block_rows, row_blocks
+from uniproto.geometry.costs import Costs
 from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import first_best, pick_greedily
 from uniproto.problem import Problem
@@ -50,7 +51,7 @@ class Coverage:
         self.picked = self.evaluated = 0
         self._rounding = 16 * float(np.finfo(costs.dtype).eps)  # of a gain, relative
         self.bounds, largest = np.zeros(m), 0.0
-        blocks = list(column_blocks(costs))
+        blocks = list(costs.column_blocks())
         with progress.stage("coverage", m * len(blocks)) as advance:
             for columns in blocks:
                 read = partial(self._read, costs.read(EVERY, columns), columns)
@@ -116,7 +117,7 @@ class Coverage:
             return _savings(self._matrix, rows, self.served_at, self.target_weights)
 
         gains, mine = np.zeros(len(rows)), self.costs.restrict(rows, EVERY)
-        for columns in column_blocks(mine):
+        for columns in mine.column_blocks():
             facing = mine.read(EVERY, columns)
 
             def compute(part: slice, facing: Costs = facing, columns: slice = columns) -> None:

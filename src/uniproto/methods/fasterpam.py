@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from uniproto.errors import MissingExtraError, invalid
-from uniproto.geometry.costs import EVERY, MatrixCosts
+from uniproto.geometry.blocks import EVERY
+from uniproto.geometry.matrix_costs import MatrixCosts
 from uniproto.memory import require_memory
 from uniproto.methods.contract import Picks
 from uniproto.methods.needs import library_seed, need_one_set

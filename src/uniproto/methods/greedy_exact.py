@@ -23,12 +23,7 @@ def pick_by_exact_gains(problem: Problem, pool: Pool, progress: Progress) -> Pic
     lowest bound up, until no bound is below the best rise.
     """
     trail = Trail(problem)
-    masses, costs = problem.masses, problem.costs
-    plan = IncrementalPlan(masses.offer, masses.need, problem.k)
-    for row in problem.initial:
-        plan.add(costs.exact_block(np.array([row]))[0])
-    for position in trail.replay(pool):
-        plan.add(costs.exact_block(pool.rows[position : position + 1])[0])
+    costs, plan = problem.costs, trail.replayed_plan(pool)
     priced = PricedRows(problem, pool.rows, progress)
     bounds = np.full(len(pool.rows), -np.inf)
     with progress.stage("picking", trail.wanted) as advance:

@@ -10,7 +10,6 @@ from uniproto.methods.pool import Pool
 from uniproto.methods.trail import Trail
 from uniproto.problem import Problem
 from uniproto.progress import Progress
-from uniproto.transport.incremental import IncrementalPlan
 
 
 def pick_resolve(problem: Problem, pool: Pool, progress: Progress) -> Picks:
@@ -20,12 +19,7 @@ def pick_resolve(problem: Problem, pool: Pool, progress: Progress) -> Picks:
     lazy search returns the picks of the full scan.
     """
     trail = Trail(problem)
-    masses, costs = problem.masses, problem.costs
-    plan = IncrementalPlan(masses.offer, masses.need, problem.k)
-    for row in problem.initial:
-        plan.add(costs.exact_block(np.array([row]))[0])
-    for position in trail.replay(pool):
-        plan.add(costs.exact_block(pool.rows[position : position + 1])[0])
+    costs, plan = problem.costs, trail.replayed_plan(pool)
     fills, looked_at = None, pool.positions()
     with progress.stage("picking", trail.wanted) as advance:
         while trail.wanted:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.geometry.costs import EVERY
+from uniproto.geometry.blocks import EVERY
 from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import pick_greedily
 from uniproto.problem import Problem

@@ -11,8 +11,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.errors import InfeasibleError
-from uniproto.geometry.costs import EVERY, FeatureCosts, narrow_indices, row_blocks
-from uniproto.geometry.features import RowsOnDisk
+from uniproto.geometry.blocks import EVERY, row_blocks
+from uniproto.geometry.feature_costs import FeatureCosts
+from uniproto.geometry.features import RowsOnDisk, narrow_indices
 from uniproto.memory import require_memory
 from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import first_best

@@ -8,7 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from uniproto.errors import invalid
-from uniproto.geometry.costs import EVERY, FEATURE_METRICS, Costs, FeatureCosts, row_blocks
+from uniproto.geometry.blocks import EVERY, row_blocks
+from uniproto.geometry.costs import FEATURE_METRICS, Costs
+from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.problem import Problem
 
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from uniproto.data.arrays import finite_number
 from uniproto.errors import invalid
-from uniproto.geometry.costs import EVERY, FeatureCosts, Rows, column_blocks, row_blocks
+from uniproto.geometry.blocks import EVERY, Rows, row_blocks
+from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.progress import Progress
 from uniproto.threads import side_by_side
 
@@ -59,7 +60,7 @@ class RBF:
             means[part] += self._kernel(facing.block(part)) @ target_weights[columns]
             return part.stop - part.start
 
-        blocks = list(column_blocks(self._across))
+        blocks = list(self._across.column_blocks())
         with progress.stage("kernel means", len(means) * len(blocks)) as advance:
             for columns in blocks:
                 facing = self._across.read(EVERY, columns)

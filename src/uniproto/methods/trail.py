@@ -14,6 +14,7 @@ from uniproto.methods.contract import Picks
 from uniproto.methods.pool import Pool
 from uniproto.problem import Problem
 from uniproto.transport.exact import partial_plan
+from uniproto.transport.incremental import IncrementalPlan
 
 
 class Trail:
@@ -56,6 +57,16 @@ class Trail:
             position = int(np.searchsorted(pool.rows, row))
             pool.take(position)
             yield position
+
+    def replayed_plan(self, pool: Pool) -> IncrementalPlan:
+        """The exact plan of given prototypes and of those picked in an earlier run."""
+        masses, costs = self.problem.masses, self.problem.costs
+        plan = IncrementalPlan(masses.offer, masses.need, self.problem.k)
+        for row in self.problem.initial:
+            plan.add(costs.exact_block(np.array([row]))[0])
+        for position in self.replay(pool):
+            plan.add(costs.exact_block(pool.rows[position : position + 1])[0])
+        return plan
 
     @property
     def rows(self) -> NDArray[np.intp]:

@@ -94,7 +94,7 @@ def report_selection(
 
 def is_one_set(problem: Problem | None, shape: tuple[int, int]) -> bool:
     """Whether the target is the source."""
-    from uniproto.geometry.costs import FeatureCosts
+    from uniproto.geometry.feature_costs import FeatureCosts
 
     if problem is not None and isinstance(problem.costs, FeatureCosts):
         return problem.costs.source is problem.costs.target

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.geometry.costs import FeatureCosts
+from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.problem import Problem
 from uniproto.report.album import Album
 from uniproto.report.content import Card, Stood

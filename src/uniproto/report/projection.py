@@ -9,7 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.geometry.costs import Costs, FeatureCosts
+from uniproto.geometry.costs import Costs
+from uniproto.geometry.feature_costs import FeatureCosts
 
 _SAMPLED_ROWS = 10_000  # the directions are learned from
 _SAMPLED_VALUES = 40_000_000  # and fewer rows where they are wide

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.certificate import SHIFTED, Certificate, LeastCosts, certify, rounded_down
-from uniproto.geometry.costs import Costs, block_rows
+from uniproto.geometry.blocks import block_rows
+from uniproto.geometry.costs import Costs
 from uniproto.priced_kernels import cheapest_units_of_rows
 from uniproto.priced_rows import exact_values
 from uniproto.problem import Problem

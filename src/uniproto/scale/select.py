@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Collection
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 from uniproto.data.arrays import as_rows
 from uniproto.data.tables import aligned_columns, feature_columns
-from uniproto.errors import InputFileError, invalid, unknown_name
+from uniproto.errors import InputFileError, invalid, unknown_name, whole_number
 from uniproto.geometry.costs import FEATURE_METRICS, METRICS
 from uniproto.memory import memory_budget
 from uniproto.methods import Method, UniProto, as_method
@@ -150,8 +149,8 @@ def make_question(
     memory: int | float | str | None = None,
 ) -> Asked:
     """Check every argument of `select`, as far as the files' last bytes tell."""
-    count = _whole_number("k", k)
-    sent = count if per_part is None else _whole_number("per_part", per_part)
+    count = whole_number("k", k)
+    sent = count if per_part is None else whole_number("per_part", per_part)
     chosen = _checked_method(method)
     _check_metric(metric)
     weights = _checked_weights(target_weights, target_labels)
@@ -184,7 +183,7 @@ def make_question(
             per_part=sent,
             columns=columns,
             method=chosen,
-            seed=_whole_number("seed", seed, least=0),
+            seed=whole_number("seed", seed, least=0),
             memory=MEMORY if memory is None else memory_budget(memory),
         ),
         aim=TargetQuestion(
@@ -266,13 +265,3 @@ def _checked_weights(weights: Any, labels: str | None) -> str | DensityWeights |
             "Drop them, or set the column aside by aside=[…].",
         )
     return weights
-
-
-def _whole_number(parameter: str, value: Any, least: int = 1) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise invalid(parameter, "must be a whole number", repr(value), "Pass one.") from None
-    if number < least:
-        raise invalid(parameter, f"must be at least {least}", number, "Raise it.")
-    return number

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from uniproto.data.samples import sampled_rows
 from uniproto.data.tables import InputData
-from uniproto.geometry.costs import FeatureCosts
+from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import mean_row, prepare
 from uniproto.problem import make_problem
 from uniproto.scale.cluster import Cluster

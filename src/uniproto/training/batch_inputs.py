@@ -118,7 +118,12 @@ def as_numbers(values: Any, parameter: str, dimensions: int) -> NDArray[Any]:
     if array.dtype.name == "bfloat16":  # of JAX; NumPy alone has no such type
         array = array.astype(np.float32)
     if array.dtype.kind not in "fiub":
-        raise invalid(parameter, "must hold numbers", f"values of type {array.dtype}", "Pass any.")
+        raise invalid(
+            parameter,
+            "must hold numbers",
+            f"values of type {array.dtype}",
+            "Pass a dense array of real numbers.",
+        )
     if array.ndim != dimensions or 0 in array.shape:
         shape = "one row per example" if dimensions == 2 else "one number per example"
         raise invalid(

@@ -301,12 +301,9 @@ def _as_batch_method(method: str | Method) -> BatchMethod:
 
 
 def _whole(parameter: str, value: Any, least: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise invalid(
-            parameter, "must be a whole number", repr(value), "Pass an integer."
-        ) from None
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise invalid(parameter, "must be a whole number", repr(value), "Pass an integer.")
+    number = operator.index(value)
     if number < least:
         raise invalid(parameter, f"must be at least {least}", number, f"Pass {least} or more.")
     return number

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from uniproto.errors import InvalidInputError, MissingExtraError, UniprotoError, invalid
 from uniproto.training.answer_loss import used_lengths
+from uniproto.training.last_block import language_model, unwrapped
 
 try:
     import torch
@@ -33,6 +34,7 @@ class CarryingCollator:
     source_column: str
     required: bool  # whether every example must have a source
     sees_all: bool = False  # whether the inner collator is given the source column, too
+    carries: bool = True  # False where nothing but tensors may travel
 
     def __call__(self, examples: list[Any]) -> Any:
         if not all(isinstance(each, Mapping) for each in examples):
@@ -43,14 +45,22 @@ class CarryingCollator:
         rows = [each.get(ROWS) for each in examples]
         known = all(source is not None for source in sources)
         if self.required and not known:
-            raise no_source_column(self.source_column, list(examples[0]))
+            lacking = next(e for e, source in zip(examples, sources, strict=True) if source is None)
+            if self.source_column in lacking:
+                raise invalid(
+                    "source_column",
+                    "must hold a label in every row",
+                    f"None in {self.source_column!r}",
+                    "Fill or drop those rows, or use mode='batch'.",
+                )
+            raise no_source_column(self.source_column, list(lacking))
         aside = {ROWS} if self.sees_all else {ROWS, self.source_column}
         batch = self.inner(
             [{key: value for key, value in each.items() if key not in aside} for each in examples]
         )
-        if known:
+        if known and self.carries:
             batch[SOURCES] = sources
-        if all(row is not None for row in rows):
+        if self.carries and all(row is not None for row in rows):
             batch[ROWS] = rows
         return batch
 
@@ -98,6 +108,23 @@ def as_pool(batch: Any, source_column: str) -> Pool:
             f"for {len(carried)} examples instead. Turn packing and padding-free collation off."
         )
     return Pool(inputs, size, sources, rows)
+
+
+def require_within_context(model: Any, pool: Pool) -> None:
+    """Refuse an example with more tokens than the model can read, before the model fails on it."""
+    config = getattr(language_model(unwrapped(model)), "config", None)
+    most = getattr(config, "max_position_embeddings", None)
+    ids, mask = pool.inputs["input_ids"], pool.inputs.get("attention_mask")
+    if not isinstance(most, int) or most < 1 or ids.shape[-1] <= most:
+        return
+    longest = ids.shape[-1] if mask is None else int((mask != 0).sum(dim=-1).max())
+    if longest > most:
+        raise invalid(
+            "train_dataset",
+            f"must hold examples within the model's context of {most} tokens",
+            f"one of {longest} tokens",
+            "Truncate it, or raise config.max_position_embeddings if the model can read further.",
+        )
 
 
 def chosen_rows(inputs: Mapping[str, Any], size: int, rows: NDArray[np.int64]) -> dict[str, Any]:

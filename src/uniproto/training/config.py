@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from uniproto.errors import invalid, require_count, unknown_name
+from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.methods import Method
 from uniproto.training.batch_methods import BATCH_METHODS
 from uniproto.training.batch_selector import BatchSelector
@@ -78,7 +79,8 @@ class SelectionConfig:
         for name in ("width", "score_batch_size", "micro_batch"):
             if getattr(self, name) is not None:
                 require_count(name, getattr(self, name))
-        self.selector(self.keep, seed=0)  # says what is wrong with the method and its options
+        # The selector says what is wrong with the method and its options.
+        self.selector(self.keep, seed=0 if self.seed is None else self.seed)
         if self.keep > self.pool:
             raise invalid(
                 "keep",
@@ -88,10 +90,24 @@ class SelectionConfig:
             )
         if self.features is not None and self.features not in FEATURES:
             raise unknown_name("features", self.features, FEATURES)
-        if self.usual_features == "zeroth-order" and self.method == "greats":
+        if self.metric in MATRIX_METRICS:
+            raise invalid(
+                "metric",
+                "must compare features, which are computed at every step",
+                repr(self.metric),
+                "Use 'dot', 'cosine' or 'l1'.",
+            )
+        if self.usual_features != "gradient" and self.method == "greats":
             raise invalid(
                 "features",
                 "must be 'gradient' with method='greats', which needs inner products",
+                repr(self.features),
+                "Leave the option out.",
+            )
+        if self.usual_features == "embedding" and self.method == "gradnorm":
+            raise invalid(
+                "features",
+                "must be gradients with method='gradnorm', which takes the longest",
                 repr(self.features),
                 "Leave the option out.",
             )

@@ -46,8 +46,6 @@ except ModuleNotFoundError as error:  # pragma: no cover
 def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
     """Run, or go on with, a fine-tuning run; returns what stands in OUT/result.json."""
     selection = settings.selection()  # wrong options are told before anything is loaded
-    if settings.steps < 1:
-        raise invalid("--steps", "must be at least 1", settings.steps, "Ask for a step or more.")
     if settings.lora_r > 0 and find_spec("peft") is None:
         raise MissingExtraError("LoRA", "train")
     out = Path(settings.out)
@@ -142,8 +140,18 @@ class ValidatingTrainer(SelectionTrainer):
 
 def training_arguments(settings: FinetuneSettings) -> Any:
     """The Trainer's arguments."""
+    trackers = [] if settings.report_to == "none" else settings.report_to.split(",")
+    installed = transformers.integrations.get_available_reporting_integrations()
+    for tracker in trackers:
+        if tracker not in (*installed, "all"):
+            raise invalid(
+                "--report-to",
+                f"must name trackers that are installed ({', '.join(installed) or 'none is'})",
+                repr(tracker),
+                "Install it (pip install tensorboard), or leave the option out.",
+            )
     try:
-        return transformers.TrainingArguments(
+        args = transformers.TrainingArguments(
             output_dir=settings.out,
             max_steps=settings.steps,
             per_device_train_batch_size=settings.pool,
@@ -161,18 +169,27 @@ def training_arguments(settings: FinetuneSettings) -> Any:
             gradient_checkpointing=settings.gradient_checkpointing,
             gradient_checkpointing_kwargs={"use_reentrant": False},
             seed=settings.seed,
-            report_to=[] if settings.report_to == "none" else settings.report_to.split(","),
+            logging_nan_inf_filter=False,  # it would log 0 for a loss of NaN
+            report_to=trackers,
             use_cpu=settings.device == "cpu",
             dataloader_pin_memory=torch.cuda.is_available() and settings.device != "cpu",
             dataloader_drop_last=False,
             ddp_find_unused_parameters=False,
             disable_tqdm=True,
         )
-    except (ValueError, ImportError) as error:
+        # Some schedulers need options of their own: told now, not after the model is loaded.
+        transformers.get_scheduler(
+            args.lr_scheduler_type,
+            torch.optim.SGD([torch.zeros(1, requires_grad=True)]),
+            num_warmup_steps=int(args.warmup_steps),
+            num_training_steps=args.max_steps,
+        )
+    except (ValueError, TypeError, ImportError) as error:
         raise InvalidInputError(
             f"The training arguments must be ones that transformers accepts. It does not accept "
             f"them ({str(error).splitlines()[0]}). Correct the option it names."
         ) from error
+    return args
 
 
 def tuning_rows(
@@ -222,8 +239,9 @@ def _publish(
     from uniproto.results import versions, without_infinity
 
     rows = read_metrics(out)
-    validated = [row for row in rows if row.get("val_loss") is not None]
-    trained = [row for row in rows if row.get("train_loss") is not None]
+    # By what a validation or a step leaves behind: a loss of NaN is written as null.
+    validated = [row for row in rows if "val_loss_by_source" in row]
+    trained = [row for row in rows if "kept" in row]
     result = {
         "settings": {k: v for k, v in asdict(settings).items() if k not in MAY_CHANGE},
         "train_rows": dict(train.sources.most_common()),

@@ -10,6 +10,24 @@ from uniproto.methods import UniProto
 from uniproto.training.config import SelectionConfig
 from uniproto.training.tuning_data import TEMPLATE
 
+_AT_LEAST = {
+    "steps": 1,
+    "accumulate": 1,
+    "eval_steps": 1,
+    "save_steps": 1,
+    "logging_steps": 1,
+    "lora_r": 0,
+    "lora_alpha": 1,
+    "validation_least": 0,
+    "seed": 0,
+}
+_BELOW = {  # what it must stay below, and what is usual
+    "seed": (2**32, 0),  # what NumPy's seeds hold
+    "learning_rate": (float("inf"), 2e-5),
+    "warmup": (1, 0.03),
+    "lora_dropout": (1, 0.05),
+}
+
 
 @dataclass(frozen=True)
 class FinetuneSettings:
@@ -65,6 +83,23 @@ class FinetuneSettings:
     device: str = "auto"
     quiet: bool = False
 
+    def __post_init__(self) -> None:
+        for name, least in _AT_LEAST.items():
+            value = getattr(self, name)
+            if value < least:
+                raise invalid(
+                    _option(name), f"must be at least {least}", value, f"Pass {least} or more."
+                )
+        for name, (limit, usual) in _BELOW.items():
+            value = getattr(self, name)
+            if not 0 <= value < limit:  # NaN fails, too
+                raise invalid(
+                    _option(name),
+                    f"must be a number from 0 to below {limit}",
+                    value,
+                    f"{usual} is usual.",
+                )
+
     def selection(self, embeddings: Any = None) -> SelectionConfig:
         return SelectionConfig(
             method=self._method(),
@@ -95,3 +130,7 @@ class FinetuneSettings:
                 "Leave it out.",
             )
         return UniProto(plan=self.plan, reg=self.reg, iterations=self.iterations)
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -31,7 +31,12 @@ def claim(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
                 shutil.rmtree(folder)
         out.mkdir(parents=True, exist_ok=True)
         begun = (out / RESULT).exists() or last_checkpoint(out) is not None
-        if begun and (out / SETTINGS).exists():
+        if begun and not (out / SETTINGS).exists():  # nothing of ours stands without it
+            raise OutputError(
+                f"{out}: the folder must be new, or hold a run of this command. It holds results "
+                f"of something else, without {SETTINGS}. Choose another one with --out."
+            )
+        if begun:
             there = json.loads((out / SETTINGS).read_text(encoding="utf-8"))
             require_same(there, wanted, out, "a run of the same settings")
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import shutil
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,20 +52,25 @@ def _validations(
     settings = result["settings"]
     shown = ("method", "mode", "pool", "keep", "plan", "reg", "seed")
     smallest = sorted(result["train_rows"], key=result["train_rows"].__getitem__)[:SMALLEST]
-    step_seconds = [row["selection_step_seconds"] for row in metrics if row["train_loss"]]
+    step_seconds = [row["selection_step_seconds"] for row in metrics if "kept" in row]
     for row in metrics:
-        if row["val_loss"] is None:
+        if "val_loss_by_source" not in row:
             continue
-        by_source = row["val_loss_by_source"]
+        by_source = {source: _number(x) for source, x in row["val_loss_by_source"].items()}
         yield {
             "run": name,
             **{option: settings[option] for option in shown},
             "step": row["step"],
-            "overall": row["val_loss"],
+            "overall": _number(row["val_loss"]),
             "of_sources": statistics.fmean(by_source.values()),
             "of_smallest": statistics.fmean(by_source[source] for source in smallest),
             "step_seconds": statistics.median(step_seconds),
         }
+
+
+def _number(value: float | None) -> float:
+    """JSON has no NaN: a run that diverged has null in its place."""
+    return math.nan if value is None else value
 
 
 def at_the_end(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

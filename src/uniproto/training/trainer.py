@@ -15,9 +15,7 @@ the Trainer's own hooks, and leaves the training loop alone.
 from __future__ import annotations
 
 import copy
-import math
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any
@@ -44,9 +42,11 @@ from uniproto.training.carried import (
     columns_of,
     no_source_column,
     pieces,
+    require_within_context,
 )
 from uniproto.training.config import SelectionConfig
 from uniproto.training.scoring import Scorer, Scores
+from uniproto.training.selection_log import Window
 from uniproto.training.undisturbed import undisturbed
 
 try:
@@ -117,14 +117,10 @@ class SelectionMixin:
         config = self.selection
         trainer._set_signature_columns_if_needed()
         kept = trainer.data_collator, trainer._signature_columns, trainer.train_dataset
-        collator, columns, dataset = kept
+        _, columns, dataset = kept
         trainer._signature_columns = [*columns, config.source_column, ROWS]
-        trainer.data_collator = CarryingCollator(
-            collator,
-            config.source_column,
-            required=config.mode == "source",
-            sees_all=not trainer.args.remove_unused_columns
-            and type(collator).__module__.partition(".")[0] not in ("transformers", "trl"),
+        trainer.data_collator = self._carrying(
+            required=config.mode == "source", carries=not _dispatches(trainer)
         )
         if config.usual_features == "embedding":
             self._embed(dataset)
@@ -133,6 +129,16 @@ class SelectionMixin:
             return super().get_train_dataloader()  # type: ignore[misc]
         finally:
             trainer.data_collator, trainer._signature_columns, trainer.train_dataset = kept
+
+    def get_eval_dataloader(self, *given: Any, **named: Any) -> Any:
+        """Evaluation data may have the source column, too; collators that would fail lose it."""
+        trainer: Any = self
+        kept = trainer.data_collator
+        trainer.data_collator = self._carrying(required=False, carries=False)
+        try:
+            return super().get_eval_dataloader(*given, **named)  # type: ignore[misc]
+        finally:
+            trainer.data_collator = kept
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, *others: Any, **named: Any
@@ -143,7 +149,7 @@ class SelectionMixin:
         the kept examples would be too small.
         """
         trainer: Any = self
-        self._window.begin()
+        self._window.begin(trainer.state.global_step)
         batches, _ = super().get_batch_samples(  # type: ignore[misc]
             epoch_iterator, num_batches, *others, **named
         )
@@ -194,6 +200,19 @@ class SelectionMixin:
             self._window = Window()
         super().log(logs, *others, **named)  # type: ignore[misc]
 
+    def _carrying(self, required: bool, carries: bool) -> CarryingCollator:
+        """The user's collator; a collator of transformers or TRL is not shown the sources."""
+        trainer: Any = self
+        collator = trainer.data_collator
+        return CarryingCollator(
+            collator,
+            self.selection.source_column,
+            required=required,
+            carries=carries,
+            sees_all=not trainer.args.remove_unused_columns
+            and type(collator).__module__.partition(".")[0] not in ("transformers", "trl"),
+        )
+
     # --- choosing --------------------------------------------------------------------------------
 
     def _choose(self, pool: Pool, place: int) -> NDArray[np.int64]:
@@ -202,6 +221,7 @@ class SelectionMixin:
         config = self.selection
         if config.mode == "source" and pool.sources is None:
             raise no_source_column(config.source_column, list(pool.inputs))
+        require_within_context(trainer.model, pool)
         step = trainer.state.global_step * trainer.args.gradient_accumulation_steps + place
         seed = (self._seed, step, trainer.args.process_index)
         scores = self._scorer(pool, seed)
@@ -225,7 +245,7 @@ class SelectionMixin:
         rows = selector(
             scores.features,
             losses=scores.losses,
-            sources=pool.sources,
+            sources=pool.sources if selector.mode == "source" else None,
             validation_features=scores.validation_features,
         )
         assert selector.last is not None
@@ -287,65 +307,6 @@ class SelectionTrainer(SelectionMixin, Trainer):
     """transformers' Trainer, which trains on the chosen examples of a larger pool."""
 
 
-class Window:
-    """What happened to the selection since the last log."""
-
-    def __init__(self) -> None:
-        self.steps = self.kept = self.pooled = self.left_out = 0
-        self.selection_seconds = 0.0
-        self.began: float | None = None
-        self.per_source: Counter[str] = Counter()
-        self.record: Any = None
-
-    def begin(self) -> None:
-        """A step begins: its pools are about to be fetched."""
-        self.steps += 1
-        if self.began is None:
-            self.began = time.perf_counter()
-
-    def add(
-        self, record: Any, pool: Pool, rows: NDArray[np.int64], usable: NDArray[np.bool_]
-    ) -> None:
-        self.record = record
-        self.kept += len(rows)
-        self.pooled += pool.size
-        self.left_out += pool.size - int(usable.sum())
-        if pool.sources is not None:
-            self.per_source.update(dict.fromkeys(map(str, pool.sources), 0))
-            self.per_source.update(str(pool.sources[row]) for row in rows.tolist())
-
-    def summary(self, processes: int) -> dict[str, float]:
-        """Numbers for the log: counts per step over all processes, times of this one."""
-        seconds = max(time.perf_counter() - (self.began or 0.0), 1e-9)
-        counted = {"kept": self.kept, "pool": self.pooled, "left_out": self.left_out}
-        counts = {f"selection/{name}": number for name, number in counted.items()}
-        counts |= {f"selected/{source}": self.per_source[source] for source in self.per_source}
-        found: dict[str, float] = {
-            name: number // self.steps if number % self.steps == 0 else number / self.steps
-            for name, number in sorted(_over_processes(counts, processes).items())
-        }
-        found["selection/left_out"] = round(found["selection/left_out"] * self.steps)
-        found["selection/seconds"] = self.selection_seconds / self.steps
-        found["selection/step_seconds"] = seconds / self.steps
-        found["selection/share"] = min(1.0, self.selection_seconds / seconds)
-        if self.record is not None and not math.isnan(self.record.cost):
-            found["selection/cost"] = self.record.cost
-            found["selection/random_cost"] = self.record.random_cost
-        return found
-
-
-def _over_processes(counts: dict[str, int], processes: int) -> dict[str, int]:
-    """Sums over all processes, which log the same steps."""
-    if processes <= 1:
-        return counts
-    from accelerate.utils import gather_object
-
-    together: Counter[str] = Counter()
-    for each in gather_object([counts]):
-        together.update(each)
-    return dict(together)
-
-
 def _usable(scores: Scores, size: int, metric: str) -> NDArray[np.bool_]:
     """Which examples have finite numbers and, for cosines, a direction."""
     fine = np.ones(size, np.bool_)
@@ -370,6 +331,14 @@ def _mixed(seed: int, process: int) -> int:
     )
 
 
+def _dispatches(trainer: Any) -> bool:
+    """Whether one process reads the batches of all: only tensors travel to the others."""
+    asked = trainer.accelerator.dispatch_batches
+    if asked is None:
+        asked = isinstance(trainer.train_dataset, torch.utils.data.IterableDataset)
+    return bool(asked) and trainer.args.world_size > 1
+
+
 def _require_supported(trainer: Any) -> None:
     config = trainer.selection
     for kind in ("fsdp", "deepspeed"):
@@ -380,6 +349,13 @@ def _require_supported(trainer: Any) -> None:
                 f"{kind}, which may shard it",
                 "Use plain data parallelism (torchrun), or method='random'.",
             )
+    if config.mode == "source" and _dispatches(trainer):
+        raise invalid(
+            "args",
+            "must let every process read its own batches, for their sources to come with them",
+            "one process that reads for all, as is usual with data without a length",
+            "Pass TrainingArguments(accelerator_config={'dispatch_batches': False}).",
+        )
     columns = columns_of(trainer.train_dataset) if trainer.train_dataset is not None else None
     if config.mode == "source" and columns is not None and config.source_column not in columns:
         raise no_source_column(config.source_column, columns)

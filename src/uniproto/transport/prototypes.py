@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.geometry.costs import block_rows
+from uniproto.geometry.blocks import block_rows
 from uniproto.problem import Problem
 from uniproto.threads import finish, pieces_of, side_by_side
 from uniproto.transport.exact import partial_plan, sparse_plan

@@ -1,0 +1,52 @@
+"""Rows and columns of a cost matrix by slices and numbers, and the blocks that walk over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = slice | NDArray[np.intp]
+EVERY = slice(None)
+
+COLUMNS_PER_BLOCK = 16384
+_BLOCK_BYTES = 32 * 2**20  # one block of costs: small enough for the caches, large enough for BLAS
+
+
+def block_rows(n_columns: int, itemsize: int = 4) -> int:
+    """How many rows of costs make one block."""
+    return min(4096, rows_in_block(n_columns * itemsize))
+
+
+def rows_in_block(row_bytes: int) -> int:
+    """How many rows of so many bytes each may be in memory together: at least one."""
+    return max(1, _BLOCK_BYTES // max(1, row_bytes))
+
+
+def row_blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
+    """Slices that walk over all rows one block at a time."""
+    step = block_rows(n_columns)
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))
+
+
+def within(outer: Rows, inner: Rows) -> Rows:
+    """Rows of rows: `inner` counts what `outer` has picked."""
+    if isinstance(outer, slice) and outer == EVERY:
+        return inner
+    if isinstance(inner, slice) and inner == EVERY:
+        return outer
+    if isinstance(outer, slice):
+        start = outer.start or 0
+        if isinstance(inner, slice):
+            stop = start + inner.stop
+            stop = stop if outer.stop is None else min(stop, outer.stop)
+            return slice(start + (inner.start or 0), stop)
+        return inner + start
+    return outer[inner]
+
+
+def length_of(rows: Rows, total: int) -> int:
+    """How many rows of `total` these are."""
+    return len(range(*rows.indices(total))) if isinstance(rows, slice) else len(rows)

@@ -1,0 +1,85 @@
+"""What two sets of rows in memory cost under each metric: the formulas alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from uniproto.geometry.blocks import row_blocks
+from uniproto.geometry.features import is_sparse, narrow_indices, squared_norms
+
+_NEAR = 1e-6  # squared distances below this share of the squared norms have lost too many digits
+
+
+def costs_between(source: Any, target: Any, metric: str, shift: float = 0.0) -> NDArray[Any]:
+    """Costs of every source row against every target row, in their precision.
+
+    Rows are of unit length for `cosine`; `dot` costs `shift` − product.
+
+    >>> costs_between(np.array([[0.0, 1.0]]), np.array([[3.0, 5.0]]), "euclidean")
+    array([[5.]])
+    """
+    if metric == "l1":
+        return _l1_distances(source, target)
+    product = source @ target.T
+    if sp.issparse(product):
+        product = product.toarray()
+    if metric == "dot":
+        return np.subtract(product.dtype.type(shift), product, out=product)
+    if metric == "cosine":
+        np.subtract(product.dtype.type(1), product, out=product)
+        return np.maximum(product, 0, out=product)  # rounding may put cos a hair above 1
+    product *= -2
+    product += squared_norms(source)[:, None]
+    product += squared_norms(target)[None, :]
+    np.maximum(product, 0, out=product)
+    return np.sqrt(product, out=product) if metric == "euclidean" else product
+
+
+def settle_near_ones(
+    costs: NDArray[np.float64], source: NDArray[Any], target: NDArray[Any], metric: str
+) -> None:
+    """Compute the smallest distances from differences: x² + y² − 2xy leaves them no digits."""
+    reach = squared_norms(source)[:, None] + squared_norms(target)[None, :]
+    squares = costs**2 if metric == "euclidean" else costs
+    rows, columns = np.nonzero(squares < _NEAR * reach)
+    for part in row_blocks(len(rows), 2 * source.shape[1]):
+        apart = source[rows[part]] - target[columns[part]]
+        near = np.einsum("ij,ij->i", apart, apart)
+        costs[rows[part], columns[part]] = np.sqrt(near) if metric == "euclidean" else near
+
+
+def distances_from(own: Any, rows: Any, metric: str) -> NDArray[np.float64]:
+    """How far each of `rows` is from the one row `own`, for telling near-duplicates."""
+    # From differences, in double precision: copies are exactly 0 apart. An inner product does
+    # not tell how far apart two rows are, so `dot` compares by distance.
+    if sp.issparse(rows):
+        apart = (rows - sp.csr_matrix(np.ones((rows.shape[0], 1), rows.dtype)) @ own).astype(
+            np.float64
+        )
+        squares = apart.multiply(apart).sum(axis=1)
+    else:
+        apart = rows.astype(np.float64) - own
+        squares = np.einsum("ij,ij->i", apart, apart)
+    if metric == "l1":
+        return np.asarray(abs(apart).sum(axis=1)).ravel()
+    squares = np.asarray(squares).ravel()
+    if metric == "cosine":  # of unit rows
+        return squares / 2
+    return squares if metric == "sqeuclidean" else np.sqrt(squares)
+
+
+def _l1_distances(source: Any, target: Any) -> NDArray[Any]:
+    if is_sparse(source, target):
+        from sklearn.metrics.pairwise import manhattan_distances
+
+        if not source.shape[0] * target.shape[0]:  # which it refuses
+            return np.empty((source.shape[0], target.shape[0]), source.dtype)
+        source, target = (narrow_indices(side) for side in (source, target))
+        return manhattan_distances(source, target).astype(source.dtype, copy=False)
+    from uniproto.geometry.kernels import l1_distances
+
+    return l1_distances(source, target)

@@ -1,0 +1,230 @@
+"""Costs of feature rows under a metric, from memory or from disk, block by block."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from uniproto.data.arrays import float_type
+from uniproto.errors import invalid
+from uniproto.geometry.blocks import (
+    COLUMNS_PER_BLOCK,
+    EVERY,
+    Rows,
+    length_of,
+    row_blocks,
+    rows_in_block,
+    within,
+)
+from uniproto.geometry.cost_range import require_finite_sums
+from uniproto.geometry.distances import costs_between, distances_from, settle_near_ones
+from uniproto.geometry.features import (
+    RowsOnDisk,
+    greatest_length,
+    is_sparse,
+    largest_l1_norm,
+    mean_row,
+    prepare,
+    unit_rows,
+)
+from uniproto.threads import finish, pieces_of, side_by_side
+
+_KEPT_ENTRIES = 2**24  # of a target in memory, kept in double precision
+
+
+class FeatureCosts:
+    """Costs of feature rows under a metric, dense or sparse, in single or double precision."""
+
+    def __init__(
+        self,
+        source: Any,
+        target: Any,
+        metric: str,
+        shift: float | None = None,
+        ceiling: float | None = None,
+        prepared: bool = False,
+    ) -> None:
+        self.metric = metric
+        self.dtype = np.result_type(float_type(source.dtype), float_type(target.dtype))
+        self.shape = (source.shape[0], target.shape[0])
+        self._centre: NDArray[np.float64] | None = None
+        self._kept_target: Any = None
+        self.shift = 0.0
+        with np.errstate(over="ignore", invalid="ignore"):  # such costs are refused below
+            self.source, self.target = (
+                (source, target) if prepared else self._prepared(source, target)
+            )
+            if shift is not None and ceiling is not None:
+                self.shift, self.ceiling = shift, ceiling
+            else:
+                if metric == "dot":  # cost = max − product: the maximum takes a pass of its own
+                    self.shift = self._largest_product()
+                self.ceiling = self._ceiling()
+                self._require_range(prepared)
+        # A product of w terms is off by at most about w units in the last place.
+        relative = (self.source.shape[1] + 16) * float(np.finfo(self.dtype).eps)
+        scale = self.ceiling + abs(self.shift)
+        self.rounding = scale * (relative**0.5 if metric == "euclidean" else relative)
+
+    def _prepared(self, source: Any, target: Any) -> tuple[Any, Any]:
+        unit_length, centre = self.metric == "cosine", None
+        if self.metric in ("euclidean", "sqeuclidean") and not is_sparse(source, target):
+            # Distances do not change, and x² + y² − 2xy loses fewer digits near the origin.
+            centre = self._centre = mean_row(target)
+        ready = prepare(source, self.dtype, unit_length=unit_length, centre=centre)
+        if source is target:
+            return ready, ready
+        return ready, prepare(
+            target, self.dtype, unit_length=unit_length, centre=centre, parameter="target"
+        )
+
+    @property
+    def _on_disk(self) -> bool:
+        return isinstance(self.source, RowsOnDisk) or isinstance(self.target, RowsOnDisk)
+
+    def _largest_product(self) -> float:
+        largest = -np.inf
+        for columns in self.column_blocks():
+            facing = self.read(EVERY, columns)
+            for rows in row_blocks(*facing.shape):
+                largest = max(largest, -float(facing.block(rows).min()))  # without a shift yet
+        return largest
+
+    def block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[Any]:
+        if self._on_disk:
+            return self._by_parts(rows, columns, exact=False)
+        return self._costs(_part(self.source, rows), _part(self.target, columns))
+
+    def exact_block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[np.float64]:
+        if self._on_disk or self.shape[1] * self.target.shape[1] > _KEPT_ENTRIES:
+            return self._by_parts(rows, columns, exact=True)
+        if self._kept_target is None:
+            self._kept_target = self._exact(self.target, "target")
+        source = self._exact(_part(self.source, rows), "source")
+        return self._exact_costs(source, _part(self._kept_target, columns))
+
+    def _by_parts(self, rows: Rows, columns: Rows, *, exact: bool) -> NDArray[Any]:
+        """Costs for which few rows at a time are read from disk, or turned into doubles."""
+        shape = (length_of(rows, self.shape[0]), length_of(columns, self.shape[1]))
+        tiles = [
+            (some, others)
+            for some in _parts(self.source, shape[0], exact)
+            for others in _parts(self.target, shape[1], exact)
+        ]
+        if len(tiles) == 1:
+            return self._tile(rows, columns, exact)
+        costs = np.empty(shape, np.float64 if exact else self.dtype)
+
+        def fill(tile: tuple[slice, slice]) -> None:
+            costs[tile] = self._tile(within(rows, tile[0]), within(columns, tile[1]), exact)
+
+        finish(side_by_side(fill, tiles))
+        return costs
+
+    def _tile(self, rows: Rows, columns: Rows, exact: bool) -> NDArray[Any]:
+        source, target = _read(self.source, rows), _read(self.target, columns)
+        if not exact:
+            return self._costs(source, target)
+        return self._exact_costs(self._exact(source, "source"), self._exact(target, "target"))
+
+    def _costs(self, source: Any, target: Any) -> NDArray[Any]:
+        return costs_between(source, target, self.metric, self.shift)
+
+    def _exact(self, rows: Any, parameter: str) -> Any:
+        rows = rows.astype(np.float64)
+        # Rows scaled to unit length in single precision are off by its rounding.
+        return unit_rows(rows, parameter) if self.metric == "cosine" else rows
+
+    def _exact_costs(self, source: Any, target: Any) -> NDArray[np.float64]:
+        costs = np.maximum(self._costs(source, target), 0.0)
+        if self.metric in ("euclidean", "sqeuclidean") and not sp.issparse(source):
+            settle_near_ones(costs, source, target, self.metric)
+        return costs
+
+    def restrict(self, rows: Rows, columns: Rows) -> FeatureCosts:
+        return self._between(_only(self.source, rows), _only(self.target, columns))
+
+    def read(self, rows: Rows, columns: Rows) -> FeatureCosts:
+        return self._between(_part(self.source, rows), _part(self.target, columns))
+
+    def _between(self, source: Any, target: Any) -> FeatureCosts:
+        part = copy.copy(self)
+        part.source, part.target, part._kept_target = source, target, None
+        part.shape = (source.shape[0], target.shape[0])
+        return part
+
+    def column_blocks(self, most: int = COLUMNS_PER_BLOCK) -> Iterator[slice]:
+        if isinstance(self.target, RowsOnDisk):
+            # Rows are prepared in double precision on the way.
+            most = min(most, rows_in_block(self.target.shape[1] * 8))
+        yield from pieces_of(self.shape[1], most)
+
+    def twin_distances(self, row: int) -> NDArray[np.float64]:
+        own = self.source[row : row + 1]
+        parts = row_blocks(self.shape[0], self.source.shape[1])
+        return np.concatenate(
+            [distances_from(own, self.source[part], self.metric) for part in parts]
+        )
+
+    def _ceiling(self) -> float:
+        """An upper bound on every cost, from norms alone."""
+        if self.metric == "cosine":
+            return 2.0
+        if self.metric == "l1":
+            return largest_l1_norm(self.source) + largest_l1_norm(self.target)
+        longest_source, longest_target = map(greatest_length, (self.source, self.target))
+        if self.metric == "dot":
+            return self.shift + longest_source * longest_target
+        reach = longest_source + longest_target
+        return reach if self.metric == "euclidean" else reach * reach
+
+    def _require_range(self, prepared: bool) -> None:
+        """Refuse features whose costs overflow, or vanish although the features do not."""
+        require_finite_sums(self.ceiling, self.metric, self.dtype, "Rescale the features.")
+        if prepared or self.metric in ("cosine", "l1"):
+            return
+        kind = np.finfo(self.dtype)
+        smallest = float(kind.tiny / kind.eps)  # a square with all its digits
+        # Rows that are alike but for rounding are no further apart than that from their mean.
+        centre = 0.0 if self._centre is None else float(np.abs(self._centre).max())
+        lengths = [greatest_length(side) for side in (self.source, self.target)]
+        by_product = self.metric == "dot"
+        square = lengths[0] * lengths[1] if by_product else max(lengths) ** 2
+        some = min(lengths) > 0 if by_product else max(lengths) > 0
+        if some and square < smallest and centre < smallest**0.5:
+            raise invalid(
+                "source",
+                f"must have features of at least {smallest**0.5:.2g} in {self.dtype} when metric="
+                f"{self.metric!r}, for their squares to keep their digits",
+                "smaller ones",
+                "Rescale the features.",
+            )
+
+
+def _part(features: Any, rows: Rows) -> Any:
+    """Rows in memory, or everything as it is."""
+    return features if isinstance(rows, slice) and rows == EVERY else features[rows]
+
+
+def _parts(features: Any, count: int, exact: bool) -> list[slice]:
+    if isinstance(features, RowsOnDisk) or (exact and not sp.issparse(features)):
+        return list(row_blocks(count, features.shape[1]))
+    return [EVERY]
+
+
+def _read(features: Any, rows: Rows) -> Any:
+    """Rows in memory."""
+    return features[rows] if isinstance(features, RowsOnDisk) else _part(features, rows)
+
+
+def _only(features: Any, rows: Rows) -> Any:
+    """Some rows; those on disk stay there, because they may be most of them."""
+    if isinstance(features, RowsOnDisk) and not (isinstance(rows, slice) and rows == EVERY):
+        which = np.arange(*rows.indices(features.shape[0])) if isinstance(rows, slice) else rows
+        return features.only(which)
+    return _part(features, rows)

@@ -1,0 +1,94 @@
+"""Costs the user hands in as a matrix, in memory or on disk."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.data.arrays import float_type
+from uniproto.errors import invalid
+from uniproto.geometry.blocks import COLUMNS_PER_BLOCK, EVERY, Rows, length_of, row_blocks, within
+from uniproto.geometry.cost_range import require_finite_sums
+from uniproto.threads import pieces_of, side_by_side
+
+
+class MatrixCosts:
+    """Costs the user computed: a cost matrix, or a similarity matrix S read as max(S) − S."""
+
+    def __init__(
+        self, matrix: NDArray[Any], metric: str, shift: float | None = None, ceiling: float = 0.0
+    ) -> None:
+        self.metric = metric
+        self.matrix = matrix
+        self.shape = matrix.shape
+        self.dtype = np.dtype(float_type(matrix.dtype))  # on disk it may have another
+        self.rounding = 0.0
+        self._rows: Rows = EVERY  # those of the matrix this object speaks of
+        self._columns: Rows = EVERY
+        self.shift = 0.0 if shift is None else shift
+        self.ceiling = ceiling
+        if shift is None:
+            lowest, highest = _value_range(matrix)
+            if metric == "precomputed":
+                if lowest < 0:
+                    raise invalid(
+                        "source",
+                        "must hold costs of at least 0 when metric='precomputed'",
+                        f"a smallest entry of {lowest:g}",
+                        "Add a constant to the matrix, or pass metric='similarity' if larger "
+                        "means closer.",
+                    )
+                self.ceiling = highest
+            else:
+                self.shift, self.ceiling = highest, highest - lowest
+            require_finite_sums(self.ceiling, metric, self.dtype, "Rescale the matrix.")
+
+    def block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[Any]:
+        part = _submatrix(self.matrix, within(self._rows, rows), within(self._columns, columns))
+        part = part.astype(self.dtype, copy=False)
+        if self.metric == "similarity":
+            return np.subtract(self.dtype.type(self.shift), part)
+        return part
+
+    def exact_block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[np.float64]:
+        return self.block(rows, columns).astype(np.float64)
+
+    def restrict(self, rows: Rows, columns: Rows) -> MatrixCosts:
+        part = copy.copy(self)  # the matrix is shared: only the entries asked for are ever read
+        part._rows, part._columns = within(self._rows, rows), within(self._columns, columns)
+        part.shape = (length_of(rows, self.shape[0]), length_of(columns, self.shape[1]))
+        return part
+
+    def read(self, rows: Rows, columns: Rows) -> MatrixCosts:
+        return self.restrict(rows, columns)
+
+    def column_blocks(self, most: int = COLUMNS_PER_BLOCK) -> Iterator[slice]:
+        yield from pieces_of(self.shape[1], most)
+
+    def twin_distances(self, row: int) -> NDArray[np.float64]:
+        # Without features, two rows are as far apart as the target can tell them apart.
+        own = self.block(np.array([row]))
+        distances = [np.abs(self.block(part) - own).max(axis=1) for part in row_blocks(*self.shape)]
+        return np.concatenate(distances).astype(np.float64)
+
+
+def _value_range(matrix: NDArray[Any]) -> tuple[float, float]:
+    def extremes(part: slice) -> tuple[float, float]:
+        return float(matrix[part].min()), float(matrix[part].max())
+
+    found = list(side_by_side(extremes, row_blocks(*matrix.shape)))
+    return min(low for low, _ in found), max(high for _, high in found)
+
+
+def _submatrix(matrix: NDArray[Any], rows: Rows, columns: Rows) -> NDArray[Any]:
+    if isinstance(rows, slice) or isinstance(columns, slice):
+        return matrix[rows, columns]
+    if matrix.dtype not in (np.float32, np.float64):  # a file of numbers the loop does not know
+        return matrix[rows].take(columns, axis=1)
+    from uniproto.geometry.kernels import gather
+
+    return gather(matrix, rows, columns)
