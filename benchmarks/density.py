@@ -82,7 +82,8 @@ def accuracies(data: Any, k: int, seed: int) -> dict[str, NDArray[np.float64]]:
     import uniproto
     from uniproto import DensityWeights
     from uniproto.data import balanced_source_and_target
-    from uniproto.geometry.costs import EVERY, make_costs
+    from uniproto.geometry.blocks import EVERY
+    from uniproto.geometry.costs import make_costs
 
     metric = _SETS[data.name]
     labels = data.train_labels

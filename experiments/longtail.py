@@ -26,7 +26,8 @@ from uniproto.contenders import small_problem, warms_up
 from uniproto.data import Dataset, balanced_source_and_target, load_dataset
 from uniproto.evaluation import accuracy, nearest_prototype, weight_skew
 from uniproto.experiment import Runs, Setup, command_line
-from uniproto.geometry.costs import EVERY, make_costs
+from uniproto.geometry.blocks import EVERY
+from uniproto.geometry.costs import make_costs
 from uniproto.methods import METHODS
 from uniproto.paired import by, difference, mean_and_interval, not_lowest
 from uniproto.problem import make_problem

@@ -24,40 +24,12 @@ from uniproto.metrics_file import read_metrics  # noqa: E402
 from uniproto.training import presets, study, tuning_data  # noqa: E402
 from uniproto.training.batch_methods import BATCH_METHODS  # noqa: E402
 from uniproto.training.run_folder import last_checkpoint  # noqa: E402
+from uniproto.training.study import tiny_model  # noqa: E402
 
 
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory):
-    """A model from a small configuration, with a tokenizer of single characters."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    folder = tmp_path_factory.mktemp("model")
-    words = ["<pad>", "<s>", "</s>", "<unk>", "\n", *(chr(n) for n in range(32, 127))]
-    inner = Tokenizer(models.WordLevel({w: n for n, w in enumerate(words)}, unk_token="<unk>"))
-    inner.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=inner,
-        pad_token="<pad>",
-        bos_token="<s>",
-        eos_token="</s>",
-        unk_token="<unk>",
-    ).save_pretrained(folder)
-    torch.manual_seed(0)
-    transformers.LlamaForCausalLM(
-        transformers.LlamaConfig(
-            vocab_size=len(words),
-            hidden_size=16,
-            intermediate_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-            max_position_embeddings=64,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=2,
-        )
-    ).save_pretrained(folder)
-    return folder
+    return Path(tiny_model(tmp_path_factory.mktemp("model"), positions=64))
 
 
 def rows(count=80):

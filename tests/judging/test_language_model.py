@@ -232,7 +232,7 @@ def test_an_adapter_of_another_model_is_told(run: Path, folder: Path, tmp_path: 
     other = tmp_path / "other"
     shutil.copytree(folder, other)
     config = json.loads((other / "config.json").read_text())
-    config |= {"hidden_size": 16, "intermediate_size": 32, "head_dim": 8}
+    config |= {"hidden_size": 8, "intermediate_size": 16, "head_dim": 4}
     transformers.LlamaForCausalLM(transformers.LlamaConfig(**config)).save_pretrained(other)
     with pytest.raises(InputFileError, match="must fit the model"):
         load(ModelPlace(str(other), run / "model"))

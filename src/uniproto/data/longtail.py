@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels
-from uniproto.errors import InfeasibleError, invalid
+from uniproto.errors import InfeasibleError, invalid, whole_number
 
 
 def long_tailed(
@@ -65,7 +64,7 @@ def balanced(labels: Any, per_class: int, *, seed: int = 0) -> NDArray[np.int64]
     array([0, 1, 2, 3])
     """
     values = _labels(labels)
-    counts = dict.fromkeys(_rows_by_class(values), _whole(per_class, "per_class", least=1))
+    counts = dict.fromkeys(_rows_by_class(values), whole_number("per_class", per_class))
     return _draw(values, counts, _generator(seed))
 
 
@@ -102,7 +101,7 @@ def balanced_source_and_target(
         )
     values = _labels(labels)
     random = _generator(seed)
-    source_counts = dict.fromkeys(_rows_by_class(values), _whole(per_class, "per_class", least=1))
+    source_counts = dict.fromkeys(_rows_by_class(values), whole_number("per_class", per_class))
     source = _draw(values, source_counts, random)
     rest = np.ones(len(values), bool)
     rest[source] = False
@@ -156,7 +155,7 @@ def _long_tail(
         largest = (rows / profile).min()  # the class that runs out first decides
         counts = np.maximum(1, np.floor(profile * largest + 1e-9)).astype(np.int64)
     else:
-        counts = _shared_out(_whole(size, "size", least=len(names)), profile)
+        counts = _shared_out(whole_number("size", size, least=len(names)), profile)
         counts = _each_has_one(counts)
     return dict(zip(names, counts.tolist(), strict=True))
 
@@ -183,7 +182,7 @@ def _skew(
             repr(share),
             "Pass the part of the target that each of the classes makes up, such as 0.05.",
         )
-    total = _whole(size, "size", least=len(available))
+    total = whole_number("size", size, least=len(available))
     few = round(share * total)
     if few < 1:
         raise invalid(
@@ -255,17 +254,5 @@ def _plain(name: Any) -> Any:
     return name.item() if isinstance(name, np.generic) else name
 
 
-def _whole(value: Any, parameter: str, *, least: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = -1
-    if number < least or isinstance(value, bool):
-        raise invalid(
-            parameter, f"must be a whole number of at least {least}", repr(value), "Raise it."
-        )
-    return number
-
-
 def _generator(seed: Any) -> np.random.Generator:
-    return np.random.default_rng(_whole(seed, "seed", least=0))
+    return np.random.default_rng(whole_number("seed", seed, least=0))

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from uniproto.errors import require_name
 from uniproto.geometry.blocks import COLUMNS_PER_BLOCK, EVERY, Rows
-from uniproto.geometry.blocks import row_blocks as row_blocks  # for methods: see CONTRIBUTING
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.matrix_costs import MatrixCosts
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import time
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.budgets import quotas
-from uniproto.errors import InfeasibleError, InvalidInputError, invalid, unknown_name
+from uniproto.errors import InfeasibleError, InvalidInputError, invalid, unknown_name, whole_number
 from uniproto.geometry.costs import MATRIX_METRICS, METRICS
 from uniproto.methods import Method, as_method
 from uniproto.training.batch_costs import (
@@ -108,12 +107,12 @@ class BatchSelector:
             raise unknown_name("mode", self.mode, MODES)
         if self.metric is not None and self.metric not in METRICS:
             raise unknown_name("metric", self.metric, METRICS)
-        self.keep = _whole("keep", self.keep, least=1)
-        self.seed = _whole("seed", self.seed, least=0)
+        self.keep = whole_number("keep", self.keep, least=1)
+        self.seed = whole_number("seed", self.seed, least=0)
         if self.coordinates is not None:
-            self.coordinates = _whole("coordinates", self.coordinates, least=1)
+            self.coordinates = whole_number("coordinates", self.coordinates, least=1)
         if self.keep_small is not None and not isinstance(self.keep_small, bool | np.bool_):
-            self.keep_small = _whole("keep_small", self.keep_small, least=0)
+            self.keep_small = whole_number("keep_small", self.keep_small, least=0)
         named = isinstance(self.budgets, str) and self.budgets in ("proportional", "balanced")
         if not named and not isinstance(self.budgets, Mapping):
             raise unknown_name("budgets", self.budgets, ("proportional", "balanced"))
@@ -298,15 +297,6 @@ def _as_batch_method(method: str | Method) -> BatchMethod:
             raise unknown_name("method", method, BATCH_METHODS)
         return BATCH_METHODS[method]
     return from_object(as_method(method))
-
-
-def _whole(parameter: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise invalid(parameter, "must be a whole number", repr(value), "Pass an integer.")
-    number = operator.index(value)
-    if number < least:
-        raise invalid(parameter, f"must be at least {least}", number, f"Pass {least} or more.")
-    return number
 
 
 def _missing(parameter: str, where: str, remedy: str) -> InvalidInputError:

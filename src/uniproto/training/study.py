@@ -108,16 +108,22 @@ def pretrained(setup: Setup) -> str:
     )
 
 
-def tiny_model(folder: Path) -> str:
-    """A model of a few thousand random weights that reads single characters, for quick runs."""
+def tiny_model(folder: Path, *, positions: int = 512, spread: float = 0.02) -> str:
+    """A model of a few thousand random weights that reads single characters, for quick runs.
+
+    `positions` is the most characters it reads at once, `spread` the weights' standard deviation:
+    with 0.5 no two characters are nearly as likely, and batches that round differently say the
+    same.
+    """
     import torch
     import transformers
-    from tokenizers import Tokenizer, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     transformers.utils.logging.disable_progress_bar()  # its bars are about files, not about work
     letters = ["<pad>", "</s>", "<unk>", "\n", *(chr(code) for code in range(32, 127))]
     inner = Tokenizer(models.WordLevel({w: n for n, w in enumerate(letters)}, unk_token="<unk>"))
     inner.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    inner.decoder = decoders.Fuse()  # no blanks between characters
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=inner, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
     ).save_pretrained(folder)
@@ -131,10 +137,11 @@ def tiny_model(folder: Path) -> str:
                 num_hidden_layers=2,
                 num_attention_heads=2,
                 num_key_value_heads=2,
-                max_position_embeddings=512,
+                max_position_embeddings=positions,
                 pad_token_id=0,
                 bos_token_id=None,
                 eos_token_id=1,
+                initializer_range=spread,
             )
         )
     model.save_pretrained(folder)
