@@ -40,7 +40,6 @@ TITLE = "minority accuracy beside k-medoids and the others: MNIST skews, CIFAR-1
 POLISH_SECONDS, QUICK_POLISH_SECONDS = 5, 0.3
 PCA_DIMENSIONS = 50
 SMALL_CLASSES = 3  # of a long tail, these count as the minority
-AIMS = ("plain", "density", "balanced", "budgets")
 MEASURES = {
     "minority_accuracy": "minority",
     "balanced_accuracy": "balanced",
@@ -479,40 +478,38 @@ def differences_report(table: Sequence[dict[str, Any]], rows: Sequence[dict[str,
         "95 %": [row["verdict"] for row in minority],
     }
     texts = [f"Paired differences, points ± standard error\n{aligned(shown)}"]
-    for column in ("part", "skew", "metric", "k", "aim"):
-        cells = [
-            row
-            for row in minority
-            if row["part"].startswith("factors") and (column == "aim" or row["aim"] == "plain")
-        ]
-        levels = by(cells, column)
-        lines: dict[str, list[str]] = {
-            f"by {column}": [str(level) for (level,) in levels],
-            "cells": [str(len(group)) for group in levels.values()],
-        }
-        for verdict in ("above", "open", "below"):
-            lines[verdict] = [
-                str(sum(row["verdict"] == verdict for row in group)) for group in levels.values()
-            ]
-        for measure, word in MEASURES.items():
-            lines[word] = [
-                _pooled(
-                    [
-                        row
-                        for row in rows
-                        if row["part"].startswith("factors")
-                        and row[column] == level
-                        and (column == "aim" or row["aim"] == "plain")
-                    ],
-                    measure,
-                    lambda row: row["method"] == "uniproto",
-                    lambda row: row["method"] == "kmedoids",
-                    "aim",
-                )
-                for (level,) in levels
-            ]
-        texts.append(aligned(lines))
+    texts += [_levels(minority, rows, column) for column in ("part", "skew", "metric", "k", "aim")]
     return "\n\n".join(texts)
+
+
+def _levels(minority: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]], column: str) -> str:
+    """How the cells come out at every level of one factor, the others pooled."""
+
+    def counts(row: dict[str, Any]) -> bool:
+        return row["part"].startswith("factors") and (column == "aim" or row["aim"] == "plain")
+
+    levels = by(filter(counts, minority), column)
+    lines: dict[str, list[str]] = {
+        f"by {column}": [str(level) for (level,) in levels],
+        "cells": [str(len(group)) for group in levels.values()],
+    }
+    for verdict in ("above", "open", "below"):
+        lines[verdict] = [
+            str(sum(row["verdict"] == verdict for row in group)) for group in levels.values()
+        ]
+    pooled = by(filter(counts, rows), column)
+    for measure, word in MEASURES.items():
+        lines[word] = [
+            _pooled(
+                pooled[level],
+                measure,
+                lambda row: row["method"] == "uniproto",
+                lambda row: row["method"] == "kmedoids",
+                "aim",
+            )
+            for level in levels
+        ]
+    return aligned(lines)
 
 
 def prototypes_report(rows: Sequence[dict[str, Any]]) -> str:

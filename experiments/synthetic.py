@@ -9,7 +9,10 @@ of the table says what the same points would cost if weights were free.
     uniproto experiment synthetic
 """
 
+import itertools
 import math
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -19,6 +22,8 @@ from uniproto import MissingExtraError, UniProto
 from uniproto.charts import BLUE, GREEN, ORANGE, PINK, small_multiples, styled
 from uniproto.evaluation import weight_skew
 from uniproto.experiment import Runs, Setup, command_line
+from uniproto.methods import Method
+from uniproto.paired import by
 from uniproto.progress import Progress
 from uniproto.results import aligned, mean_and_spread, number_column
 
@@ -35,6 +40,7 @@ METHODS = {
     "kcenter": "kcenter",
     "random": "random",
 }
+DRAWING = ("random", "kmeans", "fasterpam", "kcenter")  # these depend on the seed
 COLOURS = {"largest": BLUE, "second": GREEN, "third": PINK, "smallest": ORANGE}
 
 
@@ -63,187 +69,217 @@ MIXTURES = {
 }
 
 
+# The rows of a mixture: by method, then by draw.
+Units = dict[str, list[list[dict[str, Any]]]]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is run."""
+
+    count: int  # points of a mixture
+    k: int
+    seeds: int  # of the methods that draw
+
+
 def run(setup: Setup) -> None:
-    # 1. Every method on every mixture; one row per prototype.
-    count, k, seeds = (100, 8, 2) if setup.quick else (500, 20, 5)
-    settings = {"count": count, "k": k, "seeds": seeds, "metric": "euclidean"}
-    runs = Runs(setup.out, "synthetic", settings | {"quick": setup.quick})
+    """Every method on every mixture; what they chose, in words and in pictures."""
+    sizes = Sizes(100, 8, 2) if setup.quick else Sizes(500, 20, 5)
+    runs = Runs(
+        setup.out, "synthetic", asdict(sizes) | {"metric": "euclidean", "quick": setup.quick}
+    )
+    missing = _run_methods(setup, runs, sizes)
+    found: dict[str, Units] = {
+        name: {label: [] for label in METHODS if label not in missing} for name in MIXTURES
+    }
+    for (name, label, _), unit in by(runs.rows, "mixture", "method", "seed").items():
+        if label not in missing:
+            found[name][label].append(unit)
+    report = [
+        f"k = {sizes.k} of {sizes.count} points, Euclidean costs; "
+        f"± over {sizes.seeds} seeds where drawn"
+    ]
+    for name in MIXTURES:
+        report += mixture_report(name, found[name], sizes)
+    report.append(verdict(found))
+    report += [f"left out: {label}: {reason}" for label, reason in missing.items()]
+    charts = {f"synthetic-{name}": mixture_chart(name, found[name], sizes) for name in MIXTURES}
+    runs.publish(charts, "\n\n".join(report))
+    print("\n\n".join(report))
+    print(f"\nwritten to {setup.out}")
+
+
+def _run_methods(setup: Setup, runs: Runs, sizes: Sizes) -> dict[str, str]:
+    """Add what is not there yet; return the methods that cannot run, and why."""
     missing = {}
     with Progress(setup.progress).stage("synthetic", len(MIXTURES) * len(METHODS)) as advance:
-        for name in MIXTURES:
-            points, part = mixture(name, count)
-            for label, method in METHODS.items():
-                draws = (
-                    range(seeds) if label in ("random", "kmeans", "fasterpam", "kcenter") else [0]
-                )
-                for seed in draws:
-                    if runs.done(mixture=name, method=label, seed=seed):
-                        continue
-                    try:
-                        chosen = uniproto.select(
-                            points, k, method=method, metric="euclidean", seed=seed
-                        )
-                    except MissingExtraError as error:
-                        missing[label] = str(error)
-                        break
-                    away = np.linalg.norm(points[chosen.indices, None] - points[None], axis=2)
-                    ratio, _ = weight_skew(chosen.weights)
-                    rows = [
-                        {
-                            "x": points[row, 0].round(4),
-                            "y": points[row, 1].round(4),
-                            "part": part[row],
-                            "weight": weight,
-                            "cost": chosen.cost,
-                            "free_cost": away.min(axis=0).mean(),
-                            "weight_ratio": ratio if math.isfinite(ratio) else None,
-                        }
-                        for row, weight in zip(chosen.indices, chosen.weights, strict=True)
-                    ]
-                    runs.add({"mixture": name, "method": label, "seed": seed}, rows)
-                advance(1)
+        for name, (label, method) in itertools.product(MIXTURES, METHODS.items()):
+            for seed in range(sizes.seeds if label in DRAWING else 1):
+                if runs.done(mixture=name, method=label, seed=seed):
+                    continue
+                try:
+                    rows = measure(name, method, seed, sizes)
+                except MissingExtraError as error:
+                    missing[label] = str(error)
+                    break
+                runs.add({"mixture": name, "method": label, "seed": seed}, rows)
+            advance(1)
+    return missing
 
-    # 2. In words: costs, weights, and what the smallest part gets.
-    ran = [label for label in METHODS if label not in missing]
-    report = [f"k = {k} of {count} points, Euclidean costs; ± over {seeds} seeds where drawn"]
-    costs: dict[tuple[str, str], float] = {}
-    for name, words in MIXTURES.items():
-        points, part = mixture(name, count)
-        rows = [row for row in runs.rows if row["mixture"] == name]
-        units = {
-            label: [
-                [row for row in rows if row["method"] == label and row["seed"] == seed]
-                for seed in sorted({row["seed"] for row in rows if row["method"] == label})
-            ]
-            for label in ran
+
+def measure(name: str, method: Method | str, seed: int, sizes: Sizes) -> list[dict[str, Any]]:
+    """One row per prototype."""
+    points, part = mixture(name, sizes.count)
+    chosen = uniproto.select(points, sizes.k, method=method, metric="euclidean", seed=seed)
+    away = np.linalg.norm(points[chosen.indices, None] - points[None], axis=2)
+    ratio, _ = weight_skew(chosen.weights)
+    return [
+        {
+            "x": points[row, 0].round(4),
+            "y": points[row, 1].round(4),
+            "part": part[row],
+            "weight": weight,
+            "cost": chosen.cost,
+            "free_cost": away.min(axis=0).mean(),
+            "weight_ratio": ratio if math.isfinite(ratio) else None,
         }
-        for label in ran:
-            costs[name, label] = np.mean([unit[0]["cost"] for unit in units[label]]).item()
-        order = sorted(ran, key=lambda label: costs[name, label])
-        small = {
-            label: [
-                [row["weight"] for row in unit if row["part"] == part.max()]
-                for unit in units[label]
-            ]
-            for label in ran
-        }
-        table = {
-            name: order,
-            "cost": number_column(
-                [mean_and_spread([unit[0]["cost"] for unit in units[label]]) for label in order]
-            ),
-            "weight ratio": [
-                "∞" if None in ratios else f"{np.mean(ratios):.1f}"
-                for ratios in (
-                    [unit[0]["weight_ratio"] for unit in units[label]] for label in order
-                )
-            ],
-            "in the smallest part": [
-                f"{np.mean([len(s) for s in small[label]]):.1f}" for label in order
-            ],
-            "their weight": [f"{np.mean([sum(s) for s in small[label]]):.1%}" for label in order],
-            "cost if weights were free": [
-                f"{np.mean([unit[0]['free_cost'] for unit in units[label]]):.4f}" for label in order
-            ],
-        }
-        share = np.mean(part == part.max())
-        report += [
-            f"{words}; the smallest part is {share:.1%}, {share * k:.1f} prototypes",
-            aligned(table),
+        for row, weight in zip(chosen.indices, chosen.weights, strict=True)
+    ]
+
+
+def _by_cost(units: Units) -> list[str]:
+    """The methods of a mixture, the lowest cost first."""
+    return sorted(units, key=lambda label: _mean(units, label, "cost"))
+
+
+def _each(units: Units, label: str, column: str) -> list[Any]:
+    """A column that all prototypes of a draw share, once per draw."""
+    return [unit[0][column] for unit in units[label]]
+
+
+def _mean(units: Units, label: str, column: str) -> float:
+    return np.mean(_each(units, label, column)).item()
+
+
+def mixture_report(name: str, units: Units, sizes: Sizes) -> list[str]:
+    """Costs, weights, and what the smallest part gets."""
+    _, part = mixture(name, sizes.count)
+    order = _by_cost(units)
+    ratios = {label: _each(units, label, "weight_ratio") for label in order}
+    small = {
+        label: [
+            [row["weight"] for row in unit if row["part"] == part.max()] for unit in units[label]
         ]
-    wins = sum(
-        min(costs[name, "uniproto"], costs[name, "uniproto+polish"])
-        <= min(costs[name, label] for label in ran)
-        for name in MIXTURES
+        for label in order
+    }
+    table = {
+        name: order,
+        "cost": number_column([mean_and_spread(_each(units, label, "cost")) for label in order]),
+        "weight ratio": [
+            "∞" if None in ratios[label] else f"{np.mean(ratios[label]):.1f}" for label in order
+        ],
+        "in the smallest part": [
+            f"{np.mean([len(weights) for weights in small[label]]):.1f}" for label in order
+        ],
+        "their weight": [
+            f"{np.mean([sum(weights) for weights in small[label]]):.1%}" for label in order
+        ],
+        "cost if weights were free": [f"{_mean(units, label, 'free_cost'):.4f}" for label in order],
+    }
+    share = np.mean(part == part.max())
+    words = f"{MIXTURES[name]}; the smallest part is {share:.1%}, {share * sizes.k:.1f} prototypes"
+    return [words, aligned(table)]
+
+
+def verdict(mixtures: dict[str, Units]) -> str:
+    """The claim that UniPROT's prototypes, counting equally, are the closest."""
+    wins = sum(_by_cost(units)[0].startswith("uniproto") for units in mixtures.values())
+    plain, drawn = (
+        [
+            _mean(units, "uniproto", "cost") / _mean(units, other, "cost") - 1
+            for units in mixtures.values()
+        ]
+        for other in ("kmedoids", "random")
     )
-    plain = [costs[name, "uniproto"] / costs[name, "kmedoids"] - 1 for name in MIXTURES]
-    drawn = [costs[name, "uniproto"] / costs[name, "random"] - 1 for name in MIXTURES]
-    report.append(
+    return (
         "Claim: for points that count equally, UniPROT stands closest to the data. "
         f"{'Confirmed' if wins == len(MIXTURES) else 'Not confirmed'}: UniPROT (polished or not) "
         f"has the lowest cost on {wins} of {len(MIXTURES)} mixtures. Unpolished, it costs "
         f"{min(plain):+.1%} to {max(plain):+.1%} against k-medoids and {min(drawn):+.1%} to "
         f"{max(drawn):+.1%} against random."
     )
-    report += [f"left out: {label}: {reason}" for label, reason in missing.items()]
 
-    # 3. In pictures: one panel per method; the area of a prototype is its weight.
-    charts = {}
-    for name, words in MIXTURES.items():
-        points, part = mixture(name, count)
-        names = [*list(COLOURS)[: part.max()], "smallest"]
-        colour = alt.Color(
-            "part:N",
-            title="part of the data",
-            scale=alt.Scale(domain=names, range=[COLOURS[each] for each in names]),
-            legend=alt.Legend(orient="bottom", symbolOpacity=1, symbolSize=120),
+
+def mixture_chart(name: str, units: Units, sizes: Sizes) -> alt.TopLevelMixin:
+    """One panel per method, over the cloud of all points; a prototype's area is its weight."""
+    points, part = mixture(name, sizes.count)
+    names = [*list(COLOURS)[: part.max()], "smallest"]
+    colour = alt.Color(
+        "part:N",
+        title="part of the data",
+        scale=alt.Scale(domain=names, range=[COLOURS[each] for each in names]),
+        legend=alt.Legend(orient="bottom", symbolOpacity=1, symbolSize=120),
+    )
+    reach = 0.53 * np.ptp(points, axis=0)
+    middle = (points.max(axis=0) + points.min(axis=0)) / 2
+    x, y = (
+        channel(field, axis=None, scale=alt.Scale(domain=[low, high], nice=False))
+        for channel, field, low, high in zip(
+            (alt.X, alt.Y), ("x:Q", "y:Q"), middle - reach, middle + reach, strict=True
         )
-        size = alt.Size(
-            "times_k:Q",
-            title="weight, in units of 1/k",
-            scale=alt.Scale(domain=[0, 4], range=[0, 440], clamp=False),
-            legend=alt.Legend(
-                orient="bottom", values=[0.5, 1, 2, 4], format=".1f", symbolFillColor="#444444"
-            ),
+    )
+    dots = [
+        {"x": round(px, 3), "y": round(py, 3), "part": names[where]}
+        for (px, py), where in zip(points.tolist(), part.tolist(), strict=True)
+    ]
+    cloud = alt.Chart(alt.Data(values=dots)).mark_circle(size=9, opacity=0.35)
+    panels = []
+    for label in _by_cost(units):
+        cost, spread = mean_and_spread(_each(units, label, "cost"))
+        # Of several draws, the one nearest to the mean cost stands for all.
+        shown = min(units[label], key=lambda unit: abs(unit[0]["cost"] - cost))
+        title = alt.TitleParams(
+            f"{label}: cost {cost:.3f}" + (f" ± {spread:.3f}" if spread else ""),
+            subtitle=f"weights: {_told(shown[0]['weight_ratio'])}",
+            subtitleFontSize=11,
         )
-        reach = 0.53 * np.ptp(points, axis=0)
-        middle = (points.max(axis=0) + points.min(axis=0)) / 2
-        x, y = (
-            channel(field, axis=None, scale=alt.Scale(domain=[low, high], nice=False))
-            for channel, field, low, high in zip(
-                (alt.X, alt.Y), ("x:Q", "y:Q"), middle - reach, middle + reach, strict=True
-            )
+        panel = alt.layer(
+            cloud.encode(x=x, y=y, color=colour),
+            _prototypes(shown, names, sizes.k).encode(x=x, y=y, color=colour),
         )
-        cloud = alt.Chart(
-            alt.Data(
-                values=[
-                    {"x": round(px, 3), "y": round(py, 3), "part": names[where]}
-                    for (px, py), where in zip(points.tolist(), part.tolist(), strict=True)
-                ]
-            )
-        ).mark_circle(size=9, opacity=0.35)
-        panels = []
-        for label in sorted(ran, key=lambda label: costs[name, label]):
-            of = {"mixture": name, "method": label}
-            mine = [row for row in runs.rows if of.items() <= row.items()]
-            cost, spread = mean_and_spread([row["cost"] for row in mine[::k]])
-            # Of several draws, the one nearest to the mean cost stands for all.
-            seed = min(mine, key=lambda row: abs(row["cost"] - cost))["seed"]
-            mine = [
-                row | {"times_k": row["weight"] * k, "part": names[row["part"]]}
-                for row in sorted(mine, key=lambda row: -row["weight"])  # the small ones on top
-                if row["seed"] == seed
-            ]
-            ratio = mine[0]["weight_ratio"]
-            told = "∞" if ratio is None else f"{ratio:.1f}"
-            told = "all equal" if ratio == 1 else f"largest / smallest {told}"
-            panels.append(
-                alt.layer(
-                    cloud.encode(x=x, y=y, color=colour),
-                    alt.Chart(alt.Data(values=mine))
-                    .mark_point(
-                        filled=True, opacity=0.9, stroke="black", strokeWidth=1.2, shape="circle"
-                    )
-                    .encode(x=x, y=y, color=colour, size=size, tooltip=["times_k:Q", "part:N"]),
-                ).properties(
-                    width=230,
-                    height=round(230 * reach[1] / reach[0]),
-                    title=alt.TitleParams(
-                        f"{label}: cost {cost:.3f}" + (f" ± {spread:.3f}" if spread else ""),
-                        subtitle=f"weights: {told}",
-                        subtitleFontSize=11,
-                    ),
-                )
-            )
-        charts[f"synthetic-{name}"] = styled(
-            small_multiples(panels, columns=5),
-            f"{k} prototypes by every method: {words}",
-            "area: the weight a method learned; cost: optimal transport with equal weights, lowest "
-            f"first (± over {seeds} draws, of which the one nearest to the mean is shown)",
-        )
-    runs.publish(charts, "\n\n".join(report))
-    print("\n\n".join(report))
-    print(f"\nwritten to {setup.out}")
+        height = round(230 * reach[1] / reach[0])
+        panels.append(panel.properties(width=230, height=height, title=title))
+    return styled(
+        small_multiples(panels, columns=5),
+        f"{sizes.k} prototypes by every method: {MIXTURES[name]}",
+        "area: the weight a method learned; cost: optimal transport with equal weights, lowest "
+        f"first (± over {sizes.seeds} draws, of which the one nearest to the mean is shown)",
+    )
+
+
+def _prototypes(unit: list[dict[str, Any]], names: list[str], k: int) -> alt.Chart:
+    rows = [
+        row | {"times_k": row["weight"] * k, "part": names[row["part"]]}
+        for row in sorted(unit, key=lambda row: -row["weight"])  # the small ones on top
+    ]
+    size = alt.Size(
+        "times_k:Q",
+        title="weight, in units of 1/k",
+        scale=alt.Scale(domain=[0, 4], range=[0, 440], clamp=False),
+        legend=alt.Legend(
+            orient="bottom", values=[0.5, 1, 2, 4], format=".1f", symbolFillColor="#444444"
+        ),
+    )
+    marks = alt.Chart(alt.Data(values=rows)).mark_point(
+        filled=True, opacity=0.9, stroke="black", strokeWidth=1.2, shape="circle"
+    )
+    return marks.encode(size=size, tooltip=["times_k:Q", "part:N"])
+
+
+def _told(weight_ratio: float | None) -> str:
+    if weight_ratio == 1:
+        return "all equal"
+    return f"largest / smallest {'∞' if weight_ratio is None else f'{weight_ratio:.1f}'}"
 
 
 if __name__ == "__main__":

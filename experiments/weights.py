@@ -9,6 +9,8 @@ weights; the second figure looks at that.
 """
 
 import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -16,9 +18,10 @@ import numpy as np
 
 import uniproto
 from uniproto.charts import BLUE, GREEN, ORANGE, dots_and_means, small_multiples, styled
-from uniproto.data import balanced_source_and_target, load_dataset
+from uniproto.data import Dataset, balanced_source_and_target, load_dataset
 from uniproto.evaluation import weight_skew
 from uniproto.experiment import Runs, Setup, command_line
+from uniproto.paired import by
 from uniproto.progress import Progress
 from uniproto.results import aligned, mean_and_spread
 
@@ -27,68 +30,113 @@ METHODS = {"kmedoids": BLUE, "uniproto": GREEN}
 SHARES = ["of the target", "of the prototypes", "of their weight"]
 
 
-def run(setup: Setup) -> None:
-    # 1. The problems: a balanced source, and a target with or without a minority.
-    if setup.quick:
-        k, ks, seeds, per_class, size = 20, [10, 20], 2, 20, 200
-        problems: dict[str, tuple[str, dict[str, Any]]] = {
-            "digits, 0 and 5 at 3 % each": ("digits", {"classes": [0, 5], "share": 0.03}),
-        }
-    else:
-        k, ks, seeds, per_class, size = 50, [20, 50, 100], 5, 200, 2000
-        problems = {
-            "CIFAR-10, balanced": ("cifar10-features", {"imbalance": 1}),
-            "CIFAR-10-LT, imbalance 50": ("cifar10-features", {"imbalance": 50}),
-            "MNIST, 0 and 5 at 5 % each": ("mnist", {"classes": [0, 5], "share": 0.05}),
-        }
+@dataclass(frozen=True)
+class Sizes:
+    """How much is run: balanced sources, and targets with or without a minority."""
 
-    # 2. Both methods on every draw; one row per prototype.
-    settings = {"ks": ks, "seeds": seeds, "per_class": per_class, "size": size, "metric": "cosine"}
-    runs = Runs(setup.out, "weights", settings | {"problems": problems, "quick": setup.quick})
-    with Progress(setup.progress).stage("weights", len(problems) * seeds) as advance:
-        for problem, (name, target_kind) in problems.items():
+    k: int  # of the minority's table and of the figures
+    ks: list[int]  # of k-medoids' weights
+    seeds: int
+    per_class: int  # of the source
+    size: int  # of the target
+    problems: dict[str, tuple[str, dict[str, Any]]]  # the data set, and how the target is drawn
+
+
+QUICK = Sizes(
+    k=20,
+    ks=[10, 20],
+    seeds=2,
+    per_class=20,
+    size=200,
+    problems={"digits, 0 and 5 at 3 % each": ("digits", {"classes": [0, 5], "share": 0.03})},
+)
+PAPER = Sizes(
+    k=50,
+    ks=[20, 50, 100],
+    seeds=5,
+    per_class=200,
+    size=2000,
+    problems={
+        "CIFAR-10, balanced": ("cifar10-features", {"imbalance": 1}),
+        "CIFAR-10-LT, imbalance 50": ("cifar10-features", {"imbalance": 50}),
+        "MNIST, 0 and 5 at 5 % each": ("mnist", {"classes": [0, 5], "share": 0.05}),
+    },
+)
+
+
+def run(setup: Setup) -> None:
+    """Both methods on every draw; tables, verdicts and figures of their weights."""
+    sizes = QUICK if setup.quick else PAPER
+    settings = {name: getattr(sizes, name) for name in ("ks", "seeds", "per_class", "size")}
+    settings |= {"metric": "cosine", "problems": sizes.problems, "quick": setup.quick}
+    runs = Runs(setup.out, "weights", settings)
+    with Progress(setup.progress).stage("weights", len(sizes.problems) * sizes.seeds) as advance:
+        for problem, (name, target_kind) in sizes.problems.items():
             data = None
-            for seed in range(seeds):
+            for seed in range(sizes.seeds):
                 if not runs.done(problem=problem, seed=seed):
                     data = data or load_dataset(name, setup.data)
-                    features, labels = data.train.astype(np.float32), data.train_labels
-                    source, target = balanced_source_and_target(
-                        labels, per_class, size=size, seed=seed, **target_kind
-                    )
-                    sizes = np.bincount(labels[target])
-                    is_minority = sizes <= sizes.mean() / 2  # by class
-                    rows = []
-                    for method, count in [("uniproto", k), *itertools.product(["kmedoids"], ks)]:
-                        chosen = uniproto.select(
-                            features[source], count, features[target], method=method
-                        )
-                        for rank, place in enumerate(np.argsort(-chosen.weights, kind="stable")):
-                            label = labels[source][chosen.indices[place]]
-                            rows.append(
-                                {
-                                    "method": method,
-                                    "k": count,
-                                    "rank": rank + 1,
-                                    "weight": chosen.weights[place],
-                                    "label": label,
-                                    "minority": is_minority[label],
-                                    "minority_of_target": is_minority[labels[target]].mean(),
-                                }
-                            )
+                    rows = measure(data, sizes, seed, target_kind)
                     runs.add({"problem": problem, "seed": seed}, rows)
                 advance(1)
+    draws = skews(runs.rows)
+    report = "\n\n".join(
+        [
+            f"means over {sizes.seeds} draws; heaviest, lightest and per prototype in units of 1/k",
+            skew_table(draws, sizes),
+            minority_table(draws, sizes),
+            skew_verdict(draws, sizes),
+            *minority_verdicts(draws, sizes),
+        ]
+    )
+    charts = {
+        "weights": ranked_chart(runs.rows, draws, sizes),
+        "weights-minority": minority_chart(draws, sizes),
+    }
+    runs.publish(charts, report)
+    print(report)
+    print(f"\nwritten to {setup.out}")
 
-    # 3. What the rows say: how skewed the weights are, and what the minority gets.
+
+def measure(
+    data: Dataset, sizes: Sizes, seed: int, target_kind: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Both methods on one draw; one row per prototype."""
+    features, labels = data.train.astype(np.float32), data.train_labels
+    source, target = balanced_source_and_target(
+        labels, sizes.per_class, size=sizes.size, seed=seed, **target_kind
+    )
+    counts = np.bincount(labels[target])
+    is_minority = counts <= counts.mean() / 2  # by class
+    rows = []
+    for method, k in [("uniproto", sizes.k), *(("kmedoids", k) for k in sizes.ks)]:
+        chosen = uniproto.select(features[source], k, features[target], method=method)
+        for rank, place in enumerate(np.argsort(-chosen.weights, kind="stable")):
+            label = labels[source][chosen.indices[place]]
+            rows.append(
+                {
+                    "method": method,
+                    "k": k,
+                    "rank": rank + 1,
+                    "weight": chosen.weights[place],
+                    "label": label,
+                    "minority": is_minority[label],
+                    "minority_of_target": is_minority[labels[target]].mean(),
+                }
+            )
+    return rows
+
+
+def skews(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of every draw, method and k: how skewed the weights are, and what the minority gets."""
     draws = []
     columns = ("problem", "seed", "method", "k")
-    units = itertools.groupby(runs.rows, key=lambda row: {name: row[name] for name in columns})
-    for unit, rows in units:
-        mine = list(rows)
+    for key, mine in by(rows, *columns).items():
         weights = np.array([row["weight"] for row in mine])
         small = np.array([row["minority"] for row in mine])
         ratio, entropy = weight_skew(weights)
         draws.append(
-            unit
+            dict(zip(columns, key, strict=True))
             | {
                 "heaviest": weights[0] * len(weights),
                 "lightest": weights[-1] * len(weights),
@@ -100,61 +148,101 @@ def run(setup: Setup) -> None:
                 "per prototype": weights[small].mean() * len(weights) if small.any() else None,
             }
         )
+    return draws
 
-    def mean(problem: str, method: str, name: str, count: int = k) -> float:
-        of = {"problem": problem, "method": method, "k": count}
-        found = mean_and_spread([draw[name] for draw in draws if of.items() <= draw.items()])[0]
-        return np.nan if found is None else found
 
-    # 4. In words.
-    pairs = [(problem, count) for problem in problems for count in ks]
-    skew = {"k-medoids": [f"{problem}, k = {count}" for problem, count in pairs]}
-    for column, form in {
-        "heaviest": ".2f",
-        "lightest": ".3f",
-        "ratio": ".1f",
-        "entropy": ".3f",
-    }.items():
-        skew[column] = [f"{mean(problem, 'kmedoids', column, n):{form}}" for problem, n in pairs]
-    tailed = [problem for problem in problems if mean(problem, "kmedoids", "of the target")]
-    shown = [(problem, method) for problem in tailed for method in METHODS]
-    minority = {f"the minority's share, k = {k}": [f"{where}: {name}" for where, name in shown]}
-    for column in SHARES:
-        minority[column] = [f"{mean(*pair, column):.1%}" for pair in shown]
-    minority["per prototype"] = [f"{mean(*pair, 'per prototype'):.2f}" for pair in shown]
-    ratios = [mean(problem, "kmedoids", "ratio", count) for problem, count in pairs]
-    verdicts = [
+def _of(
+    draws: list[dict[str, Any]], column: str, problem: str, method: str, k: int
+) -> list[float | None]:
+    wanted = {"problem": problem, "method": method, "k": k}
+    return [draw[column] for draw in draws if wanted.items() <= draw.items()]
+
+
+def _mean(draws: list[dict[str, Any]], column: str, problem: str, method: str, k: int) -> float:
+    found = mean_and_spread(_of(draws, column, problem, method, k))[0]
+    return np.nan if found is None else found
+
+
+def _tailed(draws: list[dict[str, Any]], sizes: Sizes) -> list[str]:
+    """The problems whose target has a minority."""
+    return [
+        problem
+        for problem in sizes.problems
+        if _mean(draws, "of the target", problem, "kmedoids", sizes.k)
+    ]
+
+
+def skew_table(draws: list[dict[str, Any]], sizes: Sizes) -> str:
+    """k-medoids' heaviest and lightest weights on every problem, for every k."""
+    pairs = list(itertools.product(sizes.problems, sizes.ks))
+    table = {"k-medoids": [f"{problem}, k = {k}" for problem, k in pairs]}
+    forms = {"heaviest": ".2f", "lightest": ".3f", "ratio": ".1f", "entropy": ".3f"}
+    for column, form in forms.items():
+        table[column] = [
+            format(_mean(draws, column, problem, "kmedoids", k), form) for problem, k in pairs
+        ]
+    return aligned(table)
+
+
+def minority_table(draws: list[dict[str, Any]], sizes: Sizes) -> str:
+    """What both methods give the minority, where there is one."""
+    pairs = list(itertools.product(_tailed(draws, sizes), METHODS))
+    table = {
+        f"the minority's share, k = {sizes.k}": [
+            f"{problem}: {method}" for problem, method in pairs
+        ]
+    }
+    for column, form in {**dict.fromkeys(SHARES, ".1%"), "per prototype": ".2f"}.items():
+        table[column] = [format(_mean(draws, column, *pair, sizes.k), form) for pair in pairs]
+    return aligned(table)
+
+
+def skew_verdict(draws: list[dict[str, Any]], sizes: Sizes) -> str:
+    """The claim that k-medoids' weights are unequal."""
+    ratios = [
+        _mean(draws, "ratio", problem, "kmedoids", k)
+        for problem in sizes.problems
+        for k in sizes.ks
+    ]
+    return (
         "Claim: k-medoids learns skewed weights. "
         f"{'Confirmed' if min(ratios) > 2 else 'Not confirmed'}: the heaviest prototype weighs "
         f"{min(ratios):.1f} to {max(ratios):.1f} times as much as the lightest, by problem and k."
-    ]
-    for problem in tailed:
-        of = {"problem": problem, "method": "kmedoids", "k": k}
-        each = [draw["per prototype"] for draw in draws if of.items() <= draw.items()]
-        low = sum(weight is not None and weight < 1 for weight in each)
-        word = "Confirmed" if low == seeds else "Mostly so" if low > seeds / 2 else "Not confirmed"
-        verdicts.append(
-            f"Claim: prototypes of minority classes get low weights. {word} on {problem}: on "
-            f"average such a prototype weighs {mean(problem, 'kmedoids', 'per prototype'):.2f}/k, "
-            f"less than 1/k in {low} of {seeds} draws. Of the prototypes themselves k-medoids "
-            f"gives the minority {mean(problem, 'kmedoids', 'of the prototypes'):.1%} and UniPROT "
-            f"{mean(problem, 'uniproto', 'of the prototypes'):.1%}; it is "
-            f"{mean(problem, 'uniproto', 'of the target'):.1%} of the target."
-        )
-    report = "\n\n".join(
-        [
-            f"means over {seeds} draws; heaviest, lightest and per prototype in units of 1/k",
-            aligned(skew),
-            aligned(minority),
-            *verdicts,
-        ]
     )
 
-    # 5. In pictures: the ranked weights ...
+
+def minority_verdicts(draws: list[dict[str, Any]], sizes: Sizes) -> Iterator[str]:
+    """The claim that the minority's prototypes are the light ones."""
+    seeds = sizes.seeds
+    for problem in _tailed(draws, sizes):
+        medoids, ours = (
+            {
+                column: _mean(draws, column, problem, method, sizes.k)
+                for column in [*SHARES, "per prototype"]
+            }
+            for method in METHODS
+        )
+        each = _of(draws, "per prototype", problem, "kmedoids", sizes.k)
+        low = sum(weight is not None and weight < 1 for weight in each)
+        word = "Confirmed" if low == seeds else "Mostly so" if low > seeds / 2 else "Not confirmed"
+        yield (
+            f"Claim: prototypes of minority classes get low weights. {word} on {problem}: on "
+            f"average such a prototype weighs {medoids['per prototype']:.2f}/k, "
+            f"less than 1/k in {low} of {seeds} draws. Of the prototypes themselves k-medoids "
+            f"gives the minority {medoids['of the prototypes']:.1%} and UniPROT "
+            f"{ours['of the prototypes']:.1%}; it is {ours['of the target']:.1%} of the target."
+        )
+
+
+def ranked_chart(
+    rows: list[dict[str, Any]], draws: list[dict[str, Any]], sizes: Sizes
+) -> alt.TopLevelMixin:
+    """k-medoids' weights by rank, beside 1/k."""
+    k = sizes.k
     who = {True: "a prototype of a minority class", False: "of another class"}
     points = [
         row | {"times_k": row["weight"] * k, "who": who[row["minority"]]}
-        for row in runs.rows
+        for row in rows
         if row["method"] == "kmedoids" and row["k"] == k
     ]
     x = alt.X("rank:Q", title="rank", scale=alt.Scale(domain=[0, k + 1], nice=False))
@@ -168,8 +256,8 @@ def run(setup: Setup) -> None:
     )
     equal = alt.Chart(alt.Data(values=[{"times_k": 1, "words": "UniPROT: 1/k each"}]))
     panels = []
-    for problem in problems:
-        ratio = mean(problem, "kmedoids", "ratio")
+    for problem in sizes.problems:
+        ratio = _mean(draws, "ratio", problem, "kmedoids", k)
         dots = alt.Chart(alt.Data(values=[dot for dot in points if dot["problem"] == problem]))
         panels.append(
             alt.layer(
@@ -185,30 +273,32 @@ def run(setup: Setup) -> None:
                 width=320, height=270, title=f"{problem}: largest / smallest = {ratio:.1f}"
             )
         )
-    ranked = styled(
+    return styled(
         small_multiples(panels, columns=3, shared=["y"]),
         f"The weights k-medoids learns for {k} prototypes",
-        f"dots: the prototypes of {seeds} draws, bars: the mean at each rank; chosen from "
-        f"{10 * per_class:,} balanced rows for {size:,} targets by cosine distance",
+        f"dots: the prototypes of {sizes.seeds} draws, bars: the mean at each rank; chosen from "
+        f"{10 * sizes.per_class:,} balanced rows for {sizes.size:,} targets by cosine distance",
     )
 
-    # ... and what becomes of the minority.
-    widest = 1.1 * max(draw["of the prototypes"] for draw in draws if draw["k"] == k)
+
+def minority_chart(draws: list[dict[str, Any]], sizes: Sizes) -> alt.TopLevelMixin:
+    """The minority's share of the prototypes and of their weight, beside that of the target."""
+    draws = [draw for draw in draws if draw["k"] == sizes.k]
+    widest = 1.1 * max(draw["of the prototypes"] for draw in draws)
     panels = []
-    for problem in tailed:
+    for problem in _tailed(draws, sizes):
         shares = [
             {"method": draw["method"], "what": kind, "share": float(draw[kind])}
             for draw in draws
-            if draw["problem"] == problem and draw["k"] == k
+            if draw["problem"] == problem
             for kind in SHARES[1:]
         ]
-        target_share = alt.Chart(
-            alt.Data(values=[{"share": mean(problem, "uniproto", "of the target")}])
+        of_target = _mean(draws, "of the target", problem, "uniproto", sizes.k)
+        dashed = alt.Chart(alt.Data(values=[{"share": of_target}])).mark_rule(
+            strokeDash=[5, 4], strokeWidth=2, color="#333333"
         )
         panels.append(
-            target_share.mark_rule(strokeDash=[5, 4], strokeWidth=2, color="#333333").encode(
-                x="share:Q"
-            )
+            dashed.encode(x="share:Q")
             + dots_and_means(
                 shares,
                 x=alt.X(
@@ -226,14 +316,12 @@ def run(setup: Setup) -> None:
                 height=130,
             )
         )
-    shares_chart = styled(
+    return styled(
         small_multiples(panels, columns=2, shared=["x"]),
-        f"What minority classes get of {k} prototypes",
-        f"circles: {seeds} draws, diamonds: their mean; dashed: the minority's share of the target",
+        f"What minority classes get of {sizes.k} prototypes",
+        f"circles: {sizes.seeds} draws, diamonds: their mean; dashed: the minority's share of the "
+        "target",
     )
-    runs.publish({"weights": ranked, "weights-minority": shares_chart}, report)
-    print(report)
-    print(f"\nwritten to {setup.out}")
 
 
 if __name__ == "__main__":

@@ -507,6 +507,8 @@ def test_ctrl_c(uniproto_: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
     assert ended.status == 130
     assert ended.err == "uniproto: interrupted; no result was written.\n"
     assert not Path("out").exists()
+    ended = uniproto_("select", "pool.npy", "-k", K, "--checkpoint", "-o", "out")
+    assert "the same command goes on" in ended.err
 
 
 def test_too_little_memory(
@@ -563,19 +565,19 @@ def test_odd_arguments_never_give_a_traceback(choices: dict[str, int], pool: str
         options = [*VALUES[option] * 2, *ODD]
         arguments.append(f"{option}={options[number % len(options)]}")
     out, err = io.StringIO(), io.StringIO()
-    start_of_message = "uniproto: error: "
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             status: Any = main(arguments)
         except SystemExit as usage:
-            status, start_of_message = usage.code, "usage: "
+            status = usage.code
     if status == 0:
         assert err.getvalue() == ""
         Selection.load("fuzz")
     else:
         assert status == 2
-        assert err.getvalue().startswith(start_of_message)
-        assert err.getvalue().count("\n") == 1 or start_of_message == "usage: "
+        message, _, help_line = err.getvalue().removesuffix("\n").partition("\n")
+        assert message.startswith("uniproto: error: ")
+        assert help_line in ("", "See 'uniproto select --help'.")
 
 
 # A person watching

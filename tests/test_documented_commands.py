@@ -35,6 +35,9 @@ PAGES = [
             "docs/quickstart.md",
             "docs/summarise.md",
             "docs/large-data.md",
+            "docs/comparing.md",
+            "docs/choosing-k.md",
+            "docs/embedding.md",
         )
     ),
 ]

@@ -336,6 +336,15 @@ def test_fasterpam_admits_no_better_swap():
     assert (np.diff(selection.weights) <= 0).all()
 
 
+def test_fasterpam_finds_different_rows_among_copies():
+    """Every row is a copy of another but for rounding: the library repeats medoids of such."""
+    source = np.random.default_rng(90).normal(size=(10, 1)).astype(np.float32)
+    for seed in range(40):
+        selection = uniproto.select(source, 8, method="fasterpam", metric="cosine", seed=seed)
+        assert len(set(selection.indices.tolist())) == 8
+        assert selection.weights.sum() == pytest.approx(1)
+
+
 def test_fasterpam_without_its_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "kmedoids", None)
     with pytest.raises(MissingExtraError, match=r"uniproto\[compare\]"):

@@ -102,6 +102,17 @@ def test_picks_of_features(name: str, metric: str, dtype: type) -> None:
         assert precomputed.indices.tolist() == selection.indices.tolist()
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_whole_numbers_keep_their_ties(dtype: type) -> None:
+    """Squared distances on a grid are whole numbers: no rounding may decide between equals."""
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        source, target = (rng.integers(0, 5, (rows, 3)) for rows in (M, N))
+        dense = ((source[:, None] - target[None]) ** 2).sum(axis=2)
+        found = uniproto.select(source.astype(dtype), K, target.astype(dtype), metric="sqeuclidean")
+        _assert_agrees_with_oracle(found, dense, METHODS["extend"])
+
+
 def test_exact_gains_of_near_duplicates_in_single_precision() -> None:
     """Distances of near-duplicates lose their digits in x² + y² − 2xy; rises are exact."""
     for seed in (2, 5, 7, 9):

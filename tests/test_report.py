@@ -10,6 +10,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from uniproto.problem import make_problem
 from uniproto.report import is_one_set, report_selection
 from uniproto.report.content import Content
 from uniproto.report.examples import Examples, examples
+from uniproto.report.figures import figures
 from uniproto.report.gather import gather
 from uniproto.report.page import as_json, render
 from uniproto.report.pictures import PictureError, as_pixels, data_uri, png
@@ -149,6 +151,25 @@ def test_the_verdict_in_words_and_numbers() -> None:
     assert content.curve is not None
     assert content.curve.values[-1] >= selection.cost - 1e-12
     assert [rival.name for rival in content.rivals] == ["this selection", "random"]
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 150.0, 1e6])
+def test_costs_of_any_size_can_be_told(scale: float) -> None:
+    values = X * [1.0, 10.0, 100.0] * scale
+    selection = uniproto.select(values, 4, metric="euclidean", certify=True)
+    content = content_of(selection, random=5)
+    assert render(content)
+    domain = figures(content)["final"]["layer"][1]["encoding"]["x"]["scale"]["domain"]
+    assert domain[0] >= 0
+    assert domain[0] <= selection.certificate.lower_bound  # type: ignore[union-attr]
+
+
+def test_a_loose_bound_is_called_one() -> None:
+    selection = uniproto.select(X, 6, certify=True)
+    assert selection.certificate is not None
+    selection.certificate = replace(selection.certificate, lower_bound=selection.cost / 10)
+    words = content_of(selection).verdict.tiles[1].words
+    assert words.endswith("a loose bound, which says little")
 
 
 def test_without_certificate_the_page_says_how_to_get_one() -> None:
@@ -671,6 +692,7 @@ def test_the_command_from_files_to_page(run: Run) -> None:
     assert "no choice of 5 can be below" in text
     assert "uniproto report out --labels kind --text review" in text
     assert "uniproto select pool.parquet -k 5 --column embedding" in text
+    assert "--engine" not in text  # what is usual is left unsaid
     assert run("verify", "out")[0] == 0
 
 
@@ -689,8 +711,11 @@ def test_an_array_and_its_companions(run: Run) -> None:
 
 def test_rows_without_anything(run: Run) -> None:
     np.save("pool.npy", X)
-    assert run("select", "pool.npy", "-k", 4, "-o", "out")[0] == 0
+    assert run("select", "pool.npy", "-k", 4, "--distinct", 0, "-o", "out")[0] == 0
     assert run("report", "out", "--quiet") == (0, "", "")
+    assert (
+        "uniproto select pool.npy -k 4 --distinct 0.0 -o out" in Path("out/report.html").read_text()
+    )
     assert f"{X[Selection.load('out').indices[0], 0]:.6g}" in Path("out/report.html").read_text()
     Path("pool.npy").rename("gone.npy")
     status, _, err = run("report", "out")

@@ -306,3 +306,29 @@ def test_screenshots_for_the_eye(visit: Any, tmp_path: Path) -> None:
         one.page.wait_for_timeout(200)
         one.page.screenshot(path=folder / f"report-{name}.png", full_page=True)
         assert (folder / f"report-{name}.png").stat().st_size > 10_000
+
+
+def test_every_picture_is_there_when_the_page_is_printed(visit: Any) -> None:
+    one = visit("images", viewport={"width": 600, "height": 300})
+    missing = "document.querySelectorAll('img[data-picture]:not([src])').length"
+    assert one.page.evaluate(missing) > 0  # those far below are not loaded yet
+    one.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert one.page.evaluate(missing) == 0
+
+
+def test_the_panel_beside_the_map_is_as_high_as_the_map(visit: Any) -> None:
+    one = visit("text")
+    height = "place => document.querySelector(place).getBoundingClientRect().height"
+    for _ in range(2):
+        panel = one.page.evaluate(height, "#detail")
+        assert panel == pytest.approx(one.page.evaluate(height, "#map figure"), abs=1)
+        one.page.click("#cards .card")  # now it has something to hold
+
+
+def test_names_in_tables_stay_readable_on_a_phone(visit: Any) -> None:
+    one = visit("text", viewport={"width": 375, "height": 800})
+    one.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    widths = one.page.eval_on_selector_all(
+        "tbody th", "cells => cells.map(cell => cell.getBoundingClientRect().width)"
+    )
+    assert min(widths) > 60  # and not a letter to a line

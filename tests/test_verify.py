@@ -334,6 +334,20 @@ def test_a_changed_index(select: Select, run: Run) -> None:
             assert (status, "It is damaged" in err) == (2, True)
 
 
+def test_prototypes_that_no_longer_count_equally(select: Select, run: Run) -> None:
+    select("pool.npy")
+    change_column("mass", lambda mass: np.where(np.arange(K) == 0, 1.5, 0.9) * mass)
+    forge()
+    assert_no(run, "its prototypes do not all count equally")
+
+
+def test_ranks_in_another_order(select: Select, run: Run) -> None:
+    select("pool.npy")
+    change_column("rank", lambda ranks: ranks[::-1].copy())
+    forge()
+    assert_no(run)
+
+
 @pytest.mark.parametrize("factor", [0.999, 1.001, 0.0, -1.0, float("nan")])
 def test_a_changed_cost(select: Select, run: Run, factor: float) -> None:
     select("pool.npy", "--certify")

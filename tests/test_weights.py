@@ -112,6 +112,14 @@ def test_targets_that_are_all_the_same_count_equally() -> None:
     np.testing.assert_allclose(found, 1 / 30)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_one_direction_at_many_lengths_counts_as_copies(dtype: type) -> None:
+    """Unit rows of one direction differ by rounding, which is no density."""
+    lengths = np.random.default_rng(0).uniform(0.1, 9, (30, 1))
+    found = weights_of(DensityWeights(5, 2), (lengths * Y[:1]).astype(dtype))
+    np.testing.assert_allclose(found, 1 / 30)
+
+
 def test_tiles_join_seamlessly(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = RNG.normal(size=(300, 5)).astype(np.float32)
     whole = weights_of(DensityWeights(10, 2), np.pad(rows, ((0, 0), (0, 0)))[:, :4])

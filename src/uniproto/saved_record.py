@@ -91,6 +91,7 @@ _CERTIFICATE_FIELDS: dict[str, Callable[[Any], bool]] = {
     "seconds": _is_number,
 }
 _COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
+    "rank": pa.types.is_integer,
     "index": pa.types.is_integer,
     "gain": pa.types.is_floating,
     "mass": pa.types.is_floating,
@@ -109,6 +110,8 @@ def require_record(manifest: Mapping[str, Any], table: pa.Table) -> None:
         column = table.column(name)
         if not is_right(column.type) or column.null_count:
             raise ValueError(f"its column {name!r} holds {column.type} or gaps")
+    if not np.array_equal(table.column("rank"), np.arange(1, len(table) + 1)):
+        raise ValueError("its ranks do not count the rows from 1")
 
 
 def plan_from(arrays: Mapping[str, Any]) -> sp.csr_array:
@@ -141,6 +144,8 @@ def require_sums(selection: Selection) -> None:
     with np.errstate(all="ignore"):
         if not (_are_shares(selection.weights) and math.isclose(selection.weights.sum(), 1)):
             raise ValueError("its prototype weights do not sum to 1")
+        if selection.method == "uniproto" and np.ptp(selection.weights) > _SHARES / selection.k:
+            raise ValueError("its prototypes do not all count equally")
         off = np.abs(plan.sum(axis=1) * selection.k - 1)
         if not (_are_shares(plan.data) and (off <= _SHARES).all()):
             raise ValueError("its plan does not give every prototype the same mass")

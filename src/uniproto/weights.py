@@ -21,6 +21,7 @@ from uniproto.data.arrays import as_labels, finite_number
 from uniproto.errors import InvalidInputError, invalid, unknown_name
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.costs import Costs
+from uniproto.geometry.distances import cosine_costs
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.lists import make_builder
 from uniproto.geometry.matrix_costs import MatrixCosts
@@ -246,8 +247,8 @@ def _exact_distances(
                 else np.einsum("ij,ij->i", apart, apart)
             )
             found = np.sqrt(squares) if costs.metric == "euclidean" else squares
-            if costs.metric == "cosine":  # of unit rows
-                found = squares / 2
+            if costs.metric == "cosine":
+                found = cosine_costs(squares, costs.target)
         distances[part] = found.reshape(-1, others.shape[1])
 
     finish(side_by_side(fill, pieces_of(len(rows), step)))

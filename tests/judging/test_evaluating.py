@@ -305,10 +305,14 @@ def test_other_settings_are_refused_with_the_difference(tmp_path: Path, quietly:
 
 
 def test_starting_over_leaves_no_old_results(tmp_path: Path, quietly: Any) -> None:
+    class Dying(Adder):
+        def generate(self, prompts: Sequence[str]) -> list[Any]:
+            raise RuntimeError("the model died")
+
     write_questions(tmp_path)
     quietly(Adder())
-    with pytest.raises(TypeError):
-        quietly(SimpleNamespace(name="adder", generate=None, label_scores=None), fresh=True)
+    with pytest.raises(RuntimeError, match="the model died"):
+        quietly(Dying(), fresh=True)
     left = {file.name for file in (tmp_path / "out").iterdir()}
     assert left == {"items.jsonl", "evaluation.json"}
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
-import os
 import sys
 from collections.abc import Sequence
 
@@ -22,6 +20,8 @@ from uniproto.cli import (
     select,
     verify,
 )
+from uniproto.cli.parser import Parser
+from uniproto.cli.streams import open_streams, silence_output
 from uniproto.errors import UniprotoError
 from uniproto.version import __version__
 
@@ -43,8 +43,7 @@ _COMMANDS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status. Errors are one message, without a traceback."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # an odd terminal must not spoil a good result
-        sys.stdout.reconfigure(errors="backslashreplace")
+    open_streams()
     options = build_parser().parse_args(arguments)
     try:
         status: int | None = options.run(options)
@@ -56,16 +55,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"uniproto: error: Not enough memory ({error}). Use fewer rows.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("uniproto: interrupted; no result was written.", file=sys.stderr)
+        print(f"uniproto: interrupted; {_left_behind(options)}.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output has gone, for example `head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence_output()
         return 0
+    except OSError as error:  # files have errors of their own: most likely what we print to
+        if error.filename is None:
+            silence_output()
+        print(
+            f"uniproto: error: {error.filename or 'standard output'}: it could not be read or "
+            f"written ({error.strerror or error}). Check where it leads, and free some space.",
+            file=sys.stderr,
+        )
+        return 2
     return status or 0
 
 
+def _left_behind(options: argparse.Namespace) -> str:
+    """What an interrupted command leaves, so that nobody wonders whether to begin anew."""
+    keeps_vectors = options.run is embed.run and not options.no_cache
+    keeps_picks = options.run is select.run and (options.checkpoint or options.engine == "ray")
+    if keeps_vectors or keeps_picks or options.run is experiment.run:
+        return "the same command goes on from what was done"
+    return "not all was checked" if options.run is verify.run else "no result was written"
+
+
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="uniproto",
         description="Choose the k examples that, all counting equally, stand best for your data.",
         epilog="Start with 'uniproto demo'; 'uniproto select --help' explains the main command.",

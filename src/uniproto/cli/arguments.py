@@ -63,7 +63,8 @@ def add_conditions(group: argparse._ArgumentGroup) -> None:
         default=False,
         type=number,
         metavar="DISTANCE",
-        help="never choose near-duplicates (rows at most DISTANCE apart)",
+        help="never choose near-duplicates: rows at most DISTANCE apart (a hundredth of the median "
+        "distance)",
     )
 
 
@@ -71,7 +72,9 @@ def add_scale(group: argparse._ArgumentGroup) -> None:
     """How much memory, and which processor."""
     group.add_argument("--memory", help="working memory, such as 4GB (a quarter of what is free)")
     group.add_argument("--device", default="auto", help="where lists are built: cpu, cuda (auto)")
-    group.add_argument("--lists", default="exact", help="exact or faiss, which is approximate")
+    group.add_argument(
+        "--lists", default="exact", help="exact, or faiss, which is approximate (exact)"
+    )
 
 
 def add_cluster(group: argparse._ArgumentGroup) -> None:

@@ -40,7 +40,6 @@ def add_parser(commands: Any) -> None:
             A search that stopped early goes on from where it stopped when the command is run
             again. 'uniproto select --polish' lowers the cost; this raises the bound.
             """),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", metavar="OUT", help="a folder that 'uniproto select' has written")
     parser.add_argument(

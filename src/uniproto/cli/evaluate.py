@@ -42,19 +42,30 @@ def add_parser(commands: Any) -> None:
               items.jsonl         one line per question: prompt, output, program, result, verdict
               scores.json         all scores, settings and versions
             """),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model", metavar="MODEL", help="the model to judge")
-    parser.add_argument("--suite", default="math", help="math, superglue, or names (math)")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a folder of 'uniproto finetune', weights, a .gguf file, or a hub name",
+    )
+    parser.add_argument(
+        "--suite", default="math", help="math, superglue, or names of data sets (math)"
+    )
     parser.add_argument("--data", metavar="DIR", required=True, help="folder of the benchmarks")
     parser.add_argument("-o", "--out", metavar="DIR", required=True, help="folder for the results")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N of each data set")
+    parser.add_argument(
+        "--limit", type=int, metavar="N", help="only the first N of each data set (all)"
+    )
     parser.add_argument(
         "--allow-partial", action="store_true", help="accept data sets that lack questions"
     )
     asking = parser.add_argument_group("how it is asked")
-    asking.add_argument("--batch-size", type=int, default=16, help="prompts at a time (16)")
-    asking.add_argument("--max-new-tokens", type=int, default=2048, help="per answer (2048)")
+    asking.add_argument(
+        "--batch-size", type=int, metavar="N", default=16, help="prompts at a time (16)"
+    )
+    asking.add_argument(
+        "--max-new-tokens", type=int, metavar="N", default=2048, help="longest answer (2048)"
+    )
     asking.add_argument(
         "--template",
         metavar="TEXT",
@@ -63,11 +74,20 @@ def add_parser(commands: Any) -> None:
     asking.add_argument(
         "--base", metavar="PATH_OR_HUB_ID", help="the model an adapter belongs to (it says so)"
     )
-    asking.add_argument("--bf16", action="store_true", help="bfloat16 arithmetic")
-    asking.add_argument("--device", choices=("auto", "cpu"), default="auto", help="(auto)")
+    asking.add_argument("--bf16", action="store_true", help="bfloat16 arithmetic (float32)")
+    asking.add_argument(
+        "--device",
+        choices=("auto", "cpu"),
+        default="auto",
+        help="auto takes a GPU where there is one",
+    )
     programs = parser.add_argument_group("programs that the model writes")
     programs.add_argument(
-        "--program-seconds", type=float, default=5.0, help="time for one program (5)"
+        "--program-seconds",
+        type=float,
+        metavar="SECONDS",
+        default=5.0,
+        help="time for one program (5)",
     )
     programs.add_argument(
         "--trust-generated-code",

@@ -33,7 +33,6 @@ def add_parser(commands: Any) -> None:
               NAME*.png, .svg, .html   the figures
               NAME.jsonl               the measurements as they were made, for going on
             """),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "name",

@@ -37,10 +37,11 @@ def add_parser(commands: Any) -> None:
               path.png, .svg, .html   the plot
               selection/              with --max-cost: the selection of the chosen k
             """),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     arguments.add_files(parser)
-    parser.add_argument("-o", "--output", metavar="OUT", help="folder to write the results to")
+    parser.add_argument(
+        "-o", "--out", dest="output", metavar="OUT", help="folder to write the results to"
+    )
     parser.add_argument(
         "--ks",
         type=arguments.whole_numbers,

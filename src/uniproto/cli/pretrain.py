@@ -43,33 +43,61 @@ def add_parser(commands: Any) -> None:
               tokens/, checkpoints/    the corpus as tokens; the last two checkpoints
               nan_batch.npz            where a loss was not finite: the pool of that step
             """),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     given: dict[str, Any] = {"default": argparse.SUPPRESS}  # the settings have the defaults
     parser.add_argument("--size", choices=SIZES, help="of the model (60m)", **given)
     parser.add_argument("--data", metavar="CORPUS", help="file, folder or pattern", **given)
     parser.add_argument("-o", "--out", metavar="DIR", required=True, help="folder for the results")
     chosen = parser.add_argument_group("what is chosen")
-    chosen.add_argument("--method", choices=METHODS, help="(uniproto)", **given)
-    chosen.add_argument("--pool", type=int, help="sequences looked at per step (128)", **given)
-    chosen.add_argument("--keep", type=int, help="sequences trained on per step (64)", **given)
     chosen.add_argument(
-        "--plan", help="of uniproto: extend, or entropic as in the paper (extend)", **given
+        "--method",
+        choices=METHODS,
+        help="how sequences are chosen; docs/training.md explains each (uniproto)",
+        **given,
     )
-    chosen.add_argument("--reg", type=float, help="λ of the entropic plan (0.01)", **given)
-    chosen.add_argument("--iterations", type=int, help="of its solver (20)", **given)
+    chosen.add_argument(
+        "--pool", type=int, metavar="N", help="sequences looked at per step (128)", **given
+    )
+    chosen.add_argument(
+        "--keep", type=int, metavar="N", help="sequences trained on per step (64)", **given
+    )
+    chosen.add_argument(
+        "--plan", help="uniproto: extend, or entropic as in the paper (extend)", **given
+    )
+    chosen.add_argument(
+        "--reg", type=float, help="entropic plan: strength of the entropy, λ (0.01)", **given
+    )
+    chosen.add_argument(
+        "--iterations",
+        type=int,
+        metavar="N",
+        help="entropic plan: steps of its solver (20)",
+        **given,
+    )
     chosen.add_argument(
         "--features",
         help="gradients of the output projection: sketch or exact (sketch)",
         **given,
     )
-    chosen.add_argument("--anchors", type=int, help="of greats, per step (8)", **given)
+    chosen.add_argument(
+        "--anchors", type=int, metavar="N", help="greats: sequences it measures by (8)", **given
+    )
     training = parser.add_argument_group("training")
-    training.add_argument("--steps", type=int, help="(20000)", **given)
-    training.add_argument("--length", type=int, help="tokens per sequence (512)", **given)
-    training.add_argument("--learning-rate", type=float, help="of Adam (1e-4)", **given)
-    training.add_argument("--schedule", help="constant or cosine (constant)", **given)
-    training.add_argument("--warmup", type=int, help="steps (0)", **given)
+    training.add_argument(
+        "--steps", type=int, metavar="N", help="steps of the optimizer (20000)", **given
+    )
+    training.add_argument(
+        "--length", type=int, metavar="N", help="tokens per sequence (512)", **given
+    )
+    training.add_argument(
+        "--learning-rate", type=float, metavar="RATE", help="of Adam, the highest (1e-4)", **given
+    )
+    training.add_argument(
+        "--schedule", help="how the rate goes: constant or cosine (constant)", **given
+    )
+    training.add_argument(
+        "--warmup", type=int, metavar="N", help="steps in which the rate rises (0)", **given
+    )
     training.add_argument("--weight-decay", type=float, help="as in AdamW (0)", **given)
     training.add_argument("--clip", type=float, help="largest gradient norm (any)", **given)
     training.add_argument(
@@ -79,10 +107,13 @@ def add_parser(commands: Any) -> None:
         **given,
     )
     training.add_argument(
-        "--recompute", action="store_true", help="less memory, a third more work", **given
+        "--recompute",
+        action="store_true",
+        help="activations anew: less memory, a third more work",
+        **given,
     )
     training.add_argument(
-        "--devices", type=int, help="the pool is divided among so many (1)", **given
+        "--devices", type=int, metavar="N", help="the pool is divided among so many (1)", **given
     )
     training.add_argument("--seed", type=int, help="of split, weights and order (0)", **given)
     data = parser.add_argument_group("data")
@@ -92,29 +123,56 @@ def add_parser(commands: Any) -> None:
         help="folder of prepared tokens; made from DATA where it is not there (OUT/tokens)",
         **given,
     )
-    data.add_argument("--column", help="of JSONL and Parquet (text)", **given)
+    data.add_argument(
+        "--column", metavar="COLUMN", help="of the texts in JSONL and Parquet (text)", **given
+    )
     data.add_argument(
         "--tokenizer", metavar="PATH", help="a tokenizer.json, or a folder with one", **given
     )
     data.add_argument(
         "--vocab-size",
         type=int,
+        metavar="N",
         help="of a tokenizer learned here (32000; less where the corpus is small)",
         **given,
     )
     data.add_argument(
-        "--validation", type=float, help="share of the documents held out (0.05)", **given
+        "--validation",
+        type=float,
+        metavar="SHARE",
+        help="share of the documents held out (0.05)",
+        **given,
     )
     data.add_argument("--prepare-only", action="store_true", help="make the tokens and stop")
     record = parser.add_argument_group("what is recorded")
-    record.add_argument("--eval-steps", type=int, help="(100)", **given)
     record.add_argument(
-        "--eval-sequences", type=int, help="validation sequences each time (512)", **given
+        "--eval-steps",
+        type=int,
+        metavar="N",
+        help="a validation every so many steps (100)",
+        **given,
     )
     record.add_argument(
-        "--save-steps", type=int, help="a checkpoint every so many steps (500)", **given
+        "--eval-sequences",
+        type=int,
+        metavar="N",
+        help="validation sequences each time (512)",
+        **given,
     )
-    record.add_argument("--logging-steps", type=int, help="(10)", **given)
+    record.add_argument(
+        "--save-steps",
+        type=int,
+        metavar="N",
+        help="a checkpoint every so many steps (500)",
+        **given,
+    )
+    record.add_argument(
+        "--logging-steps",
+        type=int,
+        metavar="N",
+        help="a row of metrics every so many steps (10)",
+        **given,
+    )
     record.add_argument("--fresh", action="store_true", help="forget an earlier run in OUT")
     record.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
     parser.set_defaults(run=run)

@@ -9,6 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uniproto.cli.unreadable import (
+    is_word,
+    refuse_other_separators,
+    refuse_pictures,
+    refuse_unknown_columns,
+)
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
@@ -86,7 +92,7 @@ class Question:
 def read_question(options: argparse.Namespace) -> Question:
     """Read the files that options name. Every command goes through here, so that none drifts."""
     label_column = getattr(options, "labels", None)  # older records know no labels
-    weight_column = None if _is_word(options.weights) else options.weights
+    weight_column = None if is_word(options.weights) else options.weights
     named = [name for name in (options.id, options.groups, weight_column, label_column) if name]
     pool = _read(options, options.pool, named, None)
     target = _read(options, options.target, named, pool) if options.target else None
@@ -170,11 +176,13 @@ def _read(
     possible_path(path)
     text, images = getattr(options, "text", None), getattr(options, "images", None)
     if text is None and images is None:
-        _refuse_pictures(Path(path))
+        refuse_pictures(Path(path))
         try:
             return read_input(path, options.column, named, like)
-        except InvalidInputError as error:
-            _refuse_unknown_labels(options, path, error)
+        except (InputFileError, InvalidInputError) as error:
+            refuse_other_separators(Path(path), error)
+            if isinstance(error, InvalidInputError):
+                refuse_unknown_columns(options, path, like is None, error)
             raise
     from uniproto.features.files import read_embedded
     from uniproto.geometry.costs import MATRIX_METRICS
@@ -232,34 +240,6 @@ def _require_local(path: str) -> None:
             f"{path}: the input must be a file of this machine. Got an address in a store instead. "
             "Mount the store, and select from the mounted files."
         )
-
-
-def _refuse_pictures(path: Path) -> None:
-    """A folder of pictures without --images: say what is missing, not that a file is."""
-    from uniproto.features.files import has_pictures
-
-    if path.is_dir() and next(path.rglob("*.parquet"), None) is None and has_pictures(path):
-        raise InputFileError(
-            f"{path}: a folder must hold .parquet files, or pictures and --images must be given. "
-            "Got pictures without it. Add --images."
-        )
-
-
-def _refuse_unknown_labels(
-    options: argparse.Namespace, path: str, error: InvalidInputError
-) -> None:
-    """Where the features make no sense because --labels names no column, that is the news."""
-    from uniproto.data.tables import read_input
-
-    if not getattr(options, "labels", None):
-        return
-    try:
-        read_input(path, options.labels)
-    except InputFileError as missing:
-        text = str(missing).replace("'--column'", "'--labels'")
-        raise InputFileError(text) from error
-    except UniprotoError:
-        return  # it is there, but of course it is no column of features
 
 
 def _left_out(data: InputData) -> bool:
@@ -372,13 +352,6 @@ def _whole(data: InputData, features: Any) -> InputData:
     return InputData(data.path, data.sha256, features, items.table, data.feature_columns)
 
 
-def _is_word(text: str | None) -> bool:
-    """Whether --weights asks for weights by a word: balanced, density or density:options."""
-    from uniproto.weights import WEIGHTS
-
-    return text is not None and text.partition(":")[0] in WEIGHTS
-
-
 def _weights(text: str | None, labels: str | None, pool: InputData, aim: InputData) -> Any:
     """A column of the target, or what a word stands for."""
     from uniproto.weights import WEIGHTS, density_from
@@ -386,7 +359,7 @@ def _weights(text: str | None, labels: str | None, pool: InputData, aim: InputDa
     if text is None:
         return None
     columns = [] if aim.table is None else aim.table.column_names
-    if not _is_word(text):
+    if not is_word(text):
         if text not in columns and difflib.get_close_matches(text, WEIGHTS, cutoff=0.7):
             raise unknown_name("--weights", text, [*columns, *WEIGHTS])
         return aim.column(text, "--weights")

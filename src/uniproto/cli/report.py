@@ -44,10 +44,11 @@ def add_parser(commands: Any) -> None:
             already. A comparison that 'uniproto compare -o out' left there is shown too, and so
             is the bound of 'uniproto certify out'.
             """),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", metavar="OUT", help="a folder that 'uniproto select' has written")
-    parser.add_argument("-o", "--output", metavar="FILE", help=f"the page to write (OUT/{PAGE})")
+    parser.add_argument(
+        "-o", "--out", dest="output", metavar="FILE", help=f"the page to write (OUT/{PAGE})"
+    )
     parser.add_argument(
         "--labels",
         metavar="COLUMN",
@@ -400,15 +401,25 @@ def _comparison(folder: Path, selection: Selection) -> dict[str, Any] | None:
 def _commands(manifest: Mapping[str, Any], options: argparse.Namespace) -> list[tuple[str, str]]:
     found = []
     if recorded := manifest.get("arguments"):
+        from uniproto.cli import build_parser
+
+        unsaid = vars(build_parser().parse_args(["select", "POOL", "-k", "1", "-o", "OUT"]))
         words = ["uniproto", "select", str(recorded.get("pool"))]
         for name, value in recorded.items():
-            if name in ("pool", "output") or value in (None, False):
+            # 0 equals False, and yet --distinct 0 is not the default.
+            usual = value is None or (type(value), value) == (
+                type(unsaid.get(name)),
+                unsaid.get(name),
+            )
+            if name in ("pool", "output") or (usual and name != "k"):
                 continue
             flag = "-k" if name == "k" else f"--{name.replace('_', '-')}"
             words += [flag] if value is True else [flag, str(value)]
         found.append(("The selection", shlex.join([*words, "-o", str(recorded.get("output"))])))
     words = ["uniproto", "report", options.folder]
-    for name in ("output", "labels", "text", "images", "map", "title", "random"):
+    if options.output is not None:
+        words += ["-o", options.output]
+    for name in ("labels", "text", "images", "map", "title", "random"):
         value = getattr(options, name)
         words += [] if value is None else [f"--{name}", str(value)]
     return [*found, ("This page", shlex.join(words))]

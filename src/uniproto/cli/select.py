@@ -46,12 +46,16 @@ def add_parser(commands: Any) -> None:
 
             Later: 'uniproto certify OUT' adds the bound, 'uniproto verify OUT' checks everything.
             """),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     arguments.add_files(parser, also="; with --images also a folder of pictures")
     parser.add_argument("-k", type=int, required=True, help="how many rows to choose")
     parser.add_argument(
-        "-o", "--output", metavar="OUT", required=True, help="folder to write the result to"
+        "-o",
+        "--out",
+        dest="output",
+        metavar="OUT",
+        required=True,
+        help="folder to write the result to",
     )
     arguments.add_columns(
         parser,
@@ -64,7 +68,7 @@ def add_parser(commands: Any) -> None:
     how.add_argument("--method", default="uniproto", help=f"one of {', '.join(METHODS)} (uniproto)")
     how.add_argument("--plan", help=f"uniproto: one of {', '.join(PLANS)} (extend)")
     how.add_argument("--gains", help=f"uniproto: one of {', '.join(GAINS)} (approx)")
-    how.add_argument("--reg", type=float, help="uniproto, plan entropic: strength of the entropy")
+    how.add_argument("--reg", type=float, help="plan entropic: strength of the entropy (0.01)")
     how.add_argument(
         "--polish",
         nargs="?",

@@ -48,7 +48,6 @@ def add_parser(commands: Any) -> None:
             exit status: 0 where every answer is yes, 1 where one is no, 2 where the folder or an
             input file cannot be read.
             """),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", metavar="OUT", help="a folder that 'uniproto select' has written")
     parser.set_defaults(run=run)

@@ -67,9 +67,19 @@ def distances_from(own: Any, rows: Any, metric: str) -> NDArray[np.float64]:
     if metric == "l1":
         return np.asarray(abs(apart).sum(axis=1)).ravel()
     squares = np.asarray(squares).ravel()
-    if metric == "cosine":  # of unit rows
-        return squares / 2
+    if metric == "cosine":
+        return cosine_costs(squares, rows)
     return squares if metric == "sqeuclidean" else np.sqrt(squares)
+
+
+def cosine_costs(squares: NDArray[np.float64], unit_rows: Any) -> NDArray[np.float64]:
+    """1 − cos of unit rows, from the squares of their distances; 0 for rows of one direction.
+
+    Scaling such rows to unit length leaves them apart by its rounding.
+    """
+    scaled, summed = (float(np.finfo(kind).eps) for kind in (unit_rows.dtype, np.float64))
+    rounding = 4 * scaled + unit_rows.shape[1] * summed
+    return np.where(squares <= rounding**2, 0.0, squares / 2)
 
 
 def _l1_distances(source: Any, target: Any) -> NDArray[Any]:

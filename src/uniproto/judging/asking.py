@@ -9,28 +9,29 @@ from time import perf_counter
 from typing import Any
 
 from uniproto.errors import invalid
+from uniproto.judging.answering_model import AnsweringModel
 from uniproto.judging.answers import extract_answer, program_answer, same_answer
 from uniproto.judging.echoes import repeats_the_question
-from uniproto.judging.items import Item
+from uniproto.judging.items import (
+    BY_LIKELIHOOD,
+    BY_PROGRAM,
+    BY_REASONING,
+    NOT_ANSWERED,
+    RIGHT,
+    WRONG,
+    Item,
+)
 from uniproto.judging.programs import extract_program
 from uniproto.judging.prompts import fill, program_instruction
 from uniproto.judging.question import Question
 from uniproto.judging.sandbox import run_programs
-
-RIGHT, WRONG = "right", "wrong"
-BY_PROGRAM, BY_REASONING, BY_LIKELIHOOD, NOT_ANSWERED = (
-    "program",
-    "reasoning",
-    "likelihood",
-    "no answer",
-)
 
 
 @dataclass(frozen=True)
 class Asking:
     """How questions are put to a model. `run_programs` is the sandbox's; tests bring their own."""
 
-    model: Any  # an AnsweringModel
+    model: AnsweringModel
     template: str
     program_seconds: float = 5.0
     trust: bool = False

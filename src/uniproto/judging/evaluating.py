@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import invalid, require_count, unknown_name
+from uniproto.errors import invalid, require_count, require_name
+from uniproto.judging.answering_model import AnsweringModel
 from uniproto.judging.asking import Asking
 from uniproto.judging.benchmarks import BENCHMARKS
 from uniproto.judging.evaluation import RESULTS, Evaluation
@@ -47,7 +48,7 @@ def evaluate(
     """Ask a model every question of a suite, judge its answers, and write all of it to `out`.
 
     `model` is what `uniproto finetune` wrote, a folder of weights or of an adapter, a .gguf file, a
-    name on the hub, or an object with the methods of `AnsweringModel`. Called again with the same
+    name on the hub, or an `AnsweringModel` of your own. Called again with the same
     arguments, it goes on where it stopped. `tell` gets a line now and then (default: standard
     error); `progress` is as for `uniproto.select`.
 
@@ -56,8 +57,8 @@ def evaluate(
     uniproto.errors.InvalidInputError: 'suite' must be one of cb, deepmind, gsm8k, math, multirc, \
 numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm8k'?
     """
-    for name, count in (("batch_size", batch_size), ("max_new_tokens", max_new_tokens)):
-        require_count(name, count)
+    require_count("batch_size", batch_size)
+    require_count("max_new_tokens", max_new_tokens)
     if limit is not None:
         require_count("limit", limit)
     if not (isinstance(program_seconds, int | float) and 0 < program_seconds <= LONGEST):
@@ -67,8 +68,7 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
             repr(program_seconds),
             "5 is usual.",
         )
-    if device not in ("auto", "cpu"):
-        raise unknown_name("device", device, ("auto", "cpu"))
+    require_name("device", device, ("auto", "cpu"))
     tell = tell or partial(print, file=sys.stderr)
     datasets = read_questions(suite, data, limit=limit, allow_partial=allow_partial)
     writes_programs = any(BENCHMARKS[name].is_math for name in datasets)
@@ -146,17 +146,17 @@ class _Given:
     template: str | None = None
 
     def __init__(self, model: Any) -> None:
-        if not (hasattr(model, "generate") and hasattr(model, "label_scores")):
+        if not isinstance(model, AnsweringModel):
             raise invalid(
                 "model",
-                "must be a path, a name, or an object with generate and label_scores",
+                "must be a path, a name, or an object with name, generate and label_scores",
                 type(model).__name__,
                 "Wrap a loaded model: uniproto.judging.language_model.LanguageModel.",
             )
         self.model, self.name = model, str(model.name)
         self.identity: dict[str, Any] = {"model": self.name}
 
-    def load(self, **_: Any) -> Any:
+    def load(self, **_: Any) -> AnsweringModel:
         return self.model
 
 
@@ -174,7 +174,7 @@ class _InFiles:
             "weights": self.place.fingerprint(),
         }
 
-    def load(self, **options: Any) -> Any:
+    def load(self, **options: Any) -> AnsweringModel:
         from uniproto.judging.language_model import load_language_model
 
         return load_language_model(self.place, **options)

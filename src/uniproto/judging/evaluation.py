@@ -13,7 +13,15 @@ from typing import Any
 
 from uniproto.errors import InputFileError
 from uniproto.judging.benchmarks import BENCHMARKS, IN_DOMAIN, OUT_OF_DOMAIN, SUPERGLUE
-from uniproto.judging.items import ITEMS, Item, write_whole
+from uniproto.judging.items import (
+    BY_PROGRAM,
+    BY_REASONING,
+    ITEMS,
+    NOT_ANSWERED,
+    RIGHT,
+    Item,
+    unwritable,
+)
 from uniproto.judging.metrics import (
     Score,
     accuracy,
@@ -23,6 +31,7 @@ from uniproto.judging.metrics import (
     macro_f1,
     mean,
 )
+from uniproto.whole_files import write_json, write_whole
 
 SCORES, TABLE, TABLE_CSV, PAGE = "scores.json", "table.txt", "table.csv", "page.html"
 RESULTS = (SCORES, TABLE, TABLE_CSV, PAGE)
@@ -106,11 +115,13 @@ class Evaluation:
             "settings": self.settings,
             "versions": versions(),
         }
-        write_whole(folder / TABLE, self.table() + "\n")
-        write_whole(folder / TABLE_CSV, table.getvalue())
-        write_whole(folder / PAGE, render(self))
-        text = json.dumps(without_infinity(record), indent=2, ensure_ascii=False)
-        write_whole(folder / SCORES, text + "\n")  # last: it says that all is there
+        try:
+            write_whole(folder / TABLE, self.table() + "\n")
+            write_whole(folder / TABLE_CSV, table.getvalue())
+            write_whole(folder / PAGE, render(self))
+            write_json(folder / SCORES, without_infinity(record))  # last: it says all is there
+        except OSError as error:
+            raise unwritable(folder, error) from error
         return folder
 
     @classmethod
@@ -144,7 +155,7 @@ class Evaluation:
 
 
 def _scores_of(name: str, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    right = [item["verdict"] == "right" for item in items]
+    right = [item["verdict"] == RIGHT for item in items]
     score = accuracy(right)
     found: dict[str, Any] = {
         "accuracy": score.value,
@@ -154,9 +165,9 @@ def _scores_of(name: str, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
     if BENCHMARKS[name].is_math:
         ways = [item["how"] for item in items]
-        found["by_program"] = ways.count("program")
-        found["by_reasoning"] = ways.count("reasoning")
-        found["no_answer"] = ways.count("no answer")
+        found["by_program"] = ways.count(BY_PROGRAM)
+        found["by_reasoning"] = ways.count(BY_REASONING)
+        found["no_answer"] = ways.count(NOT_ANSWERED)
         found["cut_off"] = sum(item.get("stopped") == "length" for item in items)
     predicted = [item.get("predicted") for item in items]
     gold = [str(item.get("gold")) for item in items]

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from uniproto.errors import MissingExtraError
+from uniproto.judging.answering_model import Completion
 from uniproto.judging.batches import (
     Batches,
     context_of,
@@ -26,14 +27,6 @@ except ModuleNotFoundError as error:  # pragma: no cover
 # A batch runs until its last answer ends. Most answers are short; the few long ones are set aside
 # after so many tokens and finished together, so that they do not hold up every batch.
 FIRST_ROUND = 256
-
-
-@dataclass(frozen=True)
-class Completion:
-    """What came after a prompt; `stopped` is "end", or "length" where the tokens ran out."""
-
-    text: str
-    stopped: str
 
 
 @dataclass

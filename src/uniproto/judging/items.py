@@ -16,8 +16,12 @@ from typing import Any
 from uniproto.errors import InputFileError, OutputError, UniprotoError
 from uniproto.locks import hold
 from uniproto.same_settings import require_same
+from uniproto.whole_files import write_json
 
 SETTINGS, ITEMS = "evaluation.json", "items.jsonl"
+RIGHT, WRONG = "right", "wrong"  # verdicts
+BY_PROGRAM, BY_REASONING = "program", "reasoning"  # how a question was answered
+BY_LIKELIHOOD, NOT_ANSWERED = "likelihood", "no answer"
 Item = dict[str, Any]
 
 
@@ -45,10 +49,10 @@ class Items:
                 self._file.truncate(0)
             self._read()
             self._check(wanted)
-            write_whole(folder / SETTINGS, json.dumps(wanted, indent=2, ensure_ascii=False) + "\n")
+            write_json(folder / SETTINGS, wanted)
         except OSError as error:
             raise (
-                error if isinstance(error, UniprotoError) else _unwritable(folder, error)
+                error if isinstance(error, UniprotoError) else unwritable(folder, error)
             ) from error
 
     def __contains__(self, id: str) -> bool:
@@ -67,7 +71,7 @@ class Items:
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise _unwritable(self.folder, error) from error
+            raise unwritable(self.folder, error) from error
         self._items |= {item["id"]: item for item in new}
 
     def in_order_of(self, ids: Iterable[str]) -> list[Item]:
@@ -103,19 +107,8 @@ class Items:
         require_same(there, wanted, self.folder, "answers of the same evaluation")
 
 
-def write_whole(path: Path, text: str) -> None:
-    """A file that is complete or not there."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_bytes(text.encode("utf-8", "backslashreplace"))
-        with partial.open("rb") as handle:
-            os.fsync(handle.fileno())
-        partial.replace(path)
-    except OSError as error:
-        raise _unwritable(path.parent, error) from error
-
-
-def _unwritable(folder: Path, error: OSError) -> OutputError:
+def unwritable(folder: Path, error: OSError) -> OutputError:
+    """What to say where results cannot be written."""
     return OutputError(
         f"{folder}: the results must go to a folder that can be written. Writing failed "
         f"({error.strerror or error}). Choose another one with --out, or free some space."

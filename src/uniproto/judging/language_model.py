@@ -7,11 +7,12 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from uniproto.errors import InputFileError, MissingExtraError
+from uniproto.judging.answering_model import Completion
 from uniproto.judging.batches import Batches
-from uniproto.judging.generation import Completion, complete
+from uniproto.judging.generation import complete
 from uniproto.judging.likelihood import label_scores
 
 try:
@@ -26,23 +27,6 @@ except ModuleNotFoundError as error:  # pragma: no cover
 _ADAPTER = "adapter_config.json"
 _WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
 _TAIL = 2**20
-
-
-@runtime_checkable
-class AnsweringModel(Protocol):
-    """Whatever can be judged. `LanguageModel` is one; a wrapper of your own server may be, too."""
-
-    name: str
-
-    def generate(self, prompts: Sequence[str]) -> Sequence[Completion]:
-        """What the model writes after each prompt."""
-        ...
-
-    def label_scores(
-        self, prompts: Sequence[str], words: Sequence[Sequence[str]]
-    ) -> Sequence[Sequence[float]]:
-        """The log-likelihood of each prompt's words."""
-        ...
 
 
 @dataclass(frozen=True)

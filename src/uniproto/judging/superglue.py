@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from uniproto.errors import InputFileError, invalid, unknown_name
+from uniproto.errors import InputFileError, invalid, require_name
 from uniproto.judging.files import field, is_archive, json_lines, read_member, read_text
 from uniproto.judging.question import Question
 
@@ -81,10 +81,8 @@ def labelled_examples(
     task: str, split: str, data: str | Path, *, allow_partial: bool = False
 ) -> list[Question]:
     """Every example of a split, in the file's order; fewer than there should be is an error."""
-    if task not in TASKS:
-        raise unknown_name("task", task, TASKS)
-    if split not in SPLITS:
-        raise unknown_name("split", split, SPLITS)
+    require_name("task", task, TASKS)
+    require_name("split", split, SPLITS)
     text, name = _find(TASKS[task], split, Path(data))
     found = list(TASKS[task].examples(text, name))
     expected = SIZES[task, split]

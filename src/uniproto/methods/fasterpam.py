@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Integral
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from uniproto.errors import MissingExtraError, invalid
 from uniproto.geometry.blocks import EVERY
@@ -68,8 +69,8 @@ class FasterPAM:
         found = fasterpam(
             matrix, problem.k, self.iterations, random_state=library_seed(problem), n_cpu=1
         )
-        medoids = found.medoids.astype(np.intp)
-        sizes = np.bincount(found.labels.astype(np.intp), minlength=problem.k)
+        medoids, labels = _all_different(found.medoids, found.labels, matrix)
+        sizes = np.bincount(labels, minlength=problem.k)
         order = np.lexsort((medoids, -sizes))
         return Picks(
             medoids[order],
@@ -103,3 +104,20 @@ class FasterPAM:
                     "a value",
                     "Drop it, or use method='kmedoids', which takes it.",
                 )
+
+
+def _all_different(
+    medoids: NDArray[Any], labels: NDArray[Any], costs: NDArray[Any]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Medoids and clusters as found; a medoid found twice makes way for the row served worst.
+
+    Among copies, one row more lowers the loss by nothing: the library may then repeat a medoid.
+    """
+    different = list(dict.fromkeys(medoids.tolist()))
+    if len(different) == len(medoids):
+        return medoids.astype(np.intp), labels.astype(np.intp)
+    while len(different) < len(medoids):
+        served = costs[different].min(axis=0)
+        served[different] = -1.0
+        different.append(int(served.argmax()))
+    return np.array(different, np.intp), costs[different].argmin(axis=0)

@@ -71,8 +71,8 @@ class UniProto:
     gains: str = "approx"
     reg: float | None = None
     candidates: str | Stochastic = "all"
-    iterations: int | None = None
     polish: bool | float = False
+    iterations: int | None = None
 
     def __post_init__(self) -> None:
         require_name("plan", self.plan, PLANS)

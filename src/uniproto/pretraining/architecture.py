@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from uniproto.errors import MissingExtraError, invalid, unknown_name
+from uniproto.errors import MissingExtraError, invalid, require_name
 
 try:
     import jax
@@ -93,8 +93,7 @@ SIZES: dict[str, dict[str, int]] = {
 
 def model_config(size: str, vocab: int, length: int) -> ModelConfig:
     """The model of a named size; `60m` and `500m` count a vocabulary of 32,000."""
-    if size not in SIZES:
-        raise unknown_name("size", size, SIZES)
+    require_name("size", size, SIZES)
     return ModelConfig(vocab=vocab, length=length, **SIZES[size])
 
 

@@ -36,6 +36,7 @@ from uniproto.pretraining.step_settings import StepSettings
 from uniproto.pretraining.token_files import TRAIN, VALIDATION, TokenFiles
 from uniproto.pretraining.token_preparation import prepare_tokens
 from uniproto.pretraining.training_loop import train
+from uniproto.whole_files import write_json
 
 try:
     import jax
@@ -204,10 +205,8 @@ def _publish(
     )
     title = f"{settings.size}: {settings.method}, {plan.step.trained} of {settings.pool}"
     save_curves(out, metrics.rows, result, settings.method, title)
-    partial = out / f".{RESULT}.partial"
     try:
-        partial.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", "utf-8")
-        partial.replace(out / RESULT)
+        write_json(out / RESULT, result)
     except OSError as error:
         raise unwritable(out, error) from error
     return dict(result)

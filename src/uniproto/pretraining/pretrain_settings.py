@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from uniproto.errors import MissingExtraError, invalid
+from uniproto.errors import MissingExtraError, invalid, require_count
 from uniproto.pretraining.step_settings import StepSettings
 from uniproto.pretraining.token_preparation import Preparation
 
@@ -62,9 +62,7 @@ class PretrainSettings:
     def __post_init__(self) -> None:
         counts = ("pool", "keep", "length", "steps", "devices")
         for name in (*counts, "eval_steps", "eval_sequences", "save_steps", "logging_steps"):
-            if getattr(self, name) < 1:
-                option = f"--{name.replace('_', '-')}"
-                raise invalid(option, "must be at least 1", getattr(self, name), "Pass a count.")
+            require_count(f"--{name.replace('_', '-')}", getattr(self, name))
         if not 0 <= self.seed < 2**32:  # JAX would look at the last 32 bits alone
             raise invalid("--seed", "must be from 0 to 2^32 - 1", self.seed, "Pass a small number.")
         if self.data is None and self.tokens is None:

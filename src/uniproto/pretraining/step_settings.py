@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from uniproto.errors import invalid, unknown_name
+from uniproto.errors import invalid, require_count, require_name, whole_number
 
 METHODS = ("uniproto", "colm", "greats", "gradnorm", "maxloss", "random", "full")
 PLANS = ("extend", "entropic")
@@ -78,13 +78,10 @@ class StepSettings:
             "dtype": DTYPES,
         }
         for name, valid in named.items():
-            if getattr(self, name) not in valid:
-                raise unknown_name(name, getattr(self, name), valid)
+            require_name(name, getattr(self, name), valid)
         for name in ("pool", "keep", "iterations", "anchors", "tokens_per_slice"):
-            if getattr(self, name) < 1:
-                raise invalid(name, "must be at least 1", getattr(self, name), "Give a count.")
-        if self.warmup < 0:
-            raise invalid("warmup", "must be at least 0", self.warmup, "Give a count of steps.")
+            require_count(name, getattr(self, name))
+        whole_number("warmup", self.warmup, least=0)
         if len(self.sketch) != 2 or min(self.sketch) < 1:
             raise invalid("sketch", "must be two counts", self.sketch, "Try (128, 128).")
         if self.keep > self.pool:
@@ -100,10 +97,10 @@ class StepSettings:
             raise invalid(
                 "anchors", "must be at most 'pool'", self.anchors, f"The pool is {self.pool}."
             )
-        for name in ("reg", "learning_rate"):
-            self._require_positive(name)
-        if self.clip is not None:
-            self._require_positive("clip")
+        for name in ("reg", "learning_rate", "clip"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise invalid(name, "must be a finite number above 0", value, "Try its default.")
         if not 0 <= self.weight_decay < math.inf:
             raise invalid("weight_decay", "must be at least 0", self.weight_decay, "Try 0.1.")
         if self.schedule == "cosine" and (self.steps is None or self.steps <= self.warmup):
@@ -113,11 +110,6 @@ class StepSettings:
                 self.steps,
                 "Give the number of steps of the whole run.",
             )
-
-    def _require_positive(self, name: str) -> None:
-        value = getattr(self, name)
-        if not 0 < value < math.inf:
-            raise invalid(name, "must be a finite number above 0", value, "Try its default.")
 
     @property
     def trained(self) -> int:

@@ -6,15 +6,16 @@ or not there: the file that vouches for the others comes last.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +38,7 @@ from uniproto.pretraining.vocabulary import (
     save_vocabulary,
 )
 from uniproto.progress import Progress
+from uniproto.whole_files import whole_file, write_json
 
 _BEGUN = "preparing.json"  # what a tokenizer found beside it was learned for
 _AT_ONCE = 4_000_000  # characters encoded in one go: some hundred megabytes of memory
@@ -67,14 +69,11 @@ class Preparation:
             )
 
     def with_defaults(self) -> Preparation:
-        size = self.vocab_size
-        if size is None and self.tokenizer is None:
-            size = USUAL_SIZE
-        return Preparation(
-            data=self.data,
+        own_size = USUAL_SIZE if self.tokenizer is None else None
+        return dataclasses.replace(
+            self,
             column=self.column or "text",
-            tokenizer=self.tokenizer,
-            vocab_size=size,
+            vocab_size=own_size if self.vocab_size is None else self.vocab_size,
             validation=0.05 if self.validation is None else self.validation,
         )
 
@@ -142,6 +141,38 @@ def held_out(share: float, seed: int, few: int | None = None) -> Iterator[bool]:
         document += 1
 
 
+@dataclass(frozen=True)
+class _Corpus:
+    """The documents of some files, and which of them are held out."""
+
+    files: list[Path]
+    column: str
+    share: float  # held out
+    seed: int
+
+    @property
+    def size(self) -> int:
+        return sum(path.stat().st_size for path in self.files)
+
+    @cached_property
+    def few(self) -> int | None:
+        """How many documents there are, where the share alone might hold none of them out."""
+        cell = math.ceil(1 / self.share)
+        documents = read_documents(self.files, self.column, lambda _: None)
+        count = sum(1 for _ in itertools.islice(documents, cell))
+        return count if 1 < count < cell else None
+
+    def documents(self, advance: Callable[[int], None]) -> Iterator[tuple[bool, str]]:
+        """Whether it is held out, and the text, of one after the other."""
+        texts = read_documents(self.files, self.column, advance)
+        return zip(
+            held_out(self.share, self.seed, self.few), texts, strict=False
+        )  # the first has no end
+
+    def training_texts(self, advance: Callable[[int], None]) -> Iterator[str]:
+        return (text for held, text in self.documents(advance) if not held)
+
+
 def _prepare(folder: Path, asked: Preparation, seed: int, progress: Progress) -> None:
     share = asked.validation
     assert share is not None
@@ -149,63 +180,59 @@ def _prepare(folder: Path, asked: Preparation, seed: int, progress: Progress) ->
         raise invalid(
             "--validation", "must be above 0 and at most 0.5", share, "Pass 0.05 for 5 %."
         )
-    files = corpus_files(str(asked.data))
-    size = sum(path.stat().st_size for path in files)
+    corpus = _Corpus(corpus_files(str(asked.data)), str(asked.column), share, seed)
     made_from = {
-        "corpus": corpus_identity(files),
+        "corpus": corpus_identity(corpus.files),
         "column": asked.column,
         "tokenizer": None if asked.tokenizer is None else _tokenizer_identity(asked.tokenizer),
         "vocab_size": asked.vocab_size,
         "validation": share,
         "seed": seed,
     }
-
-    cell = math.ceil(1 / share)
-    first = itertools.islice(read_documents(files, str(asked.column), lambda _: None), cell)
-    few = count if 1 < (count := sum(1 for _ in first)) < cell else None
-
-    def documents(held: bool | None, advance: Callable[[int], None]) -> Iterator[tuple[bool, str]]:
-        texts = read_documents(files, str(asked.column), advance)
-        both = zip(held_out(share, seed, few), texts, strict=False)  # the first has no end
-        return (each for each in both if held is None or each[0] == held)
-
-    vocabulary = _vocabulary(folder, asked, made_from, documents, size, progress)
+    vocabulary = _vocabulary(folder, asked, made_from, corpus, progress)
     dtype = np.dtype(np.uint16 if vocabulary.size <= 2**16 else np.uint32)
-    counts = {"train_documents": 0, "validation_documents": 0}
-    written = {"train_tokens": 0, "validation_tokens": 0}
-    with (
-        progress.stage("tokens", size) as advance,
-        _whole_file(folder / TRAIN) as train,
-        _whole_file(folder / VALIDATION) as validation,
-    ):
-        for batch in _in_batches(documents(None, advance)):
-            encoded = vocabulary.encode([text for _, text in batch])
-            for (is_held, _), ids in zip(batch, encoded, strict=True):
-                part = "validation" if is_held else "train"
-                counts[f"{part}_documents"] += 1
-                written[f"{part}_tokens"] += len(ids) + 1
-                values = np.array([*ids, vocabulary.end], dtype)
-                (validation if is_held else train).write(values.tobytes())
     header = {
         "format": FORMAT,
         **made_from,
-        "files": [path.name for path in files],
+        "files": [path.name for path in corpus.files],
         "vocab": vocabulary.size,
         "end_of_text": vocabulary.end,
         "dtype": dtype.name,
-        **counts,
-        **written,
+        **_write_tokens(folder, corpus, vocabulary, dtype, progress),
     }
-    _write_json(folder / HEADER, header)
+    write_json(folder / HEADER, header)
     (folder / _BEGUN).unlink(missing_ok=True)
+
+
+def _write_tokens(
+    folder: Path, corpus: _Corpus, vocabulary: Vocabulary, dtype: np.dtype[Any], progress: Progress
+) -> dict[str, int]:
+    """Encode all documents; how many there were, and how many tokens."""
+    documents = {"train": 0, "validation": 0}
+    tokens = {"train": 0, "validation": 0}
+    with (
+        progress.stage("tokens", corpus.size) as advance,
+        whole_file(folder / TRAIN) as train,
+        whole_file(folder / VALIDATION) as validation,
+    ):
+        for batch in _in_batches(corpus.documents(advance)):
+            encoded = vocabulary.encode([text for _, text in batch])
+            for (is_held, _), ids in zip(batch, encoded, strict=True):
+                part = "validation" if is_held else "train"
+                documents[part] += 1
+                tokens[part] += len(ids) + 1
+                values = np.array([*ids, vocabulary.end], dtype)
+                (validation if is_held else train).write(values.tobytes())
+    return {f"{part}_documents": count for part, count in documents.items()} | {
+        f"{part}_tokens": count for part, count in tokens.items()
+    }
 
 
 def _vocabulary(
     folder: Path,
     asked: Preparation,
     made_from: dict[str, Any],
-    documents: Any,
-    size: int,
+    corpus: _Corpus,
     progress: Progress,
 ) -> Vocabulary:
     """The tokenizer asked for; or one that was learned here before; or a new one."""
@@ -221,11 +248,11 @@ def _vocabulary(
     ):
         return load_vocabulary(folder)
     (folder / TOKENIZER).unlink(missing_ok=True)
-    _write_json(begun, made_from)
-    with progress.stage("tokenizer", size) as advance:
+    write_json(begun, made_from)
+    with progress.stage("tokenizer", corpus.size) as advance:
         told = iter([lambda count: None, advance])  # the first, short look is not worth a bar
         vocabulary = learn_vocabulary(
-            lambda: (text for _, text in documents(False, next(told))), int(asked.vocab_size or 0)
+            lambda: corpus.training_texts(next(told)), int(asked.vocab_size or 0)
         )
     save_vocabulary(vocabulary, folder)
     return vocabulary
@@ -275,22 +302,6 @@ def _in_batches(documents: Iterator[tuple[bool, str]]) -> Iterator[list[tuple[bo
             batch, characters = [], 0
     if batch:
         yield batch
-
-
-@contextmanager
-def _whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that gets its name when it is complete and on the disk."""
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-
-
-def _write_json(path: Path, content: Any) -> None:
-    with _whole_file(path) as file:
-        file.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 @contextmanager

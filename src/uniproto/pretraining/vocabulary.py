@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import InputFileError, MissingExtraError, invalid
+from uniproto.whole_files import write_whole
 
 try:
     import tokenizers
@@ -120,9 +121,7 @@ def save_vocabulary(vocabulary: Vocabulary, folder: Path) -> None:
         TOKENIZER: vocabulary.tokenizer.to_str(pretty=True),
     }
     for name, content in contents.items():
-        partial = folder / f".{name}.partial"
-        partial.write_text(content, encoding="utf-8")
-        partial.replace(folder / name)
+        write_whole(folder / name, content)
 
 
 def _ready(tokenizer: Any, end: str) -> Vocabulary:

@@ -117,6 +117,16 @@ def _around(content: Content, side: str) -> Any:
     return alt.Scale(domain=[low - room, high + room], nice=False, zero=False)
 
 
+def _with_room(costs: list[float]) -> Any:
+    """A scale that holds these costs and does not begin below 0 unless one of them is."""
+    import altair as alt
+
+    low, high = min(costs), max(costs)
+    room = 0.06 * (high - low) or 0.06 * abs(high) or 1.0
+    start = low - room if low < 0 else max(low - room, 0.0)
+    return alt.Scale(domain=[start, high + room], nice=False, zero=False)
+
+
 def _curve(content: Content) -> Any:
     import altair as alt
 
@@ -171,7 +181,10 @@ def _final(content: Content) -> Any:
         title=None,
         axis=alt.Axis(ticks=False, domain=False, labelLimit=190),
     )
-    x = alt.X("cost:Q", title="cost (lower is better)", scale=alt.Scale(zero=False, padding=16))
+    ends = [] if content.lower_bound is None else [content.lower_bound]
+    for rival in content.rivals:
+        ends += [rival.cost - (rival.spread or 0.0), rival.cost + (rival.spread or 0.0)]
+    x = alt.X("cost:Q", title="cost (lower is better)", scale=_with_room(ends))
     base = alt.Chart(alt.Data(values=values))
     layers = [
         base.mark_rule(strokeWidth=2, color="$orange").encode(x=alt.X("low:Q"), x2="high:Q", y=y),
@@ -217,14 +230,14 @@ def _coverage(coverage: Coverage) -> Any:
     points = [
         {**row, "of": of, "share": row[of]} for row in rows for of in ("target", "prototypes")
     ]
-    titles = {"target": "share of the target", "prototypes": "share among prototypes"}
+    titles = {"target": "share of the target", "prototypes": "share of prototypes"}
     for point in points:
         point["of"] = titles[str(point["of"])]
     y = alt.Y(
         "name:N",
         sort=[share.name for share in shares],
         title=None,
-        axis=alt.Axis(ticks=False, domain=False, labelLimit=150),
+        axis=alt.Axis(ticks=False, domain=False, labelLimit=150, labelPadding=9),
     )
     x = alt.X("share:Q", title=None, axis=alt.Axis(format="%", orient="top", tickCount=5))
     order = list(titles.values())

@@ -51,6 +51,7 @@
     }
   }, { rootMargin: "600px" });
   $$("img[data-picture]").forEach((image) => watcher.observe(image));
+  addEventListener("beforeprint", () => $$("img[data-picture]").forEach(showPicture));
 
   function picture(place, alt, className = "") {
     const image = make("img", { alt, className });

@@ -19,6 +19,7 @@ from uniproto.selection import Selection
 
 RANDOM_DRAWS = 5
 _RANDOM_SECONDS = 30.0
+_LOOSE = 0.5  # of the cost: a bound that leaves more than this open tells nobody anything
 
 
 def random_costs(
@@ -116,6 +117,8 @@ def verdict_of(
         else:
             saved = 1 - certificate.lower_bound / cost if cost > 0 else 0.0
             room = f"at most {saved:.2%} could be saved"
+            if saved > _LOOSE:
+                room = "a loose bound, which says little"
         early = "" if certificate.converged else "; the search for the bound stopped early"
         tiles.append(
             Tile(

@@ -59,6 +59,8 @@ def figure(value: float | None, digits: int = 4) -> str:
 
     >>> figure(0.0700430), figure(1234.0), figure(None), figure(float("inf"))
     ('0.07004', '1,234', '–', 'infinite')
+    >>> figure(151.7, 2)  # whole numbers are never cut
+    '152'
     """
     if value is None or math.isnan(value):
         return "–"
@@ -68,7 +70,7 @@ def figure(value: float | None, digits: int = 4) -> str:
         return "0"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
-    places = digits - 1 - math.floor(math.log10(abs(value)))
+    places = max(digits - 1 - math.floor(math.log10(abs(value))), 0)
     return f"{value:.{places}f}" if places <= 8 else f"{value:.{digits - 1}e}"
 
 

@@ -27,7 +27,7 @@ from uniproto.problem import Problem
 from uniproto.progress import Progress
 from uniproto.scale.asked import Asked
 from uniproto.scale.cluster import Cluster
-from uniproto.scale.parts import Settings, free_rows, problem_of
+from uniproto.scale.parts import Settings, Union, free_rows, problem_of
 from uniproto.scale.shards import Shard, read_features
 from uniproto.scale.target import LaidDown, Target
 from uniproto.selection import Selection
@@ -55,9 +55,7 @@ def certify_shards(
     cluster: Cluster,
     laid: LaidDown,
     merged: Selection,
-    features: NDArray[Any],
-    numbers: NDArray[np.int64],
-    scale: tuple[float, float],
+    union: Union,
     bars: Progress,
 ) -> tuple[Certificate, list[dict[str, Any]]]:
     """The best bound found, and what each pass over the shards did."""
@@ -65,19 +63,12 @@ def certify_shards(
     deadline = math.inf if asked.time_limit is None else begin + asked.time_limit
     source, settings = asked.source, asked.settings
     target: Target = cluster.get(laid.reference)
-    excluded = source.split(asked.excluded)
-    prices, steps, converged = np.zeros(laid.count), 0, False
+    prices, steps = np.zeros(laid.count), 0
     best, best_prices = -math.inf, prices
     passes: list[dict[str, Any]] = []
     while True:
         started = time.perf_counter()
-        active = problem_of(
-            target.costs_of(features, source.name, scale),
-            settings.k,
-            np.arange(len(numbers), dtype=np.intp),
-            settings,
-            target,
-        )
+        active = union.problem(settings, target)
         left = None if math.isinf(deadline) else max(deadline - started, 1.0)
         found = (
             merged.certify(time_limit=left, progress=bars.shown)
@@ -87,31 +78,8 @@ def certify_shards(
         prices, steps = found.prices, steps + found.steps
         raised = time.perf_counter()
         least = lowest_values(active, active.candidates, prices, settings.k)[1]
-        limit = float(least[-1])
-        known = source.split(numbers)
-        count = max(settings.k, -(-_FEWEST_ADDED // len(source.parts)))
-        laid_prices = cluster.put(prices)
-        tasks = [
-            (
-                shard,
-                shard.content,
-                settings,
-                laid.reference,
-                laid_prices,
-                scale,
-                count,
-                limit,
-                have,
-                barred,
-            )
-            for shard, have, barred in zip(source.parts, known, excluded, strict=True)
-        ]
-        low: dict[int, LowRows] = {}
-        with bars.stage("certificate: shards", len(tasks)) as advance:
-            for place, part in cluster.as_finished(low_rows, tasks):
-                low[place] = part
-                advance(1)
-        bound = _combined(active, prices, [part.values for part in low.values()])
+        low = _ask_shards(asked, cluster, laid, union, prices, float(least[-1]), bars)
+        bound = _combined(active, prices, [part.values for part in low])
         rise = bound - best
         if bound > best:
             best, best_prices = bound, prices
@@ -130,20 +98,44 @@ def certify_shards(
         converged = len(new_rows) == 0 or (len(passes) > 1 and rise <= _LEAST_RISE * abs(best))
         if converged or len(passes) == _MOST_PASSES or time.perf_counter() > deadline:
             break
-        numbers = np.concatenate([numbers, new_rows])
-        features = np.concatenate([features, new_features])
-    return (
-        Certificate(
-            lower_bound=best,
-            cost=merged.cost,
-            prices=best_prices,
-            converged=converged,
-            steps=steps,
-            seconds=time.perf_counter() - begin,
-            relative=target.metric not in SHIFTED,
-        ),
-        passes,
+        union = union.with_rows(new_rows, new_features)
+    certificate = Certificate(
+        lower_bound=best,
+        cost=merged.cost,
+        prices=best_prices,
+        converged=converged,
+        steps=steps,
+        seconds=time.perf_counter() - begin,
+        relative=target.metric not in SHIFTED,
     )
+    return certificate, passes
+
+
+def _ask_shards(
+    asked: Asked,
+    cluster: Cluster,
+    laid: LaidDown,
+    union: Union,
+    prices: NDArray[np.float64],
+    limit: float,
+    bars: Progress,
+) -> list[LowRows]:
+    """Every shard's smallest values at these prices, in the order of the shards."""
+    source, settings = asked.source, asked.settings
+    count = max(settings.k, -(-_FEWEST_ADDED // len(source.parts)))
+    laid_prices = cluster.put(prices)
+    shared = (settings, laid.reference, laid_prices, union.scale, count, limit)
+    known, excluded = source.split(union.numbers), source.split(asked.excluded)
+    tasks = [
+        (shard, shard.content, *shared, have, barred)
+        for shard, have, barred in zip(source.parts, known, excluded, strict=True)
+    ]
+    low: dict[int, LowRows] = {}
+    with bars.stage("certificate: shards", len(tasks)) as advance:
+        for place, part in cluster.as_finished(low_rows, tasks):
+            low[place] = part
+            advance(1)
+    return [low[place] for place in range(len(tasks))]
 
 
 def _combined(
@@ -157,13 +149,14 @@ def _combined(
 
 
 def _worth_adding(
-    shards: tuple[Shard, ...], low: dict[int, LowRows], k: int
+    shards: tuple[Shard, ...], low: list[LowRows], k: int
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Of the rows nobody had, those of the smallest values, in the order of their numbers."""
-    places = sorted(low)
-    numbers = np.concatenate([low[p].rows[low[p].new] + shards[p].first for p in places])
-    values = np.concatenate([low[p].values[low[p].new] for p in places])
-    features = np.concatenate([low[p].features for p in places])
+    numbers = np.concatenate(
+        [part.rows[part.new] + shard.first for shard, part in zip(shards, low, strict=True)]
+    )
+    values = np.concatenate([part.values[part.new] for part in low])
+    features = np.concatenate([part.features for part in low])
     kept = np.sort(np.argsort(values, kind="stable")[: max(4 * k, _FEWEST_ADDED)])
     return numbers[kept], features[kept]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,30 @@ def problem_of(
         lists=CpuLists(),
         weights_origin=target.weights_origin,
     )
+
+
+@dataclass(frozen=True)
+class Union:
+    """Rows of all shards that have come together here, with their numbers in the whole source."""
+
+    source: str
+    numbers: NDArray[np.int64]
+    features: NDArray[Any]
+    scale: tuple[float, float]  # shift and ceiling of the costs, the same for all shards
+
+    def problem(self, settings: Settings, target: Target) -> Problem:
+        """k of these rows against the whole target."""
+        costs = target.costs_of(self.features, self.source, self.scale)
+        every = np.arange(len(self.numbers), dtype=np.intp)
+        return problem_of(costs, settings.k, every, settings, target)
+
+    def with_rows(self, numbers: NDArray[np.int64], features: NDArray[Any]) -> Union:
+        """These rows, too."""
+        return replace(
+            self,
+            numbers=np.concatenate([self.numbers, numbers]),
+            features=np.concatenate([self.features, features]),
+        )
 
 
 def free_rows(shard: Shard, excluded: NDArray[np.int64]) -> NDArray[np.intp]:

@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from uniproto.certificate import Certificate
 from uniproto.errors import invalid
 from uniproto.memory import free_bytes, require_memory
-from uniproto.problem import Problem
 from uniproto.progress import Progress
 from uniproto.scale.asked import Asked
 from uniproto.scale.bounds import certify_shards
 from uniproto.scale.cluster import Cluster
 from uniproto.scale.kept import KeptParts
-from uniproto.scale.parts import Part, pick_part, problem_of
+from uniproto.scale.parts import Part, Union, pick_part
 from uniproto.scale.shards import Shards, read_first_row
 from uniproto.scale.target import LaidDown, Target, lay_down
 from uniproto.select import answer
@@ -70,24 +69,19 @@ def answer_question(
 
     begin = time.perf_counter()
     target: Target = cluster.get(laid.reference)
-    numbers = np.concatenate(
-        [part.rows + shard.first for shard, part in zip(source.parts, parts, strict=True)]
-    )
-    features = np.concatenate([part.features for part in parts])
-    shift = max(part.shift for part in parts)
-    scale = (shift, shift + max(part.reach for part in parts))
-    union = problem_of(
-        target.costs_of(features, source.name, scale),
-        settings.k,
-        np.arange(len(numbers), dtype=np.intp),
-        settings,
-        target,
-    )
-    merged = answer(union, settings.method, progress=progress)
+    union = _union(source, parts)
+    problem = union.problem(settings, target)
+    merged = answer(problem, settings.method, progress=progress)
     cost = merged.cost  # the exact plan, which takes its time now
     seconds = time.perf_counter() - begin
     rounds.append(
-        {"round": 2, "rows": len(numbers), "seconds": seconds, "picks": settings.k, "cost": cost}
+        {
+            "round": 2,
+            "rows": len(union.numbers),
+            "seconds": seconds,
+            "picks": settings.k,
+            "cost": cost,
+        }
     )
     timings = {
         "target": rounds[0]["seconds"],
@@ -96,12 +90,11 @@ def answer_question(
     }
     certificate: Certificate | None = None
     if asked.certify:
-        certificate, passes = certify_shards(
-            asked, cluster, laid, merged, features, numbers, scale, bars
-        )
+        certificate, passes = certify_shards(asked, cluster, laid, merged, union, bars)
         rounds += passes
         timings["certificate"] = certificate.seconds
-    selection = _whole(merged, numbers, (source.rows, laid.count), certificate, timings, union)
+    shape = (source.rows, laid.count)
+    selection = _whole(merged, union.numbers, shape, certificate, timings, problem.costs.ceiling)
     selection.notes |= {
         "engine": "ray",
         "parts": len(parts),
@@ -194,20 +187,31 @@ def _first_round(
     return ordered, record
 
 
+def _union(source: Shards, parts: list[Part]) -> Union:
+    numbers = [part.rows + shard.first for shard, part in zip(source.parts, parts, strict=True)]
+    shift = max(part.shift for part in parts)
+    return Union(
+        source.name,
+        np.concatenate(numbers),
+        np.concatenate([part.features for part in parts]),
+        (shift, shift + max(part.reach for part in parts)),
+    )
+
+
 def _whole(
     merged: Selection,
     numbers: NDArray[np.int64],
     shape: tuple[int, int],
     certificate: Certificate | None,
     timings: dict[str, float],
-    union: Problem,
+    beta: float,
 ) -> Selection:
     """The union's answer with rows numbered as in the whole source."""
     return Selection(
         indices=numbers[merged.indices],
         gains=merged.gains,
         weights=merged.weights,
-        beta=union.costs.ceiling,
+        beta=beta,
         shape=shape,
         metric=merged.metric,
         method=merged.method,

@@ -11,7 +11,7 @@ import numpy as np
 
 from uniproto.data.arrays import as_rows
 from uniproto.data.tables import aligned_columns, feature_columns
-from uniproto.errors import InputFileError, invalid, unknown_name, whole_number
+from uniproto.errors import InputFileError, invalid, require_name, unknown_name, whole_number
 from uniproto.geometry.costs import FEATURE_METRICS, METRICS
 from uniproto.memory import memory_budget
 from uniproto.methods import Method, UniProto, as_method
@@ -229,8 +229,7 @@ def _checked_method(method: str | Method) -> UniProto:
 
 
 def _check_metric(metric: str) -> None:
-    if metric not in METRICS:
-        raise unknown_name("metric", metric, METRICS)
+    require_name("metric", metric, METRICS)
     if metric not in FEATURE_METRICS:
         raise invalid(
             "metric",

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from uniproto.errors import MissingExtraError, UniprotoError, invalid
-from uniproto.training.last_block import language_model, unwrapped
+from uniproto.errors import MissingExtraError, UniprotoError, invalid, whole_number
+from uniproto.training.last_block import language_model, text_config, unwrapped
 from uniproto.training.undisturbed import undisturbed
 
 try:
@@ -37,12 +37,17 @@ def example_losses(
     Forward only, dropout off, nothing left behind in the model.
     """
     model = unwrapped(model)
-    found, places = [], []
     with undisturbed(model), torch.inference_mode(False), torch.no_grad():
-        for inputs, labels, rows in micro_batches(model, batch, score_batch_size):
-            hidden, head = before_the_head(model, inputs)
-            found.append(answer_losses(hidden, labels, head, differentiate=False)[0])
-            places.append(rows)
+        return forward_losses(model, batch, score_batch_size)
+
+
+def forward_losses(model: nn.Module, batch: Mapping[str, Any], size: int | None) -> Tensor:
+    """The same of a model that is undisturbed already, outside of any graph."""
+    found, places = [], []
+    for inputs, labels, rows in micro_batches(model, batch, size):
+        hidden, head = before_the_head(model, inputs)
+        found.append(answer_losses(hidden, labels, head, differentiate=False)[0])
+        places.append(rows)
     return in_pool_order(found, places)
 
 
@@ -62,10 +67,7 @@ def micro_batches(
     if size is None:
         wasteful = lengths.float().mean() < _FULL_ENOUGH * labels.shape[1]
         size = max(_SMALLEST_PIECE, examples // 4) if wasteful else examples
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise invalid(
-            "score_batch_size", "must be at least 1", repr(size), "None chooses by the padding."
-        )
+    size = whole_number("score_batch_size", size, too_small="None chooses by the padding.")
     order = torch.arange(examples, device=labels.device)
     if size < examples:
         order = lengths.argsort(stable=True)
@@ -222,9 +224,7 @@ def before_the_head(model: nn.Module, inputs: dict[str, Any]) -> tuple[Tensor, H
 
 def _after_the_head(core: Any) -> tuple[float, float | None]:
     """What some models do to their logits: a factor (Cohere, Granite), a soft cap (Gemma)."""
-    config = (
-        core.config.get_text_config() if hasattr(core.config, "get_text_config") else core.config
-    )
+    config = text_config(core)
 
     def number(key: str) -> float | None:
         value = getattr(config, key, None)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.budgets import quotas
-from uniproto.errors import InfeasibleError, InvalidInputError, invalid, unknown_name, whole_number
+from uniproto.errors import InfeasibleError, InvalidInputError, invalid, require_name, whole_number
 from uniproto.geometry.costs import MATRIX_METRICS, METRICS
 from uniproto.methods import Method, as_method
 from uniproto.training.batch_costs import (
@@ -103,20 +103,18 @@ class BatchSelector:
 
     def __post_init__(self) -> None:
         self._chooses = _as_batch_method(self.method)
-        if self.mode not in MODES:
-            raise unknown_name("mode", self.mode, MODES)
-        if self.metric is not None and self.metric not in METRICS:
-            raise unknown_name("metric", self.metric, METRICS)
-        self.keep = whole_number("keep", self.keep, least=1)
+        require_name("mode", self.mode, MODES)
+        if self.metric is not None:
+            require_name("metric", self.metric, METRICS)
+        self.keep = whole_number("keep", self.keep)
         self.seed = whole_number("seed", self.seed, least=0)
         if self.coordinates is not None:
-            self.coordinates = whole_number("coordinates", self.coordinates, least=1)
+            self.coordinates = whole_number("coordinates", self.coordinates)
         if self.keep_small is not None and not isinstance(self.keep_small, bool | np.bool_):
             self.keep_small = whole_number("keep_small", self.keep_small, least=0)
-        named = isinstance(self.budgets, str) and self.budgets in ("proportional", "balanced")
-        if not named and not isinstance(self.budgets, Mapping):
-            raise unknown_name("budgets", self.budgets, ("proportional", "balanced"))
-        if self.keep_small and not named:
+        if not isinstance(self.budgets, Mapping):
+            require_name("budgets", self.budgets, ("proportional", "balanced"))
+        elif self.keep_small:
             raise invalid(
                 "keep_small",
                 "must be left out when 'budgets' gives every source its count",
@@ -293,8 +291,7 @@ class BatchSelector:
 
 def _as_batch_method(method: str | Method) -> BatchMethod:
     if isinstance(method, str):
-        if method not in BATCH_METHODS:
-            raise unknown_name("method", method, BATCH_METHODS)
+        require_name("method", method, BATCH_METHODS)
         return BATCH_METHODS[method]
     return from_object(as_method(method))
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from uniproto.errors import invalid, require_count, unknown_name
+from uniproto.errors import invalid, require_count, require_name
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.methods import Method
 from uniproto.training.batch_methods import BATCH_METHODS
@@ -88,8 +88,8 @@ class SelectionConfig:
                 self.keep,
                 "Lower keep or enlarge the pool.",
             )
-        if self.features is not None and self.features not in FEATURES:
-            raise unknown_name("features", self.features, FEATURES)
+        if self.features is not None:
+            require_name("features", self.features, FEATURES)
         if self.metric in MATRIX_METRICS:
             raise invalid(
                 "metric",

@@ -35,6 +35,7 @@ from uniproto.training.tuning_data import (
     tokenise,
 )
 from uniproto.training.validation import log_perplexities
+from uniproto.whole_files import write_json
 
 try:
     import torch
@@ -261,9 +262,7 @@ def _publish(
         title = f"{Path(settings.model).name}: {settings.method}, per {settings.mode}, "
         title += f"{settings.keep} of {settings.pool}"
         save_curves(out, rows, result, title, train.sources)
-    partial = out / f".{RESULT}.partial"
-    partial.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(out / RESULT)
+    write_json(out / RESULT, result)
     return result
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from uniproto.errors import invalid
+from uniproto.errors import invalid, whole_number
 from uniproto.methods import UniProto
 from uniproto.training.config import SelectionConfig
 from uniproto.training.tuning_data import TEMPLATE
@@ -85,11 +85,7 @@ class FinetuneSettings:
 
     def __post_init__(self) -> None:
         for name, least in _AT_LEAST.items():
-            value = getattr(self, name)
-            if value < least:
-                raise invalid(
-                    _option(name), f"must be at least {least}", value, f"Pass {least} or more."
-                )
+            whole_number(_option(name), getattr(self, name), least)
         for name, (limit, usual) in _BELOW.items():
             value = getattr(self, name)
             if not 0 <= value < limit:  # NaN fails, too

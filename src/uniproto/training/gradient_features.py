@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from uniproto.errors import MissingExtraError, UniprotoError, invalid
+from uniproto.errors import MissingExtraError, UniprotoError, whole_number
 from uniproto.training.adam_alignment import adam_divisor
 from uniproto.training.answer_loss import (
     answer_losses,
@@ -104,8 +104,8 @@ def scored(features: Tensor, losses: Tensor) -> Scored:
 
 
 def check_width(width: int | None) -> None:
-    if width is not None and (isinstance(width, bool) or not isinstance(width, int) or width < 1):
-        raise invalid("width", "must be at least 1", repr(width), "None keeps all dimensions.")
+    if width is not None:
+        whole_number("width", width, too_small="None keeps all dimensions.")
 
 
 def _differentiated(

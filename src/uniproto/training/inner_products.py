@@ -13,10 +13,10 @@ Losses are each example's own, not means over the batch: no 1/B has to be undone
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from uniproto.errors import MissingExtraError, invalid, unknown_name
+from uniproto.errors import MissingExtraError, invalid, require_name, whole_number
 from uniproto.training.answer_loss import (
     answer_losses,
     before_the_head,
@@ -56,6 +56,15 @@ class InnerProducts:
     forms: dict[str, str]
 
 
+@dataclass
+class _Kept:
+    """What is kept of the pool or of the validation set, micro-batch after micro-batch."""
+
+    layers: list[list[Pairs]]  # by layer first
+    losses: list[Tensor] = field(default_factory=list)
+    places: list[Tensor] = field(default_factory=list)  # of the examples in their set
+
+
 def gradient_inner_products(
     model: Any,
     pool: Mapping[str, Any],
@@ -74,10 +83,8 @@ def gradient_inner_products(
     `form="auto"` takes for each layer the exact way with the fewest operations that fits its
     share of `keep_bytes`, and the sketch where none fits.
     """
-    if form != "auto" and form not in _FORMS:
-        raise unknown_name("form", form, ("auto", *_FORMS))
-    if keep_bytes < 1:
-        raise invalid("keep_bytes", "must be at least 1", keep_bytes, "It is a number of bytes.")
+    require_name("form", form, ("auto", *_FORMS))
+    whole_number("keep_bytes", keep_bytes, too_small="It is a number of bytes.")
     model = unwrapped(model)
     projections = lora_projections(model, layers)
     sets = [pool] if validation is None else [pool, validation]
@@ -86,46 +93,35 @@ def gradient_inner_products(
     counts = [len(batch["labels"]) for batch in sets]
     tokens = max(batch["labels"].shape[1] for batch in sets)
     share = keep_bytes // len(projections)
-    kept: list[list[list[Pairs]]] = [[[] for _ in projections] for _ in sets]
-    losses: list[list[Tensor]] = [[] for _ in sets]
-    places: list[list[Tensor]] = [[] for _ in sets]
     forms: dict[str, str] = {}
+
+    def form_of(projection: Projection, pairs: Pairs) -> str:
+        if projection.name not in forms:
+            shapes = [(left.shape[2], right.shape[2]) for left, right in pairs]
+            cheapest = cheapest_form(shapes, counts[0], sum(counts), tokens, share)
+            forms[projection.name] = cheapest if form == "auto" else form
+        return forms[projection.name]
+
+    kept = [_Kept([[] for _ in projections]) for _ in sets]
     with undisturbed(model), torch.inference_mode(False):
-        for place, batch in enumerate(sets):
+        for of_set, batch in zip(kept, sets, strict=True):
             for inputs, labels, rows in micro_batches(model, batch, score_batch_size):
-                seen, loss = _differentiated(model, projections, inputs, labels)
-                losses[place].append(loss)
-                places[place].append(rows)
-                for index, (projection, pairs) in enumerate(
-                    zip(projections, _layer_pairs(projections, seen), strict=True)
-                ):
-                    if projection.name not in forms:
-                        shapes = [(left.shape[2], right.shape[2]) for left, right in pairs]
-                        forms[projection.name] = (
-                            cheapest_form(shapes, counts[0], sum(counts), tokens, share)
-                            if form == "auto"
-                            else form
-                        )
+                seen, losses = _differentiated(model, projections, inputs, labels)
+                of_set.losses.append(losses)
+                of_set.places.append(rows)
+                for index, pairs in enumerate(_layer_pairs(projections, seen)):
                     width = max(_NARROWEST_SKETCH, share // (4 * sum(counts) * len(pairs)))
-                    kept[place][index].append(
-                        _reduced(pairs, forms[projection.name], width, seed + 2 * index)
+                    reduced = _reduced(
+                        pairs, form_of(projections[index], pairs), width, seed + 2 * index
                     )
-    products = [
-        sum(
-            (_products(ours, theirs) for ours, theirs in zip(kept[0], kept[place], strict=True)),
-            start=torch.zeros(()),
-        )
-        for place in range(len(sets))
-    ]
-    # Rows, then columns, from the order of the micro-batches to that of the pool.
-    products = [in_pool_order([each], places[0]) for each in products]
-    products = [in_pool_order([p.T], rows).T for p, rows in zip(products, places, strict=True)]
-    own = in_pool_order(losses[0], places[0])
-    other = in_pool_order(losses[1], places[1]) if validation is not None else own.new_zeros(0)
-    across = products[1] if validation is not None else own.new_zeros(len(own), 0)
-    return InnerProducts(
-        _marked(products[0], own, own), _marked(across, own, other), own, other, forms
-    )
+                    of_set.layers[index].append(reduced)
+    own = in_pool_order(kept[0].losses, kept[0].places)
+    within = _marked(_compared(kept[0], kept[0]), own, own)
+    if validation is None:
+        return InnerProducts(within, own.new_zeros(len(own), 0), own, own.new_zeros(0), forms)
+    other = in_pool_order(kept[1].losses, kept[1].places)
+    across = _marked(_compared(kept[0], kept[1]), own, other)
+    return InnerProducts(within, across, own, other, forms)
 
 
 def cheapest_form(
@@ -194,6 +190,19 @@ def _reduced(pairs: Pairs, form: str, width: int, seed: int) -> Pairs:
     if form == "sketch":
         rows = [projected(each, width, seed + place) for place, each in enumerate(rows)]
     return [(each[:, None], each.new_ones(len(each), 1, 1)) for each in rows]
+
+
+def _compared(ours: _Kept, theirs: _Kept) -> Tensor:
+    """⟨g_i, g_j⟩ over all layers, with rows and columns in the order of their sets."""
+    products = sum(
+        (
+            _products(first, second)
+            for first, second in zip(ours.layers, theirs.layers, strict=True)
+        ),
+        start=torch.zeros(()),
+    )
+    products = in_pool_order([products], ours.places)
+    return in_pool_order([products.T], theirs.places).T
 
 
 def _products(first: list[Pairs], second: list[Pairs]) -> Tensor:

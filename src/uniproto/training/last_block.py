@@ -24,10 +24,7 @@ except ModuleNotFoundError as error:  # pragma: no cover
 
 _OWN_LAYER = ("v_proj", "value", "value_proj", "v", "wv", "to_v", "v_lin")
 _FUSED = ("qkv_proj", "c_attn", "Wqkv", "query_key_value", "qkv", "att_proj")
-_UNKNOWN_ORDER = (
-    "codegen",
-    "chatglm",
-)  # their fused layers hold Q, K and V in an order of their own
+_UNKNOWN_ORDER = ("codegen", "chatglm")  # of Q, K and V in their fused layers
 _IN_EACH_HEAD = "query_key_value"  # q, k, v of one head, then of the next
 
 
@@ -122,6 +119,12 @@ def language_model(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
+def text_config(model: Any) -> Any:
+    """The model's configuration; of one that also sees or hears, that of its language model."""
+    config: Any = getattr(language_model(model), "config", None)
+    return config.get_text_config() if hasattr(config, "get_text_config") else config
+
+
 def value_projection(model: nn.Module, layer: str | None = None) -> Projection:
     """The value projection of the model's last block, or the linear layer named by hand."""
     if layer is not None:
@@ -183,9 +186,7 @@ def _checked(projection: Projection) -> Projection:
 
 def _last_block(model: nn.Module) -> tuple[str, nn.Module]:
     """The topmost decoder block: the end of the list that is as long as the model is deep."""
-    config: Any = getattr(language_model(model), "config", None)
-    config = config.get_text_config() if hasattr(config, "get_text_config") else config
-    depth = getattr(config, "num_hidden_layers", None)
+    depth = getattr(text_config(model), "num_hidden_layers", None)
     lists = [
         (name, module)
         for name, module in model.named_modules()
@@ -246,8 +247,7 @@ def _value_rows(model: nn.Module, name: str, module: nn.Module) -> Any:
     """Which outputs of the layer are values: all of them, or a share of a fused layer."""
     if _last(name) in _OWN_LAYER:
         return slice(None)
-    config: Any = getattr(language_model(model), "config", None)
-    config = config.get_text_config() if hasattr(config, "get_text_config") else config
+    config = text_config(model)
     base: Any = getattr(module, "base_layer", module)
     outputs = _outputs(base) or 0
     heads = getattr(config, "num_attention_heads", 0)

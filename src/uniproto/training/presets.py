@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from uniproto.errors import invalid, unknown_name
+from uniproto.errors import invalid, require_name
 
 _PAPER = {
     "lora_r": 128,
@@ -61,8 +61,7 @@ def preset(name: str) -> Mapping[str, Any]:
     >>> preset("superglue")["keep"]
     8
     """
-    if name not in PRESETS:
-        raise unknown_name("preset", name, PRESETS)
+    require_name("preset", name, PRESETS)
     return PRESETS[name]
 
 

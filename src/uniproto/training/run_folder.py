@@ -11,6 +11,7 @@ from uniproto.data.tables import file_digest
 from uniproto.errors import OutputError
 from uniproto.same_settings import require_same
 from uniproto.training.finetune_settings import FinetuneSettings
+from uniproto.whole_files import write_json
 
 SETTINGS, RESULT, MODEL = "finetune.json", "result.json", "model"
 MAY_CHANGE = ("out", "quiet", "save_steps", "report_to", "device")  # without being another run
@@ -40,9 +41,7 @@ def claim(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
             there = json.loads((out / SETTINGS).read_text(encoding="utf-8"))
             require_same(there, wanted, out, "a run of the same settings")
             return
-        partial = out / f".{SETTINGS}.partial"
-        partial.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
-        partial.replace(out / SETTINGS)
+        write_json(out / SETTINGS, wanted)
     except (OSError, json.JSONDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise OutputError(

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from uniproto.data.json_lines import json_objects
-from uniproto.errors import InputFileError, MissingExtraError, invalid, unknown_name
+from uniproto.errors import InputFileError, MissingExtraError, invalid, require_name
+from uniproto.training.answer_loss import NO_LABEL
 
 try:
     import torch
@@ -27,7 +28,6 @@ TEMPLATE = (
     "### Instruction:\n{instruction}\n\n### Response:\n"
 )
 TOO_LONG = ("truncate", "skip", "refuse")
-NO_LABEL = -100
 _AT_ONCE = 1000
 _ENDINGS = (".jsonl", ".jsonl.zst", ".parquet")
 
@@ -147,8 +147,7 @@ def tokenise(
     cut at the front where it alone is too long, so that answer tokens remain), skipped or refused.
     All are counted in `truncated`.
     """
-    if too_long not in TOO_LONG:
-        raise unknown_name("--too-long", too_long, TOO_LONG)
+    require_name("--too-long", too_long, TOO_LONG)
     if max_length < 2:
         raise invalid("--max-length", "must be at least 2", max_length, "512 is usual.")
     if "{instruction}" not in template:
@@ -175,8 +174,7 @@ def tokenise(
                 )
             if too_long == "skip":
                 continue
-            room = max(1, max_length - len(prompt))  # at least one answer token stays
-            answer = answer[: max(room, 1)]
+            answer = answer[: max(1, max_length - len(prompt))]  # at least one token stays
             prompt = prompt[-(max_length - len(answer)) :]
         found.append(
             {

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from uniproto.errors import MissingExtraError
-from uniproto.training.answer_loss import example_losses
-from uniproto.training.tuning_data import NO_LABEL
+from uniproto.training.answer_loss import NO_LABEL, example_losses
 
 try:
     import torch

@@ -13,12 +13,7 @@ from typing import Any
 
 from uniproto.errors import MissingExtraError, invalid
 from uniproto.training.adam_alignment import adam_divisor
-from uniproto.training.answer_loss import (
-    answer_losses,
-    before_the_head,
-    in_pool_order,
-    micro_batches,
-)
+from uniproto.training.answer_loss import forward_losses
 from uniproto.training.gradient_features import Scored, check_width, scored
 from uniproto.training.last_block import ParameterPart, unwrapped, value_projection
 from uniproto.training.undisturbed import undisturbed
@@ -70,7 +65,7 @@ def zeroth_order_features(
     with undisturbed(model), torch.inference_mode(False), torch.no_grad():
         for sign in (1.0, -1.0):
             with _moved(parts, direction, sign * epsilon):
-                losses.append(_losses(model, batch, score_batch_size))
+                losses.append(forward_losses(model, batch, score_batch_size))
     slopes = (losses[0] - losses[1]) / (2 * epsilon)
     along = direction if divisor is None else direction / divisor
     if width is not None and width < len(along):
@@ -78,15 +73,6 @@ def zeroth_order_features(
         along = along[largest]
     features = slopes[:, None] * along.to(slopes.dtype)
     return scored(features, (losses[0] + losses[1]) / 2)
-
-
-def _losses(model: Any, batch: Mapping[str, Any], score_batch_size: int | None) -> Tensor:
-    found, places = [], []
-    for inputs, labels, rows in micro_batches(model, batch, score_batch_size):
-        hidden, head = before_the_head(model, inputs)
-        found.append(answer_losses(hidden, labels, head, differentiate=False)[0])
-        places.append(rows)
-    return in_pool_order(found, places)
 
 
 def _direction(parts: list[ParameterPart], seed: int) -> Tensor:

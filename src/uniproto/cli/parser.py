@@ -1,0 +1,90 @@
+"""How options are read: help that fits the terminal, short errors, the nearest name."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from uniproto.errors import unknown_name
+
+# What help calls an option that names a file or a folder.
+_PLACES = frozenset({"POOL", "OUT", "FILE", "DIR", "FOLDER", "DATA", "CORPUS", "MODEL", "PATH"})
+
+
+class Layout(argparse.RawDescriptionHelpFormatter):
+    """Keeps the line breaks of examples and lists; wraps a description that has none."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return super()._fill_text(text, width, indent)
+        return argparse.HelpFormatter._fill_text(self, text, width, indent)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors say what to do.
+
+    >>> parser = Parser(prog="uniproto try")
+    >>> _ = parser.add_argument("--metric")
+    >>> parser.parse_args(["--metrik", "l1"])
+    Traceback (most recent call last):
+    SystemExit: 2
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        options.setdefault("formatter_class", Layout)
+        super().__init__(*args, **options)
+        self.register("type", int, whole_number)
+        self.register("type", float, number)
+
+    def error(self, message: str) -> NoReturn:
+        """What is wrong, and where help is: the usage of a command alone fills a screen."""
+        self.exit(2, f"uniproto: error: {message}\nSee '{self.prog} --help'.\n")
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Refuse what is left over here, where the options it may stand for are known."""
+        known, left = super().parse_known_args(args, namespace)
+        if left:
+            options = [name for action in self._actions for name in action.option_strings]
+            near = difflib.get_close_matches(left[0].partition("=")[0], options, n=1, cutoff=0.6)
+            remedy = f" Did you mean {near[0]}?" if near else ""
+            self.error(f"unknown arguments: {' '.join(left)}.{remedy}")
+        for action in self._actions:  # an unset "$OUT" would otherwise be the current folder
+            if action.metavar in _PLACES and getattr(known, action.dest, None) == "":
+                self.error(f"{_name(action)} must name a file or a folder. Got '' instead.")
+        return known, left
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            self.error(str(unknown_name(_name(action), value, map(str, action.choices))))
+
+
+def _name(action: argparse.Action) -> str:
+    return "/".join(action.option_strings) or str(action.metavar)
+
+
+def whole_number(text: str) -> int:
+    """What stands where a count is asked for.
+
+    >>> whole_number("1000")
+    1000
+    """
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
+
+
+def number(text: str) -> float:
+    """What stands where a number is asked for.
+
+    >>> number("2e-5")
+    2e-05
+    """
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
