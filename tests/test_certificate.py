@@ -245,6 +245,34 @@ def test_the_bound_is_close_where_duality_leaves_no_gap() -> None:
     assert certificate.converged
 
 
+@pytest.mark.parametrize(("n", "k"), [(300, 50), (400, 20)])
+def test_costs_of_very_different_sizes(n: int, k: int) -> None:
+    """Prices must be as far apart as the costs are, which steps from zero do not reach."""
+    draw = np.random.default_rng(0)
+    ages, hours = draw.integers(17, 80, n), draw.integers(20, 60, n)
+    large = draw.random(n) < 0.08
+    gains = np.where(large, draw.choice([2174, 5178, 7688, 15024, 99999], n), 0)
+    rows = np.column_stack([ages, hours, gains]).astype(float)
+    selection = uniproto.select(rows, k, metric="l1", certify=True)
+    assert selection.certificate.gap < 0.02
+
+
+def test_a_second_search_proves_no_more_than_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is begun where the first ended low, also where nothing is wrong with the first."""
+    monkeypatch.setattr("uniproto.certificate._LOOSE", -np.inf)
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        kind = WEIGHTS[seed % len(WEIGHTS)]
+        costs = rng.pareto(0.5 + seed % 3, (9, 12))
+        weights = weights_of(kind, rng, 12)
+        given: dict[str, Any] = {"metric": "precomputed", "target_weights": weights}
+        given |= {"initial": [3], "exclude": [5]} if seed % 2 else {}
+        problem = make_problem(costs, 3, **given)
+        best = optimum(problem, costs, choices_of(9, 3, *([3], [5]) if seed % 2 else ()))
+        found = assert_below_optimum(uniproto.select(costs, 3, certify=True, **given), best)
+        assert_reproduced(problem, found)
+
+
 def test_the_bound_rises_well_above_the_first_one() -> None:
     points = np.random.default_rng(6).normal(size=(300, 3))
     method = UniProto(polish=10.0)

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.coarse_prices import coarse_prices
 from uniproto.geometry.blocks import EVERY, Rows
 from uniproto.geometry.costs import Costs
 from uniproto.priced_rows import PricedRows, exact_values
@@ -36,6 +37,7 @@ _MOST_STEPS = 2000
 _DEFLECTION = 0.4  # how much of the last direction each step keeps
 _PATIENCE = 10  # steps without progress before the step length is halved
 _SHORTEST_STEP = 2e-3
+_LOOSE = 0.1  # a bound this far below the cost is worth a second search
 _FEWEST_ACTIVE = 2000  # rows of a group that steps look at, where it has as many
 _FIRST_ROUND = 8  # steps before every row is looked at again; each round is twice as long
 _MOST_EXACT_ENTRIES = 10**9  # costs computed anew for the last evaluation; else bounds must do
@@ -94,7 +96,15 @@ def certify(
     deadline = np.inf if time_limit is None else begin + time_limit
     progress = progress or Progress(shown=False)
     ascent = _Ascent(problem, progress)
-    best, steps, converged = ascent.climb(prices, cost, deadline, progress)
+    # The plan's prices suit its own prototypes, sometimes so well that none are better.
+    starts = (np.zeros_like(prices), prices)
+    best, value, steps, converged = ascent.climb(starts, cost, deadline, progress)
+    if value < (1 - _LOOSE) * problem.k * cost and time.perf_counter() < deadline:
+        coarse = coarse_prices(problem, ascent.rows)
+        if coarse is not None:
+            ascent = _Ascent(problem, progress, longest=True)
+            best, _, more, converged = ascent.climb((best, coarse), cost, deadline, progress)
+            steps += more
     # With no prices the bound is simple and never negative: a floor for every search.
     candidates = (best, np.zeros_like(best))
     bounds = [proven_bound(problem, v, ascent.bounds_at(v)) for v in candidates]
@@ -147,12 +157,12 @@ class _Ascent:
     rows whose bound is among the smallest need to be computed again.
     """
 
-    def __init__(self, problem: Problem, progress: Progress) -> None:
+    def __init__(self, problem: Problem, progress: Progress, *, longest: bool = False) -> None:
         self.problem = problem
-        rows, self.quotas = _admissible(problem)
-        self.priced = PricedRows(problem, rows, progress)
+        self.rows, self.quotas = _admissible(problem)
+        self.priced = PricedRows(problem, self.rows, progress, longest=longest)
         self.capacity = problem.masses.offer / problem.masses.need
-        m = len(rows)
+        m = len(self.rows)
         self.values = np.full(m, -np.inf)
         self.fallen_then = np.zeros(m)
         self.fallen = 0.0
@@ -160,16 +170,21 @@ class _Ascent:
         self.active = np.zeros(m, bool)  # rows that steps look at
 
     def climb(
-        self, start: NDArray[np.float64], cost: float, deadline: float, progress: Progress
-    ) -> tuple[NDArray[np.float64], int, bool]:
-        """Raise the bound towards the cost in hand; returns the best prices and how it ended.
+        self,
+        starts: Sequence[NDArray[np.float64]],
+        cost: float,
+        deadline: float,
+        progress: Progress,
+    ) -> tuple[NDArray[np.float64], float, int, bool]:
+        """Raise the bound, from the best start, towards the cost in hand.
+
+        Returns the best prices, the bound there (times k), the steps taken and whether they
+        settled.
 
         Of many rows few are ever summed. So steps are taken as if there were none but the
         active ones, which are cheap to evaluate. Between rounds of steps every row is: that value
         counts, and rows that should have been summed become active.
         """
-        # The plan's prices suit its own prototypes, sometimes so well that none are better.
-        starts = (np.zeros_like(start), start)
         values = [self._evaluate(prices, self.quotas)[0] for prices in starts]
         prices = best_prices = starts[int(np.argmax(values))]
         best, steps, round_steps, settled = max(values), 0, _FIRST_ROUND, False
@@ -179,9 +194,9 @@ class _Ascent:
                 if value > best:
                     best, best_prices = value, prices
                 if settled and self.active[summed].all():
-                    return best_prices, steps, True
+                    return best_prices, best, steps, True
                 if steps >= _MOST_STEPS or time.perf_counter() > deadline:
-                    return best_prices, steps, False
+                    return best_prices, best, steps, False
                 active = self._activate()
                 most = _MOST_STEPS if self.active.all() else round_steps
                 most = min(most, _MOST_STEPS - steps)

@@ -27,15 +27,26 @@ class PricedRows:
     """Neighbour lists of some rows, for evaluating them under many sets of prices.
 
     Lists may be truncated: values are then lower bounds, as everything that uses them needs.
+    `longest` makes them as long as they may be, for prices that are far apart: a target that is
+    not listed counts as if it had none.
     """
 
-    def __init__(self, problem: Problem, rows: NDArray[np.intp], progress: Progress) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        rows: NDArray[np.intp],
+        progress: Progress,
+        *,
+        longest: bool = False,
+    ) -> None:
         self.problem, self.rows = problem, rows
         self.offer, self.need = problem.masses.offer, problem.masses.need
         entry = problem.costs.dtype.itemsize + 4
         affordable = max(1, problem.memory // 2 // (max(1, len(rows)) * entry))
         usual = list_length(problem.masses)
-        longer = min(_LIST_FACTOR * usual, max(usual, _MOST_ENTRIES // max(1, len(rows))))
+        longer = max(usual, _MOST_ENTRIES // max(1, len(rows)))
+        if not longest:
+            longer = min(_LIST_FACTOR * usual, longer)
         length = min(longer, affordable, problem.n)
         costs, columns = lists_of(
             CpuLists() if not problem.lists.exact else problem.lists,

@@ -1,0 +1,119 @@
+"""Target prices from a small copy of the problem that is solved exactly.
+
+Where costs differ by orders of magnitude, prices must too, and steps uphill from zero take
+forever to get there. A copy of some eighty places has prices of the right size everywhere: every
+target gets the price of its place, and the steps begin near their end.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.optimize import linprog
+
+from uniproto.geometry.blocks import row_blocks
+from uniproto.problem import Problem
+
+_PLACES = 80  # a linear program of 80² variables takes a fifth of a second
+_DRAWS = 4 * _PLACES  # some targets share their nearest row
+_SEED = 0
+
+
+def coarse_prices(problem: Problem, rows: NDArray[np.intp]) -> NDArray[np.float64] | None:
+    """Prices of the relaxed problem over places, or None where the copy has no solution.
+
+    `rows` are those that may be chosen.
+
+    A place is a target and the row nearest to it. Drawing the next one in proportion to what the
+    targets cost so far finds the few that are far away as well as the many that are near.
+    """
+    capacity = problem.masses.offer / problem.masses.need
+    marks, costs = _places(problem, rows, capacity)
+    place = costs.argmin(axis=0)
+    held = np.bincount(place, capacity, len(marks)).astype(np.float64)
+    filled = np.flatnonzero(held)
+    shares = sparse.csr_array((capacity, (np.arange(problem.n), place)), (problem.n, len(marks)))
+    coarse = (costs @ shares)[:, filled] / held[filled]
+    found = _relaxed(coarse, held[filled], _rows_near(problem, rows, marks), problem.k)
+    if found is None:
+        return None
+    prices = np.zeros(len(marks))
+    prices[filled] = found
+    return prices[place]
+
+
+def _places(
+    problem: Problem, rows: NDArray[np.intp], capacity: NDArray[np.float64]
+) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """The targets of the places, and the costs of their rows to all targets."""
+    draw = np.random.default_rng(_SEED)
+    marks: list[int] = []
+    chosen: dict[int, NDArray[np.float64]] = {}  # costs by row
+    nearest = np.ones(problem.n)  # at first every target is as good; then its cost so far counts
+    for _ in range(_DRAWS):
+        worth = capacity * nearest
+        if len(chosen) == _PLACES or not worth.any():
+            break
+        target = int(draw.choice(problem.n, p=worth / worth.sum()))
+        row = int(rows[np.argmin(problem.costs.exact_block(rows, np.array([target])))])
+        if row in chosen:
+            nearest[target] = 0.0
+            continue
+        costs = problem.costs.exact_block(np.array([row]))[0]
+        nearest = np.minimum(nearest, costs) if chosen else costs.copy()
+        chosen[row] = costs
+        marks.append(target)
+    return np.array(marks), np.array(list(chosen.values()))
+
+
+def _rows_near(
+    problem: Problem, rows: NDArray[np.intp], marks: NDArray[np.intp]
+) -> NDArray[np.float64]:
+    """How many of the rows are nearest to each place's target."""
+    counts = np.zeros(len(marks))
+    for part in row_blocks(len(rows), len(marks)):
+        near = problem.costs.block(rows[part], marks).argmin(axis=1)
+        counts += np.bincount(near, minlength=len(marks))
+    return counts
+
+
+def _relaxed(
+    costs: NDArray[np.float64],
+    capacity: NDArray[np.float64],
+    available: NDArray[np.float64],
+    k: int,
+) -> NDArray[np.float64] | None:
+    """Prices of the targets' capacities where rows may be chosen by halves and thirds.
+
+    Masses γ_ab and shares y_a: Σ_b γ_ab = y_a, Σ_a γ_ab ≤ capacity_b, γ_ab ≤ capacity_b y_a,
+    Σ_a y_a = k.
+    """
+    sources, targets = costs.shape
+    pairs = sources * targets
+    sums = sparse.kron(sparse.eye_array(sources), np.ones((1, targets)))
+    equal = sparse.vstack(
+        [
+            sparse.hstack([sums, -sparse.eye_array(sources)]),
+            sparse.hstack([sparse.csr_array((1, pairs)), np.ones((1, sources))]),
+        ]
+    )
+    taken = sparse.kron(np.ones((1, sources)), sparse.eye_array(targets))
+    each = sparse.kron(sparse.eye_array(sources), capacity[:, None])
+    below = sparse.vstack(
+        [
+            sparse.hstack([taken, sparse.csr_array((targets, sources))]),
+            sparse.hstack([sparse.eye_array(pairs), -each]),
+        ]
+    )
+    most = np.concatenate([np.full(pairs, np.inf), available])
+    solved = linprog(
+        np.concatenate([costs.ravel(), np.zeros(sources)]),
+        A_ub=below.tocsr(),
+        b_ub=np.concatenate([capacity, np.zeros(pairs)]),
+        A_eq=equal.tocsr(),
+        b_eq=np.concatenate([np.zeros(sources), [float(k)]]),
+        bounds=np.column_stack([np.zeros_like(most), most]),
+        method="highs",
+    )
+    return -solved.ineqlin.marginals[:targets] if solved.success else None
