@@ -235,6 +235,18 @@ def test_too_narrow_a_bandwidth_is_refused(name):
             uniproto.select(SOURCE, 3, TARGET, method=method)
 
 
+def test_given_rows_too_far_from_every_target_have_no_weights():
+    with pytest.raises(UniprotoError, match=r"bandwidth.*similar to a prototype"):
+        uniproto.select(
+            [[0.0], [100.0]],
+            1,
+            target=[[0.0]],
+            metric="euclidean",
+            method=METHODS["protodash"](bandwidth=0.1),
+            initial=[1],
+        )
+
+
 def test_bad_iterations():
     with pytest.raises(UniprotoError, match="iterations"):
         uniproto.FasterPAM(iterations=0)

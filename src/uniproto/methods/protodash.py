@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.errors import invalid
 from uniproto.memory import require_memory
 from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import pick_greedily
@@ -57,8 +58,15 @@ class ProtoDash:
         )
         fit = _WeightedFit(kernel, kernel.means(problem.masses.weights, progress), problem.k)
         rows, gains = pick_greedily(problem, fit, progress)
-        weights = fit.weights / fit.weights.sum()
-        return Picks(rows, gains, weights, notes={"bandwidth": kernel.bandwidth})
+        total = fit.weights.sum()
+        if not total > 0:  # rows that were given, too far from every target
+            raise invalid(
+                "bandwidth",
+                "must be wide enough for some target to be similar to a prototype",
+                kernel.bandwidth,
+                "Raise it, or leave it out for the median distance.",
+            )
+        return Picks(rows, gains, fit.weights / total, notes={"bandwidth": kernel.bandwidth})
 
 
 class _WeightedFit:
