@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from uniproto.data.matrices import numeric_matrix
 from uniproto.data.unreadable import unreadable
 from uniproto.errors import InputFileError, OutputError, UniprotoError
+from uniproto.threads import finish
 
 _ROWS_PER_BATCH = 65536
 
@@ -122,8 +123,7 @@ class LargeTable:
                 raise
             for file in self._files:
                 try:
-                    for _ in pq.ParquetFile(file).iter_batches(_ROWS_PER_BATCH):
-                        pass
+                    finish(pq.ParquetFile(file).iter_batches(_ROWS_PER_BATCH))
                 except (pa.ArrowException, OSError) as own:
                     raise unreadable(file, own) from error
             raise  # every file reads well now: the error is not of their content
