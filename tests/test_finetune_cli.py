@@ -143,6 +143,23 @@ def test_killed_and_run_again_gives_the_same_as_one_run(model_folder, data, tmp_
         assert [row.get(name) for row in first] == [row.get(name) for row in second], name
 
 
+def test_two_processes_train_one_model_and_leave_together(model_folder, data, tmp_path):
+    out = tmp_path / "run"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"),
+            *("-m", "uniproto", *words(model_folder, data, out)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert [row["kept"] for row in read_metrics(out)[1:]] == [8] * 4  # 2 processes × 4
+    assert json.loads((out / "result.json").read_text())["last"]["step"] == 4
+
+
 def test_other_settings_are_refused_until_fresh(model_folder, data, tmp_path, capsys):
     out = tmp_path / "run"
     short = ("--steps", "1", "--method", "random", "--validation", "0")

@@ -218,9 +218,11 @@ def run(options: argparse.Namespace) -> int | None:
         raise invalid("--model", "must be given", "none", "Name a folder, or use --preset.")
     from uniproto.training.finetune import finetune
     from uniproto.training.finetune_settings import FinetuneSettings
+    from uniproto.training.processes import leave_together
 
     try:
         result = finetune(FinetuneSettings(**settings), fresh=options.fresh)
+        leave_together()
     except KeyboardInterrupt:
         print(
             "uniproto: interrupted; the same command goes on from the last checkpoint.",
