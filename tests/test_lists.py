@@ -247,6 +247,37 @@ def test_nearest_takes_rows_in_any_order(kind: str, dtype: type, order: str) -> 
     np.testing.assert_allclose(found, expected, rtol=1e-12 if dtype is float else 1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("columns", ["from all over", "the nearest ones", "one"])
+@pytest.mark.parametrize("length", [1, 7, 60, N - 1, N])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_sample_of_columns_changes_nothing(
+    whole: bool, dtype: type, length: int, columns: str
+) -> None:
+    """Nor do one that misleads, and costs that tie."""
+    source, target = points(M, 1, dtype), points(N, 2, dtype)
+    if whole:
+        source, target = np.round(source), np.round(target)
+    costs = make_costs(source, target, "l1")
+    near = np.sort(costs.block(EVERY)[0].argsort()[:40])
+    chosen = {"from all over": np.arange(0, N, 5), "the nearest ones": near, "one": near[:1]}
+    sample = costs.read(EVERY, chosen[columns])
+    found, where = nearest(costs, np.arange(M), length, sample)
+    expected, wanted = brute_force(costs.block(EVERY), length)
+    np.testing.assert_array_equal(where, wanted)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_columns_of_several_blocks_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs, rows = costs_of("l1"), np.arange(M)
+    expected = CpuLists().face(costs).nearest(rows, 9)
+    monkeypatch.setattr(neighbours, "_COLUMNS_PER_BLOCK", 50)
+    facing = CpuLists().face(costs)
+    assert facing.sample is not None  # type: ignore[attr-defined]
+    for one, other in zip(facing.nearest(rows, 9), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_nearest_of_more_columns_than_there_are() -> None:
     costs = costs_of("l1")
     found, where = nearest(costs, np.arange(5), 10 * N)
@@ -313,9 +344,9 @@ def test_lists_of_many_rows(memory: int, length: int, monkeypatch: pytest.Monkey
     rows = np.random.default_rng(31).permutation(M)
     groups = []
 
-    def noting(costs: Costs, rows: np.ndarray, length: int) -> Any:
+    def noting(costs: Costs, rows: np.ndarray, length: int, sample: Costs | None) -> Any:
         groups.append(len(rows))
-        return nearest(costs, rows, length)
+        return nearest(costs, rows, length, sample)
 
     monkeypatch.setattr(neighbours, "nearest", noting)
     found, where = lists_of(CpuLists(), costs, rows, length, memory, Progress(shown=False))
@@ -390,7 +421,7 @@ def test_faiss_with_few_probes_says_that_it_missed_some(
 ) -> None:
     source, target = points(400, 1), points(2500, 2)
     exact = uniproto.select(source, 150, target, metric=metric)
-    monkeypatch.setattr(faiss_lists, "_PROBES", 7)
+    monkeypatch.setattr(faiss_lists, "_PROBES", 5)
     selection = uniproto.select(source, 150, target, metric=metric, lists="faiss")
     assert 0 < selection.notes["list_recall"] < 0.95
     scale = exact.cost if metric != "dot" else exact.beta

@@ -135,8 +135,8 @@ def keep_nearest(
     """Merge a block of costs into each row's buffer of its nearest columns so far.
 
     Afterwards the `sizes[i]` entries of buffer i, in ascending order of their columns, hold the
-    `length` nearest of all columns seen, and perhaps some more. Every cost that matters is below
-    `limits[i]`, infinite at first; `guesses[i]` is tried in its place before anything is kept.
+    `length` nearest of all columns seen, and perhaps some more. Only costs below `limits[i]`
+    count; where nothing is kept yet, `guesses[i]` is tried in its place, if it is lower.
     Columns must ascend over all calls: an entry as costly as the farthest one kept then comes
     after it and is rightly refused.
     """
@@ -146,11 +146,11 @@ def keep_nearest(
         if size > length:
             limit = _cut_back(costs, columns, size, length)
             size = length
-        begin, unlimited = size, limit
-        if begin == 0:
+        unlimited, guessed = limit, size == 0 and guesses[i] < limit
+        if guessed:
             limit = guesses[i]
-        size, limit = _append_below(row, first_column, limit, length, costs, columns, begin)
-        if begin == 0 and size < length:  # the guess was too low
+        size, limit = _append_below(row, first_column, limit, length, costs, columns, size)
+        if guessed and size < length:  # the guess was too low
             size, limit = _append_below(row, first_column, unlimited, length, costs, columns, 0)
         sizes[i], limits[i] = size, limit
 
@@ -182,6 +182,30 @@ def unpack(keys: NDArray[np.uint64], costs: NDArray[Any], columns: NDArray[Any])
             high = np.uint32(keys[i, j] >> np.uint64(32))
             bits[j] = high ^ (np.uint32(0x80000000) if high >> 31 else np.uint32(0xFFFFFFFF))
             columns[i, j] = np.int32(keys[i, j] & np.uint64(0xFFFFFFFF))
+
+
+@njit(cache=True, nogil=True)
+def arrange(
+    costs: NDArray[Any],
+    columns: NDArray[Any],
+    order: NDArray[Any],
+    list_costs: NDArray[Any],
+    list_columns: NDArray[Any],
+) -> None:
+    """Write each row's entries in the order given, those of equal cost as they stood before."""
+    width, length = order.shape[1], list_costs.shape[1]
+    for i in range(costs.shape[0]):
+        begin = 0
+        while begin < length:
+            cost, end = costs[i, order[i, begin]], begin + 1
+            while end < width and costs[i, order[i, end]] == cost:
+                end += 1
+            if end - begin > 1:
+                order[i, begin:end].sort()
+            for place in range(begin, min(end, length)):
+                list_costs[i, place] = costs[i, order[i, place]]
+                list_columns[i, place] = columns[i, order[i, place]]
+            begin = end
 
 
 @njit(cache=True, nogil=True)

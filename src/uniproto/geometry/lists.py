@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -66,12 +67,19 @@ class CpuLists:
 class _CpuFacing:
     costs: Costs
 
+    @cached_property
+    def sample(self) -> Costs | None:
+        from uniproto.geometry.neighbours import spread_columns
+
+        columns = spread_columns(self.costs.shape[1])
+        return None if columns is None else self.costs.read(EVERY, columns)
+
     def nearest(
         self, rows: NDArray[np.intp], length: int
     ) -> tuple[NDArray[Any], NDArray[np.int32]]:
         from uniproto.geometry.neighbours import nearest
 
-        return nearest(self.costs, rows, length)
+        return nearest(self.costs, rows, length, self.sample)
 
 
 def make_builder(device: str, lists: str, costs: Costs) -> ListBuilder:

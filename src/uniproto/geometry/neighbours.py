@@ -9,21 +9,23 @@ from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import Costs
-from uniproto.geometry.kernels import keep_nearest, pack, pad, unpack
+from uniproto.geometry.kernels import arrange, keep_nearest, pack, pad, unpack
 from uniproto.threads import available_cores, finish, pieces_of, side_by_side
 
 _COLUMNS_PER_BLOCK = 16384
 _ROWS_PER_TILE = 512
 _SAMPLED_COLUMNS = 512  # of each row, to guess where its nearest columns end
+_SPREAD_COLUMNS = 8192  # the same, from all columns where they come in several blocks
 
 
 def nearest(
-    costs: Costs, rows: NDArray[np.intp], length: int
+    costs: Costs, rows: NDArray[np.intp], length: int, sample: Costs | None = None
 ) -> tuple[NDArray[Any], NDArray[np.int32]]:
     """The `length` cheapest columns for each of `rows`, cheapest first, ties by column.
 
     Returns their costs and their column numbers, both (rows, min(length, columns)). Columns are
-    read once, a block at a time; the rows share each block on all cores.
+    read once, a block at a time; the rows share each block on all cores. `sample`, the same costs
+    for some columns from all over (`spread_columns`), tells beforehand which costs are low.
     """
     n = costs.shape[1]
     length = min(length, n)
@@ -33,6 +35,8 @@ def nearest(
     limits = np.full(len(rows), np.inf, costs.dtype)
     mine = costs.restrict(as_slice(rows), EVERY)
     tiles = pieces_of(len(rows), max(1, min(_ROWS_PER_TILE, -(-len(rows) // available_cores()))))
+    if sample is not None:
+        limits = _sampled_limits(sample.restrict(as_slice(rows), EVERY), length / n, tiles)
     for part in costs.column_blocks(_COLUMNS_PER_BLOCK):
         facing = mine.read(EVERY, part)
 
@@ -41,7 +45,7 @@ def nearest(
             keep_nearest(
                 block,
                 part.start,
-                _guessed_limits(block, length),
+                _guessed_limits(block, length) if sample is None else limits[tile],
                 length,
                 kept_costs[tile],
                 kept_columns[tile],
@@ -55,11 +59,15 @@ def nearest(
 
     def sort(tile: slice) -> None:
         width = int(sizes[tile].max())
-        pad(kept_costs[tile, :width], sizes[tile])
-        own = kept_costs[tile, :width], kept_columns[tile, :width]
-        _sort_nearest(*own, list_costs[tile], list_columns[tile])
+        if width >= length:
+            pad(kept_costs[tile, :width], sizes[tile])
+            own = kept_costs[tile, :width], kept_columns[tile, :width]
+            _sort_nearest(*own, list_costs[tile], list_columns[tile])
 
     finish(side_by_side(sort, tiles))
+    short = np.flatnonzero(sizes < length)  # the sample's limit was too low for these
+    if len(short):
+        list_costs[short], list_columns[short] = nearest(costs, rows[short], length)
     return list_costs, list_columns
 
 
@@ -69,17 +77,18 @@ def _sort_nearest(
     list_costs: NDArray[Any],
     list_columns: NDArray[np.int32],
 ) -> None:
-    """Sort every row by cost, then by column, and keep as many entries as the lists hold."""
-    length = list_costs.shape[1]
+    """Sort every row by cost, then by column, and keep as many entries as the lists hold.
+
+    Columns come in ascending order.
+    """
     if costs.dtype == np.float32:  # sorting whole numbers is several times as quick
         keys = np.empty(costs.shape, np.uint64)
         pack(costs, columns, keys)
         keys.sort(axis=1)
         unpack(keys, list_costs, list_columns)
         return
-    order = np.argsort(costs, axis=1, kind="stable")[:, :length]  # columns ascend already
-    list_costs[:] = np.take_along_axis(costs, order, axis=1)
-    list_columns[:] = np.take_along_axis(columns, order, axis=1)
+    order = np.argsort(costs, axis=1)  # a stable sort takes five times as long
+    arrange(costs, columns, order, list_costs, list_columns)
 
 
 def _guessed_limits(block: NDArray[Any], length: int) -> NDArray[Any]:
@@ -92,6 +101,29 @@ def _guessed_limits(block: NDArray[Any], length: int) -> NDArray[Any]:
     expected = length / stride
     rank = min(int(expected + 3 * np.sqrt(expected)) + 2, sample.shape[1] - 1)
     return np.partition(sample, rank, axis=1)[:, rank]
+
+
+def spread_columns(n: int) -> NDArray[np.intp] | None:
+    """Columns from all over, for `nearest` to judge by; None where they are few enough without."""
+    if n <= _COLUMNS_PER_BLOCK:
+        return None
+    return np.linspace(0, n - 1, min(_SPREAD_COLUMNS, n // 16)).astype(np.intp)
+
+
+def _sampled_limits(sample: Costs, share: float, tiles: list[slice]) -> NDArray[Any]:
+    """For each row a cost below which probably a little more than this share of columns are."""
+    width = sample.shape[1]
+    expected = share * width
+    rank = int(expected + 4 * np.sqrt(expected)) + 2
+    limits = np.full(sample.shape[0], np.inf, sample.dtype)
+    if rank >= width:
+        return limits
+
+    def guess(tile: slice) -> None:
+        limits[tile] = np.partition(sample.block(tile), rank, axis=1)[:, rank]
+
+    finish(side_by_side(guess, tiles))
+    return limits
 
 
 def rows_at_once(length: int, memory: int) -> int:

@@ -18,14 +18,16 @@ from uniproto.progress import Progress
 from uniproto.threads import available_cores, finish, pieces_of, side_by_side
 
 _SHORTEST_LIST = 32
+_FEWEST_FILLS = 2
 _ROWS_RECOMPUTED_TOGETHER = 256
 _ROWS_EVALUATED_TOGETHER = 1024
+_MORE_THAN_A_FILL = 1.25  # some of the nearest targets may be claimed
 _GATHER_AGAIN = 0.9  # when the unclaimed targets are this share of those last gathered
 # Sweep when they are this share of those of the last sweep: the more cores, the sooner it pays.
 _SWEEP_AGAIN = 0.25 ** (1 / available_cores())
 
 
-def list_length(masses: Masses, fills: int = 8) -> int:
+def list_length(masses: Masses, fills: float = 8) -> int:
     """How many nearest targets a row should list: those of about eight fills."""
     typical = float(np.median(masses.offer[masses.offer > 0]))
     return max(_SHORTEST_LIST, int(np.ceil(fills * masses.need / typical)))
@@ -40,8 +42,10 @@ def affordable_length(problem: Problem, rows: int) -> int:
         f"even lists of one target for each of {rows:,} candidate rows take memory",
         f"Allow at least memory={2 * entry}, or select from a sample of the source.",
     )
-    length = list_length(problem.masses, problem.lists.fills)
-    return min(length, problem.memory // 2 // entry)
+    # Of few prototypes each fills from many targets: long lists would take longer to sort than
+    # the costs to compute.
+    fills = min(problem.lists.fills, max(_FEWEST_FILLS, problem.k / 32))
+    return min(list_length(problem.masses, fills), problem.memory // 2 // entry)
 
 
 class LazyFills:
@@ -68,6 +72,8 @@ class LazyFills:
         self._columns = np.arange(problem.n, dtype=np.int32)  # what it faces
         m, n = len(candidates), problem.n
         length = min(affordable_length(problem, m), self._swept)
+        # Where memory does not hold lists of a whole fill, they are still computed as long as one.
+        self._fill = int(_MORE_THAN_A_FILL * list_length(problem.masses, 1))
         self._lists = kernels.Lists(
             costs=np.empty((m, length), problem.costs.dtype),
             columns=np.empty((m, length), np.int32),
@@ -178,7 +184,10 @@ class LazyFills:
         if left < _SWEEP_AGAIN * self._swept:
             self._sweep()
             self._swept = left
-        waiting = np.flatnonzero(~self._values.exact & self._values.alive)
+        stale = ~self._values.exact
+        if self._lists.columns.shape[1] < self._fill:  # a list is of no use after the next pick
+            stale |= self._values.moment < self.picked
+        waiting = np.flatnonzero(stale & self._values.alive)
         together = max(_ROWS_RECOMPUTED_TOGETHER, len(self.candidates) // 32)
         if len(waiting) > together:
             likeliest = np.argpartition(self._values.cost[waiting], together)[:together]
@@ -218,7 +227,7 @@ class LazyFills:
         if len(unclaimed) < _GATHER_AGAIN * len(self._columns):
             self._columns = unclaimed.astype(np.int32)
             self._facing = self.problem.lists.face(self.problem.costs, unclaimed)
-        yield from self._compute_from(rows, self._lists.columns.shape[1])
+        yield from self._compute_from(rows, max(self._fill, self._lists.columns.shape[1]))
 
     def _compute_from(self, rows: NDArray[np.intp], length: int) -> Iterator[int]:
         """`_compute` with lists of a given length, and longer ones where they are too short."""
