@@ -11,7 +11,6 @@ same draws, so differences are paired. The parts:
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -292,13 +291,11 @@ def run(setup: Setup) -> None:
             "fasterpam is not here: it needs source and target to be one set (see tabular.py).",
         ]
     )
-    charts = _charts(joined, table)
     drawn = [row for row in joined if row["part"].startswith("curves")]
     others = [row for row in joined if not row["part"].startswith("curves")]
-    _publish(setup, "longtail", drawn, {"longtail": charts.get("longtail")}, report)
-    _publish(setup, "longtail-factors", others, {})
-    name = "longtail-differences"
-    _publish(setup, name, table, {name: charts.get(name)})
+    _publish(setup, "longtail", drawn, curves_chart(drawn), report)
+    _publish(setup, "longtail-factors", others)
+    _publish(setup, "longtail-differences", table, factors_chart(table))
     print(report)
     print(f"\nwritten to {setup.out}")
 
@@ -307,7 +304,7 @@ def _publish(
     setup: Setup,
     name: str,
     rows: Sequence[dict[str, Any]],
-    charts: dict[str, Any],
+    chart: Any = None,
     report: str = "",
 ) -> None:
     """Write joined rows, to five digits; they are made anew from the rows of the parts."""
@@ -321,7 +318,7 @@ def _publish(
         for row in rows
     ]
     runs.add({}, rounded)
-    runs.publish({title: chart for title, chart in charts.items() if chart is not None}, report)
+    runs.publish({} if chart is None else {name: chart}, report)
 
 
 def _settings(quick: bool) -> dict[str, Any]:
@@ -582,11 +579,9 @@ def _pooled(
     return f"{_points(found.mean, found.error)}{star:1}"
 
 
-def _charts(rows: Sequence[dict[str, Any]], table: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    if importlib.util.find_spec("altair") is None:
-        print("No figures: altair is not installed (pip install altair vl-convert-python).")
-        return {}
-    from uniproto.charts import differences_chart, seed_bands_chart
+def curves_chart(rows: Sequence[dict[str, Any]]) -> Any:
+    """Accuracy against the number of prototypes, a panel for each setting."""
+    from uniproto.charts import seed_bands_chart
 
     shown = {
         ("uniproto", "plain"): "UniPROT",
@@ -597,10 +592,7 @@ def _charts(rows: Sequence[dict[str, Any]], table: Sequence[dict[str, Any]]) -> 
         ("random", "plain"): "random",
     }
     points = []
-    for key, runs in by(rows, "part", "k", "method", "aim").items():
-        part, k, method, aim = key
-        if not part.startswith("curves"):
-            continue
+    for (part, k, method, aim), runs in by(rows, "part", "k", "method", "aim").items():
         for measure in ("minority_accuracy", "accuracy"):
             mean, low, high = mean_and_interval([row[measure] for row in runs])
             points.append(
@@ -608,6 +600,18 @@ def _charts(rows: Sequence[dict[str, Any]], table: Sequence[dict[str, Any]]) -> 
                 | {"line": f"{method}, {aim}", "shown": shown.get((method, aim))}
                 | {"mean": mean, "low": max(0.0, low), "high": min(1.0, high)}
             )
+    return seed_bands_chart(
+        points,
+        list(shown.values()),
+        "1-NN accuracy against the number of prototypes",
+        "bands: 95 % intervals over the draws; grey: all other methods",
+    )
+
+
+def factors_chart(table: Sequence[dict[str, Any]]) -> Any:
+    """What UniPROT's minority accuracy is above k-medoids', a panel for each data and metric."""
+    from uniproto.charts import differences_chart
+
     cells = [
         {
             "panel": TITLES.get(row["part"], row["part"]),
@@ -622,19 +626,11 @@ def _charts(rows: Sequence[dict[str, Any]], table: Sequence[dict[str, Any]]) -> 
         and row["aim"] == "plain"
         and row["measure"] == "minority"
     ]
-    return {
-        "longtail": seed_bands_chart(
-            points,
-            list(shown.values()),
-            "1-NN accuracy against the number of prototypes",
-            "bands: 95 % intervals over the draws; grey: all other methods",
-        ),
-        "longtail-differences": differences_chart(
-            cells,
-            "Minority accuracy: UniPROT − k-medoids, paired",
-            "points above 0: UniPROT is better; lines: ± two standard errors over the draws",
-        ),
-    }
+    return differences_chart(
+        cells,
+        "Minority accuracy: UniPROT − k-medoids, paired",
+        "points above 0: UniPROT is better; lines: ± two standard errors over the draws",
+    )
 
 
 def _mean(rows: Sequence[dict[str, Any]], column: str, k: int) -> float:

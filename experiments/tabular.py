@@ -8,7 +8,6 @@ chosen in. UniPROT is also polished, for a few seconds.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -236,9 +235,6 @@ def _told(ours: Sequence[float], theirs: Sequence[float]) -> str:
 
 
 def _charts(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    if importlib.util.find_spec("altair") is None:
-        print("No figures: altair is not installed (pip install altair vl-convert-python).")
-        return {}
     from uniproto.charts import seed_bands_chart
 
     shown = {

@@ -415,9 +415,9 @@ def test_names_that_do_not_compare(parameter: str, odd: Any) -> None:
     _assert_says(_refusal(**{parameter: odd}), f"'{parameter}' must be one of")
 
 
-@pytest.mark.parametrize("certify", [np.array([1.0, 2.0]), "yes", None, 1])
+@pytest.mark.parametrize("certify", [np.array([1.0, 2.0]), "yes", "30", None, 0, -1, np.nan, 1j])
 def test_a_wish_for_a_certificate_that_is_neither(certify: Any) -> None:
-    _assert_says(_refusal(certify=certify), "'certify' must be True or False")
+    _assert_says(_refusal(certify=certify), "'certify' must be True, False or a positive number")
 
 
 @pytest.mark.parametrize(

@@ -539,6 +539,9 @@ VALUES = {
     "--weights": ["w", "kind"],
     "--id": ["w", "kind", "a"],
     "--column": ["a", "w", "aa"],
+    "--features": ["a", "c,a", "a,kind", "a,aa"],
+    "--ignore": ["w", "a,kind", "aa"],
+    "--certify": ["1", "0.01"],
     "--budgets": ["balanced", "x=1,y=2", "x=1,x=2", "x=-1,y=4"],
     "--target": ["pool.csv", "pool.npy", "nowhere.npy"],
 }

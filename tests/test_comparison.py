@@ -20,11 +20,11 @@ import pytest
 import uniproto
 from uniproto import Comparison, MissingExtraError, Stochastic, UniProto, compare
 from uniproto.cli import main
+from uniproto.comparing.peak_memory import PeakMemory
 from uniproto.contenders import METHOD_NAMES, draws_at_random, method_label
 from uniproto.errors import InvalidInputError
 from uniproto.evaluation import LabelsWarning, nearest_prototype
 from uniproto.methods import METHODS
-from uniproto.peak_memory import PeakMemory
 from uniproto.problem import make_problem
 from uniproto.results import as_seeds, number_column
 

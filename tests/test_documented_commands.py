@@ -148,16 +148,35 @@ def make_recipe(command: str) -> str:
     return "true" if "pytest" in recipe[1] else " && ".join(lines)
 
 
-def options_of(command: str) -> set[str]:
-    """Every long option that a command has."""
+def commands_there_are() -> dict[str, argparse.ArgumentParser]:
+    """The parser of every command."""
     commands = next(
         action
         for action in build_parser()._actions
         if isinstance(action, argparse._SubParsersAction)
     )
-    assert command in commands.choices, f"there is no 'uniproto {command}'"
-    actions = commands.choices[command]._actions
-    return {option for action in actions for option in action.option_strings}
+    return dict(commands.choices)
+
+
+def options_of(command: str) -> set[str]:
+    """Every long option that a command has."""
+    commands = commands_there_are()
+    assert command in commands, f"there is no 'uniproto {command}'"
+    return {option for action in commands[command]._actions for option in action.option_strings}
+
+
+def test_pages_that_help_sends_to_speak_of_the_command_and_its_option() -> None:
+    sent = [
+        (command, action.option_strings[-1], page)
+        for command, parser in commands_there_are().items()
+        for action in parser._actions
+        for page in re.findall(r"docs/[\w-]+\.md", action.help or "")
+    ]
+    assert ("pretrain", "--method", "docs/pretraining.md") in sent
+    for command, option, page in sent:
+        text = (ROOT / page).read_text()
+        assert f"uniproto {command}" in text, (command, page)
+        assert option in text, (option, page)
 
 
 @pytest.mark.parametrize(

@@ -204,11 +204,10 @@ def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 
     real = importlib.util.find_spec
-    for module in ("text_models", "image_models"):
-        monkeypatch.setattr(
-            f"uniproto.features.{module}.find_spec",
-            lambda name: None if name == "torch" else real(name),
-        )
+    monkeypatch.setattr(
+        "uniproto.features.models.find_spec",
+        lambda name: None if name == "torch" else real(name),
+    )
     with pytest.raises(MissingExtraError, match=r"pip install 'uniproto\[text\]'"):
         embed_text(["a"])
     with pytest.raises(MissingExtraError, match=r"pip install 'uniproto\[images\]'"):

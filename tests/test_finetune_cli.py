@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +24,9 @@ from uniproto.errors import InvalidInputError  # noqa: E402
 from uniproto.metrics_file import read_metrics  # noqa: E402
 from uniproto.training import presets, study, tuning_data  # noqa: E402
 from uniproto.training.batch_methods import BATCH_METHODS  # noqa: E402
-from uniproto.training.run_folder import last_checkpoint  # noqa: E402
+from uniproto.training.run_folder import claimed, last_checkpoint  # noqa: E402
 from uniproto.training.study import tiny_model  # noqa: E402
+from uniproto.training.tuning_rows import TuningRow, read_rows  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +232,7 @@ def test_short_memory(model_folder, data, tmp_path, method):
         (("--template", "nothing"), "'--template' must hold {instruction}"),
         (("--layer", "nowhere"), "'layer' must name one linear layer"),
         (("--lora-targets", "w_q"), "'--lora-targets' must name layers"),
-        (("--model", "/nowhere/at/all"), "could not be loaded"),
+        (("--model", "/nowhere/at/all"), "There is no such folder or file"),
         (("--steps", "0"), "'--steps' must be at least 1"),
         (("--accumulate", "-1"), "'--accumulate' must be at least 1"),
         (("--eval-steps", "0"), "'--eval-steps' must be at least 1"),
@@ -258,6 +260,27 @@ def test_errors_say_what_to_do(model_folder, data, tmp_path, capsys, more, said)
     assert message.startswith("uniproto: error: ")
     assert said in message
     assert "Traceback" not in message
+    assert not (tmp_path / "run").exists()  # a refused command leaves nothing
+
+
+def test_a_refused_command_forgets_no_earlier_run(model_folder, data, tmp_path, capsys):
+    out = tmp_path / "run"
+    short = ("--steps", "1", "--method", "random", "--validation", "0")
+    assert main(words(model_folder, data, out, *short)) == 0
+    there = {path.name for path in out.iterdir()}
+    for wrong in (("--model", "/nowhere/at/all"), ("--answer", "reply"), ("--pool", "500")):
+        assert main(words(model_folder, data, out, *short, *wrong, "--fresh")) == 2
+    assert {path.name for path in out.iterdir()} == there
+
+
+def test_two_runs_in_one_folder_are_refused(model_folder, data, tmp_path, capsys):
+    pytest.importorskip("fcntl")
+    from uniproto.training.finetune_settings import FinetuneSettings
+
+    asked = FinetuneSettings(model=str(model_folder), data=str(data), out=str(tmp_path))
+    with claimed(tmp_path, asked, fresh=False):
+        assert "one run at a time" in error_of(capsys, words(model_folder, data, tmp_path))
+    assert not (tmp_path / "metrics.jsonl").exists()
 
 
 def test_results_of_something_else_are_left_alone(model_folder, data, tmp_path, capsys):
@@ -316,8 +339,8 @@ def test_truncated_examples_are_counted(model_folder, data, tmp_path, capsys):
 
 def test_only_answer_tokens_have_labels(model_folder):
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
-    found = tuning_data.tokenise(
-        [tuning_data.TuningRow("s", "12", "34"), tuning_data.TuningRow("s", "5" * 20, "6")],
+    found, too_long = tuning_data.tokenise(
+        [TuningRow("s", "12", "34"), TuningRow("s", "5" * 20, "6")],
         tokenizer,
         max_length=8,
         too_long="truncate",
@@ -330,15 +353,15 @@ def test_only_answer_tokens_have_labels(model_folder):
     assert first["labels"][4:] == first["input_ids"][4:]
     assert len(second["input_ids"]) == 8
     assert second["labels"][-1] == second["input_ids"][-1]  # an answer token stays
-    assert found.truncated == 1
-    skipped = tuning_data.tokenise(
-        [tuning_data.TuningRow("s", "12", "34"), tuning_data.TuningRow("s", "5" * 20, "6")],
+    assert too_long == 1
+    skipped, left_out = tuning_data.tokenise(
+        [TuningRow("s", "12", "34"), TuningRow("s", "5" * 20, "6")],
         tokenizer,
         max_length=8,
         too_long="skip",
         template="Q{instruction}A",
     )
-    assert (len(skipped), skipped.truncated) == (1, 1)
+    assert (len(skipped), left_out) == (1, 1)
 
 
 def test_files_of_all_kinds_hold_the_same_rows(data, tmp_path):
@@ -350,20 +373,76 @@ def test_files_of_all_kinds_hold_the_same_rows(data, tmp_path):
         stream.write(Path(data).read_bytes())
     pq.write_table(pa.Table.from_pylist(rows()), table)
     options = {"prompt": "instruction", "answer": "output", "source": "source"}
-    plain = tuning_data.read_rows(data, **options)
+    plain = read_rows(data, **options)
     assert len(plain) == 80
-    assert (
-        plain == tuning_data.read_rows(packed, **options) == tuning_data.read_rows(table, **options)
-    )
+    assert plain == read_rows(packed, **options) == read_rows(table, **options)
 
 
 def test_split_is_seeded_and_every_source_is_in_both():
-    listed = [tuning_data.TuningRow(row["source"], row["instruction"], "") for row in rows(200)]
-    train, held = tuning_data.split_rows(listed, 0.05, 3, seed=1)
-    assert tuning_data.split_rows(listed, 0.05, 3, seed=1) == (train, held)
-    assert tuning_data.split_rows(listed, 0.05, 3, seed=2) != (train, held)
-    assert {row.source for row in train} == {row.source for row in held}
-    assert len(train) + len(held) == 200
+    sources = [row["source"] for row in rows(200)]
+    train, held = tuning_data.split_places(sources, 0.05, 3, seed=1)
+    assert tuning_data.split_places(sources, 0.05, 3, seed=1) == (train, held)
+    assert tuning_data.split_places(sources, 0.05, 3, seed=2) != (train, held)
+    assert {sources[place] for place in train} == {sources[place] for place in held}
+    assert sorted(train + held) == list(range(200))
+
+
+def test_parts_hold_the_tokens_of_their_rows(model_folder):
+    """In one array, whatever the order and the lengths."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
+    listed = [TuningRow(f"s{n % 3}", "a" * (n % 5), "b" * (n % 7)) for n in range(30)]
+    found, _ = tuning_data.tokenise(listed, tokenizer, 40, "truncate", "Q{instruction}A")
+    part = found.part([7, 3, 29]).part([2, 0])
+    assert [part[place] for place in range(2)] == [found[29], found[7]]
+    assert part.texts == [f"{row.prompt}\n\n{row.answer}" for row in (listed[29], listed[7])]
+    assert part.sources == {"s2": 1, "s1": 1}
+    assert tokenizer.decode(part[0]["input_ids"]) == "QaaaaAb</s>"
+
+
+def test_what_is_left_out_as_too_long_is_held_out_of_no_source(model_folder, tmp_path, capsys):
+    """Of a source with few short rows, half of those is held out, and not of the long ones."""
+    short = [{"source": "short", "instruction": "1", "output": "2"}] * 40
+    mixed = [
+        {"source": "mixed", "instruction": "1" * (1 if n % 10 == 0 else 60), "output": "2"}
+        for n in range(40)
+    ]
+    path = tmp_path / "mixed.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in short + mixed))
+    out = tmp_path / "run"
+    arguments = words(model_folder, path, out, "--too-long", "skip", "--steps", "1")
+    arguments.remove("--quiet")
+    assert main(arguments) == 0
+    assert "36 of more than 32 tokens, left out" in capsys.readouterr().out
+    result = json.loads((out / "result.json").read_text())
+    assert result["train_rows"] == {"short": 36, "mixed": 2}
+    assert result["validation_rows"] == {"short": 4, "mixed": 2}
+    assert result["too_long"] == 36
+    assert set(result["last"]["val_loss_by_source"]) == {"short", "mixed"}
+
+
+def test_an_example_that_is_refused_has_its_row_in_the_file(model_folder, tmp_path, capsys):
+    long = [
+        {"source": "s", "instruction": "1" * (60 if n == 50 else 1), "output": "2"}
+        for n in range(60)
+    ]
+    path = tmp_path / "long.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in long))
+    arguments = words(model_folder, path, tmp_path / "run", "--too-long", "refuse")
+    assert "tokens in row 50 (s)" in error_of(capsys, arguments)
+
+
+def test_reading_needs_little_more_memory_than_the_rows(tmp_path):
+    """Columns that nobody asked for are never all there at once."""
+    path = tmp_path / "wide.jsonl"
+    with path.open("w") as file:
+        for number in range(400):
+            row = {"instruction": str(number), "output": "x", "other": "y" * 50_000}
+            file.write(json.dumps(row) + "\n")
+    tracemalloc.start()
+    assert len(read_rows(path, prompt="instruction", answer="output", source=None)) == 400
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < path.stat().st_size / 10
 
 
 def test_presets_are_the_paper_s():

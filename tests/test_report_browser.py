@@ -7,7 +7,6 @@ import io
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,6 @@ import pytest
 
 import uniproto
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or ""
-if not BROWSER:
-    pytest.skip(
-        "no Chromium on this machine: the page is not tested in a browser (apt install chromium)",
-        allow_module_level=True,
-    )
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 RNG = np.random.default_rng(5)
 COUNT, K = 60, 12
 X = np.concatenate([RNG.normal(place, 0.4, size=(20, 4)) for place in (-3, 0, 3)])
@@ -58,17 +48,6 @@ def pages(selection: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     text = selection.report(folder / "t.html", text=TEXTS, labels=LABELS, ids=ids, title=NASTY[1])
     image = selection.report(folder / "i.html", images=pictures, labels=LABELS, groups=LABELS)
     return {"text": text, "images": image, "rows": selection.report(folder / "r.html", random=0)}
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        try:
-            browser = driver.chromium.launch(executable_path=BROWSER, args=FLAGS)
-        except playwright.Error as error:
-            pytest.skip(f"Chromium does not start here: {str(error).splitlines()[0]}")
-        yield browser
-        browser.close()
 
 
 class Visit:

@@ -146,7 +146,7 @@ def test_greedy_with_exact_gains_reaches_its_share_of_the_optimum(tiny: Tiny) ->
 def test_greedy_with_approximate_gains_reaches_alpha_times_the_optimum(
     tiny: Tiny, reg: float
 ) -> None:
-    """Lemma 5 in DESIGN's sharper form: α·OPT, which is at least (1 − e^−α)·OPT."""
+    """Lemma 5, and more: α·OPT, which is at least its (1 − e^−α)·OPT."""
     similarity, masses = tiny.beta - tiny.costs, tiny.masses
     ratios = []
     for row in range(tiny.m):

@@ -341,6 +341,38 @@ def test_prototypes_that_no_longer_count_equally(select: Select, run: Run) -> No
     assert_no(run, "its prototypes do not all count equally")
 
 
+@pytest.mark.parametrize(
+    ("options", "change", "doubt"),
+    [
+        ([], lambda gains: gains + 0.2, "pick 1 cost less than it can"),
+        ([], lambda gains: gains - 1.8, "cost more than it can"),
+        (["--plan", "resolve"], lambda gains: gains[::-1].copy(), "cost less than it can"),
+        (["--gains", "exact"], lambda gains: gains - 1e-3, "cost more than their best plan"),
+        (["--polish", "0.1"], lambda gains: gains - 1e-3, "cost more than their best plan"),
+        (["--plan", "entropic"], lambda gains: gains * 9, "a pick cost what no row costs"),
+        (["--method", "random"], lambda gains: gains + 1, "random has no gains"),
+        (["--method", "kmedoids"], lambda gains: gains * 1.01, "pick 2 saved something else"),
+    ],
+)
+def test_gains_that_cannot_be(
+    select: Select, run: Run, options: list[str], change: Callable[[Any], Any], doubt: str
+) -> None:
+    select("pool.npy", *options)
+    assert_yes(run)
+    change_column("gain", change)
+    forge()
+    assert_no(run, "the gains can be those of these rows")
+    assert doubt in run("verify", "out")[1]
+
+
+def test_gains_of_a_group_are_its_own(select: Select, run: Run) -> None:
+    select(*GROUPS, "--gains", "exact")
+    assert_yes(run)
+    change_column("gain", lambda gains: gains - np.where(np.arange(K) == K - 1, 1e-3, 0.0))
+    forge()
+    assert_no(run, "the gains can be those of these rows (the picks cost more than their best")
+
+
 def test_ranks_in_another_order(select: Select, run: Run) -> None:
     select("pool.npy")
     change_column("rank", lambda ranks: ranks[::-1].copy())
@@ -425,7 +457,7 @@ def test_one_changed_price(select: Select, run: Run) -> None:
     select("pool.npy", "--certify")
     with np.load(Path("out", "certificate.npz")) as arrays:
         prices = arrays["prices"]
-    prices[np.argmax(prices)] *= 1.01
+    prices *= 1.5  # all of them: near its top the bound is flat in any single one
     np.savez(Path("out", "certificate.npz"), prices=prices)
     assert_no(run, "files of the result")
     forge()
@@ -482,6 +514,19 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], list[str]]] = {
     "odd rows": (update("exclude", 7), []),
     "target": (update("target", "target.npy"), []),
     "beta": (lambda manifest: manifest.update(beta=1.0), ["the record agrees"]),
+    "options": (
+        lambda manifest: manifest["options"].update(plan="resolve"),
+        ["the record agrees with the inputs (options)"],
+    ),
+    "plan": (update("plan", "resolve"), ["the record agrees with the inputs (options)"]),
+    "no option": (
+        lambda manifest: manifest["options"].pop("polish"),
+        ["the record agrees with the inputs (options)"],
+    ),
+    "timings": (
+        lambda manifest: manifest["timings"].update(pick=-1.0),
+        ["the record agrees with the inputs (timings)"],
+    ),
     "group cost": (
         lambda manifest: manifest["group_costs"].__setitem__(0, ["web", 0.001]),
         ["the groups cost what is written"],

@@ -8,6 +8,9 @@ array([0, 2])
 
 from __future__ import annotations
 
+from uniproto import early_interrupts as early_interrupts  # Ctrl-C while all below loads
+
+# isort: split
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +41,10 @@ from uniproto.version import __version__ as __version__
 from uniproto.weights import DensityWeights
 
 if TYPE_CHECKING:
-    from uniproto.choosing_k import KPath, path
-    from uniproto.comparison import Comparison, compare
+    from uniproto.comparing.choosing_k import path
+    from uniproto.comparing.compare import compare
+    from uniproto.comparing.comparison import Comparison
+    from uniproto.comparing.k_path import KPath
     from uniproto.estimator import PrototypeSelector
 
 
@@ -72,11 +77,11 @@ __all__ = [
 ]
 
 _LATE = {  # loaded when asked for: scikit-learn and Arrow take a second to import
-    "Comparison": "uniproto.comparison",
-    "KPath": "uniproto.choosing_k",
+    "Comparison": "uniproto.comparing.comparison",
+    "KPath": "uniproto.comparing.k_path",
     "PrototypeSelector": "uniproto.estimator",
-    "compare": "uniproto.comparison",
-    "path": "uniproto.choosing_k",
+    "compare": "uniproto.comparing.compare",
+    "path": "uniproto.comparing.choosing_k",
 }
 _ROOMS = ("data", "evaluation", "features", "training")  # need no import of their own
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import InfeasibleError, as_index, invalid, unknown_name
+from uniproto.errors import InfeasibleError, as_index, invalid, require_name
 
 
 def quotas(
@@ -33,8 +33,7 @@ def quotas(
     if isinstance(budgets, Mapping):
         return _given_quotas(k, budgets, labels, smallest, largest)
     shares = {"proportional": mass, "balanced": mass > 0}
-    if not isinstance(budgets, str) or budgets not in shares:
-        raise unknown_name("budgets", budgets, shares)
+    require_name("budgets", budgets, shares)
     share = shares[budgets] / shares[budgets].sum()
     largest = np.where(mass > 0, largest, smallest)
     if largest.sum() < k:

@@ -34,9 +34,11 @@ from uniproto.problem import Problem
 from uniproto.progress import Progress
 
 _MOST_STEPS = 2000
-_DEFLECTION = 0.4  # how much of the last direction each step keeps
-_PATIENCE = 10  # steps without progress before the step length is halved
-_SHORTEST_STEP = 2e-3
+_LEAST_NEW, _MOST_NEW = 0.01, 0.1  # the share of the newest subgradient in a step's direction
+_PATIENCE = 6  # steps without progress before they are shortened
+_SHORTENED, _LENGTHENED = 2 / 3, 1.1
+_SHORTEST_STEP, _LONGEST_STEP = 3e-4, 2.0
+_TINY = np.finfo(np.float64).tiny
 _LOOSE = 0.1  # a bound this far below the cost is worth a second search
 _FEWEST_ACTIVE = 2000  # rows of a group that steps look at, where it has as many
 _FIRST_ROUND = 8  # steps before every row is looked at again; each round is twice as long
@@ -221,30 +223,37 @@ class _Ascent:
         deadline: float,
         advance: Callable[[int], None],
     ) -> tuple[NDArray[np.float64], int, bool]:
-        """Polyak steps; returns the best prices, the steps taken and whether they settled."""
-        k = self.problem.k
-        prices, best_prices = start, start
-        best, length, waited = -np.inf, 1.0, 0
-        direction = np.zeros_like(prices)
+        """Steps from the best prices so far; returns them, how many were taken, if they settled.
+
+        A subgradient at a kink of the bound points along one of its faces. The running average of
+        many, weighted so as to be short, points along the ridge between them.
+        """
+        k, capacity = self.problem.k, self.capacity
+        best_prices = start
+        best, summed = self._evaluate(start, quotas)
+        direction = self.priced.taken(summed, start) - capacity
+        length, waited = 1.0, 0
         for step in range(most_steps):
-            value, summed = self._evaluate(prices, quotas)
-            if value > best + 1e-7 * abs(best) or best == -np.inf:
-                best, best_prices, waited = value, prices, 0
-            else:
-                waited += 1
-            if waited > _PATIENCE:
-                length, waited = length / 2, 0
-                prices, direction = best_prices, np.zeros_like(direction)
-                value, summed = self._evaluate(prices, quotas)
-            if length < _SHORTEST_STEP or value >= k * cost * (1 - 1e-9):
+            scale = float(direction @ direction)
+            if scale == 0.0 or length < _SHORTEST_STEP or best >= k * cost * (1 - 1e-9):
                 return best_prices, step, True
             if time.perf_counter() > deadline:
                 return best_prices, step, False
-            direction = self.priced.taken(summed, prices) - self.capacity + _DEFLECTION * direction
-            scale = float(direction @ direction)
-            if scale == 0.0:
-                return best_prices, step, True
-            prices = np.maximum(prices + length * (k * cost - value) / scale * direction, 0.0)
+            stride = length * (k * cost - best) / scale
+            prices = np.maximum(best_prices + stride * direction, 0.0)
+            value, summed = self._evaluate(prices, quotas)
+            slope = self.priced.taken(summed, prices) - capacity
+            if value > best + 1e-7 * abs(best):
+                best, best_prices, waited = value, prices, 0
+                if slope @ direction > 0:  # it still goes uphill there
+                    length = min(_LENGTHENED * length, _LONGEST_STEP)
+            else:
+                waited += 1
+                if waited == _PATIENCE:
+                    length, waited = _SHORTENED * length, 0
+            change = slope - direction
+            shortest = -float(direction @ change) / max(float(change @ change), _TINY)
+            direction += min(max(shortest, _LEAST_NEW), _MOST_NEW) * change
             advance(1)
         return best_prices, most_steps, False
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from uniproto.errors import UniprotoError, unknown_name
+from uniproto.errors import UniprotoError, require_name
 from uniproto.methods import (
     METHODS,
     FacilityLocation,
@@ -59,8 +59,8 @@ def as_compared(method: str | Method) -> Method:
     """A method from its name, `uniproto+polish` among them, or from itself."""
     if method == POLISHED:
         return UniProto(polish=True)
-    if isinstance(method, str) and method not in METHODS:
-        raise unknown_name("methods", method, METHOD_NAMES)
+    if isinstance(method, str):
+        require_name("methods", method, METHOD_NAMES)
     return as_method(method)
 
 

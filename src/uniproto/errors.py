@@ -6,8 +6,10 @@ Every message has the same form: the parameter, the constraint, what was receive
 from __future__ import annotations
 
 import difflib
+import math
 import operator
 from collections.abc import Collection, Iterable
+from numbers import Real
 from typing import Any
 
 _LONGEST_SHOWN = 500  # characters of what was received: enough to know it again
@@ -110,6 +112,30 @@ def whole_number(
         remedy = too_small or f"Pass {least} or more."
         raise invalid(parameter, f"must be at least {least}", number, remedy)
     return number
+
+
+def seconds(parameter: str, value: object, *, or_none: bool = True) -> float | None:
+    """A limit of time in seconds; None and True set none.
+
+    >>> seconds("certify", 30), seconds("certify", True)
+    (30.0, None)
+    >>> seconds("time_limit", -1)
+    Traceback (most recent call last):
+    uniproto.errors.InvalidInputError: 'time_limit' must be None or a positive number of seconds.
+    Got -1 instead. Try 60.
+    """
+    if (value is None and or_none) or value is True:
+        return None
+    try:
+        limit = float(value) if isinstance(value, Real) else math.nan
+    except OverflowError:
+        limit = math.inf
+    if isinstance(value, bool) or not 0 < limit < math.inf:
+        allowed = "None" if or_none else "True, False"
+        raise invalid(
+            parameter, f"must be {allowed} or a positive number of seconds", repr(value), "Try 60."
+        )
+    return limit
 
 
 def as_index(value: Any) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from uniproto.errors import OutputError
 from uniproto.results import without_infinity
+from uniproto.whole_files import write_whole
 
 METRICS = "metrics.jsonl"
 
@@ -34,10 +35,8 @@ class MetricsFile:
         rows = [] if kept_to is None else read_metrics(folder)
         self.rows = [row for row in rows if row["step"] <= (kept_to or 0)]
         text = "".join(json.dumps(row) + "\n" for row in self.rows)
-        partial = self.path.with_name(f".{METRICS}.partial")
         try:
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(self.path)
+            write_whole(self.path, text)
         except OSError as error:
             raise self._unwritable(error) from error
 

@@ -122,6 +122,46 @@ def make_problem(
     costs = _checked_costs(source, target, metric)
     m, n = costs.shape
     k = _checked_count(k, m)
+    given, candidates = _rows_to_choose(initial, exclude, k, m)
+    allowed = memory_budget(memory)
+    builder = make_builder(device, lists, costs)
+    weights, origin = weights_from(
+        target_weights, target_labels, costs, device=device, memory=allowed
+    )
+    problem = Problem(
+        costs=costs,
+        k=k,
+        target_weights=_checked_weights(weights, n),
+        initial=given,
+        candidates=candidates,
+        twin_distance=_twin_distance(distinct, costs),
+        seed=_checked_seed(seed),
+        memory=allowed,
+        lists=builder,
+        weights_origin=origin,
+    )
+    if groups is None:
+        _refuse_options_of_groups(target_groups, budgets)
+        return problem
+    labels = as_labels(groups, "groups", m)
+    one_set = m == n if metric in MATRIX_METRICS else target is None
+    if target_groups is None and not one_set:
+        raise invalid(
+            "target_groups",
+            "must be given when the target is not the source",
+            "None",
+            "Pass one group label per target row.",
+        )
+    groups_of_target = (
+        labels if target_groups is None else as_labels(target_groups, "target_groups", n)
+    )
+    return replace(problem, groups=_split(problem, labels, groups_of_target, budgets))
+
+
+def _rows_to_choose(
+    initial: Any, exclude: Any, k: int, m: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The rows that are given, and those that may join them."""
     given = as_rows(initial, "initial", m)
     barred = as_rows(exclude, "exclude", m)
     both = np.intersect1d(given, barred)
@@ -146,49 +186,19 @@ def make_problem(
             k,
             "Lower k or exclude fewer rows.",
         )
-    allowed = memory_budget(memory)
-    builder = make_builder(device, lists, costs)
-    weights, origin = weights_from(
-        target_weights, target_labels, costs, device=device, memory=allowed
-    )
-    problem = Problem(
-        costs=costs,
-        k=k,
-        target_weights=_checked_weights(weights, n),
-        initial=given,
-        candidates=candidates,
-        twin_distance=_twin_distance(distinct, costs),
-        seed=_checked_seed(seed),
-        memory=allowed,
-        lists=builder,
-        weights_origin=origin,
-    )
-    if groups is None:
-        if target_groups is not None:
-            raise invalid(
-                "target_groups", "needs 'groups' as well", "only target_groups", "Pass both."
-            )
-        if str(budgets) != "proportional":
-            raise invalid(
-                "budgets",
-                "needs 'groups' as well",
-                f"only budgets={budgets!r}",
-                "Pass one group label per source row.",
-            )
-        return problem
-    labels = as_labels(groups, "groups", m)
-    same_set = target is None and metric not in MATRIX_METRICS
-    if target_groups is None and not (same_set or (metric in MATRIX_METRICS and m == n)):
+    return given, candidates
+
+
+def _refuse_options_of_groups(target_groups: Any, budgets: Any) -> None:
+    if target_groups is not None:
+        raise invalid("target_groups", "needs 'groups' as well", "only target_groups", "Pass both.")
+    if str(budgets) != "proportional":
         raise invalid(
-            "target_groups",
-            "must be given when the target is not the source",
-            "None",
-            "Pass one group label per target row.",
+            "budgets",
+            "needs 'groups' as well",
+            f"only budgets={budgets!r}",
+            "Pass one group label per source row.",
         )
-    groups_of_target = (
-        labels if target_groups is None else as_labels(target_groups, "target_groups", n)
-    )
-    return replace(problem, groups=_split(problem, labels, groups_of_target, budgets))
 
 
 def _split(
@@ -241,23 +251,34 @@ def _split(
                 f"'target_weights' must give group {name!r} some weight, because its budget is "
                 f"{quota[index]}. Got a total of 0 instead. Give it no budget and no 'initial' row."
             )
-        inside = np.full(problem.m, -1)
-        inside[source_rows] = np.arange(len(source_rows))
-        local_initial = inside[problem.initial]
-        local_candidates = inside[problem.candidates]
-        part = Problem(
-            costs=problem.costs.restrict(source_rows, target_rows),
-            k=int(quota[index]),
-            target_weights=None if problem.target_weights is None else weights[target_rows] / mass,
-            initial=local_initial[local_initial >= 0],
-            candidates=local_candidates[local_candidates >= 0],
-            twin_distance=problem.twin_distance,
-            seed=problem.seed,
-            memory=problem.memory,
-            lists=problem.lists,
-        )
+        share = None if problem.target_weights is None else weights[target_rows] / mass
+        part = _among(problem, source_rows, target_rows, int(quota[index]), share)
         parts.append(Group(name, source_rows, target_rows, mass, part))
     return tuple(parts)
+
+
+def _among(
+    problem: Problem,
+    source_rows: NDArray[np.intp],
+    target_rows: NDArray[np.intp],
+    k: int,
+    target_weights: NDArray[np.float64] | None,
+) -> Problem:
+    """The problem among some of its rows, which are numbered anew."""
+    place = np.full(problem.m, -1)
+    place[source_rows] = np.arange(len(source_rows))
+    initial, candidates = place[problem.initial], place[problem.candidates]
+    return Problem(
+        costs=problem.costs.restrict(source_rows, target_rows),
+        k=k,
+        target_weights=target_weights,
+        initial=initial[initial >= 0],
+        candidates=candidates[candidates >= 0],
+        twin_distance=problem.twin_distance,
+        seed=problem.seed,
+        memory=problem.memory,
+        lists=problem.lists,
+    )
 
 
 def _checked_costs(source: Any, target: Any, metric: str) -> Costs:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import invalid
+from uniproto.errors import seconds
 from uniproto.methods import Method, Picks, as_method
 from uniproto.problem import Problem, make_problem
 from uniproto.progress import Progress
@@ -33,7 +33,7 @@ def select(
     exclude: Any = None,
     distinct: bool | float = False,
     seed: int = 0,
-    certify: bool = False,
+    certify: bool | float = False,
     memory: int | float | str | None = None,
     device: str = "auto",
     lists: str = "exact",
@@ -70,7 +70,7 @@ def select(
         distinct: True, or a distance: never choose two rows that close to each other.
         seed: for methods that draw random numbers.
         certify: also compute the certificate (as `Selection.certify` does later): a lower bound
-            on the cost of any k rows.
+            on the cost of any k rows; a number: for at most so many seconds.
         memory: how much working memory to use beyond the inputs: bytes, or a text such as "4GB".
             Default: a quarter of what is free.
         device: where neighbour lists are built: `cpu`, `cuda`, or `auto`, which takes a GPU where
@@ -87,8 +87,7 @@ def select(
     array([0, 2])
     """
     begin = time.perf_counter()
-    if not isinstance(certify, bool | np.bool_):
-        raise invalid("certify", "must be True or False", repr(certify), "Pass one of the two.")
+    certified, limit = asked_certificate(certify)
     chosen = as_method(method)
     problem = make_problem(
         source,
@@ -112,9 +111,20 @@ def select(
     selection.timings = {"check": time.perf_counter() - begin - selection.timings["pick"]} | (
         selection.timings
     )
-    if certify:
-        selection.certify(progress=progress)
+    if certified:
+        selection.certify(time_limit=limit, progress=progress)
     return selection
+
+
+def asked_certificate(certify: Any) -> tuple[bool, float | None]:
+    """Whether `certify` asks for a certificate, and for how many seconds at most.
+
+    >>> asked_certificate(False), asked_certificate(True), asked_certificate(30)
+    ((False, None), (True, None), (True, 30.0))
+    """
+    if isinstance(certify, bool | np.bool_):
+        return bool(certify), None
+    return True, seconds("certify", certify, or_none=False)
 
 
 def answer(problem: Problem, method: Method, *, progress: bool | None = None) -> Selection:

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.errors import InvalidInputError
+from uniproto.errors import InvalidInputError, seconds
 from uniproto.methods.contract import Picks
 from uniproto.problem import Problem
 from uniproto.progress import Progress
@@ -125,6 +125,7 @@ class Selection:
         Takes the constraints of the selection (`exclude`, `initial`, groups) into account. Stops
         when the bound no longer rises, or after `time_limit` seconds.
         """
+        limit = seconds("time_limit", time_limit)
         if self._problem is None:
             raise InvalidInputError(
                 "A loaded selection must be certified from its files, because it no longer holds "
@@ -137,7 +138,7 @@ class Selection:
             self._problem,
             self.cost,
             np.zeros(self.shape[1]) if prices is None else prices,
-            time_limit=time_limit,
+            time_limit=limit,
             progress=Progress(progress),
         )
         self.timings["certificate"] = self.certificate.seconds

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, finite_number
-from uniproto.errors import InvalidInputError, invalid, unknown_name
+from uniproto.errors import InvalidInputError, invalid, require_name
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.distances import cosine_costs
@@ -142,8 +142,8 @@ def weights_from(
 ) -> tuple[Any, str | None]:
     """Weights that were asked for by name, and how to call them in a record; others as they are."""
     named = isinstance(target_weights, str)
-    if named and target_weights not in WEIGHTS:
-        raise unknown_name("target_weights", target_weights, WEIGHTS)
+    if named:
+        require_name("target_weights", target_weights, WEIGHTS)
     if named and target_weights == "balanced":
         return _balanced(target_labels, costs.shape[1])
     if target_labels is not None:
@@ -171,8 +171,7 @@ def density_from(text: str, parameter: str) -> DensityWeights:
     for part in options.split(",") if options else []:
         name, _, value = (piece.strip() for piece in part.partition("="))
         kinds = {"q": int, "alpha": float}
-        if name not in kinds:
-            raise unknown_name(parameter, name, kinds)
+        require_name(parameter, name, kinds)
         try:
             given[name] = kinds[name](value)
         except ValueError:

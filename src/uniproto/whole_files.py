@@ -23,11 +23,14 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     b'abc'
     """
     partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)  # half of a file is of no use to anybody
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -221,6 +221,7 @@ def test_scores_table_and_files(tmp_path: Path, quietly: Any) -> None:
     out = tmp_path / "out"
     text = (out / "table.txt").read_text("utf-8")
     assert text == found.table() + "\n"
+    assert text.startswith(f"model {found.model}\n\n")
     assert re.search(r"SVAMP +30 +50\.0 ± +9\.1", text)
     assert "30 in the files, 1,000 published" in text
     assert "average" not in text  # of one data set
@@ -232,6 +233,12 @@ def test_scores_table_and_files(tmp_path: Path, quietly: Any) -> None:
     again = Evaluation.load(out)
     assert again.scores == found.scores
     assert again.table() == found.table()
+
+
+def test_one_question_is_not_questions(tmp_path: Path, quietly: Any) -> None:
+    write_questions(tmp_path)
+    quietly(Adder(), limit=1)
+    assert quietly.lines[0].startswith("SVAMP: 1 question (the first 1 of 30")
 
 
 def test_the_averages_are_the_papers(tmp_path: Path, quietly: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,6 @@ import pytest
 from uniproto.judging.evaluation import Evaluation
 from uniproto.judging.page import render
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or ""
-if not BROWSER:
-    pytest.skip(
-        "no Chromium on this machine: the page is not tested in a browser (apt install chromium)",
-        allow_module_level=True,
-    )
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 NASTY = [
     "<script>window.hacked = 1</script>",
     "</script><script>window.hacked = 1</script>",
@@ -60,17 +50,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = Evaluation(NASTY[1], [item(number) for number in range(COUNT)], notes, settings)
     path.write_text(render(found), "utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        try:
-            browser = driver.chromium.launch(executable_path=BROWSER, args=FLAGS)
-        except playwright.Error as error:
-            pytest.skip(f"Chromium does not start here: {str(error).splitlines()[0]}")
-        yield browser
-        browser.close()
 
 
 class Visit:

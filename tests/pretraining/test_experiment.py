@@ -79,6 +79,17 @@ def test_the_figure_has_every_method():
         assert f'"{method}"' in drawn
 
 
+def test_one_run_is_not_said_to_be_compared():
+    """Steps and times are equal only where there are several lines."""
+    one = json.dumps(curves_chart(curve([9.0, 8.0, 7.0], method="full"), "one").to_dict())
+    assert "equal" not in one
+    assert '"by steps"' in one
+    two = [row for method in ("full", "random") for row in curve([9.0, 8.0], method=method)]
+    drawn = json.dumps(curves_chart(two, "two").to_dict())
+    assert '"after equal steps"' in drawn
+    assert '"after equal time"' in drawn
+
+
 def setup_with(out, lengths):
     """A folder of runs, each validated every 10 steps until it was stopped."""
     for (method, seed), steps in lengths.items():

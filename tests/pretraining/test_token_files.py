@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -17,6 +18,7 @@ tokenizers = pytest.importorskip("tokenizers", reason="needs the extra 'jax'")
 from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
 from uniproto.pretraining.sequences import Sequences, batch_numbers, read_ahead  # noqa: E402
 from uniproto.pretraining.token_files import TRAIN, VALIDATION, load_tokens  # noqa: E402
+from uniproto.pretraining.token_folder import alone_in  # noqa: E402
 from uniproto.pretraining.token_preparation import (  # noqa: E402
     Preparation,
     held_out,
@@ -249,3 +251,55 @@ def test_own_tokens_may_be_made_anew(tmp_path):
         prepare_tokens(tmp_path / "tokens", other, shown=False)
     again = prepare_tokens(tmp_path / "tokens", other, shown=False, replace=True)
     assert again.header["validation"] == 0.3
+
+
+def damaged_corpus(folder, corpus):
+    lines = corpus.read_text().splitlines(keepends=True)
+    (folder / "damaged.jsonl").write_text("".join([*lines[:150], "{\n", *lines[150:]]))
+    return folder / "damaged.jsonl"
+
+
+@pytest.mark.parametrize("data", ["missing.txt", "damaged.jsonl"])
+@pytest.mark.parametrize("options", [{}, {"column": "nowhere"}, {"tokenizer": "whole"}])
+def test_refused_preparations_leave_nothing(corpus, tmp_path, data, options):
+    damaged_corpus(tmp_path, corpus)
+    if "tokenizer" in options:
+        prepared(tmp_path / "whole", corpus)
+        options = {"tokenizer": str(tmp_path / "whole")}
+    there = set(tmp_path.iterdir())
+    with pytest.raises((InputFileError, InvalidInputError)):
+        prepared(tmp_path / "run" / "tokens", tmp_path / data, **options)
+    assert set(tmp_path.iterdir()) == there
+
+
+def test_refused_preparations_keep_what_was_there(corpus, tmp_path):
+    folder = tmp_path / "tokens"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(InputFileError, match="no such file"):
+        prepared(folder, tmp_path / "missing.txt")
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+    header = prepared(folder, corpus).header
+    there = set(folder.iterdir())
+    with pytest.raises(InputFileError, match="no such file"):
+        prepared(folder, tmp_path / "missing.txt")
+    assert set(folder.iterdir()) == there
+    assert load_tokens(folder).header == header
+
+
+def test_a_run_that_waited_for_a_refused_one_makes_the_folder_anew(corpus, tmp_path):
+    """The refused one takes away the very file the other one waits for."""
+    pytest.importorskip("fcntl")
+    folder = tmp_path / "run" / "tokens"
+    waiting = threading.Thread(target=prepared, args=(folder, corpus))
+
+    def refused():
+        with alone_in(folder):
+            waiting.start()
+            time.sleep(0.2)
+            raise InputFileError("refused")
+
+    with pytest.raises(InputFileError, match="refused"):
+        refused()
+    waiting.join(60)
+    assert load_tokens(folder).header == prepared(tmp_path / "alone", corpus).header

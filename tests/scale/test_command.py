@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -52,6 +54,55 @@ def test_the_files_are_those_of_one_machine(
     assert [part["round"] for part in rounds[:3]] == ["target", 1, 2]
     assert rounds[1]["rows"] == 240
     assert rounds[1]["bytes_read"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "columns"),
+    [
+        (["--features", "b,a"], ["b", "a"]),
+        (["--ignore", "name,note,score"], ["a", "b"]),  # score: the target's alone
+    ],
+)
+def test_features_by_name(
+    options: list[str], columns: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw, tables = np.random.default_rng(2), []
+    for place in range(3):
+        rows = [f"row {place} {row}" for row in range(20)]
+        a, b = draw.normal(size=(2, 20))
+        tables.append(pa.table({"name": rows, "a": a, "note": ["x"] * 20, "b": b}))
+        pq.write_table(tables[-1], tmp_path / f"pool-{place}.parquet")
+    a, b = draw.normal(size=(2, 30))
+    pq.write_table(pa.table({"b": b, "score": b, "a": a}), tmp_path / "aim.parquet")
+    pool, aim, out = (str(tmp_path / name) for name in ("pool-*.parquet", "aim.parquet", "out"))
+    asked = ["select", pool, "-k", "4", "--target", aim, "--engine", "ray", "--per-part", "20"]
+    assert main([*asked, *options, "--certify", "9", "--quiet", "-o", out]) == 0
+    source = pa.concat_tables(tables).select(columns).to_pandas().to_numpy()
+    target = pq.read_table(aim).select(columns).to_pandas().to_numpy()
+    found = uniproto.Selection.load(out)
+    assert found.indices.tolist() == uniproto.select(source, 4, target).indices.tolist()
+    assert found.certificate is not None
+    assert main(["verify", out]) == 0
+    assert main([*asked, options[0], "notte", "-o", out]) == 2
+    assert f"'{options[0]}' must be one of " in capsys.readouterr().err
+
+
+def test_seconds_of_the_certificate_reach_the_cluster(
+    pool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import uniproto.scale.rounds
+
+    limits = []
+    search = uniproto.scale.rounds.certify_shards
+
+    def listened(asked: Any, *rest: Any) -> Any:
+        limits.append(asked.time_limit)
+        return search(asked, *rest)
+
+    monkeypatch.setattr(uniproto.scale.rounds, "certify_shards", listened)
+    for place, words in enumerate((["--certify", "9"], ["--certify"])):
+        assert main(command(pool, tmp_path / str(place), *words, "--quiet")) == 0
+    assert limits == [9.0, None]
 
 
 def test_a_sample_of_the_pool_itself_is_verified(pool: str, tmp_path: Path) -> None:

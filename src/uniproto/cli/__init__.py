@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from uniproto import early_interrupts
 from uniproto.cli import (
     certify,
     compare,
@@ -22,6 +23,7 @@ from uniproto.cli import (
 )
 from uniproto.cli.parser import Parser
 from uniproto.cli.streams import open_streams, silence_output
+from uniproto.cli.utf8_mode import require_utf8_mode
 from uniproto.errors import UniprotoError
 from uniproto.version import __version__
 
@@ -43,8 +45,13 @@ _COMMANDS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status. Errors are one message, without a traceback."""
-    open_streams()
-    options = build_parser().parse_args(arguments)
+    try:
+        if arguments is None:  # else another program calls
+            require_utf8_mode()
+        open_streams()
+        options = build_parser().parse_args(arguments)
+    except KeyboardInterrupt:
+        return _interrupted("nothing was written")
     try:
         status: int | None = options.run(options)
         sys.stdout.flush()
@@ -55,8 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"uniproto: error: Not enough memory ({error}). Use fewer rows.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"uniproto: interrupted; {_left_behind(options)}.", file=sys.stderr)
-        return 130
+        return _interrupted(_left_behind(options))
     except BrokenPipeError:  # the reader of our output has gone, for example `head`
         silence_output()
         return 0
@@ -70,6 +76,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 2
     return status or 0
+
+
+def _interrupted(left_behind: str) -> int:
+    print(f"uniproto: interrupted; {left_behind}.", file=sys.stderr)
+    return 130
 
 
 def _left_behind(options: argparse.Namespace) -> str:
@@ -92,3 +103,6 @@ def build_parser() -> argparse.ArgumentParser:
     for command in _COMMANDS:
         command.add_parser(commands)
     return parser
+
+
+early_interrupts.over()  # all is loaded: `main` sees to Ctrl-C

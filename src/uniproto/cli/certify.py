@@ -8,7 +8,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.question import recorded_question
+from uniproto.cli.parser import seconds
+from uniproto.cli.recorded_question import recorded_question
 
 if TYPE_CHECKING:
     from uniproto.certificate import Certificate
@@ -44,7 +45,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("folder", metavar="OUT", help="a folder that 'uniproto select' has written")
     parser.add_argument(
         "--time-limit",
-        type=_seconds,
+        type=seconds,
         metavar="SECONDS",
         help="stop raising the bound after this time (default: when it no longer rises)",
     )
@@ -115,13 +116,3 @@ def _in_words(certificate: Certificate, problem: Problem, cost_is_exact: bool) -
         f"{problem.k} row{'s' if problem.k > 1 else ''}{conditions} can be below "
         f"{certificate.lower_bound:.6g} ({gap})"
     )
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text!r}")
-    return seconds

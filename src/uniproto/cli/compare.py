@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli import arguments
+from uniproto.cli.feature_columns import add_features
 from uniproto.cli.question import Question, read_question
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
     UniprotoError,
     invalid,
-    unknown_name,
+    require_name,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def add_parser(commands: Any) -> None:
               uniproto compare pool.parquet -k 100 --target wanted.parquet --labels class -o out
               uniproto compare pool.csv -k 50 --methods uniproto,kmedoids,random --seeds 10 -o out
               uniproto compare pool.csv -k 50 --labels class --minority rare,odd
+              uniproto compare people.csv -k 50 --features age,income --metric l1
 
             how to read the table:
               cost          lower is better; * marks the lowest
@@ -62,6 +64,7 @@ def add_parser(commands: Any) -> None:
     arguments.add_columns(
         parser, labels="classes of POOL's and the target's rows, to judge choices by"
     )
+    add_features(parser)
     judged = parser.add_argument_group("what to compare")
     judged.add_argument(
         "--methods",
@@ -89,7 +92,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.comparison import compare
+    from uniproto.comparing.compare import compare
     from uniproto.evaluation import LabelsWarning
     from uniproto.storage import require_writable
 
@@ -163,6 +166,5 @@ def _classes(
     aim = labels if target_labels is None else target_labels
     known = {str(label): label for label in aim.tolist()}
     for name in named:
-        if name not in known:
-            raise unknown_name("--minority", name, known)
+        require_name("--minority", name, known)
     return [known[name] for name in named]

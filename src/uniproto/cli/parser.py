@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import math
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -76,6 +77,21 @@ def whole_number(text: str) -> int:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
+
+
+def seconds(text: str) -> float:
+    """What stands where a limit of time is asked for.
+
+    >>> seconds("2.5")
+    2.5
+    """
+    try:
+        limit = float(text)
+    except ValueError:
+        limit = math.nan
+    if not 0 < limit < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text!r}")
+    return limit
 
 
 def number(text: str) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import math
 import textwrap
 from pathlib import Path
 from typing import Any
 
 from uniproto.cli import arguments
+from uniproto.cli.feature_columns import add_features
+from uniproto.cli.parser import seconds
 from uniproto.cli.question import read_question
 from uniproto.methods import METHODS
 
@@ -23,6 +24,7 @@ def add_parser(commands: Any) -> None:
             examples:
               uniproto path vectors.npy -o out
               uniproto path pool.parquet --ks 10,20,50,100 --column embedding -o out
+              uniproto path people.csv --features age,income --metric l1 -o out
               uniproto path vectors.npy --ks 10,100,1000 --max-cost 0.15 -o out
 
             Every k is a run of its own: the first 10 rows of k = 20 are not the rows of k = 10,
@@ -57,6 +59,7 @@ def add_parser(commands: Any) -> None:
     arguments.add_columns(
         parser, labels="the target's classes, for --weights balanced; never a feature"
     )
+    add_features(parser)
     how = parser.add_argument_group("how to choose")
     how.add_argument(
         "--method",
@@ -71,8 +74,7 @@ def add_parser(commands: Any) -> None:
     )
     beside.add_argument(
         "--time-limit",
-        type=arguments.number,
-        default=math.inf,
+        type=seconds,
         metavar="SECONDS",
         help="stop raising each bound after this time (default: when it no longer rises)",
     )
@@ -89,22 +91,19 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.choosing_k import path
+    from uniproto.comparing.choosing_k import path
     from uniproto.storage import require_writable
 
     if options.output:
         require_writable(Path(options.output))
     question = read_question(options)
     asked = {name: question.asked[name] for name in question.asked if name != "k"}
-    bounded: bool | float = not options.no_bound
-    if bounded and options.time_limit < math.inf:
-        bounded = options.time_limit
     found = path(
         **asked,
         ks=options.ks,
         method=options.method,
         max_cost=options.max_cost,
-        certify=bounded,
+        certify=False if options.no_bound else options.time_limit or True,
         random_seeds=options.random_seeds,
         memory=options.memory,
         device=options.device,

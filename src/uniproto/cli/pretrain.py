@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+from uniproto.early_interrupts import loading
+
 METHODS = ("uniproto", "colm", "greats", "gradnorm", "maxloss", "random", "full")
 SIZES = ("tiny", "60m", "500m")
 
@@ -52,7 +54,7 @@ def add_parser(commands: Any) -> None:
     chosen.add_argument(
         "--method",
         choices=METHODS,
-        help="how sequences are chosen; docs/training.md explains each (uniproto)",
+        help="how sequences are chosen; docs/pretraining.md explains each (uniproto)",
         **given,
     )
     chosen.add_argument(
@@ -179,7 +181,8 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int | None:
-    from uniproto.pretraining.pretrain import PretrainSettings, prepare, pretrain
+    with loading():
+        from uniproto.pretraining.pretrain import PretrainSettings, prepare, pretrain
 
     given = dict(vars(options))
     fresh, prepare_only = given.pop("fresh"), given.pop("prepare_only")

@@ -10,6 +10,9 @@ from typing import Any
 from uniproto.checkpoint import Checkpoint
 from uniproto.cli import arguments
 from uniproto.cli.embed import add_embedding, left_out_lines
+from uniproto.cli.feature_columns import add_features
+from uniproto.cli.left_out_rows import in_file_rows
+from uniproto.cli.parser import seconds
 from uniproto.cli.question import Question, read_question
 from uniproto.errors import invalid
 from uniproto.geometry.costs import MATRIX_METRICS
@@ -31,7 +34,8 @@ def add_parser(commands: Any) -> None:
                   --id doc_id -o out
               uniproto select pool.csv -k 60 --groups source --id row --metric euclidean -o out
               uniproto select pool.csv -k 60 --weights balanced --labels class -o out
-              uniproto select vectors.npy -k 100 --polish 30 --certify -o out
+              uniproto select vectors.npy -k 100 --polish 30 --certify 60 -o out
+              uniproto select people.csv -k 50 --features age,income --metric l1 --id name -o out
               uniproto select reviews.csv -k 100 --text review -o out
               uniproto select photos/ -k 50 --images --on-error skip -o out
               uniproto select 'pool/*.parquet' -k 10000 --column embedding --engine ray \\
@@ -62,6 +66,7 @@ def add_parser(commands: Any) -> None:
         ids="a column that names rows; it appears in every output file",
         labels="the target's classes; like an id, never a feature",
     )
+    add_features(parser)
     add_embedding(parser.add_argument_group("texts and pictures, which are embedded first"))
     how = parser.add_argument_group("how to choose")
     arguments.add_conditions(how)
@@ -81,8 +86,13 @@ def add_parser(commands: Any) -> None:
     how.add_argument("--seed", type=int, default=0, help="for methods that draw at random (0)")
     parser.add_argument(
         "--certify",
-        action="store_true",
-        help="also prove how good the result is: a cost that no choice of K rows can be below",
+        nargs="?",
+        const=True,
+        default=False,
+        type=_limit,
+        metavar="SECONDS",
+        help="also prove how good the result is: a cost that no choice of K rows can be below; for "
+        "SECONDS at most (default: until the bound no longer rises)",
     )
     scale = parser.add_argument_group("large inputs")
     scale.add_argument(
@@ -107,7 +117,7 @@ def run(options: argparse.Namespace) -> None:
     from uniproto.select import answer
     from uniproto.storage import require_writable, save_selection
 
-    method = _method(options)
+    method = asked_method(options)
     output = Path(options.output)
     require_writable(output)
     if options.engine == "ray":
@@ -129,10 +139,10 @@ def run(options: argparse.Namespace) -> None:
         problem = problem.with_checkpoint(checkpoint)
     selection = answer(problem, method, progress=shown)
     if options.certify:
-        selection.certify(progress=shown)
+        selection.certify(time_limit=options.certify, progress=shown)
     pool = question.pool
     save_selection(
-        question.in_file_rows(selection),
+        in_file_rows(question, selection),
         output,
         **ids,
         prototypes=None if pool.table is None else pool.table.take(selection.indices),
@@ -153,6 +163,14 @@ def run(options: argparse.Namespace) -> None:
             for line in left_out_lines(getattr(data, "embedded", None)):
                 print(f"  {line}")
         print(f"  written to              {output}")
+
+
+def _limit(text: str) -> float:
+    """The value of --certify, which may have none: then what follows may be taken for it."""
+    try:
+        return seconds(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error} (POOL goes before the options)") from None
 
 
 def _refuse_ray_options(options: argparse.Namespace) -> None:
@@ -215,7 +233,7 @@ def _all_ids(data: Any, name: str) -> Any:
     return InputData(data.path, data.sha256, None, items.table).column(name, "--id")
 
 
-def _method(options: argparse.Namespace) -> Method:
+def asked_method(options: argparse.Namespace) -> Method:
     given = {
         name: getattr(options, name)
         for name in ("plan", "gains", "reg", "polish")

@@ -6,11 +6,13 @@ import argparse
 import math
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.question import ChangedInputError, Question, recorded_question
+from uniproto.cli.question import Question
+from uniproto.cli.recorded_question import ChangedInputError, recorded_question
+from uniproto.cli.select import asked_method
 
 if TYPE_CHECKING:
     from uniproto.problem import Group, Problem
@@ -20,6 +22,7 @@ _SUMS = 1e-12  # how far rounding puts sums off, as a share of the largest cost
 _SHARES = 1e-9  # and sums of shares, as a share of what they should be
 _EMBEDDED = 1e-5  # vectors computed anew, in other batches, are off by as much
 _SOLVER = 1e-9  # the exact solver stops at 1e-10 of the largest cost
+_NO_OPTIONS = {"plan": None, "gains": None, "reg": None, "polish": None}
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ def add_parser(commands: Any) -> None:
             Recompute what OUT claims from its files and the input files alone, and say yes or no:
             that no file has changed; that the rows are allowed; that the plan gives every row 1/K
             and every target its weight; that it costs what is written, and no plan of these rows
-            costs less; and, where OUT is certified, that the prices prove the lower bound."""),
+            costs less; that the gains can be those of these rows; and, where OUT is certified, that
+            the prices prove the lower bound."""),
         epilog=textwrap.dedent("""\
             example:
               uniproto select vectors.npy -k 100 --certify -o out
@@ -90,6 +94,7 @@ def checks(folder: Path) -> Iterator[Check]:
     embedded = "embedding" in manifest["inputs"]["source"]
     slack = _EMBEDDED * problem.costs.ceiling if embedded else 0.0
     yield from _costs(selection, problem, slack)
+    yield from _gains(manifest, selection, problem, slack)
     yield from _certificate(manifest, selection, problem, slack)
     yield _sums(selection)
 
@@ -113,16 +118,18 @@ def _files(folder: Path, manifest: dict[str, Any]) -> Check:
 
 def _record(manifest: dict[str, Any], selection: Selection, problem: Problem) -> Check:
     """What the manifest says twice, or could be read from the inputs."""
-    from uniproto.methods import as_method
-
+    method = asked_method(argparse.Namespace(**_NO_OPTIONS | manifest["arguments"]))
+    timings = manifest["timings"]
     pairs = {
         "k": (manifest["k"], problem.k),
         "shape": (tuple(manifest["shape"]), problem.costs.shape),
         "metric": (manifest["metric"], problem.costs.metric),
         "seed": (manifest["seed"], problem.seed),
-        "method": (manifest["method"], as_method(manifest["arguments"]["method"]).name),
+        "method": (manifest["method"], method.name),
+        "options": (manifest["options"], asdict(method)),  # type: ignore[call-overload]
         "beta": (manifest["beta"], problem.costs.ceiling),
         "group_costs": (list(selection.group_costs), [label for label, _ in _groups(problem)]),
+        "timings": (all(0 <= seconds < math.inf for seconds in timings.values()), True),
     }
     wrong = [name for name, (said, found) in pairs.items() if not _same(said, found)]
     return Check("the record agrees with the inputs", not wrong, ", ".join(wrong))
@@ -172,14 +179,13 @@ def _names(
 ) -> Iterator[Check]:
     """Ids and copied rows, which people read instead of row numbers."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     from uniproto.storage import PROTOTYPES, SELECTION, plain
 
     rows, name = selection.indices, manifest["arguments"]["id"]
     if name is not None:
         ids = [plain(value) for value in question.pool.column(name, "--id")[rows]]
-        first = pq.read_table(folder / SELECTION).column(0).to_numpy(zero_copy_only=False)
+        first = _table(folder / SELECTION).column(0).to_numpy(zero_copy_only=False)
         holds = manifest.get("id") == {"column": name, "prototypes": ids}
         yield Check(
             "the ids are those of the chosen rows",
@@ -187,10 +193,17 @@ def _names(
         )
     if question.pool.table is not None:
         try:
-            holds = pq.read_table(folder / PROTOTYPES).equals(question.pool.table.take(rows))
+            holds = _table(folder / PROTOTYPES).equals(question.pool.table.take(rows))
         except (OSError, pa.ArrowException):
             holds = False
         yield Check(f"{PROTOTYPES} holds the chosen rows", holds)
+
+
+def _table(path: Path) -> Any:
+    import pyarrow.parquet as pq
+
+    with path.open("rb") as file:  # Arrow takes every path for UTF-8, which not every one is
+        return pq.read_table(file)
 
 
 def _shares(selection: Selection, problem: Problem) -> Check:
@@ -258,6 +271,20 @@ def _cost_of_plan(selection: Selection, problem: Problem) -> tuple[float, float]
     return found, tolerance
 
 
+def _gains(
+    manifest: dict[str, Any], selection: Selection, problem: Problem, slack: float
+) -> Iterator[Check]:
+    """What each pick added, as far as that can be known; not for shards, which have their own."""
+    from uniproto.recorded_gains import doubts_about_gains
+
+    asked = manifest["arguments"]
+    if asked.get("engine") == "ray":
+        return
+    exact_lists = asked.get("lists") in (None, "exact")
+    doubts = doubts_about_gains(selection, problem, slack=slack, exact_lists=exact_lists)
+    yield Check("the gains can be those of these rows", not doubts, "; ".join(doubts[:3]))
+
+
 def _certificate(
     manifest: dict[str, Any], selection: Selection, problem: Problem, slack: float
 ) -> Iterator[Check]:
@@ -288,7 +315,7 @@ def _certificate(
 
 
 def _sums(selection: Selection) -> Check:
-    """What must hold of every selection; learned weights and gains can be checked no further."""
+    """What must hold of every selection; learned weights can be checked no further."""
     from uniproto.saved_record import require_sums
 
     claim = "its numbers are those of a selection"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from uniproto.data import pictures, tabular
 from uniproto.data.published import VARIABLE, Dataset
-from uniproto.errors import unknown_name
+from uniproto.errors import require_name
 
 __all__ = ["DATASETS", "Dataset", "load_dataset"]
 
@@ -56,7 +56,6 @@ def load_dataset(name: str, path: str | os.PathLike[str] | None = None) -> Datas
     Dataset('digits', 1,297 + 500 rows of 64 features, our split: the first 1,297 rows for training,
     the last 500 for testing)
     """
-    if name not in DATASETS:
-        raise unknown_name("name", name, DATASETS)
+    require_name("name", name, DATASETS)
     where = path if path is not None else os.environ.get(VARIABLE) or None
     return DATASETS[name](None if where is None else Path(where))

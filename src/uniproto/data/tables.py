@@ -23,6 +23,7 @@ from uniproto.data.disk import (
 )
 from uniproto.data.json_lines import require_shallow
 from uniproto.data.matrices import is_numeric, is_text, numeric_matrix
+from uniproto.data.named_columns import ignored_columns, only_features, require_columns
 from uniproto.data.unreadable import first_line, unreadable
 from uniproto.errors import (
     InputFileError,
@@ -110,10 +111,16 @@ def read_input(
     column: str | None = None,
     named: Collection[str] = (),
     like: InputData | None = None,
+    *,
+    features: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    has_target: bool = False,
 ) -> InputData:
     """Read a file. Features are `column`, or every column not `named` by another option.
 
-    With `like`, numeric columns must be those of that file, and are put in its order.
+    `features` names those to take, `ignore` those to leave aside, both as the command line gives
+    them. With `like`, numeric columns must be those of that file, and are put in its order. With
+    `has_target`, `ignore` may also name columns of a target, which is read later.
     """
     path = Path(path)
     reader = read_parquet if path.is_dir() else READERS.get(path.suffix.lower())
@@ -131,19 +138,33 @@ def read_input(
     except Exception as error:  # what a parser makes of a damaged file can be anything
         raise unreadable(path, error) from error
     if isinstance(content, np.ndarray):
+        if features or ignore:
+            raise invalid(
+                "--features" if features else "--ignore",
+                "needs a table (.parquet, .csv or .jsonl) with named columns",
+                f"{path.name}, which holds a bare array",
+                "Leave the option out.",
+            )
         return InputData(path, digest, content)
-    if column is None:
-        names = feature_columns(content.schema, named, path)
-        if like is not None:
-            names = aligned_columns(names, path, like.feature_columns, like.path)
-    else:
+    if column is not None:
         require_column(content, column, "--column", path)
         names = [column]
-    if isinstance(content, LargeTable):
-        features: NDArray[Any] = content.features(names, str(path))
+    elif features and like is not None:
+        names = list(like.feature_columns)
+        require_columns(names, content.column_names, "--features", path)
+    elif features:
+        names = only_features(features, content.column_names, named, path)
     else:
-        features = numeric_matrix(content.select(names), str(path))
-    return InputData(path, digest, features, content, tuple(names))
+        others = () if like is None or like.table is None else like.table.column_names
+        ignored = ignored_columns(ignore, content.schema, path, others=others, in_target=has_target)
+        names = feature_columns(content.schema, [*named, *ignored], path)
+        if like is not None:
+            names = aligned_columns(names, path, like.feature_columns, like.path)
+    if isinstance(content, LargeTable):
+        matrix: NDArray[Any] = content.features(names, str(path))
+    else:
+        matrix = numeric_matrix(content.select(names), str(path))
+    return InputData(path, digest, matrix, content, tuple(names))
 
 
 def arrow_table(values: Any, parameter: str) -> pa.Table:
@@ -215,7 +236,8 @@ def feature_columns(schema: pa.Schema, named: Collection[str], path: str | Path)
     if "" in names:
         raise InputFileError(
             f"{path}: every column of features must have a name. Got one without instead. If it is "
-            "the row number that pandas writes, use to_csv(index=False); otherwise name it."
+            "the row number that pandas writes, use to_csv(index=False); otherwise name it, or "
+            "name the features by --features."
         )
     return names
 
@@ -227,7 +249,9 @@ def aligned_columns(
     try:
         return in_order_of(others, names, "columns", str(owner))
     except InvalidInputError as error:
-        raise InputFileError(f"{path}: {error}") from error
+        raise InputFileError(
+            f"{path}: {error} On the command line, --features names those of both."
+        ) from error
 
 
 def _read_numpy(path: Path, column: str | None) -> NDArray[Any]:

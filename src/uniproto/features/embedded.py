@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import InputFileError, SolverError, invalid, unknown_name
+from uniproto.errors import InputFileError, SolverError, invalid, require_name
 from uniproto.features.vector_cache import Known, VectorCache, open_cache
 from uniproto.progress import Progress
 
@@ -111,8 +111,7 @@ def embed(
     what: str,
 ) -> Embedded:
     """Embed every item that can be read."""
-    if on_error not in ON_ERROR:
-        raise unknown_name("on_error", on_error, ON_ERROR)
+    require_name("on_error", on_error, ON_ERROR)
     begin = time.perf_counter()
     stored = open_cache(cache, model.identity)
     rows: list[int] = []

@@ -28,6 +28,7 @@ from uniproto.features.models import (
     loading,
     model_folder,
     read_json,
+    require_model,
     sees_gpu,
     torch_device,
 )
@@ -48,11 +49,7 @@ def find_image_model(
     name: str, batch_size: int | None, device: str, folder: Path | None = None
 ) -> Model:
     """The model of that name, or in that folder. Relative paths of pictures begin at `folder`."""
-    if not isinstance(name, str) or not name:
-        raise invalid("model", "must be a name or a folder", repr(name), "Pass a text.")
-    for package in ("torch", "PIL"):
-        if find_spec(package) is None:
-            raise MissingExtraError(_PURPOSE, "images")
+    require_model(name, ("torch", "PIL"), _PURPOSE, "images")
     size = batch_size_of(batch_size, _BATCH_ON_GPU if sees_gpu(device) else _BATCH)
     given = (name, size, device, folder)
     if name.lower() == DEFAULT and not Path(name).is_dir():

@@ -6,7 +6,8 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,14 @@ _OTHER_FRAMEWORKS = [
     "tf_model*",
     "rust_model*",
 ]
+
+
+def require_model(name: object, packages: Sequence[str], purpose: str, extra: str) -> None:
+    """Refuse what cannot name a model, and any model where the packages it runs on are missing."""
+    if not isinstance(name, str) or not name:
+        raise invalid("model", "must be a name or a folder", repr(name), "Pass a text.")
+    if any(find_spec(package) is None for package in packages):
+        raise MissingExtraError(purpose, extra)
 
 
 def model_folder(name: str, extra: str) -> Path:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from uniproto.errors import invalid, unknown_name
+from uniproto.errors import invalid, require_name
 from uniproto.features.embedded import ON_ERROR, Embedded, embed, unembeddable
 from uniproto.features.text_models import DEFAULT, find_text_model, what_is_wrong
 
@@ -47,8 +47,7 @@ def embed_text(
         raise invalid(
             "texts", "must be several texts", f"one {type(texts).__name__}", "Put it into a list."
         )
-    if on_error not in ON_ERROR:
-        raise unknown_name("on_error", on_error, ON_ERROR)
+    require_name("on_error", on_error, ON_ERROR)
     listed = _listed(texts)
     if on_error == "fail":  # better before a model is loaded than after hours
         wrong = [(row, why) for row, text in enumerate(listed) if (why := what_is_wrong(text))]

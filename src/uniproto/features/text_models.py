@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import InputFileError, MissingExtraError, invalid
+from uniproto.errors import InputFileError
 from uniproto.features.embedded import (
     TRUNCATED,
     Model,
@@ -27,6 +27,7 @@ from uniproto.features.models import (
     loading,
     model_folder,
     read_json,
+    require_model,
     sees_gpu,
     torch_device,
 )
@@ -40,11 +41,7 @@ _BATCH, _BATCH_ON_GPU = 32, 256
 
 def find_text_model(name: str, batch_size: int | None, device: str) -> Model:
     """The model of that name, or in that folder. Its weights are not read yet."""
-    if not isinstance(name, str) or not name:
-        raise invalid("model", "must be a name or a folder", repr(name), "Pass a text.")
-    for package in ("torch", "transformers"):
-        if find_spec(package) is None:
-            raise MissingExtraError(_PURPOSE, "text")
+    require_model(name, ("torch", "transformers"), _PURPOSE, "text")
     folder = _packaged() if name.lower() in _PACKAGED and not Path(name).is_dir() else None
     if folder is None:
         folder = model_folder(name, "text")

@@ -19,6 +19,7 @@ from uniproto.judging.question import Question
 from uniproto.judging.questions import DataSet, digest, read_questions
 from uniproto.judging.sandbox import LONGEST, containment, run_program
 from uniproto.progress import Progress
+from uniproto.report.words import counted
 
 # Questions asked together, in batches: full batches for the second asking, and long answers
 # finished together. It is also what a kill loses at most.
@@ -120,7 +121,7 @@ def counts(datasets: Mapping[str, DataSet], items: Items) -> list[str]:
     lines = []
     for name, each in datasets.items():
         done = sum(question.id in items for question in each.questions)
-        line = f"{BENCHMARKS[name].title}: {len(each.questions):,} questions"
+        line = f"{BENCHMARKS[name].title}: {counted(len(each.questions), 'question')}"
         line += f" ({each.note()})" if each.note() else ""
         lines.append(line + (f", {done:,} answered before" if done else ""))
     return lines

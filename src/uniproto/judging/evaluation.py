@@ -89,7 +89,7 @@ class Evaluation:
         columns = {title: [row[title] for row in rows] for title in rows[0]}
         used = {t: cells for t, cells in columns.items() if any(c.strip() for c in cells)}
         notes = [f"  {BENCHMARKS[name].title}: {note}" for name, note in self.notes.items() if note]
-        text = f"{self.model}\n\n{aligned(used)}\n\n± is one standard error."
+        text = f"model {self.model}\n\n{aligned(used)}\n\n± is one standard error."
         if notes:
             text += "\nNot the whole published data sets:\n" + "\n".join(notes)
         return text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uniproto.errors import invalid, unknown_name
+from uniproto.errors import invalid, require_name
 from uniproto.methods.contract import Method, Picks
 from uniproto.methods.facility_location import FacilityLocation
 from uniproto.methods.fasterpam import FasterPAM
@@ -33,8 +33,7 @@ METHODS: dict[str, type[Method]] = {
 def as_method(method: str | Method) -> Method:
     """A method object from itself, or from its name with default options."""
     if isinstance(method, str):
-        if method not in METHODS:
-            raise unknown_name("method", method, METHODS)
+        require_name("method", method, METHODS)
         return METHODS[method]()
     if isinstance(method, type) or not hasattr(method, "pick"):
         raise invalid(

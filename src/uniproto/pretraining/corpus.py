@@ -151,7 +151,8 @@ def _json_lines(path: Path, column: str, advance: Callable[[int], None]) -> Iter
 def _parquet(path: Path, column: str, advance: Callable[[int], None]) -> Iterator[str]:
     import pyarrow.parquet as pq
 
-    with reading(path, "a Parquet table"), pq.ParquetFile(path) as file:
+    # Opened here, not by Arrow: it takes every path for UTF-8, which not every one is.
+    with reading(path, "a Parquet table"), path.open("rb") as raw, pq.ParquetFile(raw) as file:
         names = file.schema_arrow.names
         if column not in names:
             raise _no_column(path, column, f"its columns are {', '.join(names)}")

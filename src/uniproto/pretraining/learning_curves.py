@@ -42,6 +42,7 @@ def curve_points(rows: Sequence[Mapping[str, Any]], **run: Any) -> list[dict[str
 def curves_chart(points: Sequence[Mapping[str, Any]], title: str, subtitle: str = "") -> Any:
     """One line per method against steps and against time; several seeds as a mean with a band.
 
+    Two methods or more are compared after equal steps and after equal time; one has its course.
     A point has `method`, `step`, `seconds` and `log_perplexity`. Seeds take different times, so
     in the panel of times a step stands at its mean time.
     """
@@ -62,6 +63,7 @@ def curves_chart(points: Sequence[Mapping[str, Any]], title: str, subtitle: str 
     if len({point["step"] for point in trained}) < 2:  # no line without it
         trained = shown
     present = {point["method"] for point in points}
+    by = "after equal" if len(present) > 1 else "by"
     options: dict[str, Any] = {
         "y": alt.Y("log_perplexity:Q", title="validation log-perplexity", scale=loose_scale(alt)),
         "series": "method",
@@ -73,13 +75,13 @@ def curves_chart(points: Sequence[Mapping[str, Any]], title: str, subtitle: str 
         lines_and_bands(
             trained,
             x=alt.X("step:Q", title="step", scale=alt.Scale(zero=True)),
-            title="after equal steps",
+            title=f"{by} steps",
             **options,
         ),
         lines_and_bands(
             trained,
             x=alt.X("mean_seconds:Q", title="seconds of training", scale=alt.Scale(zero=True)),
-            title="after equal time",
+            title=f"{by} time",
             **options,
         ),
     ]

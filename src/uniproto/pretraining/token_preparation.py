@@ -11,7 +11,6 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +28,7 @@ from uniproto.pretraining.token_files import (
     TokenFiles,
     load_tokens,
 )
+from uniproto.pretraining.token_folder import alone_in
 from uniproto.pretraining.vocabulary import (
     TOKENIZER,
     USUAL_SIZE,
@@ -99,8 +99,7 @@ def prepare_tokens(
         _require_same(tokens, preparation)
         return tokens
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder):
+        with alone_in(folder):
             made = (folder / HEADER).exists()
             if made and replace and _differences(load_tokens(folder), preparation):
                 (folder / HEADER).unlink()
@@ -302,16 +301,3 @@ def _in_batches(documents: Iterator[tuple[bool, str]]) -> Iterator[list[tuple[bo
             batch, characters = [], 0
     if batch:
         yield batch
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Several runs may ask for the same folder at once: one prepares it, the others wait."""
-    try:
-        import fcntl
-    except ImportError:  # not on this system; then nobody checks
-        yield
-        return
-    with (folder / ".lock").open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

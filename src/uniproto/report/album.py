@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import MissingExtraError
 from uniproto.report.examples import Examples
 from uniproto.report.pictures import PictureError, data_uri
 from uniproto.report.words import counted, cut
@@ -117,8 +116,6 @@ class Album:
                 name = f"{cut(getattr(picture, 'name', ''), 80)}: " if _is_path(picture) else ""
                 self._broken[of_target, row] = name + cut(str(error), 160)
                 return row, None
-            except MissingExtraError:
-                raise
 
         return list(side_by_side(encode, pictures))
 

@@ -40,64 +40,43 @@ def _map(content: Content) -> Any:
     assert content.projection is not None
     first, second = content.projection.axes
     bare = alt.Axis(labels=False, ticks=False, grid=False, domain=False)
-    x = alt.X("x:Q", title=first, axis=bare, scale=_around(content, "x"))
-    y = alt.Y("y:Q", title=second, axis=bare, scale=_around(content, "y"))
+    places: dict[str, Any] = {
+        "x": alt.X("x:Q", title=first, axis=bare, scale=_around(content, "x")),
+        "y": alt.Y("y:Q", title=second, axis=bare, scale=_around(content, "y")),
+    }
+    hue = alt.Color("hue:N", scale=None)
     dim = alt.param(name="dim", value=False)
-    many = content.k > 300
+    zoom = alt.selection_interval(name="zoom", bind="scales", zoom="wheel![event.ctrlKey]")
     size = 14 if content.drawn > 4000 else 26 if content.drawn > 1000 else 44
-
     # Only layers with a tooltip feel the pointer beside one that can be moved; the page shows its
     # own instead.
-    def points(name: str) -> Any:
-        return alt.Chart(alt.NamedData(name=name))
+    dot: dict[str, Any] = {"tooltip": True}
+    diamond: dict[str, Any] = {"tooltip": True, "shape": "diamond", "filled": True}
 
-    layers = [
-        points("targets")
-        .mark_circle(size=size, tooltip=True)
-        .encode(
-            x=x,
-            y=y,
-            color=alt.Color("hue:N", scale=None),
-            opacity=alt.when(dim).then(alt.value(0.14)).otherwise(alt.value(0.6)),
-        )
-        .add_params(dim, alt.selection_interval(
-            name="zoom", bind="scales", zoom="wheel![event.ctrlKey]"
-        )),
-        points("lit")
-        .mark_circle(
-            tooltip=True,
-            size=3 * size,
-            color="$orange",
-            opacity=0.95,
-            stroke="$paper",
-            strokeWidth=0.5,
-        )
-        .encode(x=x, y=y),
-        points("prototypes")
-        .mark_point(
-            tooltip=True,
-            shape="diamond",
-            filled=True,
-            size=50 if many else 110,
+    def points(name: str, **shown: Any) -> Any:
+        return alt.Chart(alt.NamedData(name=name)).encode(**places, **shown)
+
+    def opacity(dimmed: float, otherwise: float) -> Any:
+        return alt.when(dim).then(alt.value(dimmed)).otherwise(alt.value(otherwise))
+
+    return alt.layer(
+        points("targets", color=hue, opacity=opacity(0.14, 0.6))
+        .mark_circle(**dot, size=size)
+        .add_params(dim, zoom),
+        points("lit").mark_circle(
+            **dot, size=3 * size, color="$orange", opacity=0.95, stroke="$paper", strokeWidth=0.5
+        ),
+        points("prototypes", color=hue, opacity=opacity(0.45, 1)).mark_point(
+            **diamond,
+            size=50 if content.k > 300 else 110,
             stroke="$paper",
             strokeWidth=1,
             cursor="pointer",
-        )
-        .encode(
-            x=x,
-            y=y,
-            color=alt.Color("hue:N", scale=None),
-            opacity=alt.when(dim).then(alt.value(0.45)).otherwise(alt.value(1)),
         ),
-        points("chosen")
-        .mark_point(
-            tooltip=True,
-            shape="diamond", filled=True, size=300, color="$blue", stroke="$ink", strokeWidth=2.5,
-            opacity=1,
-        )
-        .encode(x=x, y=y),
-    ]  # fmt: skip
-    return alt.layer(*layers).properties(
+        points("chosen").mark_point(
+            **diamond, size=300, color="$blue", opacity=1, stroke="$ink", strokeWidth=2.5
+        ),
+    ).properties(
         width="container",
         height=460,
         description=f"Map of {content.drawn:,} targets (dots) and {content.k:,} prototypes "
@@ -163,27 +142,24 @@ def _curve(content: Content) -> Any:
 def _final(content: Content) -> Any:
     import altair as alt
 
-    values = []
-    for rival in content.rivals:
-        spread = rival.spread or 0.0
-        values.append(
-            {
-                "name": rival.name if rival.runs == 1 else f"{rival.name} (mean of {rival.runs})",
-                "cost": rival.cost,
-                "low": rival.cost - spread,
-                "high": rival.cost + spread,
-                "ours": rival.name == "this selection",
-            }
-        )
+    values: list[dict[str, Any]] = [
+        {
+            "name": rival.name if rival.runs == 1 else f"{rival.name} (mean of {rival.runs})",
+            "cost": rival.cost,
+            "low": rival.cost - (rival.spread or 0.0),
+            "high": rival.cost + (rival.spread or 0.0),
+            "ours": rival.name == "this selection",
+        }
+        for rival in content.rivals
+    ]
     y = alt.Y(
         "name:N",
-        sort=[str(value["name"]) for value in values],
+        sort=[value["name"] for value in values],
         title=None,
         axis=alt.Axis(ticks=False, domain=False, labelLimit=190),
     )
     ends = [] if content.lower_bound is None else [content.lower_bound]
-    for rival in content.rivals:
-        ends += [rival.cost - (rival.spread or 0.0), rival.cost + (rival.spread or 0.0)]
+    ends += [value[end] for value in values for end in ("low", "high")]
     x = alt.X("cost:Q", title="cost (lower is better)", scale=_with_room(ends))
     base = alt.Chart(alt.Data(values=values))
     layers = [
@@ -227,40 +203,61 @@ def _coverage(coverage: Coverage) -> Any:
         }
         for share in shares
     ]
-    points = [
-        {**row, "of": of, "share": row[of]} for row in rows for of in ("target", "prototypes")
-    ]
-    titles = {"target": "share of the target", "prototypes": "share of prototypes"}
-    for point in points:
-        point["of"] = titles[str(point["of"])]
     y = alt.Y(
         "name:N",
         sort=[share.name for share in shares],
         title=None,
         axis=alt.Axis(ticks=False, domain=False, labelLimit=150, labelPadding=9),
     )
-    x = alt.X("share:Q", title=None, axis=alt.Axis(format="%", orient="top", tickCount=5))
-    order = list(titles.values())
-    layers = [
+    layers = [_gaps_between_shares(rows, y), _both_shares(rows, y)]
+    if told := [row for row in rows if row["words"]]:
+        layers.append(
+            alt.Chart(alt.Data(values=told))
+            .transform_calculate(share="max(datum.target, datum.prototypes)")
+            .mark_text(align="left", dx=10, color="$ink", fontSize=11)
+            .encode(x="share:Q", y=y, text="words:N")
+        )
+    marked = [f"{share.name} is {share.words}" for share in shares if share.mark]
+    return alt.layer(*layers).properties(
+        width="container",
+        height=max(2, len(rows)) * _ROW,
+        description=f"Share of each {coverage.kind} in the target and among prototypes. "
+        + ("; ".join(marked[:10]) or "None is clearly under- or over-represented")
+        + ".",
+    )
+
+
+def _gaps_between_shares(rows: list[dict[str, Any]], y: Any) -> Any:
+    import altair as alt
+
+    colours = {"in step": "$grey", "under": "$orange", "missing": "$orange", "over": "$pink"}
+    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
+    return (
         alt.Chart(alt.Data(values=rows))
         .mark_rule(strokeWidth=3, opacity=0.8)
         .encode(
             x=alt.X("target:Q"),
             x2="prototypes:Q",
             y=y,
-            color=alt.Color(
-                "mark:N",
-                scale=alt.Scale(
-                    domain=["in step", "under", "missing", "over"],
-                    range=["$grey", "$orange", "$orange", "$pink"],
-                ),
-                legend=None,
-            ),
-        ),
+            color=alt.Color("mark:N", scale=scale, legend=None),
+        )
+    )
+
+
+def _both_shares(rows: list[dict[str, Any]], y: Any) -> Any:
+    """A circle for the share of the target, a diamond for that of prototypes."""
+    import altair as alt
+
+    titles = {"target": "share of the target", "prototypes": "share of prototypes"}
+    points = [
+        {**row, "of": title, "share": row[of]} for row in rows for of, title in titles.items()
+    ]
+    order = list(titles.values())
+    return (
         alt.Chart(alt.Data(values=points))
         .mark_point(filled=True, size=90, opacity=1)
         .encode(
-            x=x,
+            x=alt.X("share:Q", title=None, axis=alt.Axis(format="%", orient="top", tickCount=5)),
             y=y,
             shape=alt.Shape(
                 "of:N",
@@ -276,20 +273,5 @@ def _coverage(coverage: Coverage) -> Any:
                 alt.Tooltip("of:N"),
                 alt.Tooltip("share:Q", format=".1%"),
             ],
-        ),
-    ]
-    if told := [row for row in rows if row["words"]]:
-        layers.append(
-            alt.Chart(alt.Data(values=told))
-            .transform_calculate(share="max(datum.target, datum.prototypes)")
-            .mark_text(align="left", dx=10, color="$ink", fontSize=11)
-            .encode(x="share:Q", y=y, text="words:N")
         )
-    marked = [f"{share.name} is {share.words}" for share in shares if share.mark]
-    return alt.layer(*layers).properties(
-        width="container",
-        height=max(2, len(rows)) * _ROW,
-        description=f"Share of each {coverage.kind} in the target and among prototypes. "
-        + ("; ".join(marked[:10]) or "None is clearly under- or over-represented")
-        + ".",
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from uniproto.problem import Problem
 from uniproto.report.album import Album
@@ -23,7 +24,8 @@ from uniproto.report.cards import (
 from uniproto.report.content import Content, Item, Worst
 from uniproto.report.examples import Examples
 from uniproto.report.methods_box import facts_of, methods_box
-from uniproto.report.shares import as_codes, code_of, coverage_of
+from uniproto.report.projection import Projection
+from uniproto.report.shares import Codes, as_codes, code_of, coverage_of
 from uniproto.report.targets import (
     arc_costs,
     cited_targets,
@@ -50,9 +52,7 @@ def gather(
     comparison: Mapping[str, Any] | None = None,
 ) -> Content:
     """Work out what the page says."""
-    plan = sp.csr_array(selection.plan, copy=True)
-    plan.eliminate_zeros()
-    plan.sort_indices()
+    plan = _tidied(selection.plan)
     k, rows = selection.k, selection.indices
     weights = np.asarray(plan.sum(axis=0)).ravel()
     arcs = None if problem is None else arc_costs(problem, rows, plan)
@@ -60,8 +60,8 @@ def gather(
     worst = worst_targets(costs, weights)
     drawn = drawn_targets(plan, weights, worst)
     cited = [cited_targets(plan, arcs, place, rows if same_set else None) for place in range(k)]
-    others = np.setdiff1d(np.unique(np.concatenate([targets for targets, _ in cited])), drawn)
-    shown = np.concatenate([drawn, others])
+    on_cards = np.unique(np.concatenate([targets for targets, _ in cited]))
+    shown = np.concatenate([drawn, np.setdiff1d(on_cards, drawn)])
     place_of = {int(row): place for place, row in enumerate(shown)}
     weighed = int((weights > 0).sum())
     projection, map_note = map_of(selection, problem, source, target, plan, drawn, weighed)
@@ -70,33 +70,14 @@ def gather(
     groups = as_codes(source.groups, target.groups, rows, weights)
     album = Album(source, target, same_set)
     album.prototypes(rows)
-    album.targets(np.unique(np.concatenate([worst, *(targets for targets, _ in cited)])))
+    album.targets(np.union1d(worst, on_cards))
     album.hovers(drawn)
-    hover = RowWords(target, problem, shown, share_of(HOVER_TEXT, len(shown)), of_target=True)
-    on_map = None if projection is None else projection.targets
-    items = [
-        Item(
-            row=int(row),
-            name=name_of(target, int(row)),
-            text=hover(int(row)),
-            cost=None if costs is None else float(costs[row]),
-            label=code_of(labels, int(row), of_target=True),
-            group=code_of(groups, int(row), of_target=True),
-            picture=album.of_target(int(row)),
-            x=coordinate(on_map, place, 0),
-            y=coordinate(on_map, place, 1),
-        )
-        for place, row in enumerate(shown)
-    ]
     fills = fills_of(selection)
     cards = make_cards(
         selection, source, target, problem, plan, cited, place_of, len(drawn), album, fills,
         labels, groups, projection,
     )  # fmt: skip
-    worst_words = RowWords(target, problem, worst, WORST_TEXT, of_target=True)
-    by_target = sp.csc_array(plan)
     drawn_costs, random_note = random_costs(selection, problem, random, comparison)
-    rivals = rivals_of(selection, drawn_costs, comparison)
     certificate = selection.certificate
     return Content(
         title=title,
@@ -105,25 +86,16 @@ def gather(
         k=k,
         cost=selection.cost,
         lower_bound=None if certificate is None else certificate.lower_bound,
-        items=items,
+        items=_items(target, problem, shown, costs, labels, groups, album, projection),
         drawn=len(drawn),
         projection=projection,
         map_note=map_note,
         cards=cards,
         coverage=coverage_of(selection, labels, groups, weights),
-        worst=[
-            Worst(
-                place_of[int(row)],
-                worst_words(int(row)),
-                float(costs[row]),
-                (by_target.indices[by_target.indptr[row] : by_target.indptr[row + 1]] + 1).tolist(),
-            )
-            for row in worst
-            if costs is not None
-        ],
+        worst=[] if costs is None else _worst(target, problem, plan, worst, costs, place_of),
         worst_note="" if costs is not None else NO_DATA,
         curve=curve_of(selection, fills, plan, arcs),
-        rivals=rivals,
+        rivals=rivals_of(selection, drawn_costs, comparison),
         rivals_note=random_note,
         pictures=album.uris,
         gaps=album.gaps(),
@@ -131,3 +103,62 @@ def gather(
         facts=facts_of(selection),
         commands=list(commands),
     )
+
+
+def _tidied(plan: sp.csr_array) -> sp.csr_array:
+    """A copy without stored zeros, whose targets are in order."""
+    tidied = sp.csr_array(plan, copy=True)
+    tidied.eliminate_zeros()
+    tidied.sort_indices()
+    return tidied
+
+
+def _items(
+    target: Examples,
+    problem: Problem | None,
+    shown: NDArray[np.intp],
+    costs: NDArray[np.float64] | None,
+    labels: Codes | None,
+    groups: Codes | None,
+    album: Album,
+    projection: Projection | None,
+) -> list[Item]:
+    """The targets that the page shows, those of the map first."""
+    words = RowWords(target, problem, shown, share_of(HOVER_TEXT, len(shown)), of_target=True)
+    on_map = None if projection is None else projection.targets
+    return [
+        Item(
+            row=row,
+            name=name_of(target, row),
+            text=words(row),
+            cost=None if costs is None else float(costs[row]),
+            label=code_of(labels, row, of_target=True),
+            group=code_of(groups, row, of_target=True),
+            picture=album.of_target(row),
+            x=coordinate(on_map, place, 0),
+            y=coordinate(on_map, place, 1),
+        )
+        for place, row in enumerate(shown.tolist())
+    ]
+
+
+def _worst(
+    target: Examples,
+    problem: Problem | None,
+    plan: sp.csr_array,
+    worst: NDArray[np.intp],
+    costs: NDArray[np.float64],
+    place_of: Mapping[int, int],
+) -> list[Worst]:
+    """The targets that cost most, with the ranks of the prototypes that stand for them."""
+    words = RowWords(target, problem, worst, WORST_TEXT, of_target=True)
+    by_target = sp.csc_array(plan)
+    return [
+        Worst(
+            place_of[row],
+            words(row),
+            float(costs[row]),
+            (by_target.indices[by_target.indptr[row] : by_target.indptr[row + 1]] + 1).tolist(),
+        )
+        for row in worst.tolist()
+    ]

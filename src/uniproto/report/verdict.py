@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +16,9 @@ from uniproto.report.content import Curve, Rival, Tile, Verdict
 from uniproto.report.words import LONGEST_NAME, NO_DATA, counted, cut, figure, seconds
 from uniproto.results import mean_and_spread
 from uniproto.selection import Selection
+
+if TYPE_CHECKING:
+    from uniproto.certificate import Certificate
 
 RANDOM_DRAWS = 5
 _RANDOM_SECONDS = 30.0
@@ -109,16 +112,7 @@ def verdict_of(
     conditions = conditions_of(problem)
     certificate = selection.certificate
     if certificate is not None:
-        bound = figure(certificate.lower_bound)
-        if not certificate.relative:
-            room = f"at most {figure(certificate.absolute_gap)} could be gained"
-        elif math.isinf(certificate.gap):
-            room = "as no cost can: this bound says nothing"
-        else:
-            saved = 1 - certificate.lower_bound / cost if cost > 0 else 0.0
-            room = f"at most {saved:.2%} could be saved"
-            if saved > _LOOSE:
-                room = "a loose bound, which says little"
+        bound, room = figure(certificate.lower_bound), _room(certificate, cost)
         early = "" if certificate.converged else "; the search for the bound stopped early"
         tiles.append(
             Tile(
@@ -149,6 +143,18 @@ def verdict_of(
     ]
     headline = f"{counted(k, 'example')} stand{'s' if k == 1 else ''} for {n:,}"
     return Verdict(headline, "".join(parts) + ".", tiles)
+
+
+def _room(certificate: Certificate, cost: float) -> str:
+    """How much better than this the best choice could be."""
+    if not certificate.relative:
+        return f"at most {figure(certificate.absolute_gap)} could be gained"
+    if math.isinf(certificate.gap):
+        return "as no cost can: this bound says nothing"
+    saved = 1 - certificate.lower_bound / cost if cost > 0 else 0.0
+    if saved > _LOOSE:
+        return "a loose bound, which says little"
+    return f"at most {saved:.2%} could be saved"
 
 
 def _compared(cost: float, other: float) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from uniproto.data.arrays import as_rows
+from uniproto.data.named_columns import ignored_columns, only_features, require_columns
 from uniproto.data.tables import aligned_columns, feature_columns
 from uniproto.errors import InputFileError, invalid, require_name, unknown_name, whole_number
 from uniproto.geometry.costs import FEATURE_METRICS, METRICS
@@ -147,8 +148,13 @@ def make_question(
     certify: bool = False,
     time_limit: float | None = None,
     memory: int | float | str | None = None,
+    features: Sequence[str] = (),
+    ignore: Sequence[str] = (),
 ) -> Asked:
-    """Check every argument of `select`, as far as the files' last bytes tell."""
+    """Check every argument of `select`, as far as the files' last bytes tell.
+
+    `features` and `ignore` are those of the command line, which names columns by them.
+    """
     count = whole_number("k", k)
     sent = count if per_part is None else whole_number("per_part", per_part)
     chosen = _checked_method(method)
@@ -159,7 +165,8 @@ def make_question(
     facing = aim or pool
     by_column = weights if isinstance(weights, str) and weights != "balanced" else None
     aside = [*aside, *(name for name in (by_column, target_labels) if name)]
-    columns = _columns(pool, column, aside, None)
+    named = (features, ignore)
+    columns = _columns(pool, column, aside, *named, None, facing)
     if isinstance(target_weights, str) and by_column is None:
         for shards in (pool, facing):
             if target_weights in shards.schema.names:
@@ -187,7 +194,7 @@ def make_question(
             memory=MEMORY if memory is None else memory_budget(memory),
         ),
         aim=TargetQuestion(
-            columns=_columns(facing, column, aside, (columns, pool.name)),
+            columns=_columns(facing, column, aside, *named, (columns, pool.name), pool),
             metric=metric,
             weights=weights,
             labels=target_labels,
@@ -204,7 +211,10 @@ def _columns(
     shards: Shards,
     column: str | None,
     aside: Collection[str],
+    features: Sequence[str],
+    ignore: Sequence[str],
     like: tuple[tuple[str, ...], str] | None,
+    other: Shards,
 ) -> tuple[str, ...]:
     """The columns of features; those of a target in the order of its source's."""
     if column is not None:
@@ -212,7 +222,13 @@ def _columns(
             error = unknown_name("column", column, shards.schema.names)
             raise InputFileError(f"{shards.name}: {error}")
         return (column,)
-    names = feature_columns(shards.schema, aside, shards.name)
+    if features and like is not None:
+        require_columns(like[0], shards.schema.names, "--features", shards.name)
+        return like[0]
+    if features:
+        return tuple(only_features(features, shards.schema.names, aside, shards.name))
+    ignored = ignored_columns(ignore, shards.schema, shards.name, others=other.schema.names)
+    names = feature_columns(shards.schema, [*aside, *ignored], shards.name)
     return tuple(names if like is None else aligned_columns(names, shards.name, *like))
 
 

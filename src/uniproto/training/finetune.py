@@ -7,12 +7,14 @@ examples → steps. Everything that was asked for and came out is in the folder 
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import InvalidInputError, MissingExtraError, invalid
+from uniproto.errors import InvalidInputError, MissingExtraError, UniprotoError, invalid
+from uniproto.leftovers import missing_folders, take_away
 from uniproto.metrics_file import read_metrics
 from uniproto.progress import Progress
 from uniproto.training.curves import ShownProgress, StepMetrics, save_curves
@@ -21,19 +23,16 @@ from uniproto.training.run_folder import (
     MAY_CHANGE,
     MODEL,
     RESULT,
-    claim,
+    claimed,
     last_checkpoint,
+    require_usable,
     step_of,
 )
 from uniproto.training.trainer import SelectionTrainer
 from uniproto.training.tuned_model import load_model, padding_token, with_lora
-from uniproto.training.tuning_data import (
-    PaddingCollator,
-    TunedRows,
-    read_rows,
-    split_rows,
-    tokenise,
-)
+from uniproto.training.tuning_data import PaddingCollator, TunedRows
+from uniproto.training.tuning_examples import TuningExamples, tuning_examples
+from uniproto.training.tuning_rows import read_rows
 from uniproto.training.validation import log_perplexities
 from uniproto.whole_files import write_json
 
@@ -51,36 +50,61 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
         raise MissingExtraError("LoRA", "train")
     out = Path(settings.out)
     args = training_arguments(settings)
-    with args.main_process_first(desc="claiming the folder"):
+    with args.main_process_first(desc="looking at the folder"):
         if args.process_index == 0:
-            claim(out, settings, fresh)
-    if (out / RESULT).exists():
+            require_usable(out, settings, fresh)
+    if not fresh and (out / RESULT).exists():
         return dict(json.loads((out / RESULT).read_text(encoding="utf-8")))
+    rows = read_rows(
+        settings.data, prompt=settings.prompt, answer=settings.answer, source=settings.source
+    )
     transformers.set_seed(settings.seed)
     model, tokenizer = load_model(settings.model, settings.bf16 and settings.lora_r > 0)
-    train, validation = tuning_rows(settings, tokenizer, model)
+    examples = tuning_examples(settings, rows, tokenizer, model)
+    train, validation = examples.train, examples.validation
     if selection.mode == "source" and settings.source is None:
         raise invalid("--source", "must name a column with --mode source", "none", "Name one.")
     if settings.lora_r > 0:
         model = with_lora(model, settings)
     with args.main_process_first(desc="embedding"):
         embeddings = text_embeddings(settings, train)
-    checkpoint = last_checkpoint(out)
-    done = 0 if checkpoint is None else step_of(checkpoint)
+    checkpoint = None if fresh else last_checkpoint(out)
     args.eval_on_start = checkpoint is None and validation is not None
     args.eval_strategy = transformers.trainer_utils.IntervalStrategy(
         "no" if validation is None else "steps"
     )
-    trainer = ValidatingTrainer(
-        model=model,
-        args=args,
-        train_dataset=train,
-        eval_dataset=validation,
-        data_collator=PaddingCollator(padding_token(tokenizer)),
-        processing_class=tokenizer,
-        selection=settings.selection(embeddings),
+    new_folders = missing_folders(out)
+    try:
+        trainer = ValidatingTrainer(
+            model=model,
+            args=args,
+            train_dataset=train,
+            eval_dataset=validation,
+            data_collator=PaddingCollator(padding_token(tokenizer)),
+            processing_class=tokenizer,
+            selection=settings.selection(embeddings),
+        )
+    except UniprotoError:
+        take_away([], new_folders)  # the Trainer has made OUT by then
+        raise
+    with ExitStack() as until_the_end:
+        with args.main_process_first(desc="claiming the folder"):
+            if args.process_index == 0:
+                until_the_end.enter_context(claimed(out, settings, fresh))
+        _train(trainer, settings, checkpoint)
+        trainer.save_model(str(out / MODEL))
+        if args.process_index == 0:
+            tokenizer.save_pretrained(str(out / MODEL))
+            return _publish(out, settings, examples)
+    return {}
+
+
+def _train(trainer: ValidatingTrainer, settings: FinetuneSettings, checkpoint: Path | None) -> None:
+    """From the last checkpoint, where there is one, to the last step."""
+    args, done = trainer.args, 0 if checkpoint is None else step_of(checkpoint)
+    metrics = StepMetrics(
+        Path(settings.out), None if checkpoint is None else done, writes=args.process_index == 0
     )
-    metrics = StepMetrics(out, done if checkpoint else None, writes=args.process_index == 0)
     for callback in (transformers.PrinterCallback, transformers.ProgressCallback):
         trainer.remove_callback(callback)
     trainer.add_callback(metrics)
@@ -92,11 +116,6 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     else:  # killed after the last step: nothing is left but to write the results
         trainer._load_from_checkpoint(str(checkpoint))
-    trainer.save_model(str(out / MODEL))
-    if args.process_index == 0:
-        tokenizer.save_pretrained(str(out / MODEL))
-        return _publish(out, settings, train, validation)
-    return {}
 
 
 class ValidatesAtTheEnd(transformers.TrainerCallback):
@@ -193,34 +212,6 @@ def training_arguments(settings: FinetuneSettings) -> Any:
     return args
 
 
-def tuning_rows(
-    settings: FinetuneSettings, tokenizer: Any, model: Any
-) -> tuple[TunedRows, TunedRows | None]:
-    """Training and validation examples as tokens."""
-    rows = read_rows(
-        settings.data, prompt=settings.prompt, answer=settings.answer, source=settings.source
-    )
-    most = getattr(model.config, "max_position_embeddings", None)
-    if isinstance(most, int) and settings.max_length > most:
-        raise invalid(
-            "--max-length",
-            f"must not exceed the model's context of {most} tokens",
-            settings.max_length,
-            f"Pass --max-length {most}.",
-        )
-    train, held = split_rows(rows, settings.validation, settings.validation_least, settings.seed)
-    options = (tokenizer, settings.max_length, settings.too_long, settings.template)
-    tokens = tokenise(train, *options)
-    if len(tokens) < settings.pool:
-        raise invalid(
-            "--pool",
-            f"must not exceed the {len(tokens)} training examples",
-            settings.pool,
-            "Lower it, or bring more data.",
-        )
-    return tokens, tokenise(held, *options) if held else None
-
-
 def text_embeddings(settings: FinetuneSettings, train: TunedRows) -> Any:
     """Vectors of the training texts, where the method looks at those; otherwise None."""
     if settings.selection().usual_features != "embedding":
@@ -233,13 +224,11 @@ def text_embeddings(settings: FinetuneSettings, train: TunedRows) -> Any:
     return embed_text(train.texts, progress=False if settings.quiet else None, **options).vectors
 
 
-def _publish(
-    out: Path, settings: FinetuneSettings, train: TunedRows, validation: TunedRows | None
-) -> dict[str, Any]:
+def _publish(out: Path, settings: FinetuneSettings, examples: TuningExamples) -> dict[str, Any]:
     """Curves first; result.json last, because it says that the run is complete."""
     from uniproto.results import versions, without_infinity
 
-    rows = read_metrics(out)
+    rows, train, validation = read_metrics(out), examples.train, examples.validation
     # By what a validation or a step leaves behind: a loss of NaN is written as null.
     validated = [row for row in rows if "val_loss_by_source" in row]
     trained = [row for row in rows if "kept" in row]
@@ -247,7 +236,7 @@ def _publish(
         "settings": {k: v for k, v in asdict(settings).items() if k not in MAY_CHANGE},
         "train_rows": dict(train.sources.most_common()),
         "validation_rows": {} if validation is None else dict(validation.sources.most_common()),
-        "too_long": train.truncated + (0 if validation is None else validation.truncated),
+        "too_long": examples.too_long,
         "left_out": sum(row.get("left_out", 0) for row in trained),
         "first": validated[0] if validated else None,
         "last": validated[-1] if validated else None,

@@ -95,6 +95,10 @@ class FinetuneSettings:
                     value,
                     f"{usual} is usual.",
                 )
+        if not 0 <= self.validation < 1:
+            raise invalid(
+                "--validation", "must lie between 0 and 1", self.validation, "Pass 0.02 for 2 %."
+            )
 
     def selection(self, embeddings: Any = None) -> SelectionConfig:
         return SelectionConfig(

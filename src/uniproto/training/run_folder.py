@@ -4,50 +4,87 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from uniproto.data.tables import file_digest
 from uniproto.errors import OutputError
+from uniproto.locks import hold
 from uniproto.same_settings import require_same
+from uniproto.storage import require_writable
 from uniproto.training.finetune_settings import FinetuneSettings
 from uniproto.whole_files import write_json
 
 SETTINGS, RESULT, MODEL = "finetune.json", "result.json", "model"
 MAY_CHANGE = ("out", "quiet", "save_steps", "report_to", "device")  # without being another run
-_CHECKPOINT = "checkpoint-"
+_CHECKPOINT, _LOCK = "checkpoint-", ".lock"
 
 
-def claim(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
-    """Make the folder, or find in it a run of the same settings to go on with."""
+def require_usable(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
+    """Refuse a folder of something else, of other settings, or that cannot be written.
+
+    Nothing is written yet, and with `fresh` nothing forgotten: the rest of the command may be
+    refused, too.
+    """
+    begun = (out / RESULT).exists() or last_checkpoint(out) is not None
+    if begun and not (out / SETTINGS).exists():  # nothing of ours stands without it
+        raise OutputError(
+            f"{out}: the folder must be new, or hold a run of this command. It holds results "
+            f"of something else, without {SETTINGS}. Choose another one with --out."
+        )
+    if begun and not fresh:
+        try:
+            there = json.loads((out / SETTINGS).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise _unusable(out, error) from error
+        require_same(there, _wanted(settings), out, "a run of the same settings")
+    require_writable(out)
+
+
+@contextmanager
+def claimed(out: Path, settings: FinetuneSettings, fresh: bool) -> Iterator[None]:
+    """Make the folder of a run, or forget the run in it, and keep other runs out of it."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        lock = (out / _LOCK).open("wb")
+    except OSError as error:
+        raise _unusable(out, error) from error
+    with lock:
+        hold(lock, out, "a run")
+        try:
+            if fresh:
+                _forget(out)
+            if not (out / SETTINGS).exists() or last_checkpoint(out) is None:
+                write_json(out / SETTINGS, _wanted(settings))
+        except OSError as error:
+            raise _unusable(out, error) from error
+        yield
+
+
+def _wanted(settings: FinetuneSettings) -> dict[str, Any]:
+    """What must be the same for a run to go on as if it had never stopped."""
     wanted = {k: v for k, v in asdict(settings).items() if k not in MAY_CHANGE}
     data = Path(settings.data)
     wanted["data_sha256"] = file_digest(data) if data.is_file() else None
-    wanted = json.loads(json.dumps(wanted))
-    try:
-        if fresh and (out / SETTINGS).exists():
-            for name in (RESULT, SETTINGS, "metrics.jsonl"):
-                (out / name).unlink(missing_ok=True)
-            for folder in out.glob(f"{_CHECKPOINT}*"):
-                shutil.rmtree(folder)
-        out.mkdir(parents=True, exist_ok=True)
-        begun = (out / RESULT).exists() or last_checkpoint(out) is not None
-        if begun and not (out / SETTINGS).exists():  # nothing of ours stands without it
-            raise OutputError(
-                f"{out}: the folder must be new, or hold a run of this command. It holds results "
-                f"of something else, without {SETTINGS}. Choose another one with --out."
-            )
-        if begun:
-            there = json.loads((out / SETTINGS).read_text(encoding="utf-8"))
-            require_same(there, wanted, out, "a run of the same settings")
-            return
-        write_json(out / SETTINGS, wanted)
-    except (OSError, json.JSONDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise OutputError(
-            f"{out}: the results must go to a folder that can be written. It cannot be used "
-            f"({reason}). Choose another one with --out, or start over with --fresh."
-        ) from error
+    return dict(json.loads(json.dumps(wanted)))
+
+
+def _forget(out: Path) -> None:
+    for name in (RESULT, SETTINGS, "metrics.jsonl"):
+        (out / name).unlink(missing_ok=True)
+    for folder in out.glob(f"{_CHECKPOINT}*"):
+        shutil.rmtree(folder)
+
+
+def _unusable(out: Path, error: OSError | ValueError) -> OutputError:
+    return OutputError(
+        f"{out}: the results must go to a folder that can be written. It cannot be used "
+        f"({getattr(error, 'strerror', None) or error}). Choose another one with --out, or start "
+        "over with --fresh."
+    )
 
 
 def last_checkpoint(out: Path) -> Path | None:

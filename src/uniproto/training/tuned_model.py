@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from uniproto.errors import InputFileError, MissingExtraError
 from uniproto.training.finetune_settings import FinetuneSettings
+from uniproto.training.model_place import find_model
 from uniproto.training.presets import lora_targets
 
 try:
@@ -19,9 +19,7 @@ except ModuleNotFoundError as error:  # pragma: no cover
 def load_model(name: str, half: bool = False) -> tuple[Any, Any]:
     """A model and its tokenizer: a folder, a .gguf file, or a name on the Hugging Face hub."""
     options: dict[str, Any] = {"dtype": torch.bfloat16} if half else {"dtype": torch.float32}
-    place, more = name, {}
-    if name.endswith(".gguf"):
-        place, more = str(Path(name).parent), {"gguf_file": Path(name).name}
+    place, more = find_model(name)
     transformers.utils.logging.disable_progress_bar()  # its bars are about files, not about work
     model: Any
     try:
@@ -31,9 +29,11 @@ def load_model(name: str, half: bool = False) -> tuple[Any, Any]:
         reason = str(error).strip().split("\n")[0]
         raise InputFileError(
             f"{name}: the model must be a causal language model with its tokenizer, in a folder or "
-            f"on the hub. It could not be loaded ({reason}). Check the path, or the network."
+            f"on the hub. It could not be loaded ({reason}). Check what is there, or the network."
         ) from error
-    if more:  # the weights are plain numbers now; marked as quantised, they could not be saved
+    if (
+        "gguf_file" in more
+    ):  # the weights are plain numbers now; marked as quantised, they could not be saved
         model.hf_quantizer, model.quantization_method, model.is_quantized = None, None, False
         del model.config.quantization_config
     model.config.use_cache = False

@@ -1,4 +1,4 @@
-"""Instruction data for fine-tuning: read, split, put into the prompt, cut into tokens.
+"""Instruction data for fine-tuning: put into the prompt, cut into tokens, split.
 
 The prompt is TEMPLATE with the instruction filled in; the answer follows it directly, and ends
 with the model's end-of-text token. Only answer tokens count in the loss.
@@ -6,17 +6,18 @@ with the model's end-of-text token. Only answer tokens count in the loss.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from uniproto.data.json_lines import json_objects
-from uniproto.errors import InputFileError, MissingExtraError, invalid, require_name
+from uniproto.errors import MissingExtraError, invalid, require_name
 from uniproto.training.answer_loss import NO_LABEL
+from uniproto.training.tuning_rows import TuningRow
 
 try:
     import torch
@@ -29,124 +30,137 @@ TEMPLATE = (
 )
 TOO_LONG = ("truncate", "skip", "refuse")
 _AT_ONCE = 1000
-_ENDINGS = (".jsonl", ".jsonl.zst", ".parquet")
 
 
-@dataclass(frozen=True)
-class TuningRow:
-    source: str
-    prompt: str
-    answer: str
+def split_places(
+    sources: Sequence[str], share: float, least: int, seed: int
+) -> tuple[list[int], list[int]]:
+    """Which rows are for training and which for validation: a share of every source is held out.
 
+    At least so many of each; but a source is never left without training rows: of one too small
+    for both, at most half goes to validation.
 
-def read_rows(path: str | Path, *, prompt: str, answer: str, source: str | None) -> list[TuningRow]:
-    """Rows of a .jsonl, .jsonl.zst or .parquet file; without a source column, all are `all`."""
-    path = Path(path)
-    if not any(path.name.lower().endswith(ending) for ending in _ENDINGS):
-        raise InputFileError(
-            f"{path}: the file name must end in one of {', '.join(_ENDINGS)}. Got "
-            f"{path.suffix or 'no ending'!r} instead. Convert the file to one of those."
-        )
-    try:
-        table = _parquet(path) if path.suffix.lower() == ".parquet" else _json_lines(path)
-    except InputFileError:
-        raise
-    except Exception as error:  # what a parser makes of a damaged file can be anything
-        raise InputFileError(
-            f"{path}: the file must hold one object per line, or a Parquet table. It could not be "
-            f"read ({str(error).splitlines()[0] if str(error) else type(error).__name__}). Check "
-            "that it is there and complete."
-        ) from error
-    if not table:
-        raise InputFileError(f"{path}: the file must hold training examples. It is empty.")
-    rows = []
-    for number, row in enumerate(table):
-        for option, column in (("--prompt", prompt), ("--answer", answer), ("--source", source)):
-            if column is None:
-                continue
-            if column not in row:
-                raise invalid(
-                    option,
-                    f"must name a column of {path.name} ({', '.join(row)})",
-                    f"{column!r}, which row {number} does not have",
-                    "Name another column.",
-                )
-            if row[column] is None or (column != source and not isinstance(row[column], str)):
-                raise InputFileError(
-                    f"{path}: column {column!r} must hold a text in every row. Row {number} has "
-                    f"{type(row[column]).__name__} instead. Correct or drop that row."
-                )
-        label = "all" if source is None else str(row[source])
-        rows.append(TuningRow(label, row[prompt], row[answer]))
-    return rows
-
-
-def _json_lines(path: Path) -> list[dict[str, Any]]:
-    import pyarrow as pa
-
-    compression = "zstd" if path.suffix.lower() == ".zst" else None
-    with pa.input_stream(str(path), compression=compression) as stream:
-        return [row for _, row in json_objects(stream.read().split(b"\n"), path)]
-
-
-def _parquet(path: Path) -> list[dict[str, Any]]:
-    import pyarrow.parquet as pq
-
-    return list(pq.read_table(path).to_pylist())
-
-
-def split_rows(
-    rows: Sequence[TuningRow], share: float, least: int, seed: int
-) -> tuple[list[TuningRow], list[TuningRow]]:
-    """Training and validation rows: a share of every source, at least so many of each.
-
-    A source is never left without training rows: of a source too small for both, at most half goes
-    to validation.
-
-    >>> rows = [TuningRow("a", str(n), "") for n in range(100)] + [TuningRow("b", "x", "")] * 6
-    >>> train, validation = split_rows(rows, 0.02, least=4, seed=0)
-    >>> len(train), sorted(row.source for row in validation)
-    (99, ['a', 'a', 'a', 'a', 'b', 'b', 'b'])
+    >>> train, validation = split_places(["a"] * 100 + ["b"] * 6, 0.02, least=4, seed=0)
+    >>> len(train), [place < 100 for place in validation]
+    (99, [True, True, True, True, False, False, False])
     """
-    if not 0 <= share < 1:
-        raise invalid("--validation", "must lie between 0 and 1", share, "Pass 0.02 for 2 %.")
     random = np.random.default_rng(seed)
     of_source: dict[str, list[int]] = {}
-    for place, row in enumerate(rows):
-        of_source.setdefault(row.source, []).append(place)
-    held = set()
+    for place, source in enumerate(sources):
+        of_source.setdefault(source, []).append(place)
+    held: set[int] = set()
     if share > 0:
         for source in sorted(of_source):
             places = of_source[source]
             count = min(max(least, round(share * len(places))), len(places) // 2)
             held.update(random.choice(places, count, replace=False).tolist())
-    train = [row for place, row in enumerate(rows) if place not in held]
-    return train, [rows[place] for place in sorted(held)]
+    return [place for place in range(len(sources)) if place not in held], sorted(held)
 
 
 class TunedRows(torch.utils.data.Dataset):
-    """Tokens of rows, with sources: what a Trainer takes."""
+    """Rows as tokens, with sources: what a Trainer takes.
 
-    def __init__(self, tokens: list[dict[str, Any]], texts: list[str], truncated: int) -> None:
-        self.tokens, self.texts, self.truncated = tokens, texts, truncated
-        self.sources: Counter[str] = Counter(each["source"] for each in tokens)
+    All tokens lie in one array, four bytes each: as lists of numbers they would take ten times as
+    much. A part of the rows looks at the same array.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[TuningRow],
+        tokens: NDArray[np.int32],
+        ends: NDArray[np.int64],
+        answers: NDArray[np.int64],
+    ) -> None:
+        self.rows = rows
+        self._tokens = tokens
+        self._ends = ends  # of every row: where its tokens end (and those of the next begin)
+        self._answers = answers  # and where those of its answer begin
+        self._starts = np.concatenate([[0], ends[:-1]])
+
+    @property
+    def sources(self) -> Counter[str]:
+        """How many rows there are of every source."""
+        return Counter(row.source for row in self.rows)
+
+    @property
+    def texts(self) -> list[str]:
+        """The rows as people read them, for methods that look at texts."""
+        return [f"{row.prompt}\n\n{row.answer}" for row in self.rows]
+
+    def part(self, places: Sequence[int]) -> TunedRows:
+        """Some of the rows."""
+        some = TunedRows(
+            [self.rows[place] for place in places],
+            self._tokens,
+            self._ends[places],
+            self._answers[places],
+        )
+        some._starts = self._starts[places]
+        return some
 
     def __len__(self) -> int:
-        return len(self.tokens)
+        return len(self.rows)
 
     def __getitem__(self, row: int) -> dict[str, Any]:
-        return self.tokens[row]
+        start, answer, end = self._starts[row], self._answers[row], self._ends[row]
+        tokens = self._tokens[start:end].tolist()
+        length = int(answer - start)
+        return {
+            "input_ids": tokens,
+            "labels": [NO_LABEL] * length + tokens[length:],
+            "source": self.rows[row].source,
+        }
 
 
 def tokenise(
     rows: Sequence[TuningRow], tokenizer: Any, max_length: int, too_long: str, template: str
-) -> TunedRows:
-    """Prompt and answer as tokens, the prompt without labels.
+) -> tuple[TunedRows, int]:
+    """Prompt and answer as tokens, the prompt without labels; and how many were too long.
 
     An example longer than `max_length` is truncated (the end of its answer is lost; its prompt is
     cut at the front where it alone is too long, so that answer tokens remain), skipped or refused.
-    All are counted in `truncated`.
     """
+    _require_sense(max_length, too_long, template)
+    kept: list[TuningRow] = []
+    tokens, ends, answers = array("i"), array("q"), array("q")
+    longer = 0
+    for number, (row, prompt, answer) in enumerate(_encoded(rows, tokenizer, template)):
+        length = len(prompt) + len(answer)
+        if length > max_length:
+            longer += 1
+            if too_long == "refuse":
+                raise invalid(
+                    "--max-length",
+                    "must hold every example, with --too-long refuse",
+                    f"{length} tokens in row {number} ({row.source}), more than {max_length}",
+                    "Raise it, or choose --too-long truncate or skip.",
+                )
+            if too_long == "skip":
+                continue
+            answer = answer[: max(1, max_length - len(prompt))]  # at least one token stays
+            prompt = prompt[-(max_length - len(answer)) :]
+        kept.append(row)
+        tokens.extend(prompt)
+        answers.append(len(tokens))
+        tokens.extend(answer)
+        ends.append(len(tokens))
+    if not kept:
+        raise invalid(
+            "--data",
+            f"must hold examples of at most {max_length} tokens",
+            f"{longer} longer ones",
+            "Raise --max-length, or choose --too-long truncate.",
+        )
+    found = TunedRows(
+        kept,
+        np.frombuffer(tokens, np.int32),
+        np.frombuffer(ends, np.int64),
+        np.frombuffer(answers, np.int64),
+    )
+    return found, longer
+
+
+def _require_sense(max_length: int, too_long: str, template: str) -> None:
     require_name("--too-long", too_long, TOO_LONG)
     if max_length < 2:
         raise invalid("--max-length", "must be at least 2", max_length, "512 is usual.")
@@ -154,52 +168,23 @@ def tokenise(
         raise invalid(
             "--template", "must hold {instruction}", repr(template), "Say where the prompt goes."
         )
+
+
+def _encoded(
+    rows: Sequence[TuningRow], tokenizer: Any, template: str
+) -> Iterator[tuple[TuningRow, list[int], list[int]]]:
+    """Of every row, the tokens of its prompt and those of its answer with the end of the text."""
     end = [tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else []
-    prompts = _tokens(tokenizer, [template.replace("{instruction}", row.prompt) for row in rows])
-    answers = _tokens(tokenizer, [row.answer for row in rows], add_special_tokens=False)
-    found, texts, truncated = [], [], 0
-    for number, (row, prompt, answer) in enumerate(zip(rows, prompts, answers, strict=True)):
-        if end and prompt[-1:] == end:  # some tokenizers end every text
-            prompt = prompt[:-1]
-        answer = [*answer, *end]
-        if len(prompt) + len(answer) > max_length:
-            truncated += 1
-            if too_long == "refuse":
-                raise invalid(
-                    "--max-length",
-                    "must hold every example, with --too-long refuse",
-                    f"{len(prompt) + len(answer)} tokens in row {number} ({row.source}), more than "
-                    f"{max_length}",
-                    "Raise it, or choose --too-long truncate or skip.",
-                )
-            if too_long == "skip":
-                continue
-            answer = answer[: max(1, max_length - len(prompt))]  # at least one token stays
-            prompt = prompt[-(max_length - len(answer)) :]
-        found.append(
-            {
-                "input_ids": prompt + answer,
-                "labels": [NO_LABEL] * len(prompt) + answer,
-                "source": row.source,
-            }
-        )
-        texts.append(f"{row.prompt}\n\n{row.answer}")
-    if not found:
-        raise invalid(
-            "--data",
-            f"must hold examples of at most {max_length} tokens",
-            f"{truncated} longer ones",
-            "Raise --max-length, or choose --too-long truncate.",
-        )
-    return TunedRows(found, texts, truncated)
-
-
-def _tokens(tokenizer: Any, texts: list[str], **options: Any) -> list[list[int]]:
-    found: list[list[int]] = []
-    for first in range(0, len(texts), _AT_ONCE):
-        some = tokenizer(texts[first : first + _AT_ONCE], verbose=False, **options)
-        found += map(list, some["input_ids"])
-    return found
+    for first in range(0, len(rows), _AT_ONCE):
+        some = rows[first : first + _AT_ONCE]
+        asked = [template.replace("{instruction}", row.prompt) for row in some]
+        prompts = tokenizer(asked, verbose=False)["input_ids"]
+        answers = tokenizer([row.answer for row in some], verbose=False, add_special_tokens=False)[
+            "input_ids"
+        ]
+        for row, prompt, answer in zip(some, prompts, answers, strict=True):
+            ends_already = bool(end) and prompt[-1:] == end  # some tokenizers end every text
+            yield row, list(prompt[:-1] if ends_already else prompt), [*answer, *end]
 
 
 @dataclass(frozen=True)

@@ -3,118 +3,25 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from uniproto.comparing.k_path import KPath
 from uniproto.contenders import as_compared, method_label, small_problem, warms_up, with_seed
 from uniproto.errors import InfeasibleError, as_index, invalid
 from uniproto.methods import Method, Random
 from uniproto.problem import Problem, make_problem
 from uniproto.progress import Progress
-from uniproto.results import (
-    aligned,
-    as_seeds,
-    mean_and_spread,
-    number_column,
-    save_results,
-    versions,
-)
-from uniproto.select import answer
+from uniproto.results import as_seeds, mean_and_spread
+from uniproto.select import answer, asked_certificate
 from uniproto.selection import Selection
 
 _DEFAULT_COUNT = 8
 _DEFAULT_LARGEST = 500
-
-
-@dataclass(frozen=True)
-class KPath:
-    """Costs over k. Made by `uniproto.path`.
-
-    `rows` has one dict for each k asked for, ascending: `k`, `cost`, `cost_is_exact`,
-    `lower_bound` (no choice of k rows can be below it; None where not asked for), `random_cost`
-    and `random_spread` (mean and standard deviation of random choices) and `seconds` (of picking).
-    `knee` is the k after which more prototypes help least, see `knee_of`. With `max_cost`,
-    `chosen` is the smallest k found that reaches it, `selection` its selection, and `searched`
-    the costs at every k tried between those asked for.
-    """
-
-    rows: list[dict[str, Any]]
-    method: str
-    shape: tuple[int, int]
-    metric: str
-    knee: int | None
-    max_cost: float | None = None
-    chosen: int | None = None
-    selection: Selection | None = None
-    searched: dict[int, float] = field(default_factory=dict)
-
-    def table(self) -> None:
-        """Print a line for each k, with the knee and the chosen k marked."""
-        print(self)
-
-    def __str__(self) -> str:
-        m, n = self.shape
-        rows = self.rows
-        costs = number_column([(row["cost"], None) for row in rows])
-        columns = {
-            "k": [str(row["k"]) for row in rows],
-            "": ["knee" if row["k"] == self.knee else "" for row in rows],
-            "cost": [
-                cost if row["cost_is_exact"] else f"≤ {cost}"
-                for cost, row in zip(costs, rows, strict=True)
-            ],
-            "lower bound": number_column([(row["lower_bound"], None) for row in rows]),
-            "random": number_column([(row["random_cost"], row["random_spread"]) for row in rows]),
-            "below random": [_below(row["cost"], row["random_cost"]) for row in rows],
-            "seconds": [f"{row['seconds']:.3g}" for row in rows],
-        }
-        parts = [
-            f"{self.method} on {m:,} source rows for {n:,} targets ({self.metric})",
-            aligned(columns),
-        ]
-        if self.selection is not None:
-            parts.append(
-                f"k = {self.chosen} is the smallest k found with a cost of at most "
-                f"{self.max_cost:g}: it costs {self.selection.cost:.4g}."
-            )
-        parts.append(
-            "Every line is a run of its own: the first 10 picks of k = 20 are not those of k = 10."
-        )
-        return "\n\n".join(parts)
-
-    def __repr__(self) -> str:
-        ks = ", ".join(str(row["k"]) for row in self.rows)
-        chosen = "" if self.chosen is None else f", chosen={self.chosen}"
-        return f"KPath({self.method}, k={ks}; knee={self.knee}{chosen})"
-
-    def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write path.parquet, .csv, .json and the plot (.png, .svg, .html).
-
-        With `max_cost`, the chosen selection goes into the folder `selection` beside them.
-        """
-        from uniproto.result_charts import path_chart
-
-        folder = Path(folder)
-        record = {
-            "format": 1,
-            "method": self.method,
-            "shape": list(self.shape),
-            "metric": self.metric,
-            "rows": self.rows,
-            "knee": self.knee,
-            "max_cost": self.max_cost,
-            "chosen": self.chosen,
-            "searched": self.searched,
-            "versions": versions(),
-        }
-        if self.selection is not None:
-            self.selection.save(folder / "selection")
-        return save_results(folder, "path", self.rows, record, path_chart(self))
 
 
 def path(
@@ -173,47 +80,29 @@ def path(
     ([1, 2, 4, 8], 4)
     """
     chosen = as_compared(method)
-    if not isinstance(budgets, str):
-        raise invalid(
-            "budgets",
-            "must be 'proportional' or 'balanced' for a path over k",
-            repr(budgets),
-            "Counts for each group fit one k only.",
-        )
-    if max_cost is not None and not _is_positive(max_cost, allow_zero=True):
-        raise invalid("max_cost", "must be a cost of at least 0", repr(max_cost), "Pass a number.")
-    if not isinstance(certify, bool | np.bool_) and not _is_positive(certify):
-        raise invalid(
-            "certify",
-            "must be True, False or a positive number of seconds",
-            repr(certify),
-            "Try 60.",
-        )
+    _check(budgets, max_cost)
+    certified, limit = asked_certificate(certify)
     no_random = isinstance(random_seeds, int) and random_seeds == 0
     seeds = [] if no_random else as_seeds(random_seeds, "random_seeds")
     listed = None if ks is None else _checked_ks(ks)
-
-    def problem_for(k: int, *, grouped: bool = True) -> Problem:
-        return make_problem(
-            source,
-            k,
-            target,
-            metric=metric,
-            target_weights=target_weights,
-            target_labels=target_labels,
-            groups=groups if grouped else None,
-            target_groups=target_groups if grouped else None,
-            budgets=budgets if grouped else "proportional",
-            initial=initial,
-            exclude=exclude,
-            distinct=distinct,
-            seed=seed,
-            memory=memory,
-            device=device,
-            lists=lists,
-        )
-
-    base = problem_for(listed[-1] if listed else max(1, _count(initial)), grouped=groups is None)
+    ungrouped = partial(
+        make_problem,
+        source,
+        target=target,
+        metric=metric,
+        target_weights=target_weights,
+        target_labels=target_labels,
+        initial=initial,
+        exclude=exclude,
+        distinct=distinct,
+        seed=seed,
+        memory=memory,
+        device=device,
+        lists=lists,
+    )
+    grouped = partial(ungrouped, groups=groups, target_groups=target_groups, budgets=budgets)
+    first = listed[-1] if listed else max(1, _count(initial))
+    base = grouped(k=first) if groups is None else ungrouped(k=first)
     smallest = max(1, len(base.initial))
     if listed is None:
         listed = _default_ks(smallest, len(base.initial) + len(base.candidates))
@@ -227,7 +116,10 @@ def path(
 
     def problem_of(k: int) -> Problem:
         # Budgets depend on k, so groups are split anew; all else is shared.
-        return replace(base, k=k) if groups is None else problem_for(k)
+        return replace(base, k=k) if groups is None else grouped(k=k)
+
+    def run(k: int) -> Selection:
+        return answer(problem_of(k), chosen, progress=False)
 
     bars = Progress(progress)
     rows: list[dict[str, Any]] = []
@@ -236,28 +128,18 @@ def path(
     with bars.stage("path", len(listed)) as advance:
         warms_up(small_problem(base), chosen)  # the first k must not pay for loading code
         for k in listed:
-            selection = answer(problem_of(k), chosen, progress=False)
-            rows.append(_row(selection, certify, _random_costs(problem_of(k), seeds)))
+            selection = run(k)
+            if certified:
+                selection.certify(time_limit=limit, progress=False)
+            rows.append(_row(selection, _random_costs(problem_of(k), seeds)))
             if max_cost is not None and found is None and selection.cost <= max_cost:
                 found = selection
             advance(1)
     if max_cost is not None:
         if found is None:
-            best = min(rows, key=lambda row: row["cost"])
-            raise InfeasibleError(
-                f"'max_cost' must be a cost that one of 'ks' reaches. Got {max_cost:g} instead, "
-                f"but the lowest cost is {best['cost']:.6g}, at k={best['k']}. Raise max_cost, or "
-                "add larger values to ks."
-            )
+            raise _unreached(max_cost, rows)
         below = max([smallest - 1, *(k for k in listed if k < found.k)])
-        found = _bisect(
-            lambda k: answer(problem_of(k), chosen, progress=False),
-            below,
-            found,
-            float(max_cost),
-            searched,
-            bars,
-        )
+        found = _bisect(run, below, found, float(max_cost), searched, bars)
     return KPath(
         rows=rows,
         method=method_label(chosen),
@@ -294,10 +176,19 @@ def knee_of(ks: Sequence[int], costs: Sequence[float]) -> int | None:
     return int(ks[deepest]) if below[deepest] > 1e-9 else None
 
 
-def _row(selection: Selection, certify: bool | float, random: Sequence[float]) -> dict[str, Any]:
-    if certify:
-        limit = None if isinstance(certify, bool | np.bool_) else float(certify)
-        selection.certify(time_limit=limit, progress=False)
+def _check(budgets: Any, max_cost: Any) -> None:
+    if not isinstance(budgets, str):
+        raise invalid(
+            "budgets",
+            "must be 'proportional' or 'balanced' for a path over k",
+            repr(budgets),
+            "Counts for each group fit one k only.",
+        )
+    if max_cost is not None and not _is_cost(max_cost):
+        raise invalid("max_cost", "must be a cost of at least 0", repr(max_cost), "Pass a number.")
+
+
+def _row(selection: Selection, random: Sequence[float]) -> dict[str, Any]:
     mean, spread = mean_and_spread(random)
     certificate = selection.certificate
     return {
@@ -312,8 +203,16 @@ def _row(selection: Selection, certify: bool | float, random: Sequence[float]) -
 
 
 def _random_costs(problem: Problem, seeds: Sequence[int]) -> list[float]:
-
     return [answer(with_seed(problem, seed), Random(), progress=False).cost for seed in seeds]
+
+
+def _unreached(max_cost: float, rows: Sequence[dict[str, Any]]) -> InfeasibleError:
+    best = min(rows, key=lambda row: row["cost"])
+    return InfeasibleError(
+        f"'max_cost' must be a cost that one of 'ks' reaches. Got {max_cost:g} instead, but the "
+        f"lowest cost is {best['cost']:.6g}, at k={best['k']}. Raise max_cost, or add larger "
+        "values to ks."
+    )
 
 
 def _bisect(
@@ -361,17 +260,9 @@ def _count(initial: Any) -> int:
     return int(rows.sum()) if rows.dtype == bool else rows.size
 
 
-def _is_positive(value: Any, allow_zero: bool = False) -> bool:
+def _is_cost(value: Any) -> bool:
     try:
         number = float(value)
     except (TypeError, ValueError):
         return False
-    return (
-        not isinstance(value, bool)
-        and (number > 0 or (allow_zero and number == 0))
-        and (math.isfinite(number))
-    )
-
-
-def _below(cost: float, random_cost: float | None) -> str:
-    return f"{1 - cost / random_cost:.1%}" if random_cost else "–"
+    return number >= 0 and math.isfinite(number) and not isinstance(value, bool)

@@ -1,0 +1,304 @@
+"""What a page can show of the rows: their texts, pictures, classes, names and places on the map."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from uniproto.cli.question import Question
+from uniproto.errors import InputFileError, InvalidInputError, invalid, unknown_name
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from uniproto.data.tables import InputData
+    from uniproto.report.examples import Examples, Reader
+
+_FIRST_VALUES = 12
+
+
+def examples_of(
+    question: Question, manifest: Mapping[str, Any], options: argparse.Namespace
+) -> tuple[Examples, Examples]:
+    """What is known of the source's rows, and of the target's."""
+    asked = question.asked
+    source = _known(question.pool, "source", manifest, options, asked["groups"])
+    if question.target is None:
+        if len(question.pool.features) == _targets(question):
+            return source, source
+        from uniproto.report.examples import Examples
+
+        return source, Examples(_targets(question))
+    target = _known(question.target, "target", manifest, options, asked["target_groups"])
+    return source, target
+
+
+def _targets(question: Question) -> int:
+    from uniproto.geometry.costs import MATRIX_METRICS
+
+    shape = question.pool.features.shape
+    return int(shape[1] if question.asked["metric"] in MATRIX_METRICS else shape[0])
+
+
+def _known(
+    data: InputData,
+    role: str,
+    manifest: Mapping[str, Any],
+    options: argparse.Namespace,
+    groups: NDArray[Any] | None,
+) -> Examples:
+    from uniproto.report.examples import Examples
+
+    recorded = manifest["arguments"]
+    embedding = (manifest["inputs"].get(role) or {}).get("embedding") or {}
+    ids = _ids(data, recorded.get("id"))
+    pictures, white = _pictures(data, options, embedding, ids)
+    return Examples(
+        len(data.features),
+        text=_text(data, role, options, embedding),
+        pictures=pictures,
+        white=white,
+        labels=_labels(data, role, options.labels, recorded.get("labels")),
+        groups=groups,
+        ids=ids,
+        fields=_fields(data, recorded.get("id")),
+        positions=_positions(data, options.map),
+    )
+
+
+def _ids(data: InputData, name: str | None) -> NDArray[Any] | None:
+    if name and data.table is not None and name in data.table.column_names:
+        return _column(data, name)
+    return None
+
+
+def _text(
+    data: InputData, role: str, options: argparse.Namespace, embedding: Mapping[str, Any]
+) -> Reader | None:
+    """The texts asked for, or those that the selection was made from."""
+    from uniproto.report.examples import column
+
+    name = options.text
+    if name is None and options.images is None and embedding.get("kind") == "text":
+        name = embedding["column"]
+    if name is None:
+        return None
+    present = _has_column(data, name, "--text", needed=role == "source")
+    return column(data.table, name) if present else None
+
+
+def _labels(
+    data: InputData, role: str, asked: str | None, recorded: str | None
+) -> NDArray[Any] | None:
+    """The classes: asked for they must be there; of a record, they may be the target's alone."""
+    name = asked or recorded
+    if name is None:
+        return None
+    if data.table is None:
+        if asked is None:
+            return None
+        values = _array(data, asked, "--labels")
+        if values.shape != (len(data.features),):
+            raise invalid(
+                "--labels",
+                f"must name an array with one label per row, {len(data.features):,} in all",
+                f"{asked!r} of shape {values.shape}",
+                "Name another.",
+            )
+        return values
+    if name not in data.table.column_names and (asked is None or role == "target"):
+        return None
+    return _column(data, name)
+
+
+def _column(data: InputData, name: str) -> NDArray[Any]:
+    """A column of labels, in which a gap is a class of its own: a page shows what there is."""
+    import numpy as np
+
+    assert data.table is not None
+    try:
+        return data.column(name, "--labels")
+    except InvalidInputError:
+        values = data.table.column(name).to_pylist()
+        return np.array(["(none)" if value is None else str(value) for value in values], object)
+
+
+def _has_column(data: InputData, name: str, parameter: str, *, needed: bool) -> bool:
+    """Whether a table has this column; where it is needed, its want is an error."""
+    from uniproto.data.tables import require_column
+
+    if data.table is None:
+        raise invalid(
+            parameter,
+            "needs a table (.parquet, .csv or .jsonl) with named columns",
+            f"{data.path.name}, which holds a bare array",
+            "Leave the option out.",
+        )
+    if name in data.table.column_names:
+        return True
+    if needed:
+        require_column(data.table, name, parameter, data.path)
+    return False
+
+
+def _pictures(
+    data: InputData,
+    options: argparse.Namespace,
+    embedding: Mapping[str, Any],
+    ids: NDArray[Any] | None,
+) -> tuple[Reader | None, float | None]:
+    """The pictures asked for, or those embedded, and the value of white where they are numbers."""
+    if options.images is not None:
+        return _named_pictures(data, options.images, ids)
+    if options.text is None and embedding.get("kind") == "images":
+        return _embedded_pictures(data, embedding), None
+    return None, None
+
+
+def _named_pictures(
+    data: InputData, images: str, ids: NDArray[Any] | None
+) -> tuple[Reader | None, float | None]:
+    """Pictures of a column, of a folder or of an array, whichever has this name."""
+    from uniproto.report.examples import array_of_pictures, column, paths
+
+    if data.table is not None and images in data.table.column_names:
+        return paths(column(data.table, images), _home(data)), None
+    folder = Path(images).expanduser()
+    if folder.is_dir():
+        return _pictures_in(folder, data, images, ids), None
+    if data.table is None:
+        return array_of_pictures(_array(data, images, "--images"), len(data.features), "--images")
+    error = unknown_name("--images", images, data.table.column_names)
+    raise InputFileError(f"{data.path}: {error} Or name a folder of pictures.")
+
+
+def _pictures_in(folder: Path, data: InputData, images: str, ids: NDArray[Any] | None) -> Reader:
+    """The files of a folder that the table names, or the ids, or one for each row."""
+    from uniproto.features.files import read_items
+    from uniproto.report.examples import column, folder_of_pictures, paths
+
+    items = None
+    if data.table is not None:
+        with suppress(InputFileError):  # the table names no files
+            items = read_items(data.path, None, images)
+    if items is not None and items.folder is not None and not items.is_folder:
+        return paths(column(data.table, items.column), items.folder)
+    return folder_of_pictures(folder, len(data.features), ids)
+
+
+def _embedded_pictures(data: InputData, embedding: Mapping[str, Any]) -> Reader | None:
+    """The pictures that the selection was made from."""
+    from uniproto.report.examples import column, paths
+
+    if data.table is None:
+        return None
+    folder = _home(data)
+    if embedding["named"] not in (*data.table.column_names, ".") and not data.path.is_dir():
+        folder = Path(embedding["named"])
+    return paths(column(data.table, embedding["column"]), folder)
+
+
+def _home(data: InputData) -> Path:
+    """Where relative paths of pictures begin."""
+    return data.path if data.path.is_dir() else data.path.parent
+
+
+def _array(data: InputData, name: str, parameter: str) -> NDArray[Any]:
+    """Another array of the .npz file that holds the features."""
+    import numpy as np
+
+    if data.path.suffix.lower() != ".npz":
+        raise invalid(
+            parameter,
+            "needs a table or an .npz file",
+            f"{name!r} and {data.path.name}, one bare array",
+            "Put the columns in a table, or the arrays in an .npz file.",
+        )
+    with np.load(data.path, allow_pickle=False) as archive:
+        if name not in archive.files:
+            raise InputFileError(f"{data.path}: {unknown_name(parameter, name, archive.files)}")
+        return np.asarray(archive[name])
+
+
+def _positions(data: InputData, asked: str | None) -> NDArray[Any] | None:
+    """Coordinates for the map: those asked for, or the only column of pairs there is."""
+    import numpy as np
+
+    from uniproto.report.examples import pairs
+
+    name = _only_column_of_pairs(data) if asked is None else asked
+    if name is None:
+        return None
+    count = len(data.features)
+    if data.table is None:
+        return pairs(_array(data, name, "--map"), "--map", count)
+    if name not in data.table.column_names and "," in name:
+        names = [part.strip() for part in name.split(",")]
+        for part in names:
+            _has_column(data, part, "--map", needed=True)
+        return pairs(
+            np.column_stack([data.column(part, "--map") for part in names]), "--map", count
+        )
+    _has_column(data, name, "--map", needed=True)
+    return pairs(data.table.column(name).to_pylist(), "--map", count)
+
+
+def _only_column_of_pairs(data: InputData) -> str | None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not isinstance(data.table, pa.Table):
+        return None
+    found = []
+    for field in data.table.schema:
+        if _is_numbers(field.type) and field.name not in data.feature_columns:
+            values = data.table.column(field.name)
+            lengths = pc.unique(pc.list_value_length(values)).to_pylist()
+            if lengths == [2] and not pc.list_flatten(values).null_count:
+                found.append(field.name)
+    return found[0] if len(found) == 1 else None
+
+
+def _is_numbers(kind: Any) -> bool:
+    import pyarrow as pa
+
+    is_list = (
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
+    return is_list and (
+        pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
+    )
+
+
+def _is_list(data: InputData) -> bool:
+    """Whether the features are one column of lists, which nobody reads."""
+    import pyarrow as pa
+
+    if data.table is None or len(data.feature_columns) != 1:
+        return False
+    kind = data.table.schema.field(data.feature_columns[0]).type
+    return bool(pa.types.is_nested(kind))
+
+
+def _fields(data: InputData, id_column: str | None) -> Any:
+    """What stands beside a row: the columns of its table, or the first values of its array."""
+    from uniproto.report.examples import fields_of
+
+    if data.table is None:
+        return _first_values(data.features)
+    hidden = [
+        *([id_column] if id_column else ()),
+        *(data.feature_columns if _is_list(data) else ()),
+    ]
+    return fields_of(data.table, hidden)
+
+
+def _first_values(features: Any) -> Any:
+    def read(rows: NDArray[Any]) -> list[dict[str, Any]]:
+        some = features[rows][:, :_FIRST_VALUES]
+        return [{f"x{place}": value for place, value in enumerate(row)} for row in some.tolist()]
+
+    return read

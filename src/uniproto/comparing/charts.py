@@ -1,0 +1,244 @@
+"""The charts of results that commands write: methods side by side, and costs over k."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from uniproto.charts import BLUE, GREEN, GREY, ORANGE, PINK, loose_scale, styled
+
+if TYPE_CHECKING:
+    from uniproto.comparing.comparison import Comparison
+    from uniproto.comparing.k_path import KPath
+
+_ROW_HEIGHT = 26
+_PANEL_WIDTH = 270
+_ACCURACIES = {
+    "accuracy": "all rows",
+    "balanced_accuracy": "mean of classes",
+    "minority_accuracy": "minority classes",
+}
+_BOUND = "no choice can be below this"
+_RANDOM = "random, ± one standard deviation"
+
+
+def comparison_chart(comparison: Comparison) -> Any:
+    """Panels side by side, one line per method: cost, accuracy (with labels), time."""
+    import altair as alt
+
+    summaries = comparison.summary_rows
+    panels = [_cost_panel(comparison.rows, summaries)]
+    if summaries[0]["accuracy"] is not None:
+        panels.append(_accuracy_panel(summaries))
+    panels.append(_time_panel(summaries))
+    size = {"width": _PANEL_WIDTH, "height": _ROW_HEIGHT * len(summaries)}
+    m, n = comparison.shape
+    drawn = any(summary["runs"] > 1 for summary in summaries)
+    return styled(
+        alt.hconcat(*(panel.properties(**size) for panel in panels), spacing=24),
+        f"{comparison.k} prototypes of {m:,} source rows for {n:,} targets",
+        f"{comparison.metric} costs"
+        + (
+            f"; circles: the {len(comparison.seeds)} seeds of methods that draw at random, "
+            "diamonds: means, lines: ± one standard deviation"
+            if drawn
+            else ""
+        ),
+    )
+
+
+def _cost_panel(rows: list[dict[str, Any]], summaries: list[dict[str, Any]]) -> Any:
+    import altair as alt
+
+    shown = ("method", "seed", "cost", "seconds", "peak_memory", "accuracy")
+    runs = alt.Chart(alt.Data(values=[{name: row[name] for name in shown} for row in rows]))
+    means = alt.Chart(alt.Data(values=_means(summaries)))
+    x = alt.X("cost:Q", title="optimal-transport cost (lower is better)", scale=loose_scale(alt))
+    y = _method_axis(summaries, labelled=True)
+    return alt.layer(
+        runs.mark_circle(size=40, color=BLUE, opacity=0.35).encode(
+            x=x, y=y, tooltip=[alt.Tooltip(f"{name}:N") for name in ("method", "seed", "cost")]
+        ),
+        means.mark_rule(color=BLUE, strokeWidth=2).encode(x="low:Q", x2="high:Q", y=y),
+        means.mark_point(color=BLUE, filled=True, size=90, shape="diamond", opacity=1).encode(
+            x="cost:Q", y=y
+        ),
+        title="Cost",
+    )
+
+
+def _accuracy_panel(summaries: list[dict[str, Any]]) -> Any:
+    import altair as alt
+
+    judged = [
+        {"method": summary["method"], "counting": words, "share": summary[name]}
+        for summary in summaries
+        for name, words in _ACCURACIES.items()
+        if summary[name] is not None
+    ]
+    present = [
+        words for words in _ACCURACIES.values() if any(each["counting"] == words for each in judged)
+    ]
+    colours = alt.Scale(domain=present, range=[BLUE, ORANGE, PINK][: len(present)])
+    return (
+        alt.Chart(alt.Data(values=judged), title="Accuracy")
+        .mark_point(filled=True, size=80, opacity=0.9)
+        .encode(
+            x=alt.X(
+                "share:Q",
+                title="1-nearest-prototype accuracy (higher is better)",
+                axis=alt.Axis(format="%"),
+                scale=loose_scale(alt),
+            ),
+            y=_method_axis(summaries),
+            color=alt.Color("counting:N", title="counting", scale=colours),
+            shape=alt.Shape("counting:N", title="counting", scale=alt.Scale(domain=present)),
+            tooltip=["method:N", "counting:N", alt.Tooltip("share:Q", format=".1%")],
+        )
+    )
+
+
+def _time_panel(summaries: list[dict[str, Any]]) -> Any:
+    import altair as alt
+
+    return (
+        alt.Chart(alt.Data(values=_means(summaries)), title="Time")
+        .mark_point(color=GREEN, filled=True, size=80, opacity=1)
+        .encode(
+            x=alt.X(
+                "seconds:Q",
+                title="seconds to pick (logarithmic)",
+                scale=alt.Scale(type="log"),
+                axis=alt.Axis(format="~g", values=[10.0**power for power in range(-6, 6)]),
+            ),
+            y=_method_axis(summaries),
+            tooltip=["method:N", alt.Tooltip("seconds:Q", format=".3g")],
+        )
+    )
+
+
+def _method_axis(summaries: list[dict[str, Any]], labelled: bool = False) -> Any:
+    """One line per method, in the order of the table; only the first panel names them."""
+    import altair as alt
+
+    axis = alt.Axis(title=None, labelLimit=320, ticks=False) if labelled else None
+    return alt.Y("method:N", sort=[summary["method"] for summary in summaries], axis=axis)
+
+
+def _means(summaries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a method costs on average, with the ends of a line of one standard deviation."""
+    return [
+        {
+            "method": summary["method"],
+            "cost": summary["cost"],
+            "seconds": summary["seconds"],
+            "low": summary["cost"] - (summary["cost_spread"] or 0.0),
+            "high": summary["cost"] + (summary["cost_spread"] or 0.0),
+        }
+        for summary in summaries
+    ]
+
+
+def path_chart(path: KPath) -> Any:
+    """Cost against k: the method's, random's, and the bound no choice can be below."""
+    import altair as alt
+
+    x = alt.X(
+        "k:Q",
+        title="number of prototypes k (logarithmic)",
+        scale=alt.Scale(type="log", nice=False, padding=12),
+        axis=alt.Axis(values=[row["k"] for row in path.rows], format="d", labelOverlap=True),
+    )
+    layers = _cost_lines(path, x)
+    if path.knee is not None:
+        layers += _mark(x, path.knee, f"knee: k = {path.knee}", "top")
+    if path.max_cost is not None and path.chosen is not None:
+        layers += [
+            alt.Chart(alt.Data(values=[{"cost": path.max_cost}]))
+            .mark_rule(color=GREY, strokeDash=[2, 3])
+            .encode(y="cost:Q")
+        ]
+        layers += _mark(x, path.chosen, f"chosen: k = {path.chosen}", "bottom")
+    m, n = path.shape
+    return styled(
+        alt.layer(*layers).properties(width=620, height=360),
+        f"How many prototypes of {m:,} source rows for {n:,} targets?",
+        f"{path.metric} costs"
+        + ("" if path.max_cost is None else f"; dotted: the cost of {path.max_cost:g} asked for"),
+    )
+
+
+def _cost_lines(path: KPath, x: Any) -> list[Any]:
+    """A line with points for each of those compared; random's has a band."""
+    import altair as alt
+
+    random = _random_points(path)
+    points = [*_points(path, "cost", path.method), *_points(path, "lower_bound", _BOUND), *random]
+    present = list(dict.fromkeys(point["line"] for point in points))
+    colours = {path.method: BLUE, _BOUND: GREEN, _RANDOM: ORANGE}
+    dashes = {path.method: [1, 0], _BOUND: [6, 4], _RANDOM: [1, 0]}
+    legend = alt.Legend(
+        orient="top", labelLimit=400, symbolType="stroke", symbolSize=400, symbolStrokeWidth=2.5
+    )
+
+    def in_order(values: dict[str, Any]) -> dict[str, Any]:
+        scale = alt.Scale(domain=present, range=[values[name] for name in present])
+        return {"title": None, "legend": legend, "scale": scale}
+
+    lines = alt.Chart(alt.Data(values=points)).encode(
+        x=x,
+        y=alt.Y("cost:Q", title="optimal-transport cost", scale=loose_scale(alt)),
+        color=alt.Color("line:N", **in_order(colours)),
+    )
+    band = (
+        alt.Chart(alt.Data(values=random))
+        .mark_area(opacity=0.25, color=ORANGE)
+        .encode(x=x, y="low:Q", y2="high:Q")
+    )
+    return [
+        *([band] if random else []),
+        lines.mark_line(strokeWidth=2).encode(
+            strokeDash=alt.StrokeDash("line:N", **in_order(dashes))
+        ),
+        lines.mark_point(filled=True, size=50, opacity=1).encode(
+            tooltip=["line:N", "k:Q", alt.Tooltip("cost:Q", format=".5g")]
+        ),
+    ]
+
+
+def _points(path: KPath, column: str, line: str) -> list[dict[str, Any]]:
+    return [
+        {"k": row["k"], "cost": row[column], "line": line}
+        for row in path.rows
+        if row[column] is not None
+    ]
+
+
+def _random_points(path: KPath) -> list[dict[str, Any]]:
+    return [
+        {
+            "k": row["k"],
+            "cost": row["random_cost"],
+            "line": _RANDOM,
+            "low": row["random_cost"] - (row["random_spread"] or 0),
+            "high": row["random_cost"] + (row["random_spread"] or 0),
+        }
+        for row in path.rows
+        if row["random_cost"] is not None
+    ]
+
+
+def _mark(x: Any, k: int, words: str, side: str) -> list[Any]:
+    """A vertical line at k, with words beside it."""
+    import altair as alt
+
+    at = alt.Chart(alt.Data(values=[{"k": k}]))
+    halo, ink = {"stroke": "white", "strokeWidth": 5}, {"color": "#333333"}
+    return [
+        at.mark_rule(color=GREY, strokeDash=[4, 3]).encode(x=x),
+        *(
+            at.mark_text(align="left", dx=6, fontSize=13, fontWeight="bold", **style).encode(
+                x=x, y=alt.value(14 if side == "top" else 346), text=alt.value(words)
+            )
+            for style in (halo, ink)
+        ),
+    ]

@@ -1,0 +1,30 @@
+"""What tests of several rooms need."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A real browser, for the pages we write; where there is none, their tests are skipped."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.skip(
+            "no Chromium on this machine: the page is not tested in a browser "
+            "(apt install chromium)"
+        )
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with playwright.sync_playwright() as driver:
+        try:
+            browser = driver.chromium.launch(executable_path=path, args=_FLAGS)
+        except playwright.Error as error:
+            pytest.skip(f"Chromium does not start here: {str(error).splitlines()[0]}")
+        yield browser
+        browser.close()

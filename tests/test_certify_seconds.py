@@ -1,0 +1,142 @@
+"""A certificate within so many seconds: one meaning in `select`, `path` and on the command line."""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import uniproto
+from uniproto.cli import main
+from uniproto.errors import InvalidInputError, seconds
+
+POINTS = np.random.default_rng(3).normal(size=(60, 4))
+BAD = [False, np.False_, 0, -1, math.nan, math.inf, 10**400, "30", [30], np.array([30.0]), 1j]
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
+    """The limits that searches for a bound were given."""
+    import uniproto.certificate
+
+    given: list[float | None] = []
+    search = uniproto.certificate.certify
+
+    def listened(*arguments: Any, time_limit: float | None, **options: Any) -> Any:
+        given.append(time_limit)
+        return search(*arguments, time_limit=time_limit, **options)
+
+    monkeypatch.setattr(uniproto.certificate, "certify", listened)
+    return given
+
+
+@pytest.mark.parametrize("value", [2, 2.0, np.float32(2), np.int64(2), Fraction(2)])
+def test_numbers_are_seconds(value: Any) -> None:
+    found = seconds("time_limit", value)
+    assert (found, type(found)) == (2.0, float)
+
+
+def test_no_limit() -> None:
+    assert seconds("time_limit", None) is None
+    assert seconds("time_limit", True) is None
+
+
+@pytest.mark.parametrize("value", BAD, ids=repr)
+def test_all_else_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidInputError, match="'time_limit' must be None or a positive number"):
+        seconds("time_limit", value)
+    selection = uniproto.select(POINTS, 2)
+    with pytest.raises(InvalidInputError, match="'time_limit' must be None or a positive number"):
+        selection.certify(time_limit=value)
+    assert selection.certificate is None
+
+
+@pytest.mark.parametrize("value", [None, *BAD[2:]], ids=repr)
+def test_select_and_path_refuse_alike(value: Any) -> None:
+    said = "'certify' must be True, False or a positive number of seconds"
+    with pytest.raises(InvalidInputError, match=said):
+        uniproto.select(POINTS, 2, certify=value)
+    with pytest.raises(InvalidInputError, match=said):
+        uniproto.path(POINTS, [2], certify=value)
+
+
+@pytest.mark.parametrize("value", [False, np.False_])
+def test_none_asked_for(value: Any, limits: list[float | None]) -> None:
+    assert uniproto.select(POINTS, 2, certify=value).certificate is None
+    assert uniproto.path(POINTS, [2], certify=value, random_seeds=0).rows[0]["lower_bound"] is None
+    assert limits == []
+
+
+@pytest.mark.parametrize(("value", "limit"), [(True, None), (np.True_, None), (9, 9.0)])
+def test_the_limit_reaches_the_search(
+    value: Any, limit: float | None, limits: list[float | None]
+) -> None:
+    assert uniproto.select(POINTS, 2, certify=value).certificate is not None
+    assert uniproto.path(POINTS, [2], certify=value, random_seeds=0).rows[0]["lower_bound"] > 0
+    assert limits == [limit, limit]
+
+
+@pytest.mark.parametrize(
+    ("words", "recorded", "limit"), [(["--certify"], True, None), (["--certify", "9"], 9.0, 9.0)]
+)
+def test_on_the_command_line(
+    words: list[str],
+    recorded: Any,
+    limit: float | None,
+    limits: list[float | None],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pool, out = tmp_path / "pool.npy", tmp_path / "out"
+    np.save(pool, POINTS)
+    assert main(["select", str(pool), "-k", "3", *words, "-o", str(out)]) == 0
+    assert limits == [limit]
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["arguments"]["certify"] == recorded
+    for command in (["verify"], ["certify", "--time-limit", "1"], ["verify"], ["report"]):
+        assert main([command[0], str(out), *command[1:]]) == 0
+    page = (out / "report.html").read_text()
+    assert ("--certify 9.0" if limit else "--certify") in page
+    capsys.readouterr()
+
+
+def test_resuming_does_not_depend_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from uniproto.selection import Selection
+
+    pool, out = tmp_path / "pool.npy", tmp_path / "out"
+    np.save(pool, POINTS)
+    command = ["select", str(pool), "-k", "3", "--checkpoint", "--quiet", "-o", str(out)]
+
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Selection, "certify", interrupted)
+        assert main([*command, "--certify"]) == 130
+    assert main([*command, "--certify", "5"]) == 0
+    assert json.loads((out / "manifest.json").read_text())["resumed_from_pick"] == 3
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "soon"])
+@pytest.mark.parametrize("option", [["select", "-k", "2", "--certify"], ["path", "--time-limit"]])
+def test_bad_seconds_on_the_command_line(
+    option: list[str], value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [option[0], "pool.npy", *option[1:], value, "-o", str(tmp_path / "out")]
+    with pytest.raises(SystemExit, match="2"):
+        main(command)
+    assert f"must be a number of seconds above 0, not '{value}'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_after_the_option_is_not_taken_for_seconds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["select", "--certify", "pool.npy", "-k", "2", "-o", "out"])
+    assert "POOL goes before the options" in capsys.readouterr().err
