@@ -82,11 +82,10 @@ def test_the_limit_reaches_the_search(
 
 
 @pytest.mark.parametrize(
-    ("words", "recorded", "limit"), [(["--certify"], True, None), (["--certify", "9"], 9.0, 9.0)]
+    ("words", "limit"), [(["--certify"], None), (["--certify", "--time-limit", "9"], 9.0)]
 )
 def test_on_the_command_line(
     words: list[str],
-    recorded: Any,
     limit: float | None,
     limits: list[float | None],
     tmp_path: Path,
@@ -97,11 +96,12 @@ def test_on_the_command_line(
     assert main(["select", str(pool), "-k", "3", *words, "-o", str(out)]) == 0
     assert limits == [limit]
     manifest = json.loads((out / "manifest.json").read_text())
-    assert manifest["arguments"]["certify"] == recorded
+    assert manifest["arguments"]["certify"] is True
+    assert manifest["arguments"]["time_limit"] == limit
     for command in (["verify"], ["certify", "--time-limit", "1"], ["verify"], ["report"]):
         assert main([command[0], str(out), *command[1:]]) == 0
     page = (out / "report.html").read_text()
-    assert ("--certify 9.0" if limit else "--certify") in page
+    assert ("--certify --time-limit 9.0" if limit else "--certify") in page
     capsys.readouterr()
 
 
@@ -118,25 +118,23 @@ def test_resuming_does_not_depend_on_it(tmp_path: Path, monkeypatch: pytest.Monk
     with monkeypatch.context() as patched:
         patched.setattr(Selection, "certify", interrupted)
         assert main([*command, "--certify"]) == 130
-    assert main([*command, "--certify", "5"]) == 0
+    assert main([*command, "--certify", "--time-limit", "5"]) == 0
     assert json.loads((out / "manifest.json").read_text())["resumed_from_pick"] == 3
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "soon"])
-@pytest.mark.parametrize("option", [["select", "-k", "2", "--certify"], ["path", "--time-limit"]])
+@pytest.mark.parametrize("words", [["select", "pool.npy", "-k", "2"], ["path", "pool.npy"]])
 def test_bad_seconds_on_the_command_line(
-    option: list[str], value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = [option[0], "pool.npy", *option[1:], value, "-o", str(tmp_path / "out")]
+    command = [*words, "--time-limit", value, "-o", str(tmp_path / "out")]
     with pytest.raises(SystemExit, match="2"):
         main(command)
     assert f"must be a number of seconds above 0, not '{value}'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_after_the_option_is_not_taken_for_seconds(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["select", "--certify", "pool.npy", "-k", "2", "-o", "out"])
-    assert "POOL goes before the options" in capsys.readouterr().err
+def test_a_limit_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "out")
+    assert main(["select", "pool.npy", "-k", "2", "--time-limit", "5", "-o", out]) == 2
+    assert "'--time-limit' needs --certify" in capsys.readouterr().err

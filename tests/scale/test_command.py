@@ -76,7 +76,7 @@ def test_features_by_name(
     pq.write_table(pa.table({"b": b, "score": b, "a": a}), tmp_path / "aim.parquet")
     pool, aim, out = (str(tmp_path / name) for name in ("pool-*.parquet", "aim.parquet", "out"))
     asked = ["select", pool, "-k", "4", "--target", aim, "--engine", "ray", "--per-part", "20"]
-    assert main([*asked, *options, "--certify", "9", "--quiet", "-o", out]) == 0
+    assert main([*asked, *options, "--certify", "--time-limit", "9", "--quiet", "-o", out]) == 0
     source = pa.concat_tables(tables).select(columns).to_pandas().to_numpy()
     target = pq.read_table(aim).select(columns).to_pandas().to_numpy()
     found = uniproto.Selection.load(out)
@@ -100,7 +100,7 @@ def test_seconds_of_the_certificate_reach_the_cluster(
         return search(asked, *rest)
 
     monkeypatch.setattr(uniproto.scale.rounds, "certify_shards", listened)
-    for place, words in enumerate((["--certify", "9"], ["--certify"])):
+    for place, words in enumerate((["--certify", "--time-limit", "9"], ["--certify"])):
         assert main(command(pool, tmp_path / str(place), *words, "--quiet")) == 0
     assert limits == [9.0, None]
 

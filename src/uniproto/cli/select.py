@@ -34,7 +34,7 @@ def add_parser(commands: Any) -> None:
                   --id doc_id -o out
               uniproto select pool.csv -k 60 --groups source --id row --metric euclidean -o out
               uniproto select pool.csv -k 60 --weights balanced --labels class -o out
-              uniproto select vectors.npy -k 100 --polish 30 --certify 60 -o out
+              uniproto select vectors.npy -k 100 --polish 30 --certify --time-limit 60 -o out
               uniproto select people.csv -k 50 --features age,income --metric l1 --id name -o out
               uniproto select reviews.csv -k 100 --text review -o out
               uniproto select photos/ -k 50 --images --on-error skip -o out
@@ -86,13 +86,15 @@ def add_parser(commands: Any) -> None:
     how.add_argument("--seed", type=int, default=0, help="for methods that draw at random (0)")
     parser.add_argument(
         "--certify",
-        nargs="?",
-        const=True,
-        default=False,
-        type=_limit,
+        action="store_true",
+        help="also prove how good the result is: a cost that no choice of K rows can be below",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=seconds,
         metavar="SECONDS",
-        help="also prove how good the result is: a cost that no choice of K rows can be below; for "
-        "SECONDS at most (default: until the bound no longer rises)",
+        help="with --certify: stop raising the bound after this time (default: when it no longer "
+        "rises)",
     )
     scale = parser.add_argument_group("large inputs")
     scale.add_argument(
@@ -120,6 +122,8 @@ def run(options: argparse.Namespace) -> None:
     method = asked_method(options)
     output = Path(options.output)
     require_writable(output)
+    if options.time_limit is not None and not options.certify:
+        raise invalid("--time-limit", "needs --certify", options.time_limit, "Add it.")
     if options.engine == "ray":
         from uniproto.cli.select_on_ray import run_on_ray
 
@@ -139,7 +143,7 @@ def run(options: argparse.Namespace) -> None:
         problem = problem.with_checkpoint(checkpoint)
     selection = answer(problem, method, progress=shown)
     if options.certify:
-        selection.certify(time_limit=options.certify, progress=shown)
+        selection.certify(time_limit=options.time_limit, progress=shown)
     pool = question.pool
     save_selection(
         in_file_rows(question, selection),
@@ -165,14 +169,6 @@ def run(options: argparse.Namespace) -> None:
         print(f"  written to              {output}")
 
 
-def _limit(text: str) -> float:
-    """The value of --certify, which may have none: then what follows may be taken for it."""
-    try:
-        return seconds(text)
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error} (POOL goes before the options)") from None
-
-
 def _refuse_ray_options(options: argparse.Namespace) -> None:
     for name in ("address", "num_cpus", "per_part"):
         if (value := getattr(options, name)) is not None:
@@ -189,7 +185,7 @@ def _checkpoint(output: Path, question: Question, given: dict[str, Any]) -> Chec
         )
     inputs = question.identities().values()
     # Where things are and how fast they go does not change the picks.
-    irrelevant = {"pool", "target", "output", "certify", "memory", "device"}
+    irrelevant = {"pool", "target", "output", "certify", "time_limit", "memory", "device"}
     irrelevant |= {"cache", "no_cache", "batch_size", "engine", "address", "num_cpus"}
     identity = {
         "uniproto": __version__,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uniproto.cli import arguments
 from uniproto.cli.feature_columns import named_features
 from uniproto.cli.question import row_numbers
-from uniproto.errors import InputFileError, invalid, seconds
+from uniproto.errors import InputFileError, invalid
 from uniproto.methods import Method
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def run_on_ray(options: argparse.Namespace, method: Method) -> None:
         per_part=options.per_part,
         exclude=row_numbers(options.exclude, "--exclude"),
         seed=options.seed,
-        certify=bool(options.certify),
-        time_limit=seconds("--certify", options.certify) if options.certify else None,
+        certify=options.certify,
+        time_limit=options.time_limit,
         memory=options.memory,
         **named_features(options),
     )
