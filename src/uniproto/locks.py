@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -24,3 +26,19 @@ def hold(file: IO[bytes], path: Path, what: str) -> None:
             f"{path}: {what} must be written by one run at a time. Another one is writing. Wait "
             "for it, or choose another folder with --out."
         ) from None
+
+
+@contextmanager
+def held_folder(folder: Path) -> Iterator[None]:
+    """Make the folder of a run, and keep other runs out of it until this one has ended."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("wb")
+    except OSError as error:
+        raise OutputError(
+            f"{folder}: the results must go to a folder that can be written. It cannot be used "
+            f"({error.strerror or error}). Choose another one with --out."
+        ) from error
+    with lock:
+        hold(lock, folder, "a run")
+        yield

@@ -21,6 +21,7 @@ pytest.importorskip("tokenizers", reason="needs the extra 'jax'")
 from uniproto.cli import main  # noqa: E402
 from uniproto.cli import pretrain as command  # noqa: E402
 from uniproto.errors import InputFileError, InvalidInputError, OutputError  # noqa: E402
+from uniproto.locks import held_folder  # noqa: E402
 from uniproto.metrics_file import MetricsFile, read_metrics  # noqa: E402
 from uniproto.pretraining import pretrain as pretraining  # noqa: E402
 from uniproto.pretraining import training_loop  # noqa: E402
@@ -28,7 +29,7 @@ from uniproto.pretraining.architecture import SIZES  # noqa: E402
 from uniproto.pretraining.checkpoints import CHECKPOINTS, Checkpoints  # noqa: E402
 from uniproto.pretraining.learning_curves import METHOD_COLOURS  # noqa: E402
 from uniproto.pretraining.pretrain import PretrainSettings, pretrain  # noqa: E402
-from uniproto.pretraining.run_folder import forget, held  # noqa: E402
+from uniproto.pretraining.run_folder import forget  # noqa: E402
 from uniproto.pretraining.sequences import batch_numbers  # noqa: E402
 from uniproto.pretraining.step_settings import METHODS  # noqa: E402
 from uniproto.pretraining.token_files import TRAIN, load_tokens  # noqa: E402
@@ -337,7 +338,7 @@ def test_a_run_without_its_checkpoints_is_kept_or_forgotten(tokens, whole, tmp_p
 
 def test_two_runs_in_one_folder_are_refused(tokens, tmp_path, capsys):
     pytest.importorskip("fcntl")
-    with held(tmp_path):
+    with held_folder(tmp_path):
         assert "one run at a time" in error_of(capsys, words(tokens, tmp_path))
     assert not (tmp_path / "metrics.jsonl").exists()
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from uniproto.errors import MissingExtraError, invalid
+from uniproto.locks import held_folder
 from uniproto.metrics_file import METRICS, MetricsFile
 from uniproto.pretraining.architecture import model_config
 from uniproto.pretraining.checkpoints import Checkpoints
@@ -25,7 +26,6 @@ from uniproto.pretraining.run_folder import (
     RESULT,
     finished_result,
     forget,
-    held,
     require_checkpoint,
     require_continuing,
     unwritable,
@@ -97,7 +97,7 @@ def pretrain(settings: PretrainSettings, fresh: bool = False) -> dict[str, Any]:
         shown=False if settings.quiet else None,
         configuration=configuration,
     )
-    with held(out):
+    with held_folder(out):
         if fresh:
             forget(out)
         metrics, timing = _train(plan, out)

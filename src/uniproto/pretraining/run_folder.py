@@ -1,36 +1,20 @@
-"""The folder of a pretraining run: held by one run at a time, gone on with, or forgotten."""
+"""The folder of a pretraining run: gone on with, or forgotten."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from uniproto.errors import InputFileError, InvalidInputError, OutputError
-from uniproto.locks import hold
 from uniproto.metrics_file import METRICS
 from uniproto.pretraining.checkpoints import CHECKPOINTS
 from uniproto.pretraining.training_loop import NAN_BATCH
 from uniproto.same_settings import require_same
 
 RESULT = "result.json"
-_LOCK = ".lock"
-
-
-@contextmanager
-def held(out: Path) -> Iterator[None]:
-    """Make the folder, and keep other runs out of it."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        lock = (out / _LOCK).open("wb")
-    except OSError as error:
-        raise unwritable(out, error) from error
-    with lock:
-        hold(lock, out, "a run")
-        yield
 
 
 def finished_result(

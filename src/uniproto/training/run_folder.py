@@ -12,7 +12,7 @@ from typing import Any
 
 from uniproto.data.tables import file_digest
 from uniproto.errors import OutputError
-from uniproto.locks import hold
+from uniproto.locks import held_folder
 from uniproto.same_settings import require_same
 from uniproto.storage import require_writable
 from uniproto.training.finetune_settings import FinetuneSettings
@@ -20,7 +20,7 @@ from uniproto.whole_files import write_json
 
 SETTINGS, RESULT, MODEL = "finetune.json", "result.json", "model"
 MAY_CHANGE = ("out", "quiet", "save_steps", "report_to", "device")  # without being another run
-_CHECKPOINT, _LOCK = "checkpoint-", ".lock"
+_CHECKPOINT = "checkpoint-"
 
 
 def require_usable(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
@@ -47,13 +47,7 @@ def require_usable(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
 @contextmanager
 def claimed(out: Path, settings: FinetuneSettings, fresh: bool) -> Iterator[None]:
     """Make the folder of a run, or forget the run in it, and keep other runs out of it."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        lock = (out / _LOCK).open("wb")
-    except OSError as error:
-        raise _unusable(out, error) from error
-    with lock:
-        hold(lock, out, "a run")
+    with held_folder(out):
         try:
             if fresh:
                 _forget(out)
