@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from uniproto.comparing.results import aligned, mean_and_spread
 from uniproto.experiment import Setup, command_line
 from uniproto.joined_runs import publish_joined
 from uniproto.paired import by, difference
-from uniproto.results import aligned, mean_and_spread
 
 TITLE = "fine-tuning a language model on chosen mini-batches: all methods and modes"
 
@@ -141,7 +141,7 @@ def _seconds(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def _chart(rows: Sequence[Mapping[str, Any]]) -> Any:
     import altair as alt
 
-    from uniproto.charts import (
+    from uniproto.report.charts import (
         BLUE,
         GREEN,
         GREY,

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from uniproto.comparing.results import aligned, mean_and_spread
 from uniproto.experiment import Setup, command_line
 from uniproto.joined_runs import publish_joined
 from uniproto.paired import by
-from uniproto.results import aligned, mean_and_spread
 
 TITLE = "ablations of mini-batch selection: share kept, λ, pool of 256"
 
@@ -121,7 +121,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def _chart(rows: Sequence[Mapping[str, Any]]) -> Any:
     import altair as alt
 
-    from uniproto.charts import BLUE, GREY, dots_and_means, small_multiples, styled
+    from uniproto.report.charts import BLUE, GREY, dots_and_means, small_multiples, styled
     from uniproto.training.study import at_the_end
 
     last = [dict(row) for row in at_the_end(rows)]

@@ -23,7 +23,11 @@ import numpy as np
 import uniproto
 from uniproto import UniProto
 from uniproto.algorithm import objective_cost
-from uniproto.charts import (
+from uniproto.comparing.results import aligned
+from uniproto.data import load_dataset
+from uniproto.experiment import Runs, Setup, command_line
+from uniproto.problem.masses import whole_masses
+from uniproto.report.charts import (
     BLUE,
     GREEN,
     ORANGE,
@@ -32,11 +36,7 @@ from uniproto.charts import (
     small_multiples,
     styled,
 )
-from uniproto.data import load_dataset
-from uniproto.experiment import Runs, Setup, command_line
-from uniproto.masses import whole_masses
-from uniproto.progress import Progress
-from uniproto.results import aligned
+from uniproto.runtime.progress import Progress
 from uniproto.transport.entropic import entropic_plan
 
 TITLE = "approximate against exact gains (Figure 2), and the strength λ of the entropy"

@@ -21,17 +21,17 @@ from numpy.typing import NDArray
 
 import uniproto
 from uniproto import DensityWeights, UniProto
-from uniproto.contenders import small_problem, warms_up
+from uniproto.comparing.accuracy import accuracy, nearest_prototype, weight_skew
+from uniproto.comparing.contenders import small_problem, warms_up
+from uniproto.comparing.results import aligned
 from uniproto.data import Dataset, balanced_source_and_target, load_dataset
-from uniproto.evaluation import accuracy, nearest_prototype, weight_skew
 from uniproto.experiment import Runs, Setup, command_line
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import make_costs
 from uniproto.methods import METHODS
 from uniproto.paired import by, difference, mean_and_interval, not_lowest
-from uniproto.problem import make_problem
-from uniproto.progress import Progress
-from uniproto.results import aligned
+from uniproto.problem.problem import make_problem
+from uniproto.runtime.progress import Progress
 from uniproto.select import answer
 
 TITLE = "minority accuracy beside k-medoids and the others: MNIST skews, CIFAR-10-LT (Figure 3)"
@@ -581,7 +581,7 @@ def _pooled(
 
 def curves_chart(rows: Sequence[dict[str, Any]]) -> Any:
     """Accuracy against the number of prototypes, a panel for each setting."""
-    from uniproto.charts import seed_bands_chart
+    from uniproto.report.charts import seed_bands_chart
 
     shown = {
         ("uniproto", "plain"): "UniPROT",
@@ -610,7 +610,7 @@ def curves_chart(rows: Sequence[dict[str, Any]]) -> Any:
 
 def factors_chart(table: Sequence[dict[str, Any]]) -> Any:
     """What UniPROT's minority accuracy is above k-medoids', a panel for each data and metric."""
-    from uniproto.charts import differences_chart
+    from uniproto.report.charts import differences_chart
 
     cells = [
         {

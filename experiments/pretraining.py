@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
+from uniproto.comparing.results import aligned, mean_and_spread, number_column
 from uniproto.errors import InputFileError
 from uniproto.experiment import DATA_VARIABLE, Runs, Setup, command_line
-from uniproto.metrics_file import read_metrics
 from uniproto.paired import by
-from uniproto.results import aligned, mean_and_spread, number_column
+from uniproto.runs.metrics import read_metrics
 
 TITLE = "pretraining on chosen sequences, against training on all of them"
 METHODS = ("uniproto", "colm", "greats", "gradnorm", "maxloss", "random", "full")

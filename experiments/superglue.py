@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from uniproto.comparing.results import aligned, mean_and_spread
 from uniproto.experiment import Setup, command_line
 from uniproto.joined_runs import publish_joined
 from uniproto.paired import by
-from uniproto.results import aligned, mean_and_spread
 
 TITLE = "SST-2, CB and MultiRC: accuracy after tuning on chosen mini-batches"
 
@@ -140,7 +140,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def _chart(rows: Sequence[Mapping[str, Any]]) -> Any:
     import altair as alt
 
-    from uniproto.charts import (
+    from uniproto.report.charts import (
         BLUE,
         GREY,
         dots_and_means,

@@ -19,13 +19,13 @@ import numpy as np
 
 import uniproto
 from uniproto import MissingExtraError, UniProto
-from uniproto.charts import BLUE, GREEN, ORANGE, PINK, small_multiples, styled
-from uniproto.evaluation import weight_skew
+from uniproto.comparing.accuracy import weight_skew
+from uniproto.comparing.results import aligned, mean_and_spread, number_column
 from uniproto.experiment import Runs, Setup, command_line
 from uniproto.methods import Method
 from uniproto.paired import by
-from uniproto.progress import Progress
-from uniproto.results import aligned, mean_and_spread, number_column
+from uniproto.report.charts import BLUE, GREEN, ORANGE, PINK, small_multiples, styled
+from uniproto.runtime.progress import Progress
 
 TITLE = "every method's prototypes and weights on imbalanced 2-D mixtures"
 METHODS = {

@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto import UniProto
-from uniproto.contenders import small_problem, warms_up
+from uniproto.comparing.accuracy import accuracy, nearest_prototype, weight_skew
+from uniproto.comparing.contenders import small_problem, warms_up
+from uniproto.comparing.results import aligned
 from uniproto.data import Dataset, balanced_source_and_target, load_dataset
-from uniproto.evaluation import accuracy, nearest_prototype, weight_skew
 from uniproto.experiment import Runs, Setup, command_line
 from uniproto.methods import METHODS
 from uniproto.paired import by, difference, mean_and_interval, not_lowest
-from uniproto.problem import make_problem
-from uniproto.progress import Progress
-from uniproto.results import aligned
+from uniproto.problem.problem import make_problem
+from uniproto.runtime.progress import Progress
 from uniproto.select import answer
 
 TITLE = "all methods on USPS, Letter, Adult and Credit: cost, accuracy, weights, time"
@@ -235,7 +235,7 @@ def _told(ours: Sequence[float], theirs: Sequence[float]) -> str:
 
 
 def _charts(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    from uniproto.charts import seed_bands_chart
+    from uniproto.report.charts import seed_bands_chart
 
     shown = {
         "uniproto": "UniPROT",

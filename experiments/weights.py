@@ -17,13 +17,13 @@ import altair as alt
 import numpy as np
 
 import uniproto
-from uniproto.charts import BLUE, GREEN, ORANGE, dots_and_means, small_multiples, styled
+from uniproto.comparing.accuracy import weight_skew
+from uniproto.comparing.results import aligned, mean_and_spread
 from uniproto.data import Dataset, balanced_source_and_target, load_dataset
-from uniproto.evaluation import weight_skew
 from uniproto.experiment import Runs, Setup, command_line
 from uniproto.paired import by
-from uniproto.progress import Progress
-from uniproto.results import aligned, mean_and_spread
+from uniproto.report.charts import BLUE, GREEN, ORANGE, dots_and_means, small_multiples, styled
+from uniproto.runtime.progress import Progress
 
 TITLE = "ranked weights that k-medoids learns, against equal ones (Figure 1)"
 METHODS = {"kmedoids": BLUE, "uniproto": GREEN}

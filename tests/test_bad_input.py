@@ -19,8 +19,8 @@ import scipy.sparse as sp
 
 import uniproto
 from uniproto import InfeasibleError, InvalidInputError, Stochastic, UniProto, UniprotoError
-from uniproto.checkpoint import Checkpoint
 from uniproto.cli import main
+from uniproto.runs.checkpoint import Checkpoint
 
 POINTS = np.random.default_rng(0).normal(size=(8, 3))
 COSTS = np.random.default_rng(1).random((5, 7))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import uniproto
 from uniproto import InfeasibleError, InvalidInputError, KMedoids, Stochastic, UniProto
 from uniproto.algorithm import transport_cost, uniprot
-from uniproto.masses import whole_masses
+from uniproto.problem.masses import whole_masses
 from uniproto.training import BatchSelector, Gram
 from uniproto.training.batch_methods import BATCH_METHODS, fill_picks
 

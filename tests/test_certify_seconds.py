@@ -22,16 +22,16 @@ BAD = [False, np.False_, 0, -1, math.nan, math.inf, 10**400, "30", [30], np.arra
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
     """The limits that searches for a bound were given."""
-    import uniproto.certificate
+    import uniproto.certificate.certificate
 
     given: list[float | None] = []
-    search = uniproto.certificate.certify
+    search = uniproto.certificate.certificate.certify
 
     def listened(*arguments: Any, time_limit: float | None, **options: Any) -> Any:
         given.append(time_limit)
         return search(*arguments, time_limit=time_limit, **options)
 
-    monkeypatch.setattr(uniproto.certificate, "certify", listened)
+    monkeypatch.setattr(uniproto.certificate.certificate, "certify", listened)
     return given
 
 
@@ -106,7 +106,7 @@ def test_on_the_command_line(
 
 
 def test_resuming_does_not_depend_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from uniproto.selection import Selection
+    from uniproto.selection.selection import Selection
 
     pool, out = tmp_path / "pool.npy", tmp_path / "out"
     np.save(pool, POINTS)

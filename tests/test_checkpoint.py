@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import uniproto
-from uniproto.checkpoint import Checkpoint, Progressed
 from uniproto.cli import main
-from uniproto.problem import make_problem
+from uniproto.problem.problem import make_problem
+from uniproto.runs.checkpoint import Checkpoint, Progressed
 from uniproto.select import answer
 
 METHODS = {
@@ -116,7 +116,7 @@ def test_full_disk_keeps_the_last_checkpoint(
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("uniproto.checkpoint.os.fsync", full)
+    monkeypatch.setattr("uniproto.runs.checkpoint.os.fsync", full)
     with pytest.raises(uniproto.OutputError, match="No space left"):
         _some_checkpoint(path, {})
     assert path.read_bytes() == before

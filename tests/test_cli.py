@@ -29,8 +29,8 @@ from hypothesis import strategies as st
 import uniproto
 from uniproto.cli import main
 from uniproto.errors import InputFileError
-from uniproto.progress import Progress
-from uniproto.selection import Selection
+from uniproto.runtime.progress import Progress
+from uniproto.selection.selection import Selection
 
 M, N, K = 40, 30, 6
 RNG = np.random.default_rng(11)

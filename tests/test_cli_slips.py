@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from uniproto.cli import build_parser, main
-from uniproto.selection import Selection
+from uniproto.selection.selection import Selection
 
 RNG = np.random.default_rng(3)
 

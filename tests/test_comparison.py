@@ -20,13 +20,13 @@ import pytest
 import uniproto
 from uniproto import Comparison, MissingExtraError, Stochastic, UniProto, compare
 from uniproto.cli import main
+from uniproto.comparing.accuracy import LabelsWarning, nearest_prototype
+from uniproto.comparing.contenders import METHOD_NAMES, draws_at_random, method_label
 from uniproto.comparing.peak_memory import PeakMemory
-from uniproto.contenders import METHOD_NAMES, draws_at_random, method_label
+from uniproto.comparing.results import as_seeds, number_column
 from uniproto.errors import InvalidInputError
-from uniproto.evaluation import LabelsWarning, nearest_prototype
 from uniproto.methods import METHODS
-from uniproto.problem import make_problem
-from uniproto.results import as_seeds, number_column
+from uniproto.problem.problem import make_problem
 
 RNG = np.random.default_rng(5)
 LABELS = np.repeat(["a", "b", "c"], [40, 30, 6])
@@ -315,7 +315,7 @@ def test_a_failed_save_leaves_nothing(
     def fail(chart: Any, path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("uniproto.charts.save_chart", fail)
+    monkeypatch.setattr("uniproto.report.charts.save_chart", fail)
     with pytest.raises(uniproto.OutputError, match="No space left"):
         every.save(tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

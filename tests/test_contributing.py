@@ -62,6 +62,10 @@ def test_what_the_page_names_is_there() -> None:
     makefile = (PAGE.parent / "Makefile").read_text("utf-8")
     for target in re.findall(r"(?m)^make ([\w-]+)", text):
         assert f"\n{target}:" in makefile, target
-    for path in ("docs/structure.md", "docs/api/methods.md", "src/uniproto/contenders.py"):
+    for path in (
+        "docs/structure.md",
+        "docs/api/methods.md",
+        "src/uniproto/comparing/contenders.py",
+    ):
         assert path.removeprefix("src/uniproto/") in text
         assert (PAGE.parent / path).exists(), path

@@ -12,8 +12,7 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, recall_scor
 from sklearn.neighbors import KNeighborsClassifier
 
 from uniproto import evaluation
-from uniproto.errors import InvalidInputError
-from uniproto.evaluation import (
+from uniproto.comparing.accuracy import (
     accuracy,
     checked_labels,
     doubts,
@@ -21,6 +20,7 @@ from uniproto.evaluation import (
     nearest_prototype,
     weight_skew,
 )
+from uniproto.errors import InvalidInputError
 from uniproto.geometry.costs import FEATURE_METRICS, make_costs
 
 

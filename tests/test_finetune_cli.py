@@ -21,7 +21,7 @@ pytest.importorskip("tokenizers", reason="needs the extra 'train'")
 from uniproto.cli import finetune as command  # noqa: E402
 from uniproto.cli import main  # noqa: E402
 from uniproto.errors import InvalidInputError  # noqa: E402
-from uniproto.metrics_file import read_metrics  # noqa: E402
+from uniproto.runs.metrics import read_metrics  # noqa: E402
 from uniproto.training import presets, study, tuning_data  # noqa: E402
 from uniproto.training.batch_methods import BATCH_METHODS  # noqa: E402
 from uniproto.training.run_folder import claimed, last_checkpoint  # noqa: E402

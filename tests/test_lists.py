@@ -24,10 +24,10 @@ from uniproto.geometry.features import RowsOnDisk
 from uniproto.geometry.gpu_lists import GpuLists, _GpuFacing
 from uniproto.geometry.lists import CpuLists, ListBuilder, lists_of, make_builder
 from uniproto.geometry.neighbours import as_slice, nearest, rows_at_once
-from uniproto.masses import whole_masses
 from uniproto.methods import greedy_extend, lazy_fills
-from uniproto.problem import make_problem
-from uniproto.progress import Progress
+from uniproto.problem.masses import whole_masses
+from uniproto.problem.problem import make_problem
+from uniproto.runtime.progress import Progress
 
 # Each pick claims about 12 targets, and the rows come in more than one group of 64.
 M, N, K, WIDTH = 100, 160, 13, 6

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uniproto import InfeasibleError, InvalidInputError
-from uniproto.budgets import quotas
-from uniproto.masses import whole_masses
+from uniproto.problem.groups import quotas
+from uniproto.problem.masses import whole_masses
 
 properties = settings(deadline=None, max_examples=60, derandomize=True)
 

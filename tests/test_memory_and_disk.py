@@ -25,9 +25,9 @@ from uniproto.geometry.features import (
     prepare,
     squared_norms,
 )
-from uniproto.memory import free_bytes, memory_budget, readable, require_memory
 from uniproto.methods import METHODS
-from uniproto.problem import make_problem
+from uniproto.problem.problem import make_problem
+from uniproto.runtime.memory import free_bytes, memory_budget, readable, require_memory
 
 M, N, K, WIDTH = 90, 130, 11, 5
 TYPES = ("f4", "f2", "u1", "f8", "i1", "i2", "i8", "?", ">f4", ">f8")
@@ -119,7 +119,7 @@ def test_more_memory_than_there_are_numbers(memory: Any) -> None:
 
 def test_a_quarter_of_what_is_free_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 2**20 < free_bytes() < 2**50
-    monkeypatch.setattr("uniproto.memory.free_bytes", lambda: 4000)
+    monkeypatch.setattr("uniproto.runtime.memory.free_bytes", lambda: 4000)
     assert memory_budget(None) == 1000
     assert make_problem(rows_of("f8", M, 1), K).memory == 1000
 

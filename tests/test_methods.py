@@ -17,7 +17,7 @@ from uniproto.errors import InfeasibleError, MissingExtraError, UniprotoError
 from uniproto.methods import METHODS
 from uniproto.methods.needs import is_one_set
 from uniproto.methods.protodash import nonnegative_optimum
-from uniproto.problem import make_problem
+from uniproto.problem.problem import make_problem
 
 NAMES = sorted(METHODS)
 WORKS_ON_FEATURES = {"kmeans", "mmd_critic", "protodash"}

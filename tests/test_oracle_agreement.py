@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uniproto
-from uniproto import Stochastic, UniProto, priced_rows
+from uniproto import Stochastic, UniProto
 from uniproto.algorithm import uniprot
+from uniproto.fills import lazy_fills, priced_rows
 from uniproto.geometry.costs import FEATURE_METRICS, make_costs
-from uniproto.masses import whole_masses
-from uniproto.methods import lazy_fills
+from uniproto.problem.masses import whole_masses
 
 properties = settings(deadline=None, max_examples=30, derandomize=True)
 

@@ -15,8 +15,8 @@ from uniproto.errors import InvalidInputError
 from uniproto.geometry.costs import FEATURE_METRICS
 from uniproto.methods.contract import Picks
 from uniproto.methods.polish import polish
-from uniproto.problem import Problem, make_problem
-from uniproto.progress import Progress
+from uniproto.problem.problem import Problem, make_problem
+from uniproto.runtime.progress import Progress
 
 POLISH = UniProto(polish=60.0)  # more than any of these problems needs
 
@@ -97,8 +97,8 @@ def assert_polished_from_anywhere(problem: Problem, rng: np.random.Generator) ->
 @pytest.fixture(params=[2, 1000], ids=["short lists", "whole lists"])
 def list_length(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values from short lists rule out fewer candidates; the answer stays a local optimum."""
-    monkeypatch.setattr("uniproto.priced_rows.list_length", lambda masses: request.param)
-    monkeypatch.setattr("uniproto.priced_rows._LIST_FACTOR", 1)
+    monkeypatch.setattr("uniproto.fills.priced_rows.list_length", lambda masses: request.param)
+    monkeypatch.setattr("uniproto.fills.priced_rows._LIST_FACTOR", 1)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "uneven", "heavy", "zeros"])

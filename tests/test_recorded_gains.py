@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import uniproto
 from uniproto import Stochastic, UniProto
 from uniproto.methods import METHODS
-from uniproto.recorded_gains import doubts_about_gains
+from uniproto.selection.recorded_gains import doubts_about_gains
 
 OURS = [
     UniProto(),

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 import uniproto
 from uniproto.cli import main
 from uniproto.errors import InvalidInputError, MissingExtraError, OutputError
-from uniproto.problem import make_problem
+from uniproto.problem.problem import make_problem
 from uniproto.report import is_one_set, report_selection
 from uniproto.report.content import Content
 from uniproto.report.examples import Examples, examples
@@ -36,7 +36,7 @@ from uniproto.report.page import as_json, render
 from uniproto.report.pictures import PictureError, as_pixels, data_uri, png
 from uniproto.report.targets import MOST_DRAWN
 from uniproto.report.words import cut, printable
-from uniproto.selection import Selection
+from uniproto.selection.selection import Selection
 from uniproto.transport.prototypes import Transport
 
 RNG = np.random.default_rng(3)

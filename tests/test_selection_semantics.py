@@ -13,7 +13,7 @@ from scipy.spatial.distance import cdist
 import uniproto
 from uniproto import InfeasibleError, Selection, Stochastic, UniProto
 from uniproto.algorithm import uniprot
-from uniproto.masses import whole_masses
+from uniproto.problem.masses import whole_masses
 
 METHODS = {
     "extend": UniProto(),
@@ -539,7 +539,7 @@ def test_repr_tells_the_cost_only_once_it_is_known(source) -> None:
 
 
 def test_cost_and_plan_are_computed_once(source, monkeypatch) -> None:
-    import uniproto.selection as module
+    import uniproto.selection.selection as module
 
     solves = []
     solve = module.transport

@@ -15,8 +15,8 @@ import scipy.sparse as sp
 
 import uniproto
 from uniproto.errors import InputFileError, OutputError
-from uniproto.selection import Selection
-from uniproto.storage import require_writable, save_selection, staged_folder
+from uniproto.selection.selection import Selection
+from uniproto.selection.storage import require_writable, save_selection, staged_folder
 
 M, K = 40, 6
 X = np.random.default_rng(3).normal(size=(M, 3))

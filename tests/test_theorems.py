@@ -16,9 +16,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from uniproto.algorithm import exact_rises, fill, fill_costs, objective_cost, uniprot
-from uniproto.masses import Masses, whole_masses
-from uniproto.methods.lazy_fills import LazyFills
-from uniproto.problem import make_problem
+from uniproto.fills.lazy_fills import LazyFills
+from uniproto.problem.masses import Masses, whole_masses
+from uniproto.problem.problem import make_problem
 from uniproto.transport.entropic import entropic_plan
 from uniproto.transport.exact import partial_plan
 from uniproto.transport.incremental import IncrementalPlan

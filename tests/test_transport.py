@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from uniproto import SolverError, UniprotoError
-from uniproto.masses import Masses, whole_masses
+from uniproto.problem.masses import Masses, whole_masses
 from uniproto.transport import incremental
 from uniproto.transport.entropic import entropic_plan
 from uniproto.transport.exact import Plan, import_ot, partial_plan, verify_flow

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 import uniproto
 from uniproto.cli import main
-from uniproto.selection import Selection
+from uniproto.selection.selection import Selection
 from uniproto.transport import prototypes
 
 M, N, K = 40, 30, 6

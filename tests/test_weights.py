@@ -20,8 +20,8 @@ from scipy.spatial.distance import cdist
 import uniproto
 from uniproto import DensityWeights, InvalidInputError, PrototypeSelector, Selection
 from uniproto.cli import main
-from uniproto.problem import make_problem
-from uniproto.weights import density_from
+from uniproto.problem.problem import make_problem
+from uniproto.problem.weights import density_from
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(70, 4)).astype(np.float32)
@@ -123,7 +123,7 @@ def test_one_direction_at_many_lengths_counts_as_copies(dtype: type) -> None:
 def test_tiles_join_seamlessly(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = RNG.normal(size=(300, 5)).astype(np.float32)
     whole = weights_of(DensityWeights(10, 2), np.pad(rows, ((0, 0), (0, 0)))[:, :4])
-    monkeypatch.setattr("uniproto.weights._PAIR_ENTRIES", 100)
+    monkeypatch.setattr("uniproto.problem.weights._PAIR_ENTRIES", 100)
     small = weights_of(DensityWeights(10, 2), rows[:, :4], memory=1)  # 64 rows at a time
     np.testing.assert_array_equal(whole, small)
 

@@ -8,9 +8,6 @@ array([0, 2])
 
 from __future__ import annotations
 
-from uniproto import early_interrupts as early_interrupts  # Ctrl-C while all below loads
-
-# isort: split
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -35,10 +32,10 @@ from uniproto.methods import (
     Stochastic,
     UniProto,
 )
+from uniproto.problem.weights import DensityWeights
 from uniproto.select import select
-from uniproto.selection import Selection
+from uniproto.selection.selection import Selection
 from uniproto.version import __version__ as __version__
-from uniproto.weights import DensityWeights
 
 if TYPE_CHECKING:
     from uniproto.comparing.choosing_k import path
@@ -83,12 +80,17 @@ _LATE = {  # loaded when asked for: scikit-learn and Arrow take a second to impo
     "compare": "uniproto.comparing.compare",
     "path": "uniproto.comparing.choosing_k",
 }
-_ROOMS = ("data", "evaluation", "features", "training")  # need no import of their own
+_ROOMS = {  # need no import of their own
+    "data": "uniproto.data",
+    "evaluation": "uniproto.comparing.accuracy",
+    "features": "uniproto.features",
+    "training": "uniproto.training",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATE:
         return getattr(import_module(_LATE[name]), name)
     if name in _ROOMS:
-        return import_module(f"uniproto.{name}")
+        return import_module(_ROOMS[name])
     raise AttributeError(f"module 'uniproto' has no attribute {name!r}")

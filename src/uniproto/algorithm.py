@@ -5,7 +5,7 @@ Guarantees", AISTATS 2026. Comments name the lines of its Algorithm 1 and its eq
 
 The paper maximises similarity S = β − C. In cost form nothing depends on β: each pick is the
 candidate whose fill of one unit of unclaimed target mass is cheapest. Masses are whole numbers
-(see `uniproto.masses`): target j offers `offer[j]`, each of the k prototypes needs `need`, and
+(see `problem/masses.py`): target j offers `offer[j]`, each of the k prototypes needs `need`, and
 dividing by `need` gives the paper's scale, where a prototype needs 1 and target j offers k·ν_j.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.masses import Masses
+from uniproto.problem.masses import Masses
 from uniproto.transport.entropic import entropic_plan
 from uniproto.transport.exact import partial_plan
 
@@ -36,7 +36,7 @@ def uniprot(
 ) -> tuple[list[int], list[float]]:
     """Algorithm 1 on a full cost matrix: the k picks and what each pick cost (β − its gain).
 
-    >>> from uniproto.masses import whole_masses
+    >>> from uniproto.problem.masses import whole_masses
     >>> costs = np.array([[0.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0], [0.5, 0.5, 0.5, 0.5]])
     >>> uniprot(costs, 2, whole_masses(k=2, n=4))
     ([0, 1], [0.0, 0.0])

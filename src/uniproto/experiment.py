@@ -32,8 +32,8 @@ from uniproto.errors import (
     invalid,
     unknown_name,
 )
-from uniproto.locks import hold
-from uniproto.same_settings import require_same
+from uniproto.runs.lock import hold
+from uniproto.runs.settings import require_same
 
 _FORMAT = 1
 _HEADER = "uniproto experiment"  # the first line of every file of rows says so
@@ -136,8 +136,8 @@ class Runs:
         import pyarrow.csv  # all of this takes a second to load, and a list needs none of it
         import pyarrow.parquet as pq
 
-        from uniproto.charts import save_chart_files
-        from uniproto.results import as_table, beside_others, versions, without_infinity
+        from uniproto.comparing.results import as_table, beside_others, versions, without_infinity
+        from uniproto.report.charts import save_chart_files
 
         table = as_table(self.rows)
         record = {"settings": self.settings, "rows": table.num_rows, "versions": versions()}

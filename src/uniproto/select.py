@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from uniproto.errors import seconds
 from uniproto.methods import Method, Picks, as_method
-from uniproto.problem import Problem, make_problem
-from uniproto.progress import Progress
-from uniproto.selection import Selection
+from uniproto.problem.problem import Problem, make_problem
+from uniproto.runtime.progress import Progress
+from uniproto.selection.selection import Selection
 
 
 def select(

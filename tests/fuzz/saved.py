@@ -21,8 +21,8 @@ import scipy.sparse as sp
 from hypothesis import strategies as st
 
 import uniproto
-from uniproto.checkpoint import Checkpoint, Progressed
 from uniproto.cli import main
+from uniproto.runs.checkpoint import Checkpoint, Progressed
 
 from .files import DAMAGES
 from .places import new_folder

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 
 from uniproto import Selection, UniprotoError
-from uniproto.checkpoint import Checkpoint
+from uniproto.runs.checkpoint import Checkpoint
 
 from .cases import cases
 from .commands import run_command

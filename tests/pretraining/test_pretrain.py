@@ -21,8 +21,6 @@ pytest.importorskip("tokenizers", reason="needs the extra 'jax'")
 from uniproto.cli import main  # noqa: E402
 from uniproto.cli import pretrain as command  # noqa: E402
 from uniproto.errors import InputFileError, InvalidInputError, OutputError  # noqa: E402
-from uniproto.locks import held_folder  # noqa: E402
-from uniproto.metrics_file import MetricsFile, read_metrics  # noqa: E402
 from uniproto.pretraining import pretrain as pretraining  # noqa: E402
 from uniproto.pretraining import training_loop  # noqa: E402
 from uniproto.pretraining.architecture import SIZES  # noqa: E402
@@ -33,6 +31,8 @@ from uniproto.pretraining.run_folder import forget  # noqa: E402
 from uniproto.pretraining.sequences import batch_numbers  # noqa: E402
 from uniproto.pretraining.step_settings import METHODS  # noqa: E402
 from uniproto.pretraining.token_files import TRAIN, load_tokens  # noqa: E402
+from uniproto.runs.lock import held_folder  # noqa: E402
+from uniproto.runs.metrics import MetricsFile, read_metrics  # noqa: E402
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "while", "rain", "fell", "and", "nobody", "came"]
 

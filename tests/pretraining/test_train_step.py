@@ -13,7 +13,6 @@ jnp = jax.numpy
 
 from uniproto.algorithm import uniprot  # noqa: E402
 from uniproto.errors import InvalidInputError, UniprotoError  # noqa: E402
-from uniproto.masses import whole_masses  # noqa: E402
 from uniproto.pretraining import batch_choice, pool_choice  # noqa: E402
 from uniproto.pretraining.architecture import ModelConfig, logits  # noqa: E402
 from uniproto.pretraining.optimizer import learning_rates, make_optimizer  # noqa: E402
@@ -23,6 +22,7 @@ from uniproto.pretraining.train_step import (  # noqa: E402
     make_step,
     make_validation,
 )
+from uniproto.problem.masses import whole_masses  # noqa: E402
 
 CONFIG = ModelConfig(vocab=40, width=16, layers=2, heads=2, kv_heads=1, hidden=24, length=8)
 SETTINGS = StepSettings(

@@ -12,9 +12,9 @@ import pytest
 
 import uniproto
 from uniproto.cli import main
+from uniproto.runtime.threads import one_thread
 from uniproto.scale.cluster import Cluster, ClusterError
 from uniproto.scale.stores import digest_of, files_of
-from uniproto.threads import one_thread
 
 
 def test_without_ray_the_install_line_is_told(
@@ -87,7 +87,7 @@ def test_importing_it_loads_no_ray() -> None:
 def test_one_thread_keeps_work_on_its_thread() -> None:
     import threading
 
-    from uniproto.threads import side_by_side
+    from uniproto.runtime.threads import side_by_side
 
     with one_thread():
         found = set(side_by_side(lambda _: threading.get_ident(), range(4)))

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import uniproto
-from uniproto.certificate import proven_bound
+from uniproto.certificate.certificate import proven_bound
 from uniproto.data.disk import parquet_files
 from uniproto.data.samples import sampled_rows
 from uniproto.data.tables import read_input
-from uniproto.problem import make_problem
+from uniproto.problem.problem import make_problem
 from uniproto.transport.prototypes import transport
 
 pytest.importorskip("ray")

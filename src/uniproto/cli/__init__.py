@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from uniproto import early_interrupts
 from uniproto.cli import (
     certify,
     compare,
@@ -23,7 +22,6 @@ from uniproto.cli import (
 )
 from uniproto.cli.parser import Parser
 from uniproto.cli.streams import open_streams, silence_output
-from uniproto.cli.utf8_mode import require_utf8_mode
 from uniproto.errors import UniprotoError
 from uniproto.version import __version__
 
@@ -46,8 +44,6 @@ _COMMANDS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status. Errors are one message, without a traceback."""
     try:
-        if arguments is None:  # else another program calls
-            require_utf8_mode()
         open_streams()
         options = build_parser().parse_args(arguments)
     except KeyboardInterrupt:
@@ -103,6 +99,3 @@ def build_parser() -> argparse.ArgumentParser:
     for command in _COMMANDS:
         command.add_parser(commands)
     return parser
-
-
-early_interrupts.over()  # all is loaded: `main` sees to Ctrl-C

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from uniproto.geometry.costs import METRICS
-from uniproto.weights import DensityWeights
+from uniproto.problem.weights import DensityWeights
 
 ENGINES = ("local", "ray")
 

@@ -12,9 +12,9 @@ from uniproto.cli.parser import seconds
 from uniproto.cli.recorded_question import recorded_question
 
 if TYPE_CHECKING:
-    from uniproto.certificate import Certificate
-    from uniproto.problem import Problem
-    from uniproto.selection import Selection
+    from uniproto.certificate.certificate import Certificate
+    from uniproto.problem.problem import Problem
+    from uniproto.selection.selection import Selection
 
 
 def add_parser(commands: Any) -> None:
@@ -54,10 +54,15 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.certificate import certify
-    from uniproto.problem import make_problem
-    from uniproto.progress import Progress
-    from uniproto.storage import load_manifest, load_selection, require_writable, save_certificate
+    from uniproto.certificate.certificate import certify
+    from uniproto.problem.problem import make_problem
+    from uniproto.runtime.progress import Progress
+    from uniproto.selection.storage import (
+        load_manifest,
+        load_selection,
+        require_writable,
+        save_certificate,
+    )
 
     folder = Path(options.folder)
     manifest, selection = load_manifest(folder), load_selection(folder)
@@ -81,7 +86,7 @@ def _first_prices(folder: Path, selection: Selection, problem: Problem) -> Any:
     """Where the search starts: at the last one's end, or at the prices of the optimal plan."""
     import numpy as np
 
-    from uniproto.storage import damaged
+    from uniproto.selection.storage import damaged
     from uniproto.transport.prototypes import transport
 
     rows = selection.indices

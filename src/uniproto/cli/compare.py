@@ -92,9 +92,9 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from uniproto.comparing.accuracy import LabelsWarning
     from uniproto.comparing.compare import compare
-    from uniproto.evaluation import LabelsWarning
-    from uniproto.storage import require_writable
+    from uniproto.selection.storage import require_writable
 
     if options.output:
         require_writable(Path(options.output))

@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> None:
     from sklearn.datasets import load_digits
 
     import uniproto
-    from uniproto.storage import require_writable
+    from uniproto.selection.storage import require_writable
 
     output = Path(options.output)
     require_writable(output)

@@ -8,8 +8,6 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from uniproto.early_interrupts import loading
-
 METHODS = (
     "uniproto",
     "colm",
@@ -218,10 +216,9 @@ def run(options: argparse.Namespace) -> int | None:
     settings |= given
     if "model" not in settings:
         raise invalid("--model", "must be given", "none", "Name a folder, or use --preset.")
-    with loading():
-        from uniproto.training.finetune import finetune
-        from uniproto.training.finetune_settings import FinetuneSettings
-        from uniproto.training.processes import leave_together
+    from uniproto.training.finetune import finetune
+    from uniproto.training.finetune_settings import FinetuneSettings
+    from uniproto.training.processes import leave_together
 
     try:
         result = finetune(FinetuneSettings(**settings), fresh=options.fresh)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from uniproto.cli.question import Question
     from uniproto.data.tables import InputData
     from uniproto.features.files import EmbeddedData
-    from uniproto.selection import Selection
+    from uniproto.selection.selection import Selection
 
 
 def in_file_rows(question: Question, selection: Selection) -> Selection:
@@ -27,7 +27,7 @@ def in_file_rows(question: Question, selection: Selection) -> Selection:
     import numpy as np
     import scipy.sparse as sp
 
-    from uniproto.selection import Selection
+    from uniproto.selection.selection import Selection
     from uniproto.transport.prototypes import Transport
 
     (rows, m), (columns, n) = _file_rows(source), _file_rows(aim)
@@ -67,7 +67,7 @@ def with_every_row(question: Question) -> Question:
         return question
     import numpy as np
 
-    from uniproto.problem import make_problem
+    from uniproto.problem.problem import make_problem
 
     asked = question.asked
     kept = make_problem(**asked)

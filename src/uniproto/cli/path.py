@@ -92,7 +92,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from uniproto.comparing.choosing_k import path
-    from uniproto.storage import require_writable
+    from uniproto.selection.storage import require_writable
 
     if options.output:
         require_writable(Path(options.output))

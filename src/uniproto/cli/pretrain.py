@@ -8,8 +8,6 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from uniproto.early_interrupts import loading
-
 METHODS = ("uniproto", "colm", "greats", "gradnorm", "maxloss", "random", "full")
 SIZES = ("tiny", "60m", "500m")
 
@@ -181,8 +179,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int | None:
-    with loading():
-        from uniproto.pretraining.pretrain import PretrainSettings, prepare, pretrain
+    from uniproto.pretraining.pretrain import PretrainSettings, prepare, pretrain
 
     given = dict(vars(options))
     fresh, prepare_only = given.pop("fresh"), given.pop("prepare_only")

@@ -145,7 +145,7 @@ def _sampled(data: InputData, size: int, options: argparse.Namespace) -> InputDa
 
 def _weights(text: str | None, labels: str | None, pool: InputData, aim: InputData) -> Any:
     """A column of the target, or what a word stands for."""
-    from uniproto.weights import WEIGHTS, density_from
+    from uniproto.problem.weights import WEIGHTS, density_from
 
     if text is None:
         return None

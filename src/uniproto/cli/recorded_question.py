@@ -19,7 +19,7 @@ class ChangedInputError(InputFileError):
 def recorded_question(folder: Path, manifest: Mapping[str, Any]) -> Question:
     """The question that a saved result answers, from its inputs, which must not have changed."""
     from uniproto.features.files import input_digest
-    from uniproto.storage import damaged
+    from uniproto.selection.storage import damaged
 
     if "inputs" not in manifest or "arguments" not in manifest:
         raise InputFileError(

@@ -16,9 +16,9 @@ from uniproto.errors import InputFileError
 from uniproto.report import PAGE
 
 if TYPE_CHECKING:
-    from uniproto.problem import Problem
+    from uniproto.problem.problem import Problem
     from uniproto.report.examples import Examples
-    from uniproto.selection import Selection
+    from uniproto.selection.selection import Selection
 
 _COMPARISON = "comparison.json"
 
@@ -78,9 +78,9 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.problem import make_problem
+    from uniproto.problem.problem import make_problem
     from uniproto.report import write_report
-    from uniproto.storage import load_manifest, load_selection
+    from uniproto.selection.storage import load_manifest, load_selection
 
     folder = Path(options.folder)
     manifest, selection = load_manifest(folder), load_selection(folder)
@@ -127,7 +127,7 @@ def _asks_for_columns(options: argparse.Namespace) -> bool:
 def _require_same_question(folder: Path, selection: Selection, problem: Problem) -> None:
     import numpy as np
 
-    from uniproto.storage import damaged
+    from uniproto.selection.storage import damaged
 
     rows = selection.indices
     if selection.shape != problem.costs.shape or selection.k != problem.k:

@@ -7,7 +7,6 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from uniproto.checkpoint import Checkpoint
 from uniproto.cli import arguments
 from uniproto.cli.embed import add_embedding, left_out_lines
 from uniproto.cli.feature_columns import add_features
@@ -18,6 +17,7 @@ from uniproto.errors import invalid
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.methods import METHODS, Method, UniProto, as_method
 from uniproto.methods.uniproto import GAINS, PLANS
+from uniproto.runs.checkpoint import Checkpoint
 from uniproto.version import __version__
 
 
@@ -115,9 +115,9 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.problem import make_problem
+    from uniproto.problem.problem import make_problem
     from uniproto.select import answer
-    from uniproto.storage import require_writable, save_selection
+    from uniproto.selection.storage import require_writable, save_selection
 
     method = asked_method(options)
     output = Path(options.output)

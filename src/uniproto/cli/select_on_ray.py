@@ -96,7 +96,7 @@ def _save(
     output: Path,
 ) -> None:
     from uniproto.scale.kept import KeptParts
-    from uniproto.storage import save_selection
+    from uniproto.selection.storage import save_selection
 
     prototypes = chosen_rows(cluster, asked.source, answered.selection.indices)
     save_selection(

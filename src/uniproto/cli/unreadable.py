@@ -66,6 +66,6 @@ def is_word(text: str | None) -> bool:
     >>> is_word("density:q=30"), is_word("importance")
     (True, False)
     """
-    from uniproto.weights import WEIGHTS
+    from uniproto.problem.weights import WEIGHTS
 
     return text is not None and text.partition(":")[0] in WEIGHTS

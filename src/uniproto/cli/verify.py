@@ -15,8 +15,8 @@ from uniproto.cli.recorded_question import ChangedInputError, recorded_question
 from uniproto.cli.select import asked_method
 
 if TYPE_CHECKING:
-    from uniproto.problem import Group, Problem
-    from uniproto.selection import Selection
+    from uniproto.problem.problem import Group, Problem
+    from uniproto.selection.selection import Selection
 
 _SUMS = 1e-12  # how far rounding puts sums off, as a share of the largest cost
 _SHARES = 1e-9  # and sums of shares, as a share of what they should be
@@ -69,8 +69,8 @@ def run(options: argparse.Namespace) -> int:
 
 def checks(folder: Path) -> Iterator[Check]:
     """Every claim of a saved result, checked; ends early where the next could not be read."""
-    from uniproto.problem import make_problem
-    from uniproto.storage import load_manifest, read_selection
+    from uniproto.problem.problem import make_problem
+    from uniproto.selection.storage import load_manifest, read_selection
 
     manifest, selection = load_manifest(folder), read_selection(folder)
     claim = "the input files have not changed"
@@ -102,7 +102,7 @@ def checks(folder: Path) -> Iterator[Check]:
 def _files(folder: Path, manifest: dict[str, Any]) -> Check:
     """The other files of a result, by the digests in its manifest."""
     from uniproto.data.tables import file_digest
-    from uniproto.storage import CERTIFICATE, PLAN, PROTOTYPES, SELECTION
+    from uniproto.selection.storage import CERTIFICATE, PLAN, PROTOTYPES, SELECTION
 
     digests = manifest.get("files", {})
     expected = {SELECTION, PLAN} | ({CERTIFICATE} if "certificate" in manifest else set())
@@ -180,7 +180,7 @@ def _names(
     """Ids and copied rows, which people read instead of row numbers."""
     import pyarrow as pa
 
-    from uniproto.storage import PROTOTYPES, SELECTION, plain
+    from uniproto.selection.storage import PROTOTYPES, SELECTION, plain
 
     rows, name = selection.indices, manifest["arguments"]["id"]
     if name is not None:
@@ -257,7 +257,7 @@ def _cost_of_plan(selection: Selection, problem: Problem) -> tuple[float, float]
     """What the plan costs, and how far rounding may put that off."""
     import numpy as np
 
-    from uniproto.certificate import extreme_costs
+    from uniproto.certificate.certificate import extreme_costs
 
     plan = selection.plan
     found, tolerance = 0.0, _SUMS * problem.costs.ceiling
@@ -275,7 +275,7 @@ def _gains(
     manifest: dict[str, Any], selection: Selection, problem: Problem, slack: float
 ) -> Iterator[Check]:
     """What each pick added, as far as that can be known; not for shards, which have their own."""
-    from uniproto.recorded_gains import doubts_about_gains
+    from uniproto.selection.recorded_gains import doubts_about_gains
 
     asked = manifest["arguments"]
     if asked.get("engine") == "ray":
@@ -288,7 +288,7 @@ def _gains(
 def _certificate(
     manifest: dict[str, Any], selection: Selection, problem: Problem, slack: float
 ) -> Iterator[Check]:
-    from uniproto.certificate import SHIFTED, proven_bound
+    from uniproto.certificate.certificate import SHIFTED, proven_bound
 
     certificate = selection.certificate
     if certificate is None:
@@ -316,7 +316,7 @@ def _certificate(
 
 def _sums(selection: Selection) -> Check:
     """What must hold of every selection; learned weights can be checked no further."""
-    from uniproto.saved_record import require_sums
+    from uniproto.selection.saved_record import require_sums
 
     claim = "its numbers are those of a selection"
     try:
@@ -328,7 +328,7 @@ def _sums(selection: Selection) -> Check:
 
 def _groups(problem: Problem) -> list[tuple[Any, Group]]:
     """The groups, by their labels as a manifest writes them."""
-    from uniproto.storage import plain
+    from uniproto.selection.storage import plain
 
     return [(plain(group.label), group) for group in problem.groups]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from uniproto.charts import BLUE, GREEN, GREY, ORANGE, PINK, loose_scale, styled
+from uniproto.report.charts import BLUE, GREEN, GREY, ORANGE, PINK, loose_scale, styled
 
 if TYPE_CHECKING:
     from uniproto.comparing.comparison import Comparison

@@ -10,15 +10,21 @@ from typing import Any
 
 import numpy as np
 
+from uniproto.comparing.contenders import (
+    as_compared,
+    method_label,
+    small_problem,
+    warms_up,
+    with_seed,
+)
 from uniproto.comparing.k_path import KPath
-from uniproto.contenders import as_compared, method_label, small_problem, warms_up, with_seed
+from uniproto.comparing.results import as_seeds, mean_and_spread
 from uniproto.errors import InfeasibleError, as_index, invalid
 from uniproto.methods import Method, Random
-from uniproto.problem import Problem, make_problem
-from uniproto.progress import Progress
-from uniproto.results import as_seeds, mean_and_spread
+from uniproto.problem.problem import Problem, make_problem
+from uniproto.runtime.progress import Progress
 from uniproto.select import answer, asked_certificate
-from uniproto.selection import Selection
+from uniproto.selection.selection import Selection
 
 _DEFAULT_COUNT = 8
 _DEFAULT_LARGEST = 500

@@ -10,19 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.comparing.comparison import JUDGED, Comparison
-from uniproto.comparing.peak_memory import PeakMemory
-from uniproto.contenders import (
-    METHOD_NAMES,
-    as_compared,
-    draws_at_random,
-    method_label,
-    small_problem,
-    warms_up,
-    with_seed,
-)
-from uniproto.errors import UniprotoError, invalid
-from uniproto.evaluation import (
+from uniproto.comparing.accuracy import (
     LabelsWarning,
     accuracy,
     checked_labels,
@@ -31,13 +19,25 @@ from uniproto.evaluation import (
     nearest_prototype,
     weight_skew,
 )
+from uniproto.comparing.comparison import JUDGED, Comparison
+from uniproto.comparing.contenders import (
+    METHOD_NAMES,
+    as_compared,
+    draws_at_random,
+    method_label,
+    small_problem,
+    warms_up,
+    with_seed,
+)
+from uniproto.comparing.peak_memory import PeakMemory
+from uniproto.comparing.results import as_seeds
+from uniproto.errors import UniprotoError, invalid
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.methods import Method
-from uniproto.problem import Problem, make_problem
-from uniproto.progress import Progress
-from uniproto.results import as_seeds
+from uniproto.problem.problem import Problem, make_problem
+from uniproto.runtime.progress import Progress
 from uniproto.select import answer
-from uniproto.selection import Selection
+from uniproto.selection.selection import Selection
 
 
 def compare(

@@ -9,8 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from uniproto.memory import readable
-from uniproto.results import aligned, mean_and_spread, number_column, save_results, versions
+from uniproto.comparing.results import (
+    aligned,
+    mean_and_spread,
+    number_column,
+    save_results,
+    versions,
+)
+from uniproto.runtime.memory import readable
 
 JUDGED = ("accuracy", "balanced_accuracy", "minority_accuracy")
 _MEASURED = ("cost", "seconds", "weight_ratio", "weight_entropy")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from uniproto.results import aligned, number_column, save_results, versions
-from uniproto.selection import Selection
+from uniproto.comparing.results import aligned, number_column, save_results, versions
+from uniproto.selection.selection import Selection
 
 
 @dataclass(frozen=True)

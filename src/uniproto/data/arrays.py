@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.errors import InvalidInputError, invalid
-from uniproto.threads import pieces_of, side_by_side
+from uniproto.runtime.threads import pieces_of, side_by_side
 
 _ROWS_CHECKED_TOGETHER = 4096
 

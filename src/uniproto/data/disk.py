@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from uniproto.data.matrices import numeric_matrix
 from uniproto.data.unreadable import unreadable
 from uniproto.errors import InputFileError, OutputError, UniprotoError
-from uniproto.threads import finish
+from uniproto.runtime.threads import finish
 
 _ROWS_PER_BATCH = 65536
 

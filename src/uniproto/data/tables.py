@@ -32,7 +32,7 @@ from uniproto.errors import (
     invalid,
     unknown_name,
 )
-from uniproto.memory import memory_budget
+from uniproto.runtime.memory import memory_budget
 
 _CHUNK = 2**20
 _BLOCK = 64 * _CHUNK  # a reader's block must hold a whole line; long documents make long lines

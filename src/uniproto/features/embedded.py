@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from uniproto.errors import InputFileError, SolverError, invalid, require_name
 from uniproto.features.vector_cache import Known, VectorCache, open_cache
-from uniproto.progress import Progress
+from uniproto.runtime.progress import Progress
 
 ON_ERROR = ("fail", "skip")
 TRUNCATED = 1  # a flag: the text was longer than the model reads

@@ -33,7 +33,7 @@ from uniproto.features.models import (
     torch_device,
 )
 from uniproto.features.pictures import UnreadableError, content_of, decoded, large_pictures
-from uniproto.threads import side_by_side
+from uniproto.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
     from PIL.Image import Image

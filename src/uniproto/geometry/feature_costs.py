@@ -32,7 +32,7 @@ from uniproto.geometry.features import (
     prepare,
     unit_rows,
 )
-from uniproto.threads import finish, pieces_of, side_by_side
+from uniproto.runtime.threads import finish, pieces_of, side_by_side
 
 _KEPT_ENTRIES = 2**24  # of a target in memory, kept in double precision
 

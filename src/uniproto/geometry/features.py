@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.errors import invalid
-from uniproto.threads import finish, pieces_of, side_by_side
+from uniproto.runtime.threads import finish, pieces_of, side_by_side
 
 _ROWS_AT_ONCE = 4096
 _SHORTEST = float(np.finfo(np.float64).tiny)  # below it numbers lose their digits

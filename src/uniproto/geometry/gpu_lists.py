@@ -122,7 +122,7 @@ class _GpuFacing:
         import torch
 
         from uniproto.geometry.kernels import order_ties
-        from uniproto.threads import finish, pieces_of, side_by_side
+        from uniproto.runtime.threads import finish, pieces_of, side_by_side
 
         length = min(length, len(self.target))
         costs = np.empty((len(rows), length), self.dtype)

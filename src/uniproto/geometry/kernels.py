@@ -1,6 +1,6 @@
 """Compiled loops of the geometry: L1 distances and the nearest columns of a block.
 
-They use one core and release the interpreter lock; `uniproto.threads` runs them side by side.
+They use one core and release the interpreter lock; `runtime/threads.py` runs them side by side.
 """
 
 from __future__ import annotations

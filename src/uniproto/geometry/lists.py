@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from uniproto.errors import require_name
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import Costs
-from uniproto.progress import Progress
+from uniproto.runtime.progress import Progress
 
 DEVICES = ("auto", "cpu", "cuda")
 LISTS = ("exact", "faiss")
@@ -107,7 +107,7 @@ def lists_of(
 ) -> tuple[NDArray[Any], NDArray[np.int32]]:
     """The lists of many rows, built group by group within `memory`, with a progress bar."""
     from uniproto.geometry.neighbours import rows_at_once
-    from uniproto.threads import pieces_of
+    from uniproto.runtime.threads import pieces_of
 
     shape = (len(rows), min(length, costs.shape[1]))
     list_costs, list_columns = np.empty(shape, costs.dtype), np.empty(shape, np.int32)

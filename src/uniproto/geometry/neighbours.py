@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.kernels import arrange, keep_nearest, pack, pad, unpack
-from uniproto.threads import available_cores, finish, pieces_of, side_by_side
+from uniproto.runtime.threads import available_cores, finish, pieces_of, side_by_side
 
 _COLUMNS_PER_BLOCK = 16384
 _ROWS_PER_TILE = 512

@@ -18,8 +18,8 @@ from uniproto.judging.prompts import fill, stop_strings
 from uniproto.judging.question import Question
 from uniproto.judging.questions import DataSet, digest, read_questions
 from uniproto.judging.sandbox import LONGEST, containment, run_program
-from uniproto.progress import Progress
 from uniproto.report.words import counted
+from uniproto.runtime.progress import Progress
 
 # Questions asked together, in batches: full batches for the second asking, and long answers
 # finished together. It is also what a kill loses at most.

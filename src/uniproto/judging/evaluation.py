@@ -31,7 +31,7 @@ from uniproto.judging.metrics import (
     macro_f1,
     mean,
 )
-from uniproto.whole_files import write_json, write_whole
+from uniproto.runs.atomic import write_json, write_whole
 
 SCORES, TABLE, TABLE_CSV, PAGE = "scores.json", "table.txt", "table.csv", "page.html"
 RESULTS = (SCORES, TABLE, TABLE_CSV, PAGE)
@@ -83,7 +83,7 @@ class Evaluation:
 
     def table(self) -> str:
         """The scores for people: per cent, ± one standard error."""
-        from uniproto.results import aligned
+        from uniproto.comparing.results import aligned
 
         rows = [_cells(name, self.scores[name]) for name in self.order]
         columns = {title: [row[title] for row in rows] for title in rows[0]}
@@ -96,8 +96,8 @@ class Evaluation:
 
     def save(self, folder: str | Path) -> Path:
         """Write scores.json, table.txt, table.csv and page.html."""
+        from uniproto.comparing.results import versions, without_infinity
         from uniproto.judging.page import render
-        from uniproto.results import versions, without_infinity
 
         folder = Path(folder)
         table = io.StringIO()

@@ -16,7 +16,7 @@ from uniproto.judging.batches import (
     padding_of,
     prompt_tokens,
 )
-from uniproto.threads import finish
+from uniproto.runtime.threads import finish
 
 try:
     import torch

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import InputFileError, OutputError, UniprotoError
-from uniproto.locks import hold
-from uniproto.same_settings import require_same
-from uniproto.whole_files import write_json
+from uniproto.runs.atomic import write_json
+from uniproto.runs.lock import hold
+from uniproto.runs.settings import require_same
 
 SETTINGS, ITEMS = "evaluation.json", "items.jsonl"
 RIGHT, WRONG = "right", "wrong"  # verdicts

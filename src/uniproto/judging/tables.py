@@ -31,7 +31,7 @@ def side_by_side(evaluations: Mapping[str, Evaluation]) -> str:
                 f"{', '.join(each)} for {name!r}",
                 "Compare models on the same suite.",
             )
-    from uniproto.results import aligned
+    from uniproto.comparing.results import aligned
 
     columns = {"%": list(evaluations)}
     for column in order:

@@ -20,9 +20,9 @@ from uniproto.geometry.blocks import EVERY, block_rows, row_blocks
 from uniproto.geometry.costs import Costs
 from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import first_best, pick_greedily
-from uniproto.problem import Problem
-from uniproto.progress import Progress
-from uniproto.threads import available_cores, finish, pieces_of, side_by_side
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Progress
+from uniproto.runtime.threads import available_cores, finish, pieces_of, side_by_side
 
 _FIRST_BATCH = 64
 

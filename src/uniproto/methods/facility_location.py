@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from uniproto.methods.contract import Picks
-from uniproto.problem import Problem
-from uniproto.progress import Progress
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from uniproto.errors import MissingExtraError, invalid
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.matrix_costs import MatrixCosts
-from uniproto.memory import require_memory
 from uniproto.methods.contract import Picks
 from uniproto.methods.needs import library_seed, need_one_set
-from uniproto.problem import Problem
-from uniproto.progress import Progress
+from uniproto.problem.problem import Problem
+from uniproto.runtime.memory import require_memory
+from uniproto.runtime.progress import Progress
 
 
 @dataclass(frozen=True)

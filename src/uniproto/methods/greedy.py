@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.methods.pool import Pool
-from uniproto.problem import Problem
-from uniproto.progress import Progress
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Progress
 
 
 class Objective(Protocol):

@@ -9,13 +9,13 @@ from numba import njit
 from numpy.typing import NDArray
 
 from uniproto.geometry.lists import lists_of
-from uniproto.memory import require_memory
 from uniproto.methods.contract import Picks
 from uniproto.methods.pool import Pool
 from uniproto.methods.trail import Trail
-from uniproto.problem import Problem
-from uniproto.progress import Progress
-from uniproto.threads import pieces_of, side_by_side
+from uniproto.problem.problem import Problem
+from uniproto.runtime.memory import require_memory
+from uniproto.runtime.progress import Progress
+from uniproto.runtime.threads import pieces_of, side_by_side
 from uniproto.transport.entropic import entropic_plan
 
 _ROWS_PER_PIECE = 1024

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.fills.priced_rows import PricedRows
 from uniproto.geometry.costs import Costs
 from uniproto.methods.contract import Picks
 from uniproto.methods.pool import Pool
 from uniproto.methods.trail import Trail
-from uniproto.priced_rows import PricedRows
-from uniproto.problem import Problem
-from uniproto.progress import Progress
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Progress
 from uniproto.transport.incremental import IncrementalPlan
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from uniproto.fills.lazy_fills import LazyFills
 from uniproto.methods.contract import Picks
-from uniproto.methods.lazy_fills import LazyFills
 from uniproto.methods.pool import Pool
 from uniproto.methods.trail import Trail
-from uniproto.problem import Problem
-from uniproto.progress import Progress
-from uniproto.threads import finish
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Progress
+from uniproto.runtime.threads import finish
 
 _PICKS_AT_ONCE = 64  # between reports of progress
 

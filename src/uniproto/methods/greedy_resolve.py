@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from uniproto.fills.lazy_fills import LazyFills
 from uniproto.methods.contract import Picks
-from uniproto.methods.lazy_fills import LazyFills
 from uniproto.methods.pool import Pool
 from uniproto.methods.trail import Trail
-from uniproto.problem import Problem
-from uniproto.progress import Progress
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Progress
 
 
 def pick_resolve(problem: Problem, pool: Pool, progress: Progress) -> Picks:

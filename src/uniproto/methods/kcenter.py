@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from uniproto.geometry.blocks import EVERY
 from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import pick_greedily
-from uniproto.problem import Problem
-from uniproto.progress import Progress
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from uniproto.errors import InfeasibleError
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import RowsOnDisk, narrow_indices
-from uniproto.memory import require_memory
 from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import first_best
 from uniproto.methods.needs import library_seed, need_features
 from uniproto.methods.pool import Pool
-from uniproto.problem import Problem
-from uniproto.progress import Progress
+from uniproto.problem.problem import Problem
+from uniproto.runtime.memory import require_memory
+from uniproto.runtime.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import pick_greedily
 from uniproto.methods.needs import need_features
 from uniproto.methods.rbf import RBF, check_bandwidth
-from uniproto.problem import Problem
-from uniproto.progress import Progress
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from uniproto.errors import invalid
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.costs import FEATURE_METRICS, Costs
 from uniproto.geometry.feature_costs import FeatureCosts
-from uniproto.problem import Problem
+from uniproto.problem.problem import Problem
 
 
 def need_features(problem: Problem, method: str) -> FeatureCosts:

@@ -8,10 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from uniproto.fills.priced_rows import PricedRows
 from uniproto.methods.contract import Picks
-from uniproto.priced_rows import PricedRows
-from uniproto.problem import Problem
-from uniproto.progress import Progress
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Progress
 from uniproto.transport.incremental import IncrementalPlan
 
 _FIRST_TRIALS = 3  # candidates tried for each prototype in the first round

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.problem import Problem
+from uniproto.problem.problem import Problem
 
 
 class Pool:

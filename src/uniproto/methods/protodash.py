@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.errors import invalid
-from uniproto.memory import require_memory
 from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import pick_greedily
 from uniproto.methods.needs import need_features
 from uniproto.methods.rbf import RBF, check_bandwidth
-from uniproto.problem import Problem
-from uniproto.progress import Progress
+from uniproto.problem.problem import Problem
+from uniproto.runtime.memory import require_memory
+from uniproto.runtime.progress import Progress
 
 _RIDGE = 1e-10  # keeps the Gram matrix of near-duplicates invertible
 _FLAT = 1e-9  # a slope below this is rounding

@@ -9,8 +9,8 @@ import numpy as np
 
 from uniproto.methods.contract import Picks
 from uniproto.methods.pool import Pool
-from uniproto.problem import Problem
-from uniproto.progress import Progress
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Progress
 
 
 @dataclass(frozen=True)

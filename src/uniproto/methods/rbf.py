@@ -12,8 +12,8 @@ from uniproto.data.arrays import finite_number
 from uniproto.errors import invalid
 from uniproto.geometry.blocks import EVERY, Rows, row_blocks
 from uniproto.geometry.feature_costs import FeatureCosts
-from uniproto.progress import Progress
-from uniproto.threads import side_by_side
+from uniproto.runtime.progress import Progress
+from uniproto.runtime.threads import side_by_side
 
 _SAMPLED_ROWS = 1000  # of source and of target, for the median heuristic
 _SAME = 1e-6  # of the largest distance: pairs this close are copies and say nothing of the scale

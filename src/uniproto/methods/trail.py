@@ -9,10 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.checkpoint import Progressed
 from uniproto.methods.contract import Picks
 from uniproto.methods.pool import Pool
-from uniproto.problem import Problem
+from uniproto.problem.problem import Problem
+from uniproto.runs.checkpoint import Progressed
 from uniproto.transport.exact import partial_plan
 from uniproto.transport.incremental import IncrementalPlan
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from uniproto.data.arrays import finite_number
 from uniproto.errors import invalid, require_name
-from uniproto.memory import require_memory
 from uniproto.methods.contract import Picks
-from uniproto.problem import Problem
-from uniproto.progress import Progress
+from uniproto.problem.problem import Problem
+from uniproto.runtime.memory import require_memory
+from uniproto.runtime.progress import Progress
 
 PLANS = ("extend", "resolve", "entropic")
 GAINS = ("approx", "exact")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from uniproto.charts import BLUE, GREEN, GREY, ORANGE, PINK
+from uniproto.report.charts import BLUE, GREEN, GREY, ORANGE, PINK
 
 METHOD_COLOURS = {
     "uniproto": BLUE,
@@ -48,7 +48,7 @@ def curves_chart(points: Sequence[Mapping[str, Any]], title: str, subtitle: str 
     """
     import altair as alt
 
-    from uniproto.charts import lines_and_bands, loose_scale, small_multiples, styled
+    from uniproto.report.charts import lines_and_bands, loose_scale, small_multiples, styled
 
     times: dict[tuple[str, int], list[float]] = {}
     for point in points:
@@ -92,7 +92,7 @@ def save_curves(
     folder: Path, rows: Sequence[Mapping[str, Any]], record: Any, method: str, title: str
 ) -> None:
     """Write curves.csv, .parquet, .json, .png, .svg and .html of one run."""
-    from uniproto.results import save_results
+    from uniproto.comparing.results import save_results
 
     points = curve_points(rows, method=method)
     save_results(folder, "curves", points, record, curves_chart(points, title))

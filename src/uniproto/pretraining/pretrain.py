@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 
 from uniproto.errors import MissingExtraError, invalid
-from uniproto.locks import held_folder
-from uniproto.metrics_file import METRICS, MetricsFile
 from uniproto.pretraining.architecture import model_config
 from uniproto.pretraining.checkpoints import Checkpoints
 from uniproto.pretraining.flops import step_flops
@@ -36,7 +34,9 @@ from uniproto.pretraining.step_settings import StepSettings
 from uniproto.pretraining.token_files import TRAIN, VALIDATION, TokenFiles
 from uniproto.pretraining.token_preparation import prepare_tokens
 from uniproto.pretraining.training_loop import train
-from uniproto.whole_files import write_json
+from uniproto.runs.atomic import write_json
+from uniproto.runs.lock import held_folder
+from uniproto.runs.metrics import METRICS, MetricsFile
 
 try:
     import jax
@@ -182,7 +182,7 @@ def _publish(
     timing: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Curves first; result.json last, because it says that the run is complete."""
-    from uniproto.results import versions, without_infinity
+    from uniproto.comparing.results import versions, without_infinity
 
     validated = [row for row in metrics.rows if row["val_loss"] is not None]
     result = without_infinity(

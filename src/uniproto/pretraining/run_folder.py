@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import InputFileError, InvalidInputError, OutputError
-from uniproto.metrics_file import METRICS
 from uniproto.pretraining.checkpoints import CHECKPOINTS
 from uniproto.pretraining.training_loop import NAN_BATCH
-from uniproto.same_settings import require_same
+from uniproto.runs.metrics import METRICS
+from uniproto.runs.settings import require_same
 
 RESULT = "result.json"
 

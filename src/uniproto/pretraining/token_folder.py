@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from uniproto.errors import UniprotoError
-from uniproto.leftovers import missing_folders, take_away
+from uniproto.runs.cleanup import missing_folders, take_away
 
 
 @contextmanager

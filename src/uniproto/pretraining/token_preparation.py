@@ -37,8 +37,8 @@ from uniproto.pretraining.vocabulary import (
     load_vocabulary,
     save_vocabulary,
 )
-from uniproto.progress import Progress
-from uniproto.whole_files import whole_file, write_json
+from uniproto.runs.atomic import whole_file, write_json
+from uniproto.runtime.progress import Progress
 
 _BEGUN = "preparing.json"  # what a tokenizer found beside it was learned for
 _AT_ONCE = 4_000_000  # characters encoded in one go: some hundred megabytes of memory

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from uniproto.errors import MissingExtraError, UniprotoError
-from uniproto.metrics_file import MetricsFile
 from uniproto.pretraining.checkpoints import Checkpoints
 from uniproto.pretraining.run_plan import Plan
 from uniproto.pretraining.sequences import batch_numbers, read_ahead
 from uniproto.pretraining.train_step import initial_state, make_step, make_validation
-from uniproto.progress import Progress
+from uniproto.runs.metrics import MetricsFile
+from uniproto.runtime.progress import Progress
 
 try:
     import jax

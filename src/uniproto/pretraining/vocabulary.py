@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import InputFileError, MissingExtraError, invalid
-from uniproto.whole_files import write_whole
+from uniproto.runs.atomic import write_whole
 
 try:
     import tokenizers

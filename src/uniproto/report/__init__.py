@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from uniproto.errors import OutputError, invalid
 
 if TYPE_CHECKING:
-    from uniproto.problem import Problem
+    from uniproto.problem.problem import Problem
     from uniproto.report.examples import Examples
-    from uniproto.selection import Selection
+    from uniproto.selection.selection import Selection
 
 PAGE = "report.html"  # in a folder of results; it goes when they are replaced
 

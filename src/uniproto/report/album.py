@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from uniproto.report.examples import Examples
 from uniproto.report.pictures import PictureError, data_uri
 from uniproto.report.words import counted, cut
-from uniproto.threads import side_by_side
+from uniproto.runtime.threads import side_by_side
 
 _PROTOTYPE_BYTES = 3_000_000
 _ALL_BYTES = 5_600_000

@@ -10,14 +10,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.geometry.feature_costs import FeatureCosts
-from uniproto.problem import Problem
+from uniproto.problem.problem import Problem
 from uniproto.report.album import Album
 from uniproto.report.content import Card, Stood
 from uniproto.report.examples import Examples
 from uniproto.report.projection import Projection
 from uniproto.report.shares import Codes, code_of
 from uniproto.report.words import LONGEST_NAME, cut, full_length
-from uniproto.selection import Selection
+from uniproto.selection.selection import Selection
 
 # How much text the page may hold, in bytes, and the longest piece of each kind.
 _CARD_TEXT = (1_300_000, 6_000)

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.problem import Problem
+from uniproto.problem.problem import Problem
 from uniproto.report.album import Album
 from uniproto.report.cards import (
     HOVER_TEXT,
@@ -36,7 +36,7 @@ from uniproto.report.targets import (
 )
 from uniproto.report.verdict import curve_of, random_costs, rivals_of, verdict_of
 from uniproto.report.words import NO_DATA
-from uniproto.selection import Selection
+from uniproto.selection.selection import Selection
 
 
 def gather(

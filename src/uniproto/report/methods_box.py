@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from uniproto.problem import Problem
+from uniproto.comparing.results import versions
+from uniproto.problem.problem import Problem
 from uniproto.report.shares import OVER, UNDER
 from uniproto.report.verdict import conditions_of
 from uniproto.report.words import counted, figure, printable
-from uniproto.results import versions
-from uniproto.selection import Selection
+from uniproto.selection.selection import Selection
 
 
 def methods_box(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from uniproto.report.content import Coverage, Share
 from uniproto.report.words import LONGEST_NAME, cut
-from uniproto.selection import Selection
+from uniproto.selection.selection import Selection
 
 _MOST_CLASSES = 200
 UNDER, OVER = 0.8, 1.25  # shares of what a class should have: beyond them it is marked

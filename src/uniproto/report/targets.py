@@ -6,11 +6,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.problem import Problem
+from uniproto.problem.problem import Problem
 from uniproto.report.examples import Examples
 from uniproto.report.projection import Projection, project
 from uniproto.report.words import NO_DATA, counted
-from uniproto.selection import Selection
+from uniproto.selection.selection import Selection
 
 MOST_DRAWN = 8_000  # targets on the map
 _FEWEST_DRAWN = 3  # of every prototype

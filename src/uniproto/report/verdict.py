@@ -11,14 +11,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.problem import Problem
+from uniproto.comparing.results import mean_and_spread
+from uniproto.problem.problem import Problem
 from uniproto.report.content import Curve, Rival, Tile, Verdict
 from uniproto.report.words import LONGEST_NAME, NO_DATA, counted, cut, figure, seconds
-from uniproto.results import mean_and_spread
-from uniproto.selection import Selection
+from uniproto.selection.selection import Selection
 
 if TYPE_CHECKING:
-    from uniproto.certificate import Certificate
+    from uniproto.certificate.certificate import Certificate
 
 RANDOM_DRAWS = 5
 _RANDOM_SECONDS = 30.0
@@ -49,7 +49,7 @@ def random_costs(
             f"Random's cost is left out: one exact solve took {seconds(expected)} here. "
             "Ask for it with --random 5 (random=5 in Python)."
         )
-    from uniproto.contenders import with_seed
+    from uniproto.comparing.contenders import with_seed
     from uniproto.methods import Random
     from uniproto.select import answer
 

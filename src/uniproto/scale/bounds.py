@@ -1,6 +1,6 @@
 """The certificate of a merged result: bounds of every shard, computed in the cluster, combined.
 
-The bound of `uniproto.certificate` sums, at any prices of the targets, the k smallest values over
+The bound of `certificate/` sums, at any prices of the targets, the k smallest values over
 *all* source rows. So prices are raised here over the rows at hand (those the shards sent), and
 then every shard tells the k smallest values of its own rows at those prices, in double precision
 over whole rows. Their k smallest make a bound that is valid whatever the prices were raised over.
@@ -18,20 +18,20 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.certificate import SHIFTED, Certificate, LeastCosts, certify, rounded_down
+from uniproto.certificate.certificate import SHIFTED, Certificate, LeastCosts, certify, rounded_down
+from uniproto.fills.priced_kernels import cheapest_units_of_rows
+from uniproto.fills.priced_rows import exact_values
 from uniproto.geometry.blocks import block_rows
 from uniproto.geometry.costs import Costs
-from uniproto.priced_kernels import cheapest_units_of_rows
-from uniproto.priced_rows import exact_values
-from uniproto.problem import Problem
-from uniproto.progress import Progress
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Progress
+from uniproto.runtime.threads import one_thread, pieces_of, side_by_side
 from uniproto.scale.asked import Asked
 from uniproto.scale.cluster import Cluster
 from uniproto.scale.parts import Settings, Union, free_rows, problem_of
 from uniproto.scale.shards import Shard, read_features
 from uniproto.scale.target import LaidDown, Target
-from uniproto.selection import Selection
-from uniproto.threads import one_thread, pieces_of, side_by_side
+from uniproto.selection.selection import Selection
 
 _MOST_PASSES = 8  # over all shards
 _LEAST_RISE = 1e-4  # of the bound, below which another pass is not worth it

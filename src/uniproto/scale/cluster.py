@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from uniproto.errors import InfeasibleError, MissingExtraError, UniprotoError, invalid
-from uniproto.memory import readable
+from uniproto.runtime.memory import readable
 from uniproto.version import __version__
 
 _SECONDS_TO_ANSWER = 10.0

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.lists import CpuLists
 from uniproto.methods import UniProto
-from uniproto.problem import Problem
-from uniproto.progress import Progress
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Progress
+from uniproto.runtime.threads import one_thread
 from uniproto.scale.shards import Shard, read_digest, read_features
 from uniproto.scale.target import Target
-from uniproto.threads import one_thread
 
 
 @dataclass(frozen=True)

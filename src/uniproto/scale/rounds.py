@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.certificate import Certificate
+from uniproto.certificate.certificate import Certificate
 from uniproto.errors import invalid
-from uniproto.memory import free_bytes, require_memory
-from uniproto.progress import Progress
+from uniproto.runtime.memory import free_bytes, require_memory
+from uniproto.runtime.progress import Progress
 from uniproto.scale.asked import Asked
 from uniproto.scale.bounds import certify_shards
 from uniproto.scale.cluster import Cluster
@@ -27,7 +27,7 @@ from uniproto.scale.parts import Part, Union, pick_part
 from uniproto.scale.shards import Shards, read_first_row
 from uniproto.scale.target import LaidDown, Target, lay_down
 from uniproto.select import answer
-from uniproto.selection import Selection
+from uniproto.selection.selection import Selection
 from uniproto.transport.prototypes import Transport
 from uniproto.version import __version__
 

@@ -14,16 +14,16 @@ from uniproto.data.named_columns import ignored_columns, only_features, require_
 from uniproto.data.tables import aligned_columns, feature_columns
 from uniproto.errors import InputFileError, invalid, require_name, unknown_name, whole_number
 from uniproto.geometry.costs import FEATURE_METRICS, METRICS
-from uniproto.memory import memory_budget
 from uniproto.methods import Method, UniProto, as_method
+from uniproto.problem.weights import DensityWeights, density_from
+from uniproto.runtime.memory import memory_budget
 from uniproto.scale.asked import Asked
 from uniproto.scale.cluster import Cluster
 from uniproto.scale.parts import Settings
 from uniproto.scale.rounds import answer_question, require_enough
 from uniproto.scale.shards import Shards, shards_of
 from uniproto.scale.target import TargetQuestion
-from uniproto.selection import Selection
-from uniproto.weights import DensityWeights, density_from
+from uniproto.selection.selection import Selection
 
 MEMORY = 2**30  # of a task, unless told: a fixed amount, so that no answer depends on what is free
 

@@ -14,11 +14,11 @@ from uniproto.data.samples import sampled_rows
 from uniproto.data.tables import InputData
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import mean_row, prepare
-from uniproto.problem import make_problem
+from uniproto.problem.problem import make_problem
+from uniproto.problem.weights import DensityWeights
+from uniproto.runtime.threads import one_thread
 from uniproto.scale.cluster import Cluster
 from uniproto.scale.shards import Shard, Shards, read_columns, read_digest, read_features
-from uniproto.threads import one_thread
-from uniproto.weights import DensityWeights
 
 
 @dataclass(frozen=True)

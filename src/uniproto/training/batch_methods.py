@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from uniproto.errors import invalid
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.methods import Method, UniProto
-from uniproto.problem import make_problem
-from uniproto.progress import Progress
+from uniproto.problem.problem import make_problem
+from uniproto.runtime.progress import Progress
 from uniproto.training.batch_costs import (
     inner_products,
     largest_coordinates,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.masses import whole_masses
+from uniproto.problem.masses import whole_masses
 from uniproto.training.batch_methods import Part
 from uniproto.transport.exact import partial_plan
 

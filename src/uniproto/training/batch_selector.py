@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.budgets import quotas
 from uniproto.errors import InfeasibleError, InvalidInputError, invalid, require_name, whole_number
 from uniproto.geometry.costs import MATRIX_METRICS, METRICS
 from uniproto.methods import Method, as_method
+from uniproto.problem.groups import quotas
 from uniproto.training.batch_costs import (
     nonzero,
     products_on_one_core,

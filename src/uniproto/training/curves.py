@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import MissingExtraError
-from uniproto.metrics_file import MetricsFile
-from uniproto.progress import Progress
+from uniproto.runs.metrics import MetricsFile
+from uniproto.runtime.progress import Progress
 
 try:
     from transformers import TrainerCallback
@@ -126,7 +126,7 @@ def save_curves(
     sizes: Mapping[str, int],
 ) -> None:
     """Write curves.csv, .parquet, .json, .png, .svg and .html: validation by step and source."""
-    from uniproto.results import save_results
+    from uniproto.comparing.results import save_results
 
     points = curve_points(rows)
     save_results(folder, "curves", points, record, curves_chart(points, rows, title, sizes))
@@ -155,7 +155,7 @@ def curves_chart(
     """Training and validation loss in front, then a small panel per source, largest first."""
     import altair as alt
 
-    from uniproto.charts import BLUE, GREY, small_multiples, styled
+    from uniproto.report.charts import BLUE, GREY, small_multiples, styled
 
     step = alt.X("step:Q", title="step")
 

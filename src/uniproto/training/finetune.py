@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import InvalidInputError, MissingExtraError, UniprotoError, invalid
-from uniproto.leftovers import missing_folders, take_away
-from uniproto.metrics_file import read_metrics
-from uniproto.progress import Progress
+from uniproto.runs.atomic import write_json
+from uniproto.runs.cleanup import missing_folders, take_away
+from uniproto.runs.metrics import read_metrics
+from uniproto.runtime.progress import Progress
 from uniproto.training.curves import ShownProgress, StepMetrics, save_curves
 from uniproto.training.finetune_settings import FinetuneSettings
 from uniproto.training.run_folder import (
@@ -34,7 +35,6 @@ from uniproto.training.tuning_data import PaddingCollator, TunedRows
 from uniproto.training.tuning_examples import TuningExamples, tuning_examples
 from uniproto.training.tuning_rows import read_rows
 from uniproto.training.validation import log_perplexities
-from uniproto.whole_files import write_json
 
 try:
     import torch
@@ -226,7 +226,7 @@ def text_embeddings(settings: FinetuneSettings, train: TunedRows) -> Any:
 
 def _publish(out: Path, settings: FinetuneSettings, examples: TuningExamples) -> dict[str, Any]:
     """Curves first; result.json last, because it says that the run is complete."""
-    from uniproto.results import versions, without_infinity
+    from uniproto.comparing.results import versions, without_infinity
 
     rows, train, validation = read_metrics(out), examples.train, examples.validation
     # By what a validation or a step leaves behind: a loss of NaN is written as null.

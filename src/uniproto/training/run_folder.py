@@ -12,11 +12,11 @@ from typing import Any
 
 from uniproto.data.tables import file_digest
 from uniproto.errors import OutputError
-from uniproto.locks import held_folder
-from uniproto.same_settings import require_same
-from uniproto.storage import require_writable
+from uniproto.runs.atomic import write_json
+from uniproto.runs.lock import held_folder
+from uniproto.runs.settings import require_same
+from uniproto.selection.storage import require_writable
 from uniproto.training.finetune_settings import FinetuneSettings
-from uniproto.whole_files import write_json
 
 SETTINGS, RESULT, MODEL = "finetune.json", "result.json", "model"
 MAY_CHANGE = ("out", "quiet", "save_steps", "report_to", "device")  # without being another run

@@ -18,8 +18,8 @@ from typing import Any
 
 from uniproto.errors import InputFileError
 from uniproto.experiment import DATA_VARIABLE, Setup
-from uniproto.metrics_file import read_metrics
-from uniproto.progress import Progress
+from uniproto.runs.metrics import read_metrics
+from uniproto.runtime.progress import Progress
 from uniproto.training.finetune import finetune
 from uniproto.training.finetune_settings import FinetuneSettings
 

@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import block_rows
-from uniproto.problem import Problem
-from uniproto.threads import finish, pieces_of, side_by_side
+from uniproto.problem.problem import Problem
+from uniproto.runtime.threads import finish, pieces_of, side_by_side
 from uniproto.transport.exact import partial_plan, sparse_plan
 
 _DENSE_ENTRIES = 200_000  # below this the whole matrix of costs is the quickest way
@@ -133,7 +133,7 @@ def _pieces(problem: Problem, rows: NDArray[np.intp]) -> list[slice]:
 
 def _any_plan(problem: Problem, rows: NDArray[np.intp]) -> sp.csr_array:
     """A feasible plan of these prototypes: each claims its fill in turn, the cheapest first."""
-    from uniproto.methods.lazy_fills import LazyFills
+    from uniproto.fills.lazy_fills import LazyFills
 
     fills = LazyFills(problem, rows, problem.masses.offer.copy(), len(rows))
     fills.pick_and_claim(len(rows))

@@ -26,12 +26,12 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.coarse_prices import coarse_prices
+from uniproto.certificate.coarse_prices import coarse_prices
+from uniproto.fills.priced_rows import PricedRows, exact_values
 from uniproto.geometry.blocks import EVERY, Rows
 from uniproto.geometry.costs import Costs
-from uniproto.priced_rows import PricedRows, exact_values
-from uniproto.problem import Problem
-from uniproto.progress import Progress
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Progress
 
 _MOST_STEPS = 2000
 _LEAST_NEW, _MOST_NEW = 0.01, 0.1  # the share of the newest subgradient in a step's direction

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from uniproto.methods.fill_kernels import Lists
+from uniproto.fills.fill_kernels import Lists
 
 
 @njit(cache=True, nogil=True)

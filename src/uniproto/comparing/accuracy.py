@@ -18,7 +18,7 @@ from uniproto.data.arrays import as_labels, distinct_labels
 from uniproto.errors import invalid, unknown_name
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import Costs
-from uniproto.threads import finish, pieces_of, side_by_side
+from uniproto.runtime.threads import finish, pieces_of, side_by_side
 
 _BLOCK_ENTRIES = 2**21  # costs computed together: a tile, never all k × n of them
 _SMALL = 0.5  # a class below this share of the mean class size is a minority

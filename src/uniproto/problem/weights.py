@@ -25,7 +25,7 @@ from uniproto.geometry.distances import cosine_costs
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.lists import make_builder
 from uniproto.geometry.matrix_costs import MatrixCosts
-from uniproto.threads import finish, pieces_of, side_by_side
+from uniproto.runtime.threads import finish, pieces_of, side_by_side
 
 WEIGHTS = ("balanced", "density")
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import scipy.sparse as sp
 
 if TYPE_CHECKING:
-    from uniproto.selection import Selection
+    from uniproto.selection.selection import Selection
 
 _SHARES = 1e-9  # how far rounding may put sums of shares off, as a share of what they should be
 

@@ -12,8 +12,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.budgets import quotas
-from uniproto.checkpoint import Checkpoint
 from uniproto.data.arrays import (
     align_tables,
     as_labels,
@@ -26,9 +24,11 @@ from uniproto.data.arrays import (
 from uniproto.errors import InfeasibleError, invalid, require_name, whole_number
 from uniproto.geometry.costs import MATRIX_METRICS, METRICS, Costs, make_costs
 from uniproto.geometry.lists import ListBuilder, make_builder
-from uniproto.masses import Masses, whole_masses
-from uniproto.memory import memory_budget
-from uniproto.weights import weights_from
+from uniproto.problem.groups import quotas
+from uniproto.problem.masses import Masses, whole_masses
+from uniproto.problem.weights import weights_from
+from uniproto.runs.checkpoint import Checkpoint
+from uniproto.runtime.memory import memory_budget
 
 _NEAR_DUPLICATE = 0.01  # of the median distance: what distinct=True calls the same example
 _SAMPLED_ROWS = 16

@@ -13,7 +13,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from uniproto.geometry.blocks import row_blocks
-from uniproto.problem import Problem
+from uniproto.problem.problem import Problem
 
 _PLACES = 80  # a linear program of 80² variables takes a fifth of a second
 _DRAWS = 4 * _PLACES  # some targets share their nearest row

@@ -9,13 +9,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from uniproto.fills import fill_kernels as kernels
 from uniproto.geometry.neighbours import as_slice, nearest, rows_at_once
-from uniproto.masses import Masses
-from uniproto.memory import require_memory
-from uniproto.methods import fill_kernels as kernels
-from uniproto.problem import Problem
-from uniproto.progress import Progress
-from uniproto.threads import available_cores, finish, pieces_of, side_by_side
+from uniproto.problem.masses import Masses
+from uniproto.problem.problem import Problem
+from uniproto.runtime.memory import require_memory
+from uniproto.runtime.progress import Progress
+from uniproto.runtime.threads import available_cores, finish, pieces_of, side_by_side
 
 _SHORTEST_LIST = 32
 _FEWEST_FILLS = 2

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from uniproto.data.tables import file_digest
 from uniproto.errors import InputFileError, OutputError
 from uniproto.report import PAGE
-from uniproto.saved_record import plan_from, require_record, require_sums
+from uniproto.selection.saved_record import plan_from, require_record, require_sums
 from uniproto.transport.prototypes import Transport
 from uniproto.version import __version__
 
 if TYPE_CHECKING:
-    from uniproto.certificate import Certificate
-    from uniproto.selection import Selection
+    from uniproto.certificate.certificate import Certificate
+    from uniproto.selection.selection import Selection
 
 MANIFEST = "manifest.json"
 SELECTION = "selection.parquet"
@@ -172,7 +172,7 @@ def load_selection(folder: Path) -> Selection:
 
 def read_selection(folder: Path) -> Selection:
     """Read what claims to be a selection; its files belong together, its numbers can be any."""
-    from uniproto.selection import Selection
+    from uniproto.selection.selection import Selection
 
     manifest = load_manifest(folder)
     try:
@@ -207,7 +207,7 @@ def read_selection(folder: Path) -> Selection:
 def _load_certificate(folder: Path, manifest: dict[str, Any]) -> Certificate | None:
     if "certificate" not in manifest:
         return None
-    from uniproto.certificate import Certificate
+    from uniproto.certificate.certificate import Certificate
 
     record = manifest["certificate"]
     with (folder / CERTIFICATE).open("rb") as file:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.fills.fill_kernels import Lists
+from uniproto.fills.lazy_fills import list_length
+from uniproto.fills.priced_kernels import cheapest_units, cheapest_units_of_rows, mass_taken
 from uniproto.geometry.lists import CpuLists, lists_of
-from uniproto.methods.fill_kernels import Lists
-from uniproto.methods.lazy_fills import list_length
-from uniproto.priced_kernels import cheapest_units, cheapest_units_of_rows, mass_taken
-from uniproto.problem import Problem
-from uniproto.progress import Progress
-from uniproto.threads import available_cores, pieces_of, side_by_side
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Progress
+from uniproto.runtime.threads import available_cores, pieces_of, side_by_side
 
 _LIST_FACTOR = 8  # prices make targets beyond a row's own neighbourhood worth a look
 _MOST_ENTRIES = 10**8  # beyond these, longer lists take more time than they are worth

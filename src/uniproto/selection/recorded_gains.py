@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.problem import Problem
-from uniproto.selection import Selection
+from uniproto.problem.problem import Problem
+from uniproto.selection.selection import Selection
 
 _ALL_TOGETHER = ("random", "kmeans", "fasterpam")  # methods that have no gains
 _COVERAGE = ("kmedoids", "facility_location")

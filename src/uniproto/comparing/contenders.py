@@ -19,7 +19,7 @@ from uniproto.methods import (
     UniProto,
     as_method,
 )
-from uniproto.problem import Problem
+from uniproto.problem.problem import Problem
 from uniproto.select import answer
 
 POLISHED = "uniproto+polish"

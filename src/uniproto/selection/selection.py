@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from uniproto.errors import InvalidInputError, seconds
 from uniproto.methods.contract import Picks
-from uniproto.problem import Problem
-from uniproto.progress import Progress
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Progress
 from uniproto.transport.prototypes import Transport, transport
 
 if TYPE_CHECKING:
-    from uniproto.certificate import Certificate
+    from uniproto.certificate.certificate import Certificate
 
 
 class Selection:
@@ -131,7 +131,7 @@ class Selection:
                 "A loaded selection must be certified from its files, because it no longer holds "
                 "the data. Run: uniproto certify FOLDER"
             )
-        from uniproto.certificate import certify
+        from uniproto.certificate.certificate import certify
 
         prices = self._transport.prices
         self.certificate = certify(
@@ -149,14 +149,14 @@ class Selection:
 
         With a certificate, also certificate.npz.
         """
-        from uniproto.storage import save_selection
+        from uniproto.selection.storage import save_selection
 
         return save_selection(self, Path(folder))
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Selection:
         """Read what `save` or the command line wrote."""
-        from uniproto.storage import load_selection
+        from uniproto.selection.storage import load_selection
 
         return load_selection(Path(folder))
 

@@ -15,7 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from uniproto.errors import as_index, invalid
-from uniproto.storage import plain, staged_folder
+from uniproto.selection.storage import plain, staged_folder
 from uniproto.version import __version__
 
 _MOST_PLACES = 8
@@ -118,7 +118,7 @@ def save_results(
     folder: Path, name: str, rows: Sequence[Mapping[str, Any]], record: Any, chart: Any
 ) -> Path:
     """Write NAME.parquet, .csv, .json, .png, .svg and .html, all or none, beside what is there."""
-    from uniproto.charts import save_chart
+    from uniproto.report.charts import save_chart
 
     table = as_table(rows)
     with beside_others(folder, f"{name}.json") as stage:

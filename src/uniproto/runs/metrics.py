@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from uniproto.comparing.results import without_infinity
 from uniproto.errors import OutputError
-from uniproto.results import without_infinity
-from uniproto.whole_files import write_whole
+from uniproto.runs.atomic import write_whole
 
 METRICS = "metrics.jsonl"
 

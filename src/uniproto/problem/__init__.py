@@ -1,0 +1,1 @@
+"""The checked question: rows, target, weights, groups, k."""

@@ -1,0 +1,1 @@
+"""What survives a kill: atomic files, locks, checkpoints, metrics."""

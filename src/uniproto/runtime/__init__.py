@@ -1,0 +1,1 @@
+"""Threads, memory, progress and interrupts of this process."""

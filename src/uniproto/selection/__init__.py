@@ -1,0 +1,1 @@
+"""The result of a selection: its numbers, its files, their checks."""
