@@ -16,6 +16,7 @@ import scipy.sparse as sp
 import uniproto
 from uniproto import InfeasibleError, InvalidInputError, MissingExtraError, UniProto
 from uniproto.algorithm import uniprot
+from uniproto.fills import lazy_fills
 from uniproto.geometry import faiss_lists, gpu_lists, neighbours
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import FEATURE_METRICS, Costs, make_costs
@@ -24,7 +25,7 @@ from uniproto.geometry.features import RowsOnDisk
 from uniproto.geometry.gpu_lists import GpuLists, _GpuFacing
 from uniproto.geometry.lists import CpuLists, ListBuilder, lists_of, make_builder
 from uniproto.geometry.neighbours import as_slice, nearest, rows_at_once
-from uniproto.methods import greedy_extend, lazy_fills
+from uniproto.methods import greedy_extend
 from uniproto.problem.masses import whole_masses
 from uniproto.problem.problem import make_problem
 from uniproto.runtime.progress import Progress

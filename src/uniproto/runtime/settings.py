@@ -1,0 +1,55 @@
+"""One declaration per setting: a dataclass field that carries its default and its help.
+
+The options of a command are made from the fields (`cli/settings_options.py`), and so is what a
+manifest records, so that a setting is written down in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, field, fields
+from typing import Any
+
+
+def setting(
+    default: Any = MISSING,
+    help: str = "",
+    *,
+    common: bool = False,
+    group: str | None = None,
+    choices: Sequence[str] | Callable[[], Sequence[str]] | None = None,
+    metavar: str | None = None,
+    flags: Sequence[str] = (),
+) -> Any:
+    """A field of a settings dataclass that also describes the option of the command.
+
+    Args:
+        default: its value where it is not given; none for a setting that must be given.
+        help: one line for people; the command adds the default in brackets.
+        common: shown first; every other setting is listed under "more options".
+        group: a heading inside "more options".
+        choices: the values it may have, or a function that lists them (for a registry).
+        metavar: what the help calls its value.
+        flags: short forms, such as `-o`.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Settings:
+    ...     steps: int = setting(2048, "optimizer steps", common=True)
+    >>> Settings().steps, described(Settings)[0].metadata["help"]
+    (2048, 'optimizer steps')
+    """
+    described = {
+        "help": help,
+        "common": common,
+        "group": group,
+        "choices": choices,
+        "metavar": metavar,
+        "flags": tuple(flags),
+    }
+    return field(default=default, metadata=described)
+
+
+def described(settings: type[Any]) -> list[Field[Any]]:
+    """The fields of a settings dataclass that are options of its command."""
+    return [each for each in fields(settings) if "help" in each.metadata]
