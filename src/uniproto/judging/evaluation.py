@@ -31,7 +31,7 @@ from uniproto.judging.metrics import (
     macro_f1,
     mean,
 )
-from uniproto.runs.atomic import write_json, write_whole
+from uniproto.runs.atomic import write_json, write_text
 
 SCORES, TABLE, TABLE_CSV, PAGE = "scores.json", "table.txt", "table.csv", "page.html"
 RESULTS = (SCORES, TABLE, TABLE_CSV, PAGE)
@@ -116,9 +116,9 @@ class Evaluation:
             "versions": versions(),
         }
         try:
-            write_whole(folder / TABLE, self.table() + "\n")
-            write_whole(folder / TABLE_CSV, table.getvalue())
-            write_whole(folder / PAGE, render(self))
+            write_text(folder / TABLE, self.table() + "\n")
+            write_text(folder / TABLE_CSV, table.getvalue())
+            write_text(folder / PAGE, render(self))
             write_json(folder / SCORES, without_infinity(record))  # last: it says all is there
         except OSError as error:
             raise unwritable(folder, error) from error

@@ -37,7 +37,7 @@ from uniproto.pretraining.vocabulary import (
     load_vocabulary,
     save_vocabulary,
 )
-from uniproto.runs.atomic import whole_file, write_json
+from uniproto.runs.atomic import atomic_write, write_json
 from uniproto.runtime.progress import Progress
 
 _BEGUN = "preparing.json"  # what a tokenizer found beside it was learned for
@@ -211,8 +211,8 @@ def _write_tokens(
     tokens = {"train": 0, "validation": 0}
     with (
         progress.stage("tokens", corpus.size) as advance,
-        whole_file(folder / TRAIN) as train,
-        whole_file(folder / VALIDATION) as validation,
+        atomic_write(folder / TRAIN) as train,
+        atomic_write(folder / VALIDATION) as validation,
     ):
         for batch in _in_batches(corpus.documents(advance)):
             encoded = vocabulary.encode([text for _, text in batch])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import InputFileError, MissingExtraError, invalid
-from uniproto.runs.atomic import write_whole
+from uniproto.runs.atomic import write_text
 
 try:
     import tokenizers
@@ -121,7 +121,7 @@ def save_vocabulary(vocabulary: Vocabulary, folder: Path) -> None:
         TOKENIZER: vocabulary.tokenizer.to_str(pretty=True),
     }
     for name, content in contents.items():
-        write_whole(folder / name, content)
+        write_text(folder / name, content)
 
 
 def _ready(tokenizer: Any, end: str) -> Vocabulary:

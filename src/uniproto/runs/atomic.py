@@ -11,12 +11,12 @@ from typing import IO, Any
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """A file that gets its name when it is complete and on the disk.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "rows.bin"
-    >>> with whole_file(path) as file:
+    >>> with atomic_write(path) as file:
     ...     print(file.write(b"abc"), path.exists())
     3 False
     >>> path.read_bytes()
@@ -33,15 +33,15 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
         partial.unlink(missing_ok=True)  # half of a file is of no use to anybody
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """A text as a whole file.
 
     Half of a surrogate pair, which a language model may write and no file can hold, is spelt out.
     """
-    with whole_file(path) as file:
+    with atomic_write(path) as file:
         file.write(text.encode("utf-8", "backslashreplace"))
 
 
 def write_json(path: Path, content: Any) -> None:
     """A value as a whole file of JSON, for people to read, too."""
-    write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

@@ -10,7 +10,7 @@ from typing import Any
 
 from uniproto.comparing.results import without_infinity
 from uniproto.errors import OutputError
-from uniproto.runs.atomic import write_whole
+from uniproto.runs.atomic import write_text
 
 METRICS = "metrics.jsonl"
 
@@ -36,7 +36,7 @@ class MetricsFile:
         self.rows = [row for row in rows if row["step"] <= (kept_to or 0)]
         text = "".join(json.dumps(row) + "\n" for row in self.rows)
         try:
-            write_whole(self.path, text)
+            write_text(self.path, text)
         except OSError as error:
             raise self._unwritable(error) from error
 
