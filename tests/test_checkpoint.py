@@ -116,7 +116,7 @@ def test_full_disk_keeps_the_last_checkpoint(
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("uniproto.runs.checkpoint.os.fsync", full)
+    monkeypatch.setattr("uniproto.runs.atomic.os.fsync", full)
     with pytest.raises(uniproto.OutputError, match="No space left"):
         _some_checkpoint(path, {})
     assert path.read_bytes() == before
@@ -127,14 +127,15 @@ def test_another_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
     pool, out = tmp_path / "pool.npy", tmp_path / "out"
     command = ["select", str(pool), "-k", "5", "--checkpoint", "-o", str(out), "--quiet"]
     np.save(pool, np.random.default_rng(0).normal(size=(50, 3)))
-    out.mkdir()
-    _some_checkpoint(out / "checkpoint.npz", {"inputs": "of another run"})
+    path = out / ".uniproto" / "checkpoint.npz"
+    path.parent.mkdir(parents=True)
+    _some_checkpoint(path, {"inputs": "of another run"})
     assert main(command) == 2
     assert "belongs to other inputs or options" in capsys.readouterr().err
-    (out / "checkpoint.npz").unlink()
+    path.unlink()
     assert main(command) == 0
     assert json.loads((out / "manifest.json").read_text())["resumed_from_pick"] == 0
-    assert not (out / "checkpoint.npz").exists()
+    assert not path.parent.exists()
 
 
 def test_other_methods_have_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,9 +153,10 @@ def test_killed_process_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "uniproto", "select", str(pool), "-k", "1500", "--quiet"]
     subprocess.run([*command, "-o", str(tmp_path / "whole")], check=True)
     out = tmp_path / "out"
+    checkpoint = out / ".uniproto" / "checkpoint.npz"
     for _ in range(20):  # kill as soon as there is something to go on from
         process = subprocess.Popen([*command, "--checkpoint", "-o", str(out)])
-        while process.poll() is None and not (out / "checkpoint.npz").exists():
+        while process.poll() is None and not checkpoint.exists():
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()

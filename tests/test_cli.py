@@ -452,7 +452,7 @@ def test_an_unwritable_folder_is_noticed_before_the_work(
     monkeypatch.setattr(uniproto, "select", refuse)
     ended = uniproto_("select", "pool.npy", "-k", K, "-o", "out")
     assert ended.status == 2
-    assert "out: the output must be a folder that can be written" in ended.err
+    assert "out: the output must go to a folder that can be written" in ended.err
     assert "Permission denied" in ended.err
 
 

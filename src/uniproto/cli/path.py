@@ -92,10 +92,12 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from uniproto.comparing.choosing_k import path
-    from uniproto.selection.storage import require_writable
+    from uniproto.comparing.results import require_results_folder
+    from uniproto.runs.publish import refuse_inputs_inside
 
     if options.output:
-        require_writable(Path(options.output))
+        refuse_inputs_inside(Path(options.output), arguments.input_paths(options))
+        require_results_folder(Path(options.output), "path")
     question = read_question(options)
     asked = {name: question.asked[name] for name in question.asked if name != "k"}
     found = path(

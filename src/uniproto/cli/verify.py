@@ -180,7 +180,8 @@ def _names(
     """Ids and copied rows, which people read instead of row numbers."""
     import pyarrow as pa
 
-    from uniproto.selection.storage import PROTOTYPES, SELECTION, plain
+    from uniproto.runs.records import plain
+    from uniproto.selection.storage import PROTOTYPES, SELECTION
 
     rows, name = selection.indices, manifest["arguments"]["id"]
     if name is not None:
@@ -328,7 +329,7 @@ def _sums(selection: Selection) -> Check:
 
 def _groups(problem: Problem) -> list[tuple[Any, Group]]:
     """The groups, by their labels as a manifest writes them."""
-    from uniproto.selection.storage import plain
+    from uniproto.runs.records import plain
 
     return [(plain(group.label), group) for group in problem.groups]
 

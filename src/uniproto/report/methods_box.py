@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from uniproto.comparing.results import versions
 from uniproto.problem.problem import Problem
 from uniproto.report.shares import OVER, UNDER
 from uniproto.report.verdict import conditions_of
 from uniproto.report.words import counted, figure, printable
+from uniproto.runs.records import versions
 from uniproto.selection.selection import Selection
 
 
