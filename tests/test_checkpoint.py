@@ -16,7 +16,7 @@ import pytest
 
 import uniproto
 from uniproto.cli import main
-from uniproto.problem.problem import make_problem
+from uniproto.problem.problem import Problem
 from uniproto.runs.checkpoint import Checkpoint, Progressed
 from uniproto.select import answer
 
@@ -57,7 +57,7 @@ def test_resumed_picks_are_those_of_an_uninterrupted_run(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    problem = make_problem(rows, 15, initial=[7, 2], distinct=distinct)
+    problem = Problem(rows, k=15, initial=[7, 2], distinct=distinct)
     whole = answer(problem, METHODS[name])
     kept = problem.with_checkpoint(Checkpoint(tmp_path / "checkpoint.npz", {"run": 1}))
     with monkeypatch.context() as patch:
@@ -74,7 +74,7 @@ def test_resumed_picks_are_those_of_an_uninterrupted_run(
 def test_groups_resume_each_on_its_own(
     rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = make_problem(rows, 12, groups=["a", "b", "c"] * 40)
+    problem = Problem(rows, k=12, groups=["a", "b", "c"] * 40)
     whole = answer(problem, uniproto.UniProto())
     checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
     kept = problem.with_checkpoint(checkpoint)

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 import uniproto
 from uniproto.cli import main
 from uniproto.errors import InvalidInputError, MissingExtraError, OutputError
-from uniproto.problem.problem import make_problem
+from uniproto.problem.problem import Problem
 from uniproto.report import is_one_set, report_selection
 from uniproto.report.content import Content
 from uniproto.report.examples import Examples, examples
@@ -270,7 +270,7 @@ def with_plan(points: np.ndarray, k: int) -> Selection:
         timings={"pick": 1.0},
         notes={},
         transport=Transport(0.5, plan, True),
-        problem=make_problem(points, k),
+        problem=Problem(points, k=k),
     )
 
 

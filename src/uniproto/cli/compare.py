@@ -101,22 +101,18 @@ def run(options: argparse.Namespace) -> None:
         refuse_inputs_inside(Path(options.output), arguments.input_paths(options))
         require_results_folder(Path(options.output), "comparison")
     question = _read(options)
-    asked = {name: question.asked[name] for name in question.asked if name != "seed"}
     labels, target_labels = _labels(question, options)
+    machine = {"memory": options.memory, "device": options.device, "lists": options.lists}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LabelsWarning)  # they stand under the table
         comparison = compare(
-            **asked
-            | {
-                "labels": labels,
-                "target_labels": target_labels,
-                "minority": _classes(options.minority, labels, target_labels),
-            },
+            question.problem(**machine),
+            options.k,
+            labels=labels,
+            target_labels=target_labels,
+            minority=_classes(options.minority, labels, target_labels),
             methods=options.methods,
             seeds=options.seeds,
-            memory=options.memory,
-            device=options.device,
-            lists=options.lists,
             progress=False if options.quiet else None,
         )
     if options.output:

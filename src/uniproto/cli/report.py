@@ -78,7 +78,6 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.problem.problem import make_problem
     from uniproto.report import write_report
     from uniproto.selection.storage import load_manifest, load_selection
 
@@ -87,7 +86,7 @@ def run(options: argparse.Namespace) -> None:
     problem: Problem | None = None
     if "inputs" in manifest or _asks_for_columns(options):
         question = recorded_question(folder, manifest)
-        problem = make_problem(**question.asked)
+        problem = question.problem()
         _require_same_question(folder, selection, problem)
         source, target = examples_of(question, manifest, options)
         title = options.title or question.pool.path.name

@@ -117,7 +117,6 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.problem.problem import make_problem
     from uniproto.select import answer
     from uniproto.selection.storage import require_result_folder, save_selection
 
@@ -136,10 +135,8 @@ def run(options: argparse.Namespace) -> None:
     question = read_question(options)
     ids = _ids(question, options)
     shown = False if options.quiet else None
-    problem = make_problem(
-        **question.asked, memory=options.memory, device=options.device, lists=options.lists
-    )
-    given = arguments.recorded(options, question.asked["target_weights"])
+    problem = question.problem(memory=options.memory, device=options.device, lists=options.lists)
+    given = arguments.recorded(options, question.conditions["target_weights"])
     checkpoint = None
     if options.checkpoint:
         checkpoint = _checkpoint(output, question, given)

@@ -69,7 +69,6 @@ def run(options: argparse.Namespace) -> int:
 
 def checks(folder: Path) -> Iterator[Check]:
     """Every claim of a saved result, checked; ends early where the next could not be read."""
-    from uniproto.problem.problem import make_problem
     from uniproto.selection.storage import load_manifest, read_selection
 
     manifest, selection = load_manifest(folder), read_selection(folder)
@@ -81,7 +80,7 @@ def checks(folder: Path) -> Iterator[Check]:
         return
     yield Check(claim, True)
     yield _files(folder, manifest)
-    problem = make_problem(**question.asked)
+    problem = question.problem()
     record = _record(manifest, selection, problem)
     yield record
     rows = _rows(selection, problem)

@@ -49,7 +49,6 @@ def random_costs(
             f"Random's cost is left out: one exact solve took {seconds(expected)} here. "
             "Ask for it with --random 5 (random=5 in Python)."
         )
-    from uniproto.comparing.contenders import with_seed
     from uniproto.methods import Random
     from uniproto.select import answer
 
@@ -57,7 +56,7 @@ def random_costs(
     begin = time.perf_counter()
     wanted = RANDOM_DRAWS if draws is None else draws
     for seed in range(wanted):
-        found.append(answer(with_seed(problem, seed), Random(), progress=False).cost)
+        found.append(answer(problem.with_seed(seed), Random(), progress=False).cost)
         spent = time.perf_counter() - begin
         if spent + spent / len(found) > limit:
             break
