@@ -1,20 +1,26 @@
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
+CORE := $(VENV)/.core
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
 .PHONY: demo test test-all fuzz install lint format bench docs clean
 .DEFAULT_GOAL := demo
 
-demo: $(STAMP)  ## Select prototypes from the digits data set and show what came out
+demo: $(CORE)  ## Select prototypes from the digits data set and show what came out
 	$(BIN)/uniproto demo
 
 install: $(STAMP)  ## Build .venv with everything the tests need
 
-# torch comes first and pinned, so that no other package pulls a larger build of it.
-$(STAMP): pyproject.toml constraints.txt
+# The package alone: what a demonstration needs, in less than a minute.
+$(CORE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+# torch comes first and pinned, so that no other package pulls a larger build of it.
+$(STAMP): $(CORE)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[compare,faiss,torch,text,images,train,judge,jax,ray,docs,dev]'

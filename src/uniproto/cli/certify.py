@@ -57,10 +57,11 @@ def run(options: argparse.Namespace) -> None:
     from uniproto.certificate.certificate import certify
     from uniproto.runs.atomic import require_writable
     from uniproto.runtime.progress import Progress
-    from uniproto.selection.storage import load_manifest, load_selection, save_certificate
+    from uniproto.selection.selection import Selection
+    from uniproto.selection.storage import load_manifest, save_certificate
 
     folder = Path(options.folder)
-    manifest, selection = load_manifest(folder), load_selection(folder)
+    manifest, selection = load_manifest(folder), Selection.load(folder)
     require_writable(folder)
     problem = recorded_question(folder, manifest).problem()
     certificate = certify(

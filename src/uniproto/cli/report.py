@@ -79,10 +79,11 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from uniproto.report import write_report
-    from uniproto.selection.storage import load_manifest, load_selection
+    from uniproto.selection.selection import Selection
+    from uniproto.selection.storage import load_manifest
 
     folder = Path(options.folder)
-    manifest, selection = load_manifest(folder), load_selection(folder)
+    manifest, selection = load_manifest(folder), Selection.load(folder)
     problem: Problem | None = None
     if "inputs" in manifest or _asks_for_columns(options):
         question = recorded_question(folder, manifest)
@@ -160,9 +161,9 @@ def _comparison(folder: Path, selection: Selection) -> dict[str, Any] | None:
 def _commands(manifest: Mapping[str, Any], options: argparse.Namespace) -> list[tuple[str, str]]:
     found = []
     if recorded := manifest.get("arguments"):
-        from uniproto.cli import build_parser
+        from uniproto.cli.select import default_options
 
-        unsaid = vars(build_parser().parse_args(["select", "POOL", "-k", "1", "-o", "OUT"]))
+        unsaid = default_options()
         words = ["uniproto", "select", str(recorded.get("pool"))]
         for name, value in recorded.items():
             # 0 equals False, and yet --distinct 0 is not the default.

@@ -11,7 +11,7 @@ from uniproto.cli import arguments
 from uniproto.cli.embed import add_embedding, left_out_lines
 from uniproto.cli.feature_columns import add_features
 from uniproto.cli.left_out_rows import in_file_rows
-from uniproto.cli.parser import seconds
+from uniproto.cli.parser import Parser, seconds
 from uniproto.cli.question import Question, read_question
 from uniproto.errors import invalid
 from uniproto.geometry.costs import MATRIX_METRICS
@@ -114,6 +114,13 @@ def add_parser(commands: Any) -> None:
     arguments.add_cluster(parser.add_argument_group("many machines (docs/scale.md)"))
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
     parser.set_defaults(run=run)
+
+
+def default_options() -> dict[str, Any]:
+    """What the options are where nobody says anything."""
+    parser = Parser()
+    add_parser(parser.add_subparsers())
+    return vars(parser.parse_args(["select", "POOL", "-k", "1", "-o", "OUT"]))
 
 
 def run(options: argparse.Namespace) -> None:

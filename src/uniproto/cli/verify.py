@@ -69,9 +69,10 @@ def run(options: argparse.Namespace) -> int:
 
 def checks(folder: Path) -> Iterator[Check]:
     """Every claim of a saved result, checked; ends early where the next could not be read."""
-    from uniproto.selection.storage import load_manifest, read_selection
+    from uniproto.selection.selection import Selection
+    from uniproto.selection.storage import load_manifest, read_fields
 
-    manifest, selection = load_manifest(folder), read_selection(folder)
+    manifest, selection = load_manifest(folder), Selection(**read_fields(folder))
     claim = "the input files have not changed"
     try:
         question = recorded_question(folder, manifest)

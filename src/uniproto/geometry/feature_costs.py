@@ -148,7 +148,7 @@ class FeatureCosts:
 
     def restrict(self, rows: Rows, columns: Rows) -> FeatureCosts:
         source = _only(self.source, rows)
-        if self.source is self.target and np.array_equal(rows, columns):  # one set stays one
+        if self.source is self.target and _are_same(rows, columns):  # one set stays one
             return self._between(source, source)
         return self._between(source, _only(self.target, columns))
 
@@ -231,3 +231,9 @@ def _only(features: Any, rows: Rows) -> Any:
         which = np.arange(*rows.indices(features.shape[0])) if isinstance(rows, slice) else rows
         return features.only(which)
     return _part(features, rows)
+
+
+def _are_same(rows: Rows, columns: Rows) -> bool:
+    if isinstance(rows, slice) or isinstance(columns, slice):
+        return isinstance(rows, slice) and isinstance(columns, slice) and rows == columns
+    return np.array_equal(rows, columns)

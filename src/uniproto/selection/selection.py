@@ -157,9 +157,15 @@ class Selection:
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Selection:
         """Read what `save` or the command line wrote."""
-        from uniproto.selection.storage import load_selection
+        from uniproto.selection.saved_record import require_sums
+        from uniproto.selection.storage import damaged, read_fields
 
-        return load_selection(Path(folder))
+        selection = cls(**read_fields(Path(folder)))
+        try:
+            require_sums(selection)
+        except ValueError as error:
+            raise damaged(Path(folder), error) from error
+        return selection
 
     def renumbered(
         self,

@@ -25,7 +25,7 @@ from uniproto.runs.publish import (
     write_record,
 )
 from uniproto.runs.records import plain
-from uniproto.selection.saved_record import plan_from, require_record, require_sums
+from uniproto.selection.saved_record import plan_from, require_record
 from uniproto.transport.prototypes import Transport
 
 if TYPE_CHECKING:
@@ -140,22 +140,12 @@ def _certified(manifest: dict[str, Any], certificate: Certificate, stage: Path) 
     }
 
 
-def load_selection(folder: Path) -> Selection:
-    """Read a selection back, and check that it is one."""
-    selection = read_selection(folder)
-    try:
-        require_sums(selection)
-    except ValueError as error:
-        raise damaged(folder, error) from error
-    return selection
-
-
-def read_selection(folder: Path) -> Selection:
-    """Read what claims to be a selection; its files belong together, its numbers can be any."""
+def read_fields(folder: Path) -> dict[str, Any]:
+    """The arguments of a `Selection` from its files, which belong together; numbers can be any."""
     manifest = load_manifest(folder)
     for _ in range(_MOST_READINGS):
         try:
-            return _selection_of(folder, manifest)
+            return _fields_of(folder, manifest)
         except Exception as error:  # what a parser makes of a damaged file can be anything
             now = load_manifest(folder)
             if now == manifest:
@@ -164,9 +154,7 @@ def read_selection(folder: Path) -> Selection:
     raise damaged(folder, ValueError("it is being replaced again and again"))
 
 
-def _selection_of(folder: Path, manifest: dict[str, Any]) -> Selection:
-    from uniproto.selection.selection import Selection
-
+def _fields_of(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     def content(name: str) -> BytesIO:
         return BytesIO(read_published(folder, MANIFEST, name, manifest["files"][name]))
 
@@ -180,26 +168,20 @@ def _selection_of(folder: Path, manifest: dict[str, Any]) -> Selection:
     if "certificate" in manifest:
         with np.load(content(CERTIFICATE), allow_pickle=False) as arrays:
             certificate = _certificate_of(manifest, arrays["prices"])
-    selection = Selection(
-        indices=table.column("index").to_numpy().astype(np.int64),
-        gains=table.column("gain").to_numpy(),
-        weights=table.column("mass").to_numpy(),
-        beta=manifest["beta"],
-        shape=tuple(manifest["shape"]),
-        metric=manifest["metric"],
-        method=manifest["method"],
-        options=manifest["options"],
-        seed=manifest["seed"],
-        timings=manifest["timings"],
-        notes=manifest["notes"],
-        transport=Transport(manifest["cost"], plan, manifest["cost_is_exact"]),
-        group_costs=dict(manifest["group_costs"]),
-        certificate=certificate,
-    )
-    k = manifest["k"]
-    if plan.shape != (k, selection.shape[1]) or selection.k != k or k == 0:
+    k, shape = manifest["k"], tuple(manifest["shape"])
+    if plan.shape != (k, shape[1]) or len(table) != k or k == 0:
         raise ValueError("its files are of different selections")
-    return selection
+    named = ("beta", "metric", "method", "options", "seed", "timings", "notes")
+    return {
+        **{name: manifest[name] for name in named},
+        "indices": table.column("index").to_numpy().astype(np.int64),
+        "gains": table.column("gain").to_numpy(),
+        "weights": table.column("mass").to_numpy(),
+        "shape": shape,
+        "transport": Transport(manifest["cost"], plan, manifest["cost_is_exact"]),
+        "group_costs": dict(manifest["group_costs"]),
+        "certificate": certificate,
+    }
 
 
 def _certificate_of(manifest: dict[str, Any], prices: NDArray[np.float64]) -> Certificate:

@@ -1,0 +1,109 @@
+"""The house: no loose files at the root, no import circles, and arrows that go down only."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent / "src" / "uniproto"
+FRONT_DOOR = {"__init__", "__main__", "algorithm", "errors", "estimator", "select", "version"}
+# Whatever stands in a line may import what stands above it, and its own room.
+ORDER = """
+errors version
+runtime
+runs
+data
+geometry
+features
+problem
+fills
+transport algorithm
+methods
+certificate
+report
+selection
+select
+comparing estimator
+training
+pretraining
+scale
+judging
+cli
+__init__ __main__
+"""
+LEVEL = {room: level for level, line in enumerate(ORDER.split("\n")) for room in line.split()}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its name, without the package's."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+        found[name] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports(name: str) -> Iterator[str]:
+    """The modules of the package that one of them imports, wherever in the file."""
+    for node in _nodes(ast.parse(MODULES[name].read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            targets = [f"{node.module}.{alias.name}" for alias in node.names] or [node.module]
+        elif isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        else:
+            continue
+        for target in targets:
+            if target.split(".")[0] == "uniproto":
+                yield from _module_of(target.removeprefix("uniproto").lstrip("."))
+
+
+def _nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Every statement that may ever run, which those for type checkers alone do not."""
+    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _nodes(child)
+
+
+def _module_of(target: str) -> Iterator[str]:
+    while target and target not in MODULES:
+        target = target.rpartition(".")[0]
+    yield target or "__init__"
+
+
+def room(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def test_only_the_front_door_stands_at_the_root() -> None:
+    assert {path.stem for path in PACKAGE.glob("*.py")} == FRONT_DOOR
+
+
+def test_every_room_has_its_place() -> None:
+    assert {room(name) for name in MODULES} == set(LEVEL)
+
+
+def test_arrows_go_down_only() -> None:
+    up = [
+        f"{name} imports {target}"
+        for name in MODULES
+        for target in imports(name)
+        if room(name) != room(target) and LEVEL[room(target)] >= LEVEL[room(name)]
+    ]
+    assert not up, "\n".join(up)
+
+
+def test_no_import_circle() -> None:
+    """Late imports count, too."""
+    left = {name: set(imports(name)) - {name} for name in MODULES}
+    while free := [name for name, targets in left.items() if not targets & left.keys()]:
+        for name in free:
+            del left[name]
+    # What is left stands on a circle or leads to one.
+    assert not left, "\n".join(f"{name}: {sorted(on & left.keys())}" for name, on in left.items())
