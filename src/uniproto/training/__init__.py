@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from uniproto.training.config import SelectionConfig
     from uniproto.training.inputs import Gram
     from uniproto.training.selector import BatchRecord, BatchSelector
-    from uniproto.training.trainer import SelectionMixin, SelectionTrainer
+    from uniproto.training.trainer import SelectionMixin, SelectionTrainer, leave_together
 
 __all__ = [
     "BatchRecord",
@@ -25,6 +25,7 @@ __all__ = [
     "SelectionConfig",
     "SelectionMixin",
     "SelectionTrainer",
+    "leave_together",
 ]
 
 _HOMES = {  # imported on first use: a BatchSelector needs arrays only, a trainer needs torch
@@ -34,6 +35,7 @@ _HOMES = {  # imported on first use: a BatchSelector needs arrays only, a traine
     "SelectionConfig": "uniproto.training.config",
     "SelectionMixin": "uniproto.training.trainer",
     "SelectionTrainer": "uniproto.training.trainer",
+    "leave_together": "uniproto.training.trainer",
 }
 
 

@@ -1,8 +1,14 @@
 """Each example's gradient by the last block's value projection, for a whole pool in one pass.
 
 The model runs without a graph up to that layer and with one from there on; its inputs and the
-gradients of its outputs are captured by hooks, and each example's weight gradient is a sum of
-their outer products (`last_block.py`). No parameter's `.grad` is ever written.
+gradients of its outputs are captured by hooks, and each example's weight gradient is a sum of their
+outer products (`layers.py`). No parameter's `.grad` is ever written.
+
+Adam-aligned features are gradients on the scale of Adam's steps: φ = g / (ε + √v), with the
+optimizer's own v, its running mean of squared gradients of the same parameters, corrected for its
+start at zero as Adam corrects it. Where there is none yet, the gradient stays as it is: before the
+first step, and for a coordinate that never had a gradient (v exactly 0, such as LoRA's A after one
+step from B = 0), which would otherwise be divided by ε alone and drown all others.
 """
 
 from __future__ import annotations
@@ -34,7 +40,6 @@ try:
     from torch import Tensor, nn
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Scoring training examples", "train") from error
-
 
 _GRADIENTS_AT_ONCE = 2**28  # bytes of gradients formed before they are projected
 
@@ -224,6 +229,9 @@ def watched(projections: Sequence[Projection], *, cut: bool) -> Iterator[list[Ca
     finally:
         for handle in handles:
             handle.remove()
+
+
+# --- Adam's second moment ------------------------------------------------------------------------
 
 
 def adam_divisor(optimizer: Any, parts: list[ParameterPart]) -> Tensor | None:

@@ -1,7 +1,8 @@
-"""Costs between the examples of one pool, small enough to be one dense matrix.
+"""What a training step hands over, as plain arrays, and the costs between its examples.
 
-Picks do not change when a constant is added to all costs, so inner products are read as
-max − ⟨g_i, g_j⟩, the maximum being that of the examples at hand.
+A pool is small enough for one dense matrix of costs. Picks do not change when a constant is added
+to all costs, so inner products become costs as max − ⟨g_i, g_j⟩, the maximum over the examples at
+hand.
 """
 
 from __future__ import annotations
@@ -21,171 +22,6 @@ from uniproto.geometry.costs import MATRIX_METRICS
 _NEGLIGIBLE = 1e-5  # of the largest cost: a negative one this small is rounding
 _SMALL_PRODUCT = 2**28  # multiplications
 _PARALLEL = 1e-6  # how far from 1 the cosine of parallel rows may be
-
-
-def pool_costs(features: NDArray[Any] | Gram, metric: str) -> NDArray[Any]:
-    """The n × n costs of these examples, in the precision of the features."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        costs = _costs(features, metric)
-        if not np.isfinite(costs.sum()):  # large gradients in single precision
-            costs = _costs(_double(features), metric)
-        if not np.isfinite(costs.sum()):
-            raise invalid(
-                "features",
-                f"must be small enough for their {metric} costs to be finite numbers",
-                "an overflow",
-                "Scale them down, for example by their largest magnitude.",
-            )
-    return costs
-
-
-def _costs(features: NDArray[Any] | Gram, metric: str) -> NDArray[Any]:
-    if metric == "dot":
-        products = inner_products(features)
-        return products.max() - products
-    if metric == "cosine":
-        return _nothing_to_itself(1 - _cosines(features))
-    if metric in ("euclidean", "sqeuclidean"):
-        squares = _nothing_to_itself(_squared_distances(features))
-        return np.sqrt(squares) if metric == "euclidean" else squares
-    if isinstance(features, Gram):
-        raise invalid(
-            "features",
-            f"must be the features themselves with metric={metric!r}",
-            "a Gram of inner products",
-            "Pass an array, or use metric='dot' or metric='cosine'.",
-        )
-    if metric == "l1":
-        from uniproto.training.kernels import l1_costs
-
-        return l1_costs(features)
-    return features.max() - features if metric == "similarity" else features
-
-
-def _nothing_to_itself(costs: NDArray[Any]) -> NDArray[Any]:
-    """Take rounding off the diagonal.
-
-    Two examples nearest to each other often have fills of one another alone: which of the two is
-    taken must be the lower one, not hang on the last digit.
-    """
-    np.maximum(costs, 0, out=costs)
-    np.fill_diagonal(costs, 0)
-    return costs
-
-
-def _squared_distances(features: NDArray[Any] | Gram) -> NDArray[Any]:
-    if not isinstance(features, Gram):
-        features = features - features.mean(axis=0)  # the same distances, with more digits
-    products = inner_products(features)
-    squares = np.diag(products)
-    return squares[:, None] + squares - 2 * products
-
-
-def products_on_one_core(features: Any, metric: str) -> AbstractContextManager[Any]:
-    """Keep small products on one core, where other cores would not make them quicker.
-
-    Where a core is busy with something else, such as loading data, waiting for it takes a hundred
-    times as long as the whole product.
-    """
-    computed = isinstance(features, np.ndarray) and metric not in MATRIX_METRICS
-    if computed and len(features) * features.size <= _SMALL_PRODUCT:
-        return _matrix_libraries().limit(limits=1)
-    return nullcontext()
-
-
-@cache
-def _matrix_libraries() -> Any:
-    """The matrix libraries loaded: finding them takes milliseconds, so it is done once."""
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController().select(user_api="blas")
-
-
-def inner_products(features: NDArray[Any] | Gram) -> NDArray[Any]:
-    return features.pool if isinstance(features, Gram) else features @ features.T
-
-
-def norms(features: NDArray[Any] | Gram) -> NDArray[np.float64]:
-    """The length of every gradient."""
-    if isinstance(features, Gram):
-        return np.sqrt(np.maximum(np.diag(features.pool), 0.0, dtype=np.float64))
-    return np.sqrt(np.einsum("ij,ij->i", features, features, dtype=np.float64))
-
-
-def nonzero(features: NDArray[Any] | Gram) -> NDArray[np.bool_]:
-    """Which examples have a direction at all."""
-    if isinstance(features, Gram):
-        return np.diag(features.pool) > 0
-    return (features != 0).any(axis=1)
-
-
-def _cosines(features: NDArray[Any] | Gram) -> NDArray[Any]:
-    lengths = norms(features)
-    lengths[lengths == 0] = 1.0  # at right angles to everything
-    if isinstance(features, Gram):
-        return features.pool / (lengths[:, None] * lengths)
-    rows = features * (1 / lengths).astype(features.dtype)[:, None]
-    return rows @ rows.T
-
-
-def largest_coordinates(features: NDArray[Any], count: int) -> NDArray[Any]:
-    """The coordinates with the largest mean magnitude over these rows; ties to the first."""
-    if features.shape[1] <= count:
-        return features
-    magnitude = np.abs(features).mean(axis=0, dtype=np.float64)
-    return np.ascontiguousarray(features[:, np.sort(np.argsort(-magnitude, kind="stable")[:count])])
-
-
-def require_costs_of_at_least_zero(costs: NDArray[Any]) -> None:
-    """Similarities handed in as costs would turn every choice into its opposite."""
-    lowest = float(costs.min())
-    if lowest < -_NEGLIGIBLE * max(float(costs.max()), -lowest):
-        raise invalid(
-            "features",
-            "must hold costs of at least 0 when metric='precomputed'",
-            f"a smallest entry of {lowest:g}",
-            "Pass metric='similarity' if larger means closer.",
-        )
-
-
-def require_directions(features: NDArray[Any] | Gram) -> None:
-    """Refuse cosines of features that all lie on one line, such as zeroth-order gradients.
-
-    With one random direction shared by all examples those are multiples of it, so that every
-    cosine is 1 or −1. Copies of one example are no such case.
-    """
-    lengths = norms(features)
-    if isinstance(features, Gram):
-        beside_first = features.pool[0] / (lengths[0] * lengths)
-    else:
-        first = features[0] / lengths[0]
-        beside_first = (features @ first) / lengths
-    on_one_line = bool((np.abs(beside_first) > 1 - _PARALLEL).all())
-    copies = bool((beside_first > 0).all()) and np.ptp(lengths) <= _PARALLEL * lengths.max()
-    if on_one_line and not copies:
-        raise invalid(
-            "metric",
-            "must not be 'cosine' for features of rank one, whose cosines are all 1 or -1",
-            f"{len(features)} examples that are multiples of one vector",
-            "Use metric='l1', or gradients from backpropagation.",
-        )
-
-
-def require_gradients(metric: str, method: str) -> None:
-    """Norms and inner products cannot be read off a matrix of costs."""
-    if metric in MATRIX_METRICS:
-        raise invalid(
-            "metric",
-            f"must be one of features with method={method!r}, which needs gradients",
-            repr(metric),
-            "Pass gradients, or Gram(pool, validation) with their inner products.",
-        )
-
-
-def _double(features: NDArray[Any] | Gram) -> NDArray[Any] | Gram:
-    if isinstance(features, Gram):
-        return Gram(features.pool.astype(np.float64))
-    return features.astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -330,7 +166,7 @@ def _square(matrix: NDArray[Any], parameter: str) -> NDArray[Any]:
     return matrix
 
 
-# --- which examples can be used -----------------------------------------------------------------
+# --- which examples can be used ------------------------------------------------------------------
 
 
 def finite_rows(features: NDArray[Any]) -> NDArray[np.bool_]:
@@ -355,3 +191,174 @@ def finite_examples(matrix: NDArray[Any]) -> NDArray[np.bool_]:
         if not counts.any():
             return fine
         fine[np.argmax(counts)] = False
+
+
+def nonzero(features: NDArray[Any] | Gram) -> NDArray[np.bool_]:
+    """Which examples have a direction at all."""
+    if isinstance(features, Gram):
+        return np.diag(features.pool) > 0
+    return (features != 0).any(axis=1)
+
+
+# --- costs ---------------------------------------------------------------------------------------
+
+
+def pool_costs(features: NDArray[Any] | Gram, metric: str) -> NDArray[Any]:
+    """The n × n costs of these examples, in the precision of the features."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        costs = _costs(features, metric)
+        if not np.isfinite(costs.sum()):  # large gradients in single precision
+            costs = _costs(_double(features), metric)
+        if not np.isfinite(costs.sum()):
+            raise invalid(
+                "features",
+                f"must be small enough for their {metric} costs to be finite numbers",
+                "an overflow",
+                "Scale them down, for example by their largest magnitude.",
+            )
+    return costs
+
+
+def _costs(features: NDArray[Any] | Gram, metric: str) -> NDArray[Any]:
+    if metric == "dot":
+        products = inner_products(features)
+        return products.max() - products
+    if metric == "cosine":
+        return _nothing_to_itself(1 - _cosines(features))
+    if metric in ("euclidean", "sqeuclidean"):
+        squares = _nothing_to_itself(_squared_distances(features))
+        return np.sqrt(squares) if metric == "euclidean" else squares
+    if isinstance(features, Gram):
+        raise invalid(
+            "features",
+            f"must be the features themselves with metric={metric!r}",
+            "a Gram of inner products",
+            "Pass an array, or use metric='dot' or metric='cosine'.",
+        )
+    if metric == "l1":
+        from uniproto.training.kernels import l1_costs
+
+        return l1_costs(features)
+    return features.max() - features if metric == "similarity" else features
+
+
+def _nothing_to_itself(costs: NDArray[Any]) -> NDArray[Any]:
+    """Take rounding off the diagonal.
+
+    Two examples nearest to each other often have fills of one another alone: which of the two is
+    taken must be the lower one, not hang on the last digit.
+    """
+    np.maximum(costs, 0, out=costs)
+    np.fill_diagonal(costs, 0)
+    return costs
+
+
+def _squared_distances(features: NDArray[Any] | Gram) -> NDArray[Any]:
+    if not isinstance(features, Gram):
+        features = features - features.mean(axis=0)  # the same distances, with more digits
+    products = inner_products(features)
+    squares = np.diag(products)
+    return squares[:, None] + squares - 2 * products
+
+
+def _cosines(features: NDArray[Any] | Gram) -> NDArray[Any]:
+    lengths = norms(features)
+    lengths[lengths == 0] = 1.0  # at right angles to everything
+    if isinstance(features, Gram):
+        return features.pool / (lengths[:, None] * lengths)
+    rows = features * (1 / lengths).astype(features.dtype)[:, None]
+    return rows @ rows.T
+
+
+def inner_products(features: NDArray[Any] | Gram) -> NDArray[Any]:
+    return features.pool if isinstance(features, Gram) else features @ features.T
+
+
+def norms(features: NDArray[Any] | Gram) -> NDArray[np.float64]:
+    """The length of every gradient."""
+    if isinstance(features, Gram):
+        return np.sqrt(np.maximum(np.diag(features.pool), 0.0, dtype=np.float64))
+    return np.sqrt(np.einsum("ij,ij->i", features, features, dtype=np.float64))
+
+
+def largest_coordinates(features: NDArray[Any], count: int) -> NDArray[Any]:
+    """The coordinates with the largest mean magnitude over these rows; ties to the first."""
+    if features.shape[1] <= count:
+        return features
+    magnitude = np.abs(features).mean(axis=0, dtype=np.float64)
+    return np.ascontiguousarray(features[:, np.sort(np.argsort(-magnitude, kind="stable")[:count])])
+
+
+def _double(features: NDArray[Any] | Gram) -> NDArray[Any] | Gram:
+    if isinstance(features, Gram):
+        return Gram(features.pool.astype(np.float64))
+    return features.astype(np.float64)
+
+
+def products_on_one_core(features: Any, metric: str) -> AbstractContextManager[Any]:
+    """Keep small products on one core, where other cores would not make them quicker.
+
+    Where a core is busy with something else, such as loading data, waiting for it takes a hundred
+    times as long as the whole product.
+    """
+    computed = isinstance(features, np.ndarray) and metric not in MATRIX_METRICS
+    if computed and len(features) * features.size <= _SMALL_PRODUCT:
+        return _matrix_libraries().limit(limits=1)
+    return nullcontext()
+
+
+@cache
+def _matrix_libraries() -> Any:
+    """The matrix libraries loaded: finding them takes milliseconds, so it is done once."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="blas")
+
+
+# --- features that a metric or a method cannot use -----------------------------------------------
+
+
+def require_costs_of_at_least_zero(costs: NDArray[Any]) -> None:
+    """Similarities handed in as costs would turn every choice into its opposite."""
+    lowest = float(costs.min())
+    if lowest < -_NEGLIGIBLE * max(float(costs.max()), -lowest):
+        raise invalid(
+            "features",
+            "must hold costs of at least 0 when metric='precomputed'",
+            f"a smallest entry of {lowest:g}",
+            "Pass metric='similarity' if larger means closer.",
+        )
+
+
+def require_directions(features: NDArray[Any] | Gram) -> None:
+    """Refuse cosines of features that all lie on one line, such as zeroth-order gradients.
+
+    With one random direction shared by all examples those are multiples of it, so that every
+    cosine is 1 or −1. Copies of one example are no such case.
+    """
+    lengths = norms(features)
+    if isinstance(features, Gram):
+        beside_first = features.pool[0] / (lengths[0] * lengths)
+    else:
+        first = features[0] / lengths[0]
+        beside_first = (features @ first) / lengths
+    on_one_line = bool((np.abs(beside_first) > 1 - _PARALLEL).all())
+    copies = bool((beside_first > 0).all()) and np.ptp(lengths) <= _PARALLEL * lengths.max()
+    if on_one_line and not copies:
+        raise invalid(
+            "metric",
+            "must not be 'cosine' for features of rank one, whose cosines are all 1 or -1",
+            f"{len(features)} examples that are multiples of one vector",
+            "Use metric='l1', or gradients from backpropagation.",
+        )
+
+
+def require_gradients(metric: str, method: str) -> None:
+    """Norms and inner products cannot be read off a matrix of costs."""
+    if metric in MATRIX_METRICS:
+        raise invalid(
+            "metric",
+            f"must be one of features with method={method!r}, which needs gradients",
+            repr(metric),
+            "Pass gradients, or Gram(pool, validation) with their inner products.",
+        )

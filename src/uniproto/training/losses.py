@@ -1,8 +1,8 @@
-"""Each example's own loss: the mean over its answer tokens, in memory that stays small.
+"""Each example's own loss, and how to score a model without changing it.
 
-Token t is predicted from position t − 1, labels of −100 do not count, and only positions with a
-label go through the language model's head, a piece at a time: the logits of all tokens never
-exist together.
+The loss is the mean over the answer tokens. Token t is predicted from position t − 1, labels of
+−100 do not count, and only positions with a label go through the language model's head, a piece at
+a time: the logits of all tokens never exist together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ try:
     from torch.nn import functional
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Scoring training examples", "train") from error
-
 
 NO_LABEL = -100
 _LOGITS_AT_ONCE = 2**28  # bytes, in float32
@@ -268,6 +267,9 @@ def answer_losses(
             share = counts[row].to(loss.dtype).reciprocal()
             gradient[row, column] = torch.autograd.grad(loss, state, share)[0]
     return losses.sum(dim=1) / counts, gradient
+
+
+# --- scoring without a trace ---------------------------------------------------------------------
 
 
 @contextmanager

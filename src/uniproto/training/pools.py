@@ -1,8 +1,8 @@
-"""What travels beside the model's inputs: each example's source, and its row in the data.
+"""The pools of a training run: how their examples reach the selection, and what is logged of it.
 
-The Trainer drops columns that the model does not take before they reach a batch. The collator
-here sets them aside, and puts them into the batch under names of its own, for the selection to
-take out again before the model sees the batch.
+The Trainer drops columns that the model does not take before they reach a batch. `PoolCollator`
+puts each example's source and row number into the batch under names of its own; the selection takes
+them out again before the model sees the batch.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class NumberedRows(torch.utils.data.Dataset):
 
 @dataclass(frozen=True)
 class Pool:
-    """One micro-batch before selection: what the model takes, and what travelled beside it."""
+    """One micro-batch before selection: the model's inputs, and each example's source and row."""
 
     inputs: dict[str, Any]
     size: int
@@ -93,7 +93,7 @@ class Pool:
 
 
 def as_pool(batch: Any, source_column: str) -> Pool:
-    """Take apart what the collator put together."""
+    """Separate the model's inputs from the sources and rows that `PoolCollator` added."""
     if not isinstance(batch, Mapping) or "input_ids" not in batch:
         raise invalid(
             "data_collator",
@@ -185,8 +185,11 @@ def _plain(label: Any) -> Any:
     return label.item() if hasattr(label, "item") else label
 
 
+# --- what is logged beside the loss --------------------------------------------------------------
+
+
 class Window:
-    """What happened to the selection since the last log."""
+    """Counts, times and costs of the selection since the last log."""
 
     def __init__(self) -> None:
         self._steps: set[int] = set()

@@ -11,17 +11,21 @@ import numpy as np
 
 from uniproto.errors import InvalidInputError, MissingExtraError, invalid
 from uniproto.training.config import SelectionConfig
+from uniproto.training.gradient_features import gradient_features
+from uniproto.training.inner_products import gradient_inner_products
 from uniproto.training.inputs import Gram
+from uniproto.training.losses import example_losses
 from uniproto.training.pools import Pool, columns_of
+from uniproto.training.zeroth_order import zeroth_order_features
 
 try:
     import torch
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Selection inside a training run", "train") from error
 
-
 _AT_ONCE = 8  # examples whose whole graph is held, for inner products over all layers
 _BY_INNER_PRODUCTS = ("dot", "cosine", "euclidean", "sqeuclidean")
+_USUAL = (("text",), ("instruction", "output"), ("prompt", "completion"))
 
 
 @dataclass(frozen=True)
@@ -62,8 +66,6 @@ class Scorer:
             return self._gradients(pool, seed)
 
     def _losses(self, pool: Pool) -> Any:
-        from uniproto.training.losses import example_losses
-
         return example_losses(
             self.model, pool.inputs, score_batch_size=self.config.score_batch_size
         )
@@ -79,9 +81,6 @@ class Scorer:
         return self.embedding_of(pool.rows)
 
     def _gradients(self, pool: Pool, seed: tuple[int, ...]) -> Scores:
-        from uniproto.training.gradient_features import gradient_features
-        from uniproto.training.zeroth_order import zeroth_order_features
-
         config = self.config
         options: dict[str, Any] = {
             "layer": config.layer,
@@ -100,9 +99,6 @@ class Scorer:
 
     def _with_anchors(self, pool: Pool, seed: tuple[int, ...]) -> Scores:
         """GREATS: the whole LoRA gradient where there is LoRA, otherwise the value projection."""
-        from uniproto.training.gradient_features import gradient_features
-        from uniproto.training.inner_products import gradient_inner_products
-
         config, anchors = self.config, self.draw_anchors(seed)
         if config.layer is None and not config.aligned and _has_lora(self.model):
             inner = gradient_inner_products(
@@ -164,7 +160,7 @@ def _has_lora(model: Any) -> bool:
     return any(hasattr(module, "lora_A") for module in model.modules())
 
 
-_USUAL = (("text",), ("instruction", "output"), ("prompt", "completion"))
+# --- embeddings of training texts, for SBERT -----------------------------------------------------
 
 
 def embeddings_of(dataset: Any, config: SelectionConfig, tokenizer: Any = None) -> Any:

@@ -1,6 +1,6 @@
-"""Instruction data for fine-tuning: put into the prompt, cut into tokens, split.
+"""Instruction data for fine-tuning: read from a file, tokenised, split, padded.
 
-The prompt is TEMPLATE with the instruction filled in; the answer follows it directly, and ends
+The prompt is the template with the instruction filled in; the answer follows it directly, and ends
 with the model's end-of-text token. Only answer tokens count in the loss.
 """
 
@@ -27,33 +27,105 @@ try:
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Fine-tuning", "train") from error
 
-
 _AT_ONCE = 1000
+_ENDINGS = (".jsonl", ".jsonl.zst", ".parquet")
 
 
-def split_places(
-    sources: Sequence[str], share: float, least: int, seed: int
-) -> tuple[list[int], list[int]]:
-    """Which rows are for training and which for validation: a share of every source is held out.
+# --- rows of a file ------------------------------------------------------------------------------
 
-    At least so many of each; but a source is never left without training rows: of one too small
-    for both, at most half goes to validation.
 
-    >>> train, validation = split_places(["a"] * 100 + ["b"] * 6, 0.02, least=4, seed=0)
-    >>> len(train), [place < 100 for place in validation]
-    (99, [True, True, True, True, False, False, False])
+@dataclass(frozen=True)
+class InstructionRow:
+    source: str
+    prompt: str
+    answer: str
+
+
+def read_rows(
+    path: str | Path, *, prompt: str, answer: str, source: str | None
+) -> list[InstructionRow]:
+    """Rows of a .jsonl, .jsonl.zst or .parquet file; without a source column, all are `all`.
+
+    The file streams through: only these columns stay in memory.
     """
-    random = np.random.default_rng(seed)
-    of_source: dict[str, list[int]] = {}
-    for place, source in enumerate(sources):
-        of_source.setdefault(source, []).append(place)
-    held: set[int] = set()
-    if share > 0:
-        for source in sorted(of_source):
-            places = of_source[source]
-            count = min(max(least, round(share * len(places))), len(places) // 2)
-            held.update(random.choice(places, count, replace=False).tolist())
-    return [place for place in range(len(sources)) if place not in held], sorted(held)
+    path = Path(path)
+    if not any(path.name.lower().endswith(ending) for ending in _ENDINGS):
+        raise InputFileError(
+            f"{path}: the file name must end in one of {', '.join(_ENDINGS)}. Got "
+            f"{path.suffix or 'no ending'!r} instead. Convert the file to one of those."
+        )
+    columns = {"--prompt": prompt, "--answer": answer}
+    if source is not None:
+        columns["--source"] = source
+    try:
+        table = (
+            _parquet(path, list(columns.values()))
+            if path.suffix.lower() == ".parquet"
+            else _json_lines(path)
+        )
+        rows = list(_checked(table, path, columns))
+    except (UniprotoError, MemoryError):
+        raise
+    except Exception as error:  # what a parser makes of a damaged file can be anything
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputFileError(
+            f"{path}: the file must hold one object per line, or a Parquet table. It could not be "
+            f"read ({getattr(error, 'strerror', None) or reason}). Check that it is there and "
+            "complete."
+        ) from error
+    if not rows:
+        raise InputFileError(f"{path}: the file must hold training examples. It is empty.")
+    return rows
+
+
+def _checked(
+    table: Iterable[dict[str, Any]], path: Path, columns: dict[str, str]
+) -> Iterator[InstructionRow]:
+    """Rows whose columns are there and hold texts; a source can be anything but nothing."""
+    source = columns.get("--source")
+    for number, row in enumerate(table):
+        for option, column in columns.items():
+            if column not in row:
+                raise invalid(
+                    option,
+                    f"must name a column of {path.name} ({', '.join(row)})",
+                    f"{column!r}, which row {number} does not have",
+                    "Name another column.",
+                )
+            if row[column] is None or (column != source and not isinstance(row[column], str)):
+                raise InputFileError(
+                    f"{path}: column {column!r} must hold a text in every row. Row {number} has "
+                    f"{type(row[column]).__name__} instead. Correct or drop that row."
+                )
+        label = "all" if source is None else str(row[source])
+        yield InstructionRow(label, row[columns["--prompt"]], row[columns["--answer"]])
+
+
+# Files are opened here, not by Arrow: it takes every path for UTF-8, which not every one is.
+
+
+def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+
+    with path.open("rb") as file:
+        lines: Any = file
+        if path.suffix.lower() == ".zst":
+            lines = io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"))
+        for _, row in json_objects(lines, path):
+            yield row
+
+
+def _parquet(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    with path.open("rb") as file, pq.ParquetFile(file) as table:
+        # Where a column is missing, the others are shown.
+        wanted = list(columns) if set(columns) <= set(table.schema_arrow.names) else None
+        for batch in table.iter_batches(_AT_ONCE, columns=wanted):
+            yield from batch.to_pylist()
+
+
+# --- tokens --------------------------------------------------------------------------------------
 
 
 class TokenisedRows(torch.utils.data.Dataset):
@@ -208,98 +280,7 @@ class PaddingCollator:
         return batch
 
 
-_ENDINGS = (".jsonl", ".jsonl.zst", ".parquet")
-
-
-@dataclass(frozen=True)
-class InstructionRow:
-    source: str
-    prompt: str
-    answer: str
-
-
-def read_rows(
-    path: str | Path, *, prompt: str, answer: str, source: str | None
-) -> list[InstructionRow]:
-    """Rows of a .jsonl, .jsonl.zst or .parquet file; without a source column, all are `all`.
-
-    The file streams through: only these columns stay in memory.
-    """
-    path = Path(path)
-    if not any(path.name.lower().endswith(ending) for ending in _ENDINGS):
-        raise InputFileError(
-            f"{path}: the file name must end in one of {', '.join(_ENDINGS)}. Got "
-            f"{path.suffix or 'no ending'!r} instead. Convert the file to one of those."
-        )
-    columns = {"--prompt": prompt, "--answer": answer}
-    if source is not None:
-        columns["--source"] = source
-    try:
-        table = (
-            _parquet(path, list(columns.values()))
-            if path.suffix.lower() == ".parquet"
-            else _json_lines(path)
-        )
-        rows = list(_checked(table, path, columns))
-    except (UniprotoError, MemoryError):
-        raise
-    except Exception as error:  # what a parser makes of a damaged file can be anything
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputFileError(
-            f"{path}: the file must hold one object per line, or a Parquet table. It could not be "
-            f"read ({getattr(error, 'strerror', None) or reason}). Check that it is there and "
-            "complete."
-        ) from error
-    if not rows:
-        raise InputFileError(f"{path}: the file must hold training examples. It is empty.")
-    return rows
-
-
-def _checked(
-    table: Iterable[dict[str, Any]], path: Path, columns: dict[str, str]
-) -> Iterator[InstructionRow]:
-    """Rows whose columns are there and hold texts; a source can be anything but nothing."""
-    source = columns.get("--source")
-    for number, row in enumerate(table):
-        for option, column in columns.items():
-            if column not in row:
-                raise invalid(
-                    option,
-                    f"must name a column of {path.name} ({', '.join(row)})",
-                    f"{column!r}, which row {number} does not have",
-                    "Name another column.",
-                )
-            if row[column] is None or (column != source and not isinstance(row[column], str)):
-                raise InputFileError(
-                    f"{path}: column {column!r} must hold a text in every row. Row {number} has "
-                    f"{type(row[column]).__name__} instead. Correct or drop that row."
-                )
-        label = "all" if source is None else str(row[source])
-        yield InstructionRow(label, row[columns["--prompt"]], row[columns["--answer"]])
-
-
-# Files are opened here, not by Arrow: it takes every path for UTF-8, which not every one is.
-
-
-def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    import pyarrow as pa
-
-    with path.open("rb") as file:
-        lines: Any = file
-        if path.suffix.lower() == ".zst":
-            lines = io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"))
-        for _, row in json_objects(lines, path):
-            yield row
-
-
-def _parquet(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    import pyarrow.parquet as pq
-
-    with path.open("rb") as file, pq.ParquetFile(file) as table:
-        # Where a column is missing, the others are shown.
-        wanted = list(columns) if set(columns) <= set(table.schema_arrow.names) else None
-        for batch in table.iter_batches(_AT_ONCE, columns=wanted):
-            yield from batch.to_pylist()
+# --- training and validation ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -343,3 +324,28 @@ def prepare_examples(
             "Lower it, or bring more data.",
         )
     return Examples(tokens.part(train), tokens.part(held) if held else None, too_long)
+
+
+def split_places(
+    sources: Sequence[str], share: float, least: int, seed: int
+) -> tuple[list[int], list[int]]:
+    """Which rows are for training and which for validation: a share of every source is held out.
+
+    At least so many of each; but a source is never left without training rows: of one too small
+    for both, at most half goes to validation.
+
+    >>> train, validation = split_places(["a"] * 100 + ["b"] * 6, 0.02, least=4, seed=0)
+    >>> len(train), [place < 100 for place in validation]
+    (99, [True, True, True, True, False, False, False])
+    """
+    random = np.random.default_rng(seed)
+    of_source: dict[str, list[int]] = {}
+    for place, source in enumerate(sources):
+        of_source.setdefault(source, []).append(place)
+    held: set[int] = set()
+    if share > 0:
+        for source in sorted(of_source):
+            places = of_source[source]
+            count = min(max(least, round(share * len(places))), len(places) // 2)
+            held.update(random.choice(places, count, replace=False).tolist())
+    return [place for place in range(len(sources)) if place not in held], sorted(held)

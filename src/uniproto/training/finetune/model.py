@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +36,38 @@ _TARGETS = {
     "gpt_neox": ("query_key_value",),
     "falcon": ("query_key_value",),
 }
+
+
+def load_model(name: str, half: bool = False) -> tuple[Any, Any]:
+    """A model and its tokenizer: a folder, a .gguf file, or a name on the Hugging Face hub."""
+    place, options = find_model(name)
+    options["trust_remote_code"] = False  # a model is data; its own code is never run
+    dtype = torch.bfloat16 if half else torch.float32
+    transformers.utils.logging.disable_progress_bar()  # its bars are about files, not about work
+    model: Any
+    with report_damage(
+        name,
+        Path(place, options.get("gguf_file", "")),
+        "the model must be a causal language model with its tokenizer, in a folder or on the hub",
+        "Check what is there, or the network; copy or download a damaged file again.",
+    ):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(place, **options)
+        model = transformers.AutoModelForCausalLM.from_pretrained(place, dtype=dtype, **options)
+    if "gguf_file" in options:  # plain numbers now; marked as quantised, they could not be saved
+        model.hf_quantizer, model.quantization_method, model.is_quantized = None, None, False
+        del model.config.quantization_config
+    model.config.use_cache = False
+    return model, tokenizer
+
+
+def padding_token(tokenizer: Any) -> int:
+    for token in (tokenizer.pad_token_id, tokenizer.eos_token_id):
+        if token is not None:
+            return int(token)
+    return 0
+
+
+# --- where a model is ----------------------------------------------------------------------------
 
 
 def find_model(name: str) -> tuple[str, dict[str, Any]]:
@@ -122,26 +155,7 @@ def _look_up_on_the_hub(name: str) -> dict[str, Any]:
     return {}
 
 
-def load_model(name: str, half: bool = False) -> tuple[Any, Any]:
-    """A model and its tokenizer: a folder, a .gguf file, or a name on the Hugging Face hub."""
-    place, options = find_model(name)
-    options["trust_remote_code"] = False  # a model is data; its own code is never run
-    dtype = torch.bfloat16 if half else torch.float32
-    transformers.utils.logging.disable_progress_bar()  # its bars are about files, not about work
-    model: Any
-    with report_damage(
-        name,
-        Path(place, options.get("gguf_file", "")),
-        "the model must be a causal language model with its tokenizer, in a folder or on the hub",
-        "Check what is there, or the network; copy or download a damaged file again.",
-    ):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(place, **options)
-        model = transformers.AutoModelForCausalLM.from_pretrained(place, dtype=dtype, **options)
-    if "gguf_file" in options:  # plain numbers now; marked as quantised, they could not be saved
-        model.hf_quantizer, model.quantization_method, model.is_quantized = None, None, False
-        del model.config.quantization_config
-    model.config.use_cache = False
-    return model, tokenizer
+# --- files that are damaged ----------------------------------------------------------------------
 
 
 @contextmanager
@@ -153,7 +167,7 @@ def report_damage(name: str, place: Path, requirement: str, remedy: str) -> Iter
     """
     try:
         yield
-    except (UniprotoError, MemoryError):
+    except (UniprotoError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
@@ -166,11 +180,15 @@ def report_damage(name: str, place: Path, requirement: str, remedy: str) -> Iter
 
 
 def _files(place: Path) -> list[Path]:
-    return sorted(place.iterdir()) if place.is_dir() else [place]
+    """The files there that can be read."""
+    if not os.access(place, os.R_OK):
+        return []
+    files = sorted(place.iterdir()) if place.is_dir() else [place]
+    return [file for file in files if file.is_file() and os.access(file, os.R_OK)]
 
 
 def is_damaged(file: Path) -> bool:
-    """Whether a file of weights, states or settings is incomplete; False where it cannot be told.
+    """Whether a file of weights, states or settings is certainly incomplete.
 
     >>> import tempfile
     >>> config = Path(tempfile.mkdtemp(), "config.json")
@@ -178,7 +196,7 @@ def is_damaged(file: Path) -> bool:
     >>> is_damaged(config)
     True
     """
-    match file.suffix if file.is_file() else None:
+    match file.suffix:
         case ".json":
             return not _parses(json.loads, file.read_bytes())
         case ".safetensors":
@@ -204,6 +222,9 @@ def _parses(read: Callable[[Any], object], content: Any) -> bool:
     return True
 
 
+# --- LoRA ----------------------------------------------------------------------------------------
+
+
 def with_lora(model: Any, settings: FinetuneSettings) -> Any:
     """The model with LoRA adapters, which alone are trained."""
     import peft
@@ -219,13 +240,6 @@ def with_lora(model: Any, settings: FinetuneSettings) -> Any:
             fan_in_fan_out=getattr(model.config, "model_type", "") == "gpt2",
         ),
     )
-
-
-def padding_token(tokenizer: Any) -> int:
-    for token in (tokenizer.pad_token_id, tokenizer.eos_token_id):
-        if token is not None:
-            return int(token)
-    return 0
 
 
 def lora_targets(model: Any, targets: str | None = None) -> list[str]:

@@ -122,7 +122,7 @@ def _report_damaged_checkpoint(checkpoint: str | None) -> AbstractContextManager
         checkpoint,
         Path(checkpoint),
         "the run must go on from a complete checkpoint",
-        "Delete this folder to go on from the checkpoint before it, or start over with --fresh.",
+        "Move this folder away to go on from the checkpoint before it, or start over with --fresh.",
     )
 
 
