@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from support.joined import publish_joined
+from support.runs import Setup, command_line
+from support.statistics import by, difference
 from uniproto.comparing.results import aligned, mean_and_spread
-from uniproto.experiment import Setup, command_line
-from uniproto.joined_runs import publish_joined
-from uniproto.paired import by, difference
 
 TITLE = "fine-tuning a language model on chosen mini-batches: all methods and modes"
 
@@ -34,7 +34,7 @@ PARTS = [f"{way}-{seed}" for seed in SEEDS for way in WAYS]
 
 def run(setup: Setup) -> None:
     """Every way once, then the best ones with the other seeds; or one part only."""
-    from uniproto.training.study import run_study
+    from support.finetuning import run_study
 
     if setup.part is not None:
         names = setup.parts(PARTS)
@@ -52,14 +52,14 @@ def run(setup: Setup) -> None:
 
 def best(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The ways with the lowest log-perplexity in the end, references aside."""
-    from uniproto.training.study import at_the_end
+    from support.finetuning import at_the_end
 
     ranked = sorted(_ways(at_the_end(rows)), key=lambda row: row["overall"])
     return [row["way"] for row in ranked if row["way"] not in REFERENCES][:BEST]
 
 
 def _settings(setup: Setup, names: Sequence[str]) -> dict[str, Any]:
-    from uniproto.training.study import math_settings, quick_settings
+    from support.finetuning import math_settings, quick_settings
 
     base = quick_settings(setup, QUICK_STEPS) if setup.quick else math_settings(setup, STEPS)
     found = {}
@@ -75,7 +75,7 @@ def _settings(setup: Setup, names: Sequence[str]) -> dict[str, Any]:
 
 def tables(rows: Sequence[Mapping[str, Any]]) -> str:
     """After equal steps, after equal time, and the differences to random choices."""
-    from uniproto.training.study import at_step, at_the_end
+    from support.finetuning import at_step, at_the_end
 
     last = at_the_end(rows)
     seconds = _seconds(last)

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from support.joined import publish_joined
+from support.runs import Setup, command_line
+from support.statistics import by
 from uniproto.comparing.results import aligned, mean_and_spread
-from uniproto.experiment import Setup, command_line
-from uniproto.joined_runs import publish_joined
-from uniproto.paired import by
 
 TITLE = "ablations of mini-batch selection: share kept, λ, pool of 256"
 
@@ -58,7 +58,7 @@ PARTS = [f"{name}-{seed}" for seed in SEEDS for name in _variations()]
 
 def run(setup: Setup) -> None:
     """Run the parts asked for; where all are asked for, join and publish what they came to."""
-    from uniproto.training.study import run_study
+    from support.finetuning import run_study
 
     settings = _settings(setup)
     rows = run_study(setup, settings)
@@ -80,7 +80,7 @@ def _with_variation(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _settings(setup: Setup) -> dict[str, Any]:
-    from uniproto.training.study import math_settings, quick_settings
+    from support.finetuning import math_settings, quick_settings
 
     if not setup.quick:
         base = math_settings(setup, STEPS)
@@ -102,7 +102,7 @@ def _settings(setup: Setup) -> dict[str, Any]:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The last validation of every variation: means over the seeds ± their spread."""
-    from uniproto.training.study import at_the_end
+    from support.finetuning import at_the_end
 
     shown: dict[str, list[str]] = {"variation": [], "seeds": [], "kept": []}
     shown |= {"overall": [], "of_sources": [], "of_smallest": []}
@@ -121,8 +121,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def _chart(rows: Sequence[Mapping[str, Any]]) -> Any:
     import altair as alt
 
+    from support.finetuning import at_the_end
     from uniproto.report.charts import BLUE, GREY, dots_and_means, small_multiples, styled
-    from uniproto.training.study import at_the_end
 
     last = [dict(row) for row in at_the_end(rows)]
     studies = {"ratio": "share kept of 128", "lambda": "λ", "pool": "pool and kept"}

@@ -21,11 +21,11 @@ import altair as alt
 import numpy as np
 
 import uniproto
+from support.runs import Runs, Setup, command_line
 from uniproto import UniProto
 from uniproto.algorithm import objective_cost
 from uniproto.comparing.results import aligned
 from uniproto.data import load_dataset
-from uniproto.experiment import Runs, Setup, command_line
 from uniproto.problem.masses import whole_masses
 from uniproto.report.charts import (
     BLUE,

@@ -20,16 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 import uniproto
+from support.runs import Runs, Setup, command_line
+from support.statistics import by, difference, mean_and_interval, not_lowest
 from uniproto import DensityWeights, UniProto
 from uniproto.comparing.accuracy import accuracy, nearest_prototype, weight_skew
 from uniproto.comparing.contenders import small_problem, warms_up
 from uniproto.comparing.results import aligned
 from uniproto.data import Dataset, balanced_source_and_target, load_dataset
-from uniproto.experiment import Runs, Setup, command_line
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import make_costs
 from uniproto.methods import METHODS
-from uniproto.paired import by, difference, mean_and_interval, not_lowest
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 from uniproto.select import answer

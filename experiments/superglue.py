@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from support.joined import publish_joined
+from support.runs import Setup, command_line
+from support.statistics import by
 from uniproto.comparing.results import aligned, mean_and_spread
-from uniproto.experiment import Setup, command_line
-from uniproto.joined_runs import publish_joined
-from uniproto.paired import by
 
 TITLE = "SST-2, CB and MultiRC: accuracy after tuning on chosen mini-batches"
 
@@ -42,8 +42,8 @@ def run(setup: Setup) -> None:
 
 def _run_part(setup: Setup, name: str) -> list[dict[str, Any]]:
     """Tune, then judge; what was done before is read."""
+    from support.finetuning import run_study
     from uniproto.judging import evaluate
-    from uniproto.training.study import run_study
 
     task, method, seed = name.split("-")
     data = _tiny_reviews(setup.out) if setup.quick else setup.data
@@ -70,7 +70,7 @@ def _run_part(setup: Setup, name: str) -> list[dict[str, Any]]:
 
 
 def _settings(setup: Setup, task: str, method: str, seed: int, data: Path | None) -> Any:
-    from uniproto.training.study import math_settings, quick_settings
+    from support.finetuning import math_settings, quick_settings
 
     if setup.quick:
         base = quick_settings(setup, QUICK_STEPS)

@@ -18,12 +18,12 @@ import altair as alt
 import numpy as np
 
 import uniproto
+from support.runs import Runs, Setup, command_line
+from support.statistics import by
 from uniproto import MissingExtraError, UniProto
 from uniproto.comparing.accuracy import weight_skew
 from uniproto.comparing.results import aligned, mean_and_spread, number_column
-from uniproto.experiment import Runs, Setup, command_line
 from uniproto.methods import Method
-from uniproto.paired import by
 from uniproto.report.charts import BLUE, GREEN, ORANGE, PINK, small_multiples, styled
 from uniproto.runtime.progress import Progress
 

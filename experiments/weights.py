@@ -17,11 +17,11 @@ import altair as alt
 import numpy as np
 
 import uniproto
+from support.runs import Runs, Setup, command_line
+from support.statistics import by
 from uniproto.comparing.accuracy import weight_skew
 from uniproto.comparing.results import aligned, mean_and_spread
 from uniproto.data import Dataset, balanced_source_and_target, load_dataset
-from uniproto.experiment import Runs, Setup, command_line
-from uniproto.paired import by
 from uniproto.report.charts import BLUE, GREEN, ORANGE, dots_and_means, small_multiples, styled
 from uniproto.runtime.progress import Progress
 

@@ -17,7 +17,7 @@ from uniproto import InfeasibleError, InvalidInputError, KMedoids, Stochastic, U
 from uniproto.algorithm import transport_cost, uniprot
 from uniproto.problem.masses import whole_masses
 from uniproto.training import BatchSelector, Gram
-from uniproto.training.batch_methods import BATCH_METHODS, fill_picks
+from uniproto.training.methods import BATCH_METHODS, fill_picks
 
 properties = settings(deadline=None, max_examples=60, derandomize=True)
 

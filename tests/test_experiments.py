@@ -14,9 +14,10 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from support.runs import Runs, Setup
 from uniproto.cli import main
+from uniproto.cli.experiment import find_scripts, load_script
 from uniproto.errors import InputFileError, InvalidInputError, OutputError
-from uniproto.experiment import Runs, Setup, find_scripts, load_script
 
 SCRIPTS = find_scripts()
 
@@ -120,7 +121,7 @@ def test_a_folder_of_other_settings_is_refused(tmp_path: Path) -> None:
 def test_fresh_forgets_our_rows_and_nothing_else(tmp_path: Path) -> None:
     from argparse import Namespace
 
-    from uniproto.experiment import as_setup
+    from support.runs import as_setup
 
     Runs(tmp_path, "trial", {"k": 3}).add({"seed": 0}, [{"cost": 1.0}])
     other = tmp_path / "mine.jsonl"
@@ -172,7 +173,7 @@ def test_rows_must_be_tidy(tmp_path: Path) -> None:
 _SLOW_WORK = """
 import sys, time
 from pathlib import Path
-from uniproto.experiment import Runs
+from support.runs import Runs
 runs = Runs(Path(sys.argv[1]), "trial", {"units": 40})
 for unit in range(40):
     if not runs.done(unit=unit):
@@ -184,9 +185,10 @@ for unit in range(40):
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
 def test_a_killed_run_goes_on_and_ends_with_the_same_rows(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _SLOW_WORK, str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     kept = []
     for _ in range(3):
-        work = subprocess.Popen([*command, "0.05"])
+        work = subprocess.Popen([*command, "0.05"], env=environment)
         path = tmp_path / "trial.jsonl"
         size = path.stat().st_size if path.exists() else 0
         deadline = time.monotonic() + 60
@@ -198,7 +200,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_rows(tmp_path: Path) -> Non
         work.wait()
         kept.append(len(Runs(tmp_path, "trial", {"units": 40}).rows))
     assert 0 < kept[0] < kept[1] < kept[2] < 40 * 50
-    subprocess.run([*command, "0"], check=True, timeout=60)
+    subprocess.run([*command, "0"], check=True, timeout=60, env=environment)
     expected = [
         {"unit": unit, "part": part, "value": unit * 100 + part}
         for unit in range(40)

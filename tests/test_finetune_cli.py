@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import tracemalloc
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +20,21 @@ pytest.importorskip("peft", reason="needs the extra 'train'")
 pytest.importorskip("accelerate", reason="needs the extra 'train'")
 pytest.importorskip("tokenizers", reason="needs the extra 'train'")
 
-from uniproto.cli import finetune as command  # noqa: E402
+from support.finetuning import tiny_model, validations  # noqa: E402
 from uniproto.cli import main  # noqa: E402
-from uniproto.errors import InvalidInputError  # noqa: E402
+from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
 from uniproto.runs.metrics import read_metrics  # noqa: E402
-from uniproto.training import presets, study, tuning_data  # noqa: E402
-from uniproto.training.batch_methods import BATCH_METHODS  # noqa: E402
-from uniproto.training.run_folder import claimed, last_checkpoint  # noqa: E402
-from uniproto.training.study import tiny_model  # noqa: E402
-from uniproto.training.tuning_rows import TuningRow, read_rows  # noqa: E402
+from uniproto.training import SelectionConfig  # noqa: E402
+from uniproto.training.finetune.data import (  # noqa: E402
+    InstructionRow,
+    read_rows,
+    split_places,
+    tokenise,
+)
+from uniproto.training.finetune.folder import claimed, last_checkpoint  # noqa: E402
+from uniproto.training.finetune.model import load_model, lora_targets  # noqa: E402
+from uniproto.training.finetune.settings import FinetuneSettings, preset  # noqa: E402
+from uniproto.training.methods import BATCH_METHODS  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -275,8 +283,6 @@ def test_a_refused_command_forgets_no_earlier_run(model_folder, data, tmp_path, 
 
 def test_two_runs_in_one_folder_are_refused(model_folder, data, tmp_path, capsys):
     pytest.importorskip("fcntl")
-    from uniproto.training.finetune_settings import FinetuneSettings
-
     asked = FinetuneSettings(model=str(model_folder), data=str(data), out=str(tmp_path))
     with claimed(tmp_path, asked, fresh=False):
         assert "one run at a time" in error_of(capsys, words(model_folder, data, tmp_path))
@@ -316,9 +322,84 @@ def test_a_run_that_diverged_says_so(model_folder, data, tmp_path, capsys):
     assert [row["train_loss"] is None for row in metrics] == [True, False, True]
     assert result["train_loss"] is None
     assert (result["last"]["step"], result["last"]["val_loss"]) == (2, None)
-    first, last = study._validations("run", result, metrics)
+    first, last = validations("run", result, metrics)
     assert np.isfinite(first["overall"])
     assert np.isnan([last["overall"], last["of_sources"], last["of_smallest"]]).all()
+
+
+@pytest.mark.parametrize("length", [0, 4, 9, 0.5, -1])
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_a_truncated_model_is_one_clear_error(model_folder, data, tmp_path, capsys, name, length):
+    broken = tmp_path / "model"
+    shutil.copytree(model_folder, broken)
+    truncate(broken / name, length if name != "config.json" or length != -1 else -2)
+    said = error_of(capsys, words(broken, data, tmp_path / "run"))
+    assert said.startswith(f"uniproto: error: {broken}: the model must be")
+    assert f"{name} is truncated or damaged" in said
+    assert "copy or download a damaged file again" in said
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"GGUF", b"GGUF\3\0\0\0\xff", b"no gguf at all"])
+def test_a_truncated_gguf_file_is_one_clear_error(data, tmp_path, capsys, content):
+    file = tmp_path / "tiny.gguf"
+    file.write_bytes(content)
+    said = error_of(capsys, words(file, data, tmp_path / "run"))
+    assert said.startswith(f"uniproto: error: {file}: the model must be")
+    assert ("is truncated or damaged" in said) == (content[:4] != b"GGUF")
+
+
+def test_no_code_of_a_model_is_run(model_folder, tmp_path, monkeypatch):
+    """Nor is anybody asked whether to run it."""
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    strange = tmp_path / "model"
+    shutil.copytree(model_folder, strange)
+    config = json.loads((strange / "config.json").read_text())
+    config |= {
+        "model_type": "strange",
+        "auto_map": {
+            "AutoConfig": "strange.StrangeConfig",
+            "AutoModelForCausalLM": "strange.StrangeModel",
+        },
+    }
+    (strange / "config.json").write_text(json.dumps(config))
+    (strange / "strange.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    with pytest.raises(InputFileError, match="custom code"):
+        load_model(str(strange))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_damaged_checkpoint_is_one_clear_error(model_folder, data, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(words(model_folder, data, out)) == 0
+    (out / "result.json").unlink()
+    shutil.rmtree(out / "checkpoint-4")
+    checkpoint = out / "checkpoint-2"
+    for name in ("adapter_model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        whole = (checkpoint / name).read_bytes()
+        for length in (0, 9, 0.5, -1):
+            truncate(checkpoint / name, length)
+            said = error_of(capsys, words(model_folder, data, out))
+            assert said.startswith(f"uniproto: error: {checkpoint}: the run must go on")
+            assert f"{name} is truncated or damaged" in said
+            assert "--fresh" in said
+        (checkpoint / name).write_bytes(whole)
+    assert main(words(model_folder, data, out)) == 0
+
+
+def test_a_damaged_result_is_one_clear_error(model_folder, data, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(words(model_folder, data, out, "--steps", "1")) == 0
+    truncate(out / "result.json", 0.5)
+    said = error_of(capsys, words(model_folder, data, out, "--steps", "1"))
+    assert said.startswith(f"uniproto: error: {out / 'result.json'}: the file must hold")
+    assert "--fresh" in said
+
+
+def truncate(path, length):
+    """Cut a file off: after so many bytes, at a share of it, or before its last bytes."""
+    content = path.read_bytes()
+    path.write_bytes(content[: int(length * len(content)) if 0 < length < 1 else length])
 
 
 def test_model_is_needed(data, tmp_path, capsys):
@@ -339,8 +420,8 @@ def test_truncated_examples_are_counted(model_folder, data, tmp_path, capsys):
 
 def test_only_answer_tokens_have_labels(model_folder):
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
-    found, too_long = tuning_data.tokenise(
-        [TuningRow("s", "12", "34"), TuningRow("s", "5" * 20, "6")],
+    found, too_long = tokenise(
+        [InstructionRow("s", "12", "34"), InstructionRow("s", "5" * 20, "6")],
         tokenizer,
         max_length=8,
         too_long="truncate",
@@ -354,8 +435,8 @@ def test_only_answer_tokens_have_labels(model_folder):
     assert len(second["input_ids"]) == 8
     assert second["labels"][-1] == second["input_ids"][-1]  # an answer token stays
     assert too_long == 1
-    skipped, left_out = tuning_data.tokenise(
-        [TuningRow("s", "12", "34"), TuningRow("s", "5" * 20, "6")],
+    skipped, left_out = tokenise(
+        [InstructionRow("s", "12", "34"), InstructionRow("s", "5" * 20, "6")],
         tokenizer,
         max_length=8,
         too_long="skip",
@@ -380,9 +461,9 @@ def test_files_of_all_kinds_hold_the_same_rows(data, tmp_path):
 
 def test_split_is_seeded_and_every_source_is_in_both():
     sources = [row["source"] for row in rows(200)]
-    train, held = tuning_data.split_places(sources, 0.05, 3, seed=1)
-    assert tuning_data.split_places(sources, 0.05, 3, seed=1) == (train, held)
-    assert tuning_data.split_places(sources, 0.05, 3, seed=2) != (train, held)
+    train, held = split_places(sources, 0.05, 3, seed=1)
+    assert split_places(sources, 0.05, 3, seed=1) == (train, held)
+    assert split_places(sources, 0.05, 3, seed=2) != (train, held)
     assert {sources[place] for place in train} == {sources[place] for place in held}
     assert sorted(train + held) == list(range(200))
 
@@ -390,8 +471,8 @@ def test_split_is_seeded_and_every_source_is_in_both():
 def test_parts_hold_the_tokens_of_their_rows(model_folder):
     """In one array, whatever the order and the lengths."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
-    listed = [TuningRow(f"s{n % 3}", "a" * (n % 5), "b" * (n % 7)) for n in range(30)]
-    found, _ = tuning_data.tokenise(listed, tokenizer, 40, "truncate", "Q{instruction}A")
+    listed = [InstructionRow(f"s{n % 3}", "a" * (n % 5), "b" * (n % 7)) for n in range(30)]
+    found, _ = tokenise(listed, tokenizer, 40, "truncate", "Q{instruction}A")
     part = found.part([7, 3, 29]).part([2, 0])
     assert [part[place] for place in range(2)] == [found[29], found[7]]
     assert part.texts == [f"{row.prompt}\n\n{row.answer}" for row in (listed[29], listed[7])]
@@ -445,16 +526,46 @@ def test_reading_needs_little_more_memory_than_the_rows(tmp_path):
     assert most < path.stat().st_size / 10
 
 
+def test_help_fits_on_two_screens_and_needs_no_torch():
+    program = """
+import sys
+from uniproto.cli import main
+try:
+    main(["finetune", "--help"])
+finally:
+    assert not {"torch", "transformers", "numba"} & set(sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) <= 100
+    assert done.stdout.index("--steps") < done.stdout.index("more options")
+    for name in [each.name.replace("_", "-") for each in fields(FinetuneSettings)]:
+        assert f"--{name} " in done.stdout or f"--{name}\n" in done.stdout, name
+    assert all(method in done.stdout for method in BATCH_METHODS)
+
+
+def test_selection_settings_have_the_defaults_of_a_selection_config(data):
+    run = FinetuneSettings(model="m", data=str(data), out="o")
+    alone = SelectionConfig()
+    shared = {each.name for each in fields(run)} & {each.name for each in fields(alone)}
+    differ = {name for name in shared if getattr(run, name) != getattr(alone, name)}
+    assert differ == {"mode", "seed"}  # None is the seed of the training arguments
+    assert {"method", "pool", "keep", "anchors", "micro_batch"} <= shared
+
+
 def test_presets_are_the_paper_s():
-    assert tuple(presets.PRESETS) == command.PRESETS
-    assert set(command.METHODS) == set(BATCH_METHODS)
-    phi = presets.preset("mathinstruct-phi")
+    phi = preset("mathinstruct-phi")
     wanted = {"lora_r": 128, "lora_alpha": 512, "lora_dropout": 0.05, "learning_rate": 2e-5}
     wanted |= {"pool": 128, "keep": 64, "steps": 2048, "max_length": 512, "warmup": 0.03}
     assert wanted.items() <= phi.items()
-    assert (presets.preset("superglue")["pool"], presets.preset("superglue")["keep"]) == (32, 8)
+    assert (preset("superglue")["pool"], preset("superglue")["keep"]) == (32, 8)
     with pytest.raises(InvalidInputError, match="Did you mean 'superglue'"):
-        presets.preset("superglu")
+        preset("superglu")
 
 
 @pytest.mark.parametrize(
@@ -479,4 +590,4 @@ def test_lora_targets_by_architecture(kind, settings, expected):
     )
     model = transformers.AutoModelForCausalLM.from_config(config)
     asked = "phi" if kind.startswith("Phi") else None
-    assert presets.lora_targets(model, asked) == expected
+    assert lora_targets(model, asked) == expected

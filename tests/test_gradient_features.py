@@ -14,8 +14,9 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'trai
 peft = pytest.importorskip("peft", reason="needs the extra 'train'")
 
 from uniproto.errors import InvalidInputError, UniprotoError  # noqa: E402
-from uniproto.training import answer_loss, gradient_features  # noqa: E402
-from uniproto.training.last_block import value_projection  # noqa: E402
+from uniproto.training import gradient_features  # noqa: E402
+from uniproto.training import losses as losses_module  # noqa: E402
+from uniproto.training.layers import value_projection  # noqa: E402
 
 features_of = gradient_features.gradient_features
 
@@ -203,7 +204,7 @@ def test_the_rows_of_a_fused_layer_are_its_values(name):
 def test_micro_batches_and_small_pieces_of_logits_change_nothing(monkeypatch):
     model, batch = build("llama", lora=True), make_batch(examples=7)
     whole = features_of(model, batch)
-    monkeypatch.setattr(answer_loss, "_LOGITS_AT_ONCE", 4 * 64 * 3)  # three tokens
+    monkeypatch.setattr(losses_module, "_LOGITS_AT_ONCE", 4 * 64 * 3)  # three tokens
     pieces = features_of(model, batch, score_batch_size=3)
     assert torch.allclose(pieces.features, whole.features)
     assert torch.allclose(pieces.losses, whole.losses)
@@ -247,7 +248,7 @@ def test_scoring_twice_as_many_examples_keeps_less_than_a_plain_step(monkeypatch
     model = build("llama", lora=True, dtype=torch.float32, num_hidden_layers=4)
     pool = make_batch(examples=16, tokens=32)
     chosen = {key: value[:8] for key, value in pool.items()}
-    monkeypatch.setattr(answer_loss, "_LOGITS_AT_ONCE", 4 * 64 * 32)
+    monkeypatch.setattr(losses_module, "_LOGITS_AT_ONCE", 4 * 64 * 32)
 
     class Held:
         """A tensor kept for a backward pass; `now` counts the bytes held at the same time."""
@@ -472,10 +473,10 @@ def test_tied_embeddings():
 
 def test_losses_alone_need_no_gradient():
     model, batch = build("gpt2"), make_batch()
-    losses = answer_loss.example_losses(model, batch, score_batch_size=2)
+    losses = losses_module.example_losses(model, batch, score_batch_size=2)
     assert torch.allclose(losses, features_of(model, batch).losses)
     with pytest.raises(InvalidInputError, match="score_batch_size"):
-        answer_loss.example_losses(model, batch, score_batch_size=0)
+        losses_module.example_losses(model, batch, score_batch_size=0)
 
 
 @pytest.mark.parametrize("lora", [True, False])

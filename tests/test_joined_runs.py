@@ -9,8 +9,8 @@ import altair as alt
 import pyarrow.csv
 import pytest
 
-from uniproto.experiment import Setup
-from uniproto.joined_runs import Rows, publish_joined
+from support.joined import Rows, publish_joined
+from support.runs import Setup
 
 
 def told(rows: Rows) -> str:

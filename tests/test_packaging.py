@@ -75,6 +75,7 @@ def test_the_wheel_holds_the_package_and_the_experiments_and_nothing_else(wheel:
         "judging/answers/algebra_worker.py",
         "judging/sandbox/inside/launch.py",
         "experiments/synthetic.py",
+        "experiments/support/runs.py",
     ):
         assert f"uniproto/{needed}" in names
 

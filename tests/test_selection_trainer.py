@@ -352,7 +352,7 @@ _DISTRIBUTED = """
     from pathlib import Path
     sys.path.insert(0, {tests!r})
     from test_selection_trainer import make, recorded, tiny_model, examples, weights
-    from uniproto.training.processes import leave_together
+    from uniproto.training.trainer import leave_together
 
     out, method = sys.argv[1], sys.argv[2]
     trainer = make(

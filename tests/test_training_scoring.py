@@ -13,11 +13,10 @@ accelerate = pytest.importorskip("accelerate", reason="needs the extra 'train'")
 
 from uniproto.errors import InvalidInputError, UniprotoError  # noqa: E402
 from uniproto.training import inner_products  # noqa: E402
-from uniproto.training.adam_alignment import adam_divisor  # noqa: E402
-from uniproto.training.answer_loss import example_losses  # noqa: E402
-from uniproto.training.gradient_features import gradient_features  # noqa: E402
+from uniproto.training.gradient_features import adam_divisor, gradient_features  # noqa: E402
 from uniproto.training.inner_products import gradient_inner_products  # noqa: E402
-from uniproto.training.last_block import lora_projections, value_projection  # noqa: E402
+from uniproto.training.layers import lora_projections, value_projection  # noqa: E402
+from uniproto.training.losses import example_losses  # noqa: E402
 from uniproto.training.zeroth_order import zeroth_order_features  # noqa: E402
 
 

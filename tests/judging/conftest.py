@@ -23,6 +23,6 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of random weights, far from ties, that reads and writes single characters."""
     for module in ("torch", "transformers", "tokenizers", "peft", "accelerate"):
         pytest.importorskip(module, reason="needs the extras 'judge' and 'train'")
-    from uniproto.training import study
+    from support.finetuning import tiny_model
 
-    return Path(study.tiny_model(tmp_path_factory.mktemp("model"), positions=256, spread=0.5))
+    return Path(tiny_model(tmp_path_factory.mktemp("model"), positions=256, spread=0.5))

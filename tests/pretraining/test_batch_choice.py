@@ -14,7 +14,7 @@ from hypothesis import strategies as st  # noqa: E402
 from uniproto.algorithm import fill_costs, uniprot  # noqa: E402
 from uniproto.pretraining import batch_choice, entropic_lax  # noqa: E402
 from uniproto.problem.masses import whole_masses  # noqa: E402
-from uniproto.training.batch_kernels import pick_by_coverage  # noqa: E402
+from uniproto.training.kernels import pick_by_coverage  # noqa: E402
 from uniproto.transport import entropic  # noqa: E402
 
 POOL = 24  # one size for all: a size of its own is a compilation of its own

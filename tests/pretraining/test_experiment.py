@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from uniproto.experiment import Setup, find_scripts, load_script
+from support.runs import Setup
+from uniproto.cli.experiment import find_scripts, load_script
 
 for name in ("jax", "optax", "orbax.checkpoint", "tokenizers"):
     pytest.importorskip(name, reason="needs the extra 'jax'")

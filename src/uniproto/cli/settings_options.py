@@ -60,6 +60,8 @@ def _add_option(place: Any, each: Field[Any], kind: Any, required: bool) -> None
         options["action"] = argparse.BooleanOptionalAction if optional else "store_true"
         place.add_argument(*names, **options)
         return
+    if about["off"]:
+        place = place.add_mutually_exclusive_group()
     choices = about["choices"]
     if choices is not None:
         options["choices"] = tuple(choices() if callable(choices) else choices)
@@ -68,6 +70,10 @@ def _add_option(place: Any, each: Field[Any], kind: Any, required: bool) -> None
     elif kind is int:
         options["metavar"] = "N"
     place.add_argument(*names, type=kind, **options)
+    if about["off"]:
+        flag, text = about["off"]
+        unset = {"action": "store_const", "const": None, "default": argparse.SUPPRESS}
+        place.add_argument(flag, dest=each.name, help=text, **unset)
 
 
 def _bare(kind: Any) -> Any:

@@ -185,6 +185,6 @@ _Judged = _Given | _InFiles
 
 
 def _usual_template() -> str:
-    from uniproto.training.tuning_data import TEMPLATE
+    from uniproto.training.finetune.settings import TEMPLATE
 
     return TEMPLATE

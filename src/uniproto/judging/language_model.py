@@ -19,8 +19,8 @@ try:
     import torch
     import transformers
 
-    from uniproto.training.run_folder import MODEL, SETTINGS
-    from uniproto.training.tuned_model import load_model
+    from uniproto.training.finetune.folder import MODEL, SETTINGS
+    from uniproto.training.finetune.model import load_model
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Judging a model", "judge") from error
 

@@ -20,6 +20,7 @@ def setting(
     choices: Sequence[str] | Callable[[], Sequence[str]] | None = None,
     metavar: str | None = None,
     flags: Sequence[str] = (),
+    off: tuple[str, str] | None = None,
 ) -> Any:
     """A field of a settings dataclass that also describes the option of the command.
 
@@ -31,6 +32,7 @@ def setting(
         choices: the values it may have, or a function that lists them (for a registry).
         metavar: what the help calls its value.
         flags: short forms, such as `-o`.
+        off: a flag that sets it to None, and its help: `("--no-source", "no sources")`.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -46,8 +48,28 @@ def setting(
         "choices": choices,
         "metavar": metavar,
         "flags": tuple(flags),
+        "off": off,
     }
     return field(default=default, metadata=described)
+
+
+def setting_of(settings: type[Any], name: str, **changes: Any) -> Any:
+    """A setting of another dataclass, so that its default and help are written down once.
+
+    `changes` replaces arguments of `setting`, for a field that differs.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Choice:
+    ...     pool: int = setting(128, "examples per step")
+    >>> @dataclass(frozen=True)
+    ... class Run:
+    ...     pool: int = setting_of(Choice, "pool", common=True)
+    >>> Run().pool, described(Run)[0].metadata["help"]
+    (128, 'examples per step')
+    """
+    (original,) = (each for each in described(settings) if each.name == name)
+    return setting(**{"default": original.default, **original.metadata, **changes})
 
 
 def described(settings: type[Any]) -> list[Field[Any]]:

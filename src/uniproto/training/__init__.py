@@ -13,11 +13,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from uniproto.training.batch_inputs import Gram
-    from uniproto.training.batch_record import BatchRecord
-    from uniproto.training.batch_selector import BatchSelector
     from uniproto.training.config import SelectionConfig
-    from uniproto.training.trainer import SelectionMixin, SelectionTrainer
+    from uniproto.training.inputs import Gram
+    from uniproto.training.selector import BatchRecord, BatchSelector
+    from uniproto.training.trainer import SelectionMixin, SelectionTrainer, leave_together
 
 __all__ = [
     "BatchRecord",
@@ -26,15 +25,17 @@ __all__ = [
     "SelectionConfig",
     "SelectionMixin",
     "SelectionTrainer",
+    "leave_together",
 ]
 
-_HOMES = {  # read only when asked for: what needs torch stays apart from what needs arrays alone
-    "BatchRecord": "uniproto.training.batch_record",
-    "BatchSelector": "uniproto.training.batch_selector",
-    "Gram": "uniproto.training.batch_inputs",
+_HOMES = {  # imported on first use: a BatchSelector needs arrays only, a trainer needs torch
+    "BatchRecord": "uniproto.training.selector",
+    "BatchSelector": "uniproto.training.selector",
+    "Gram": "uniproto.training.inputs",
     "SelectionConfig": "uniproto.training.config",
     "SelectionMixin": "uniproto.training.trainer",
     "SelectionTrainer": "uniproto.training.trainer",
+    "leave_together": "uniproto.training.trainer",
 }
 
 

@@ -1,4 +1,4 @@
-"""What a training run is told about its selection: one object, checked when it is made."""
+"""The settings of the selection inside a training run, checked when they are made."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 from uniproto.errors import invalid, require_count, require_name
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.methods import Method
-from uniproto.training.batch_methods import BATCH_METHODS
-from uniproto.training.batch_selector import BatchSelector
+from uniproto.runtime.settings import setting
+from uniproto.training.methods import BATCH_METHODS
+from uniproto.training.selector import MODES, BatchSelector
 
 FEATURES = ("gradient", "zeroth-order", "embedding")
 _USUAL_FEATURES = {"colm": "zeroth-order", "sbert": "embedding"}
@@ -27,7 +28,7 @@ class SelectionConfig:
         pool: examples per device and micro-batch that are looked at: the batch size of the data
             loader, in place of `per_device_train_batch_size`.
         keep: how many of them are trained on. A pool with fewer usable examples (the last one of
-            an epoch, or after NaN) is kept whole.
+            an epoch, or after NaN) is used whole.
         source_column: the column of the training data that names an example's source. Needed with
             `mode="source"`; otherwise only for the log, where the data have it.
         metric, budgets, keep_small: as in `BatchSelector`.
@@ -38,7 +39,7 @@ class SelectionConfig:
         layer: the linear layer to differentiate, where the value projection is not found.
         width: at most so many feature dimensions.
         score_batch_size: examples per scoring pass (default: the whole pool; `greats`: 8).
-        micro_batch: examples per forward and backward pass of the kept ones, where memory is
+        micro_batch: examples per forward and backward pass of the chosen ones, where memory is
             short. The gradient is the same sum, in another order of additions.
         anchors: how many random training examples serve `greats` as validation, at every step.
         text_column: what is embedded: a column, or several joined by a blank line. Default:
@@ -52,23 +53,35 @@ class SelectionConfig:
     'gradient'
     """
 
-    method: str | Method = "uniproto"
-    mode: str = "batch"
-    pool: int = 128
-    keep: int = 64
+    method: str | Method = setting(
+        "uniproto",
+        "how examples are chosen; docs/training.md explains each",
+        choices=lambda: tuple(BATCH_METHODS),
+    )
+    mode: str = setting(
+        "batch", "choose from the whole pool, or inside each source by quota", choices=MODES
+    )
+    pool: int = setting(128, "examples looked at, per device")
+    keep: int = setting(64, "examples trained on, per device")
     source_column: str = "source"
-    metric: str | None = None
+    metric: str | None = setting(
+        None, "how examples are compared: dot, cosine, l1 (by method)", metavar="NAME"
+    )
     budgets: str | Mapping[Hashable, int] = "proportional"
     keep_small: bool | int | None = None
-    features: str | None = None
-    adam_aligned: bool | None = None
-    layer: str | None = None
-    width: int | None = None
-    score_batch_size: int | None = None
-    micro_batch: int | None = None
-    anchors: int = 8
+    features: str | None = setting(None, f"{', '.join(FEATURES)} (by method)", metavar="NAME")
+    adam_aligned: bool | None = setting(
+        None, "gradients on the scale of Adam's steps (yes, but not for greats)"
+    )
+    layer: str | None = setting(None, "the layer to differentiate (last value projection)")
+    width: int | None = setting(None, "at most so many feature dimensions (all)")
+    score_batch_size: int | None = setting(None, "examples per scoring pass (the pool; greats: 8)")
+    micro_batch: int | None = setting(None, "chosen examples per forward and backward pass (all)")
+    anchors: int = setting(8, "greats: examples it measures by")
     text_column: str | tuple[str, ...] | None = None
-    embedding_model: str | None = None
+    embedding_model: str | None = setting(
+        None, "sbert: the model that embeds (all-MiniLM-L6-v2)", metavar="MODEL"
+    )
     embeddings: Any = field(default=None, repr=False, compare=False)
     measure_cost: bool = True
     seed: int | None = None
@@ -122,14 +135,14 @@ class SelectionConfig:
 
     @property
     def usual_features(self) -> str:
-        """The features asked for, or else the method's usual ones."""
+        """The features chosen, or else the method's default."""
         if self.features is not None:
             return self.features
         return _USUAL_FEATURES.get(self.name, "gradient")
 
     @property
     def usual_metric(self) -> str:
-        """The metric asked for, or else the method's usual one."""
+        """The metric chosen, or else the method's default."""
         if self.metric is not None:
             return self.metric
         known = BATCH_METHODS.get(self.name) if isinstance(self.method, str) else None

@@ -1,8 +1,14 @@
 """Each example's gradient by the last block's value projection, for a whole pool in one pass.
 
 The model runs without a graph up to that layer and with one from there on; its inputs and the
-gradients of its outputs are captured by hooks, and each example's weight gradient is a sum of
-their outer products (`last_block.py`). No parameter's `.grad` is ever written.
+gradients of its outputs are captured by hooks, and each example's weight gradient is a sum of their
+outer products (`layers.py`). No parameter's `.grad` is ever written.
+
+Adam-aligned features are gradients on the scale of Adam's steps: φ = g / (ε + √v), with the
+optimizer's own v, its running mean of squared gradients of the same parameters, corrected for its
+start at zero as Adam corrects it. Where there is none yet, the gradient stays as it is: before the
+first step, and for a coordinate that never had a gradient (v exactly 0, such as LoRA's A after one
+step from B = 0), which would otherwise be divided by ε alone and drown all others.
 """
 
 from __future__ import annotations
@@ -13,16 +19,21 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from uniproto.errors import MissingExtraError, UniprotoError, whole_number
-from uniproto.training.adam_alignment import adam_divisor
-from uniproto.training.answer_loss import (
+from uniproto.errors import (
+    InvalidInputError,
+    MissingExtraError,
+    UniprotoError,
+    invalid,
+    whole_number,
+)
+from uniproto.training.layers import ParameterPart, Projection, unwrapped, value_projection
+from uniproto.training.losses import (
     answer_losses,
     before_the_head,
     in_pool_order,
     micro_batches,
+    preserve_state,
 )
-from uniproto.training.last_block import Projection, unwrapped, value_projection
-from uniproto.training.undisturbed import undisturbed
 
 try:
     import torch
@@ -85,7 +96,7 @@ def gradient_features(
     divisor = None if normalise is None else adam_divisor(normalise, projection.parts())
     check_width(width)
     features, losses, places = [], [], []
-    with undisturbed(model), torch.inference_mode(False):
+    with preserve_state(model), torch.inference_mode(False):
         for inputs, labels, rows in micro_batches(model, batch, score_batch_size):
             activations, gradients, loss = _differentiated(model, projection, inputs, labels)
             features.append(
@@ -158,7 +169,7 @@ def outer_sums(left: Tensor, right: Tensor) -> Tensor:
 
 
 def projected(rows: Tensor, width: int, seed: int) -> Tensor:
-    """Fewer dimensions, with the inner products of rows kept in expectation.
+    """Fewer dimensions, with the inner products of rows preserved in expectation.
 
     Coordinates are dealt at random into `width` equal hands and added there with random signs:
     a count sketch with balanced hands. It needs no matrix, and gives the same bits every time.
@@ -218,3 +229,92 @@ def watched(projections: Sequence[Projection], *, cut: bool) -> Iterator[list[Ca
     finally:
         for handle in handles:
             handle.remove()
+
+
+# --- Adam's second moment ------------------------------------------------------------------------
+
+
+def adam_divisor(optimizer: Any, parts: list[ParameterPart]) -> Tensor | None:
+    """ε + √v for the coordinates of the parts, in order; None before the first step.
+
+    For Adam, AdamW and NAdam of torch (fused, foreach and amsgrad too), also when accelerate has
+    wrapped them. 8-bit, sharded and other optimizers keep no such v: they are refused by name.
+
+    >>> weight = torch.nn.Parameter(torch.zeros(2))
+    >>> adam = torch.optim.Adam([weight], eps=0.0)
+    >>> adam_divisor(adam, [ParameterPart(weight, (slice(None),))]) is None
+    True
+    >>> weight.grad = torch.tensor([3.0, 0.0])
+    >>> _ = adam.step()
+    >>> [round(x, 3) for x in adam_divisor(adam, [ParameterPart(weight, (slice(None),))]).tolist()]
+    [3.0, 1.0]
+    """
+    optimizer = _inner(optimizer)
+    found = [_divisor(optimizer, part) for part in parts]
+    if all(each is None for each in found):
+        return None
+    filled = [
+        torch.ones(part.of(part.parameter).shape, device=part.parameter.device)
+        if each is None
+        else each
+        for part, each in zip(parts, found, strict=True)
+    ]
+    return torch.cat(filled)
+
+
+def _inner(optimizer: Any) -> Any:
+    """The torch optimizer inside accelerate's wrapper."""
+    while not hasattr(optimizer, "param_groups") or type(optimizer).__name__.startswith("Accel"):
+        if not hasattr(optimizer, "optimizer"):
+            raise invalid(
+                "normalise",
+                "must be the Adam optimizer that trains the model, or None",
+                type(optimizer).__name__,
+                "Pass the optimizer itself, such as trainer.optimizer.",
+            )
+        optimizer = optimizer.optimizer
+    return optimizer
+
+
+def _divisor(optimizer: Any, part: ParameterPart) -> Tensor | None:
+    parameter = part.parameter
+    group = next(
+        (
+            group
+            for group in optimizer.param_groups
+            if any(each is parameter for each in group["params"])
+        ),
+        None,
+    )
+    if group is None:
+        raise invalid(
+            "normalise",
+            "must be the optimizer of the parameters whose gradients are the features",
+            f"{type(optimizer).__name__}, which does not hold them",
+            "Build it from the model's trainable parameters, or name a layer that it trains "
+            "(layer='…'); optimizers that shard or flatten parameters are not supported.",
+        )
+    if "betas" not in group or "eps" not in group:
+        raise _not_adam(optimizer)
+    state = optimizer.state.get(parameter, {})
+    if not state:
+        return None
+    moment = state.get("max_exp_avg_sq", state.get("exp_avg_sq"))
+    if not isinstance(moment, Tensor) or moment.shape != parameter.shape or "step" not in state:
+        raise _not_adam(optimizer)
+    if not moment.is_floating_point():
+        raise _not_adam(optimizer)
+    correction = 1.0 - group["betas"][1] ** float(state["step"])
+    second = part.of(moment)
+    divisor = float(group["eps"]) + (second / correction).sqrt()
+    return torch.where(second > 0, divisor, torch.ones_like(divisor))
+
+
+def _not_adam(optimizer: Any) -> InvalidInputError:
+    name = f"{type(optimizer).__module__.partition('.')[0]}.{type(optimizer).__name__}"
+    return invalid(
+        "normalise",
+        "must be an optimizer that keeps Adam's second moment for every coordinate (exp_avg_sq)",
+        name,
+        "Use torch.optim.AdamW, or normalise=None for plain gradients.",
+    )

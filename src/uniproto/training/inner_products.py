@@ -17,16 +17,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from uniproto.errors import MissingExtraError, invalid, require_name, whole_number
-from uniproto.training.answer_loss import (
+from uniproto.training.gradient_features import Calls, outer_sums, projected, watched
+from uniproto.training.layers import Projection, lora_projections, unwrapped
+from uniproto.training.losses import (
     answer_losses,
     before_the_head,
     check_batch,
     in_pool_order,
     micro_batches,
+    preserve_state,
 )
-from uniproto.training.gradient_features import Calls, outer_sums, projected, watched
-from uniproto.training.last_block import Projection, lora_projections, unwrapped
-from uniproto.training.undisturbed import undisturbed
 
 try:
     import torch
@@ -57,8 +57,8 @@ class InnerProducts:
 
 
 @dataclass
-class _Kept:
-    """What is kept of the pool or of the validation set, micro-batch after micro-batch."""
+class _Gathered:
+    """Factors, losses and rows of the pool or the validation set, gathered by micro-batch."""
 
     layers: list[list[Pairs]]  # by layer first
     losses: list[Tensor] = field(default_factory=list)
@@ -79,7 +79,7 @@ def gradient_inner_products(
     """Compare the gradients of all LoRA parameters (or of the weights of `layers`).
 
     This differentiates the whole model, a few examples at a time (`score_batch_size`): memory is
-    that of a training step on so few, and `keep_bytes` for what is kept of each example.
+    that of a training step on so few, and `keep_bytes` for the factors of each example.
     `form="auto"` takes for each layer the exact way with the fewest operations that fits its
     share of `keep_bytes`, and the sketch where none fits.
     """
@@ -102,9 +102,9 @@ def gradient_inner_products(
             forms[projection.name] = cheapest if form == "auto" else form
         return forms[projection.name]
 
-    kept = [_Kept([[] for _ in projections]) for _ in sets]
-    with undisturbed(model), torch.inference_mode(False):
-        for of_set, batch in zip(kept, sets, strict=True):
+    gathered = [_Gathered([[] for _ in projections]) for _ in sets]
+    with preserve_state(model), torch.inference_mode(False):
+        for of_set, batch in zip(gathered, sets, strict=True):
             for inputs, labels, rows in micro_batches(model, batch, score_batch_size):
                 seen, losses = _differentiated(model, projections, inputs, labels)
                 of_set.losses.append(losses)
@@ -115,12 +115,12 @@ def gradient_inner_products(
                         pairs, form_of(projections[index], pairs), width, seed + 2 * index
                     )
                     of_set.layers[index].append(reduced)
-    own = in_pool_order(kept[0].losses, kept[0].places)
-    within = _marked(_compared(kept[0], kept[0]), own, own)
+    own = in_pool_order(gathered[0].losses, gathered[0].places)
+    within = _marked(_compared(gathered[0], gathered[0]), own, own)
     if validation is None:
         return InnerProducts(within, own.new_zeros(len(own), 0), own, own.new_zeros(0), forms)
-    other = in_pool_order(kept[1].losses, kept[1].places)
-    across = _marked(_compared(kept[0], kept[1]), own, other)
+    other = in_pool_order(gathered[1].losses, gathered[1].places)
+    across = _marked(_compared(gathered[0], gathered[1]), own, other)
     return InnerProducts(within, across, own, other, forms)
 
 
@@ -183,7 +183,7 @@ def _layer_pairs(projections: list[Projection], seen: list[Calls]) -> Iterator[P
 
 
 def _reduced(pairs: Pairs, form: str, width: int, seed: int) -> Pairs:
-    """What is kept of a layer: its factors, or its gradients as factors of a single token."""
+    """What represents a layer: its factors, or its gradients as factors of a single token."""
     if form == "ghost":
         return pairs
     rows = [outer_sums(left, right) for left, right in pairs]
@@ -192,7 +192,7 @@ def _reduced(pairs: Pairs, form: str, width: int, seed: int) -> Pairs:
     return [(each[:, None], each.new_ones(len(each), 1, 1)) for each in rows]
 
 
-def _compared(ours: _Kept, theirs: _Kept) -> Tensor:
+def _compared(ours: _Gathered, theirs: _Gathered) -> Tensor:
     """⟨g_i, g_j⟩ over all layers, with rows and columns in the order of their sets."""
     products = sum(
         (

@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 
 from uniproto.errors import InvalidInputError, MissingExtraError, invalid
-from uniproto.training.batch_inputs import Gram
-from uniproto.training.carried import Pool
 from uniproto.training.config import SelectionConfig
+from uniproto.training.gradient_features import gradient_features
+from uniproto.training.inner_products import gradient_inner_products
+from uniproto.training.inputs import Gram
+from uniproto.training.losses import example_losses
+from uniproto.training.pools import Pool, columns_of
+from uniproto.training.zeroth_order import zeroth_order_features
 
 try:
     import torch
@@ -21,6 +25,7 @@ except ModuleNotFoundError as error:  # pragma: no cover
 
 _AT_ONCE = 8  # examples whose whole graph is held, for inner products over all layers
 _BY_INNER_PRODUCTS = ("dot", "cosine", "euclidean", "sqeuclidean")
+_USUAL = (("text",), ("instruction", "output"), ("prompt", "completion"))
 
 
 @dataclass(frozen=True)
@@ -61,8 +66,6 @@ class Scorer:
             return self._gradients(pool, seed)
 
     def _losses(self, pool: Pool) -> Any:
-        from uniproto.training.answer_loss import example_losses
-
         return example_losses(
             self.model, pool.inputs, score_batch_size=self.config.score_batch_size
         )
@@ -78,9 +81,6 @@ class Scorer:
         return self.embedding_of(pool.rows)
 
     def _gradients(self, pool: Pool, seed: tuple[int, ...]) -> Scores:
-        from uniproto.training.gradient_features import gradient_features
-        from uniproto.training.zeroth_order import zeroth_order_features
-
         config = self.config
         options: dict[str, Any] = {
             "layer": config.layer,
@@ -99,9 +99,6 @@ class Scorer:
 
     def _with_anchors(self, pool: Pool, seed: tuple[int, ...]) -> Scores:
         """GREATS: the whole LoRA gradient where there is LoRA, otherwise the value projection."""
-        from uniproto.training.gradient_features import gradient_features
-        from uniproto.training.inner_products import gradient_inner_products
-
         config, anchors = self.config, self.draw_anchors(seed)
         if config.layer is None and not config.aligned and _has_lora(self.model):
             inner = gradient_inner_products(
@@ -161,3 +158,66 @@ def _remedies() -> Iterator[None]:
 
 def _has_lora(model: Any) -> bool:
     return any(hasattr(module, "lora_A") for module in model.modules())
+
+
+# --- embeddings of training texts, for SBERT -----------------------------------------------------
+
+
+def embeddings_of(dataset: Any, config: SelectionConfig, tokenizer: Any = None) -> Any:
+    """One vector per row: those given, or of the rows' texts (cached on disk by content)."""
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        raise invalid(
+            "train_dataset",
+            "must have rows in an order, for embeddings to belong to",
+            type(dataset).__name__,
+            "Use a data set with a length, or features='gradient'.",
+        )
+    if config.embeddings is not None:
+        vectors = np.asarray(config.embeddings)
+        if vectors.ndim != 2 or len(vectors) != len(dataset):
+            raise invalid(
+                "embeddings",
+                f"must have one row per training example, {len(dataset)} in all",
+                f"shape {vectors.shape}",
+                "Embed the training data in their order.",
+            )
+        return vectors
+    from uniproto.features import embed_text
+
+    options: dict[str, Any] = {}
+    if config.embedding_model is not None:
+        options["model"] = config.embedding_model
+    return embed_text(texts_of(dataset, config.text_column, tokenizer), **options).vectors
+
+
+def texts_of(
+    dataset: Any, columns: str | tuple[str, ...] | None = None, tokenizer: Any = None
+) -> list[str]:
+    """The text of every row.
+
+    >>> texts_of([{"instruction": "1 + 1?", "output": "2"}])
+    ['1 + 1?\\n\\n2']
+    """
+    present = columns_of(dataset) or []
+    if columns is None:
+        columns = next((each for each in _USUAL if set(each) <= set(present)), ())
+    columns = (columns,) if isinstance(columns, str) else tuple(columns)
+    missing = [column for column in columns if column not in present]
+    if missing:
+        raise invalid(
+            "text_column",
+            f"must name columns of the training data ({', '.join(present)})",
+            ", ".join(missing),
+            "Correct the name.",
+        )
+    rows = (dataset[row] for row in range(len(dataset)))
+    if columns:
+        return ["\n\n".join(str(row[column]) for column in columns) for row in rows]
+    if hasattr(tokenizer, "decode") and "input_ids" in present:
+        return [tokenizer.decode(row["input_ids"], skip_special_tokens=True) for row in rows]
+    raise invalid(
+        "text_column",
+        "must name the texts to embed, where the data hold tokens only and no tokenizer is given",
+        f"None, and the columns {', '.join(present) or 'none'}",
+        "Name a column, pass processing_class=tokenizer, or pass embeddings=vectors.",
+    )

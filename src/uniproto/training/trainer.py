@@ -15,6 +15,7 @@ the Trainer's own hooks, and leaves the training loop alone.
 from __future__ import annotations
 
 import copy
+import gc
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -24,19 +25,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.errors import MissingExtraError, UniprotoError, invalid
-from uniproto.training.batch_costs import nonzero
-from uniproto.training.batch_inputs import (
+from uniproto.training.config import SelectionConfig
+from uniproto.training.inputs import (
     Gram,
     as_features,
     as_numbers,
     finite_examples,
     finite_rows,
+    nonzero,
 )
-from uniproto.training.carried import (
+from uniproto.training.losses import preserve_state
+from uniproto.training.pools import (
     ROWS,
-    CarryingCollator,
     NumberedRows,
     Pool,
+    PoolCollator,
+    Window,
     as_pool,
     chosen_rows,
     columns_of,
@@ -44,16 +48,15 @@ from uniproto.training.carried import (
     pieces,
     require_within_context,
 )
-from uniproto.training.config import SelectionConfig
 from uniproto.training.scoring import Scorer, Scores
-from uniproto.training.selection_log import Window
-from uniproto.training.undisturbed import undisturbed
 
 try:
     import torch
+    from torch import distributed
     from transformers import Trainer
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Selection inside a training run", "train") from error
+
 
 _SMALLEST_RATE = 1e-12  # a warm-up begins at 0, where GREATS would have nothing to compare
 
@@ -116,11 +119,11 @@ class SelectionMixin:
         trainer: Any = self
         config = self.selection
         trainer._set_signature_columns_if_needed()
-        kept = trainer.data_collator, trainer._signature_columns, trainer.train_dataset
-        _, columns, dataset = kept
+        original = trainer.data_collator, trainer._signature_columns, trainer.train_dataset
+        _, columns, dataset = original
         trainer._signature_columns = [*columns, config.source_column, ROWS]
-        trainer.data_collator = self._carrying(
-            required=config.mode == "source", carries=not _dispatches(trainer)
+        trainer.data_collator = self._pool_collator(
+            required=config.mode == "source", adds_metadata=not _dispatches(trainer)
         )
         if config.usual_features == "embedding":
             self._embed(dataset)
@@ -128,25 +131,25 @@ class SelectionMixin:
         try:
             return super().get_train_dataloader()  # type: ignore[misc]
         finally:
-            trainer.data_collator, trainer._signature_columns, trainer.train_dataset = kept
+            trainer.data_collator, trainer._signature_columns, trainer.train_dataset = original
 
     def get_eval_dataloader(self, *given: Any, **named: Any) -> Any:
         """Evaluation data may have the source column, too; collators that would fail lose it."""
         trainer: Any = self
-        kept = trainer.data_collator
-        trainer.data_collator = self._carrying(required=False, carries=False)
+        original = trainer.data_collator
+        trainer.data_collator = self._pool_collator(required=False, adds_metadata=False)
         try:
             return super().get_eval_dataloader(*given, **named)  # type: ignore[misc]
         finally:
-            trainer.data_collator = kept
+            trainer.data_collator = original
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, *others: Any, **named: Any
     ) -> tuple[list[Any], Any]:
-        """Fetch the pools of one step, choose from each, and count what was kept.
+        """Fetch the pools of one step, choose from each, and count what was chosen.
 
         The count scales the loss. Counted on the pools, as the Trainer would have it, the loss of
-        the kept examples would be too small.
+        the chosen examples would be too small.
         """
         trainer: Any = self
         self._window.begin(trainer.state.global_step)
@@ -155,17 +158,17 @@ class SelectionMixin:
         )
         began = time.perf_counter()
         pools = [as_pool(batch, self.selection.source_column) for batch in batches]
-        kept, selections = [], []
-        with undisturbed(trainer.model):
+        batches, selections = [], []
+        with preserve_state(trainer.model):
             for place, pool in enumerate(pools):
                 rows = self._choose(pool, place)
-                kept.append(chosen_rows(pool.inputs, pool.size, rows))
+                batches.append(chosen_rows(pool.inputs, pool.size, rows))
                 selections.append(rows)
         self._window.selection_seconds += time.perf_counter() - began
-        if kept:
-            self.last_batches, self.last_selections = kept, selections
+        if batches:
+            self.last_batches, self.last_selections = batches, selections
         device = others[0] if others else named.get("device", trainer.args.device)
-        return kept, trainer._get_num_items_in_batch(kept, device)
+        return batches, trainer._get_num_items_in_batch(batches, device)
 
     def training_step(
         self, model: Any, inputs: Any, num_items_in_batch: Any = None
@@ -200,15 +203,15 @@ class SelectionMixin:
             self._window = Window()
         super().log(logs, *others, **named)  # type: ignore[misc]
 
-    def _carrying(self, required: bool, carries: bool) -> CarryingCollator:
+    def _pool_collator(self, required: bool, adds_metadata: bool) -> PoolCollator:
         """The user's collator; a collator of transformers or TRL is not shown the sources."""
         trainer: Any = self
         collator = trainer.data_collator
-        return CarryingCollator(
+        return PoolCollator(
             collator,
             self.selection.source_column,
             required=required,
-            carries=carries,
+            adds_metadata=adds_metadata,
             sees_all=not trainer.args.remove_unused_columns
             and type(collator).__module__.partition(".")[0] not in ("transformers", "trl"),
         )
@@ -286,14 +289,12 @@ class SelectionMixin:
         examples = [data[int(row)] for row in rows]
         if trainer.args.remove_unused_columns and isinstance(examples[0], Mapping):
             examples = [{key: each[key] for key in each if key in columns} for each in examples]
-        batch = CarryingCollator(trainer.data_collator, self.selection.source_column, False)(
-            examples
-        )
+        batch = PoolCollator(trainer.data_collator, self.selection.source_column, False)(examples)
         return trainer._prepare_inputs(as_pool(batch, self.selection.source_column).inputs)
 
     def _embed(self, dataset: Any) -> None:
         """Vectors of all training examples, once; on several processes the first computes them."""
-        from uniproto.training.texts import embeddings_of
+        from uniproto.training.scoring import embeddings_of
 
         trainer: Any = self
         if self._embeddings is None:
@@ -333,10 +334,10 @@ def _mixed(seed: int, process: int) -> int:
 
 def _dispatches(trainer: Any) -> bool:
     """Whether one process reads the batches of all: only tensors travel to the others."""
-    asked = trainer.accelerator.dispatch_batches
-    if asked is None:
-        asked = isinstance(trainer.train_dataset, torch.utils.data.IterableDataset)
-    return bool(asked) and trainer.args.world_size > 1
+    dispatches = trainer.accelerator.dispatch_batches
+    if dispatches is None:
+        dispatches = isinstance(trainer.train_dataset, torch.utils.data.IterableDataset)
+    return bool(dispatches) and trainer.args.world_size > 1
 
 
 def _require_supported(trainer: Any) -> None:
@@ -365,6 +366,21 @@ def _require_supported(trainer: Any) -> None:
         "maxloss",
     )
     if known_layer and trainer.model is not None:
-        from uniproto.training.last_block import unwrapped, value_projection
+        from uniproto.training.layers import unwrapped, value_projection
 
         value_projection(unwrapped(trainer.model), config.layer)
+
+
+def leave_together() -> None:
+    """Wait for the other processes of this run and close the connections to them.
+
+    Call it when no trainer and no wrapped model is left: they keep the process group, and with it
+    threads that hold tensors, alive. Such a thread that lets go of a tensor while the interpreter
+    is already shutting down ends the process with "terminate called without an active exception".
+    Without other processes nothing happens.
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return
+    distributed.barrier()  # a process that leaves early takes the others' connections along
+    distributed.destroy_process_group()
+    gc.collect()  # trainers refer to themselves in circles; their threads end with them

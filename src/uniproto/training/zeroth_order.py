@@ -12,11 +12,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from uniproto.errors import MissingExtraError, invalid
-from uniproto.training.adam_alignment import adam_divisor
-from uniproto.training.answer_loss import forward_losses
-from uniproto.training.gradient_features import Scored, check_width, scored
-from uniproto.training.last_block import ParameterPart, unwrapped, value_projection
-from uniproto.training.undisturbed import undisturbed
+from uniproto.training.gradient_features import Scored, adam_divisor, check_width, scored
+from uniproto.training.layers import ParameterPart, unwrapped, value_projection
+from uniproto.training.losses import forward_losses, preserve_state
 
 try:
     import torch
@@ -62,7 +60,7 @@ def zeroth_order_features(
     divisor = None if normalise is None else adam_divisor(normalise, parts)
     direction = _direction(parts, seed)
     losses = []
-    with undisturbed(model), torch.inference_mode(False), torch.no_grad():
+    with preserve_state(model), torch.inference_mode(False), torch.no_grad():
         for sign in (1.0, -1.0):
             with _moved(parts, direction, sign * epsilon):
                 losses.append(forward_losses(model, batch, score_batch_size))
@@ -85,7 +83,7 @@ def _direction(parts: list[ParameterPart], seed: int) -> Tensor:
 @contextmanager
 def _moved(parts: list[ParameterPart], direction: Tensor, by: float) -> Iterator[None]:
     """The parameters moved along the direction; the very same memory is put back afterwards."""
-    kept = [part.parameter.data for part in parts]
+    originals = [part.parameter.data for part in parts]
     try:
         first = 0
         for part in parts:
@@ -98,5 +96,5 @@ def _moved(parts: list[ParameterPart], direction: Tensor, by: float) -> Iterator
             first += size
         yield
     finally:
-        for part, before in zip(parts, kept, strict=True):
+        for part, before in zip(parts, originals, strict=True):
             part.parameter.data = before

@@ -1,20 +1,23 @@
-"""Each example's own loss: the mean over its answer tokens, in memory that stays small.
+"""Each example's own loss, and how to score a model without changing it.
 
-Token t is predicted from position t − 1, labels of −100 do not count, and only positions with a
-label go through the language model's head, a piece at a time: the logits of all tokens never
-exist together.
+The loss is the mean over the answer tokens. Token t is predicted from position t − 1, labels of
+−100 do not count, and only positions with a label go through the language model's head, a piece at
+a time: the logits of all tokens never exist together.
 """
 
 from __future__ import annotations
 
 import inspect
+import random
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from uniproto.errors import MissingExtraError, UniprotoError, invalid, whole_number
-from uniproto.training.last_block import language_model, text_config, unwrapped
-from uniproto.training.undisturbed import undisturbed
+from uniproto.training.layers import language_model, text_config, unwrapped
 
 try:
     import torch
@@ -37,12 +40,12 @@ def example_losses(
     Forward only, dropout off, nothing left behind in the model.
     """
     model = unwrapped(model)
-    with undisturbed(model), torch.inference_mode(False), torch.no_grad():
+    with preserve_state(model), torch.inference_mode(False), torch.no_grad():
         return forward_losses(model, batch, score_batch_size)
 
 
 def forward_losses(model: nn.Module, batch: Mapping[str, Any], size: int | None) -> Tensor:
-    """The same of a model that is undisturbed already, outside of any graph."""
+    """The same inside `preserve_state` and without a graph."""
     found, places = [], []
     for inputs, labels, rows in micro_batches(model, batch, size):
         hidden, head = before_the_head(model, inputs)
@@ -237,7 +240,7 @@ def _after_the_head(core: Any) -> tuple[float, float | None]:
 def answer_losses(
     hidden: Tensor, labels: Tensor, head: Head, *, differentiate: bool
 ) -> tuple[Tensor, Tensor]:
-    """Losses (examples,), and the gradient of each by its own hidden states (zero if not asked).
+    """Losses (examples,), and with `differentiate` each one's gradient by its own hidden states.
 
     An example's loss depends on its own rows only, so that one gradient holds those of all.
     """
@@ -264,3 +267,66 @@ def answer_losses(
             share = counts[row].to(loss.dtype).reciprocal()
             gradient[row, column] = torch.autograd.grad(loss, state, share)[0]
     return losses.sum(dim=1) / counts, gradient
+
+
+# --- scoring without a trace ---------------------------------------------------------------------
+
+
+@contextmanager
+def preserve_state(model: nn.Module) -> Iterator[None]:
+    """Score inside; afterwards the model, its gradients and every random state are as before.
+
+    Inside, the model is in evaluation mode: dropout (LoRA's too) is off and gradient
+    checkpointing rests, since both act in training mode only. Restored afterwards: each module's
+    own train/eval flag, `.grad` and `requires_grad` of every parameter, the buffers, and the
+    random states of Python, NumPy, torch and the model's accelerators. The optimizer is never
+    touched.
+
+    >>> model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).train()
+    >>> with preserve_state(model):
+    ...     drawn = torch.rand(3), model[1].training
+    >>> drawn[1], model[1].training, bool((torch.rand(3) == drawn[0]).all())
+    (False, True, True)
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    parameters = [(each, each.grad, each.requires_grad) for each in model.parameters()]
+    buffers = [(module._buffers, dict(module._buffers)) for module in model.modules()]
+    states = _random_states(model)
+    with ExitStack() as eager:
+        if hasattr(torch.compiler, "set_stance"):  # compiled modules would not run our hooks
+            eager.enter_context(torch.compiler.set_stance("force_eager"))
+        try:
+            model.eval()
+            yield
+        finally:
+            for module, training in modes:
+                module.training = training
+            for parameter, gradient, requires_grad in parameters:
+                parameter.requires_grad_(requires_grad)
+                parameter.grad = gradient
+            for held, before in buffers:
+                held.update(before)
+            # Autocast keeps the weights it has cast; those cast without a graph would leave the
+            # next training step inside the same autocast region without gradients.
+            torch.clear_autocast_cache()
+            _restore_random_states(states)
+
+
+def _random_states(model: nn.Module) -> dict[Any, Any]:
+    states: dict[Any, Any] = {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),  # noqa: NPY002 (a model may draw from it)
+        "cpu": torch.get_rng_state(),
+    }
+    for device in {each.device for each in model.parameters()}:
+        if device.type not in ("cpu", "meta"):
+            states[device] = torch.get_device_module(device).get_rng_state(device)
+    return states
+
+
+def _restore_random_states(states: dict[Any, Any]) -> None:
+    random.setstate(states.pop("python"))
+    np.random.set_state(states.pop("numpy"))  # noqa: NPY002
+    torch.set_rng_state(states.pop("cpu"))
+    for device, state in states.items():
+        torch.get_device_module(device).set_rng_state(state, device)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from uniproto.experiment import Runs, Setup
-from uniproto.paired import by
+from support.runs import Runs, Setup
+from support.statistics import by
 
 Rows = Sequence[Mapping[str, Any]]
 

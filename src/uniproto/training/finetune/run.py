@@ -1,12 +1,11 @@
 """Fine-tune a causal language model on chosen examples, from a file to curves.
 
-The way of the data: rows of a file → training and validation rows → tokens → pools → chosen
-examples → steps. Everything that was asked for and came out is in the folder OUT.
+Rows of a file → training and validation rows → tokens → pools → chosen
+examples → steps. Settings and results are written to the folder OUT.
 """
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -18,23 +17,32 @@ from uniproto.runs.atomic import write_json
 from uniproto.runs.cleanup import missing_folders, take_away
 from uniproto.runs.metrics import read_metrics
 from uniproto.runtime.progress import Progress
-from uniproto.training.curves import ShownProgress, StepMetrics, save_curves
-from uniproto.training.finetune_settings import FinetuneSettings
-from uniproto.training.run_folder import (
+from uniproto.training.finetune.data import (
+    Examples,
+    PaddingCollator,
+    TokenisedRows,
+    prepare_examples,
+    read_rows,
+)
+from uniproto.training.finetune.folder import (
     MAY_CHANGE,
     MODEL,
     RESULT,
     claimed,
     last_checkpoint,
+    read_result,
     require_usable,
     step_of,
 )
-from uniproto.training.trainer import SelectionTrainer
-from uniproto.training.tuned_model import load_model, padding_token, with_lora
-from uniproto.training.tuning_data import PaddingCollator, TunedRows
-from uniproto.training.tuning_examples import TuningExamples, tuning_examples
-from uniproto.training.tuning_rows import read_rows
-from uniproto.training.validation import log_perplexities
+from uniproto.training.finetune.model import load_model, padding_token, with_lora
+from uniproto.training.finetune.monitoring import (
+    ShownProgress,
+    StepMetrics,
+    ValidateLastStep,
+    ValidatingTrainer,
+    save_curves,
+)
+from uniproto.training.finetune.settings import FinetuneSettings
 
 try:
     import torch
@@ -44,8 +52,11 @@ except ModuleNotFoundError as error:  # pragma: no cover
 
 
 def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
-    """Run, or go on with, a fine-tuning run; returns what stands in OUT/result.json."""
-    selection = settings.selection()  # wrong options are told before anything is loaded
+    """Run or resume a fine-tuning run; returns the content of OUT/result.json.
+
+    `fresh` starts over where OUT holds an earlier run of this command.
+    """
+    selection = settings.selection()  # refuses wrong options before anything is loaded
     if settings.lora_r > 0 and find_spec("peft") is None:
         raise MissingExtraError("LoRA", "train")
     out = Path(settings.out)
@@ -54,13 +65,13 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
         if args.process_index == 0:
             require_usable(out, settings, fresh)
     if not fresh and (out / RESULT).exists():
-        return dict(json.loads((out / RESULT).read_text(encoding="utf-8")))
+        return read_result(out)
     rows = read_rows(
         settings.data, prompt=settings.prompt, answer=settings.answer, source=settings.source
     )
     transformers.set_seed(settings.seed)
     model, tokenizer = load_model(settings.model, settings.bf16 and settings.lora_r > 0)
-    examples = tuning_examples(settings, rows, tokenizer, model)
+    examples = prepare_examples(settings, rows, tokenizer, model)
     train, validation = examples.train, examples.validation
     if selection.mode == "source" and settings.source is None:
         raise invalid("--source", "must name a column with --mode source", "none", "Name one.")
@@ -110,52 +121,12 @@ def _train(trainer: ValidatingTrainer, settings: FinetuneSettings, checkpoint: P
     trainer.add_callback(metrics)
     shown = False if settings.quiet or args.process_index else None
     trainer.add_callback(ShownProgress(Progress(shown)))
-    trainer.add_callback(ValidatesAtTheEnd())
+    trainer.add_callback(ValidateLastStep())
     trainer.before_saving = metrics.flush
     if done < settings.steps:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     else:  # killed after the last step: nothing is left but to write the results
         trainer._load_from_checkpoint(str(checkpoint))
-
-
-class ValidatesAtTheEnd(transformers.TrainerCallback):
-    """The last step is validated, whatever its number."""
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.global_step >= state.max_steps and args.eval_strategy != "no":
-            control.should_evaluate = True
-
-
-class ValidatingTrainer(SelectionTrainer):
-    """Evaluates by log-perplexity, overall and per source, in place of the Trainer's own loop."""
-
-    before_saving: Any = None  # what must be on the disk before a checkpoint is
-
-    def _save_checkpoint(self, *given: Any, **named: Any) -> None:
-        if self.before_saving is not None:
-            self.before_saving()
-        super()._save_checkpoint(*given, **named)
-
-    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
-        overall, by_source = log_perplexities(
-            self.model,
-            self.eval_dataset,
-            self.data_collator,
-            self.args.eval_batch_size,
-            process=self.args.process_index,
-            processes=self.args.world_size,
-            gather=lambda sums: self.accelerator.gather(sums.to(self.args.device)),
-        )
-        metrics = {
-            "eval_loss": overall,
-            "eval_mean_of_sources": sum(by_source.values()) / len(by_source),
-            **{f"eval_loss/{name}": value for name, value in by_source.items()},
-        }
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(
-            self.args, self.state, self.control, metrics
-        )
-        return metrics
 
 
 def training_arguments(settings: FinetuneSettings) -> Any:
@@ -197,7 +168,7 @@ def training_arguments(settings: FinetuneSettings) -> Any:
             ddp_find_unused_parameters=False,
             disable_tqdm=True,
         )
-        # Some schedulers need options of their own: told now, not after the model is loaded.
+        # Some schedulers need options of their own: fail now, not after the model is loaded.
         transformers.get_scheduler(
             args.lr_scheduler_type,
             torch.optim.SGD([torch.zeros(1, requires_grad=True)]),
@@ -212,7 +183,7 @@ def training_arguments(settings: FinetuneSettings) -> Any:
     return args
 
 
-def text_embeddings(settings: FinetuneSettings, train: TunedRows) -> Any:
+def text_embeddings(settings: FinetuneSettings, train: TokenisedRows) -> Any:
     """Vectors of the training texts, where the method looks at those; otherwise None."""
     if settings.selection().usual_features != "embedding":
         return None
@@ -224,7 +195,7 @@ def text_embeddings(settings: FinetuneSettings, train: TunedRows) -> Any:
     return embed_text(train.texts, progress=False if settings.quiet else None, **options).vectors
 
 
-def _publish(out: Path, settings: FinetuneSettings, examples: TuningExamples) -> dict[str, Any]:
+def _publish(out: Path, settings: FinetuneSettings, examples: Examples) -> dict[str, Any]:
     """Curves first; result.json last, because it says that the run is complete."""
     from uniproto.runs.records import versions, without_infinity
 

@@ -14,7 +14,6 @@ one method, say), skips the units that are done, and publishes the tidy rows wit
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import sys
@@ -22,9 +21,9 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from uniproto.cli.experiment import DATA_VARIABLE, add_options
 from uniproto.errors import (
     InputFileError,
     OutputError,
@@ -37,7 +36,6 @@ from uniproto.runs.settings import require_same
 
 _FORMAT = 1
 _HEADER = "uniproto experiment"  # the first line of every file of rows says so
-DATA_VARIABLE = "UNIPROTO_DATA"
 
 
 @dataclass(frozen=True)
@@ -46,9 +44,9 @@ class Setup:
 
     `data` is the folder of published data sets, None where none was named. `out` is where the
     results go. `quick` asks for a few seconds' work that needs no data folder, `full` for the sizes
-    that only a larger machine gets through. `progress` is as
-    for `uniproto.select`: None means bars only where a person is watching. `part` asks for the
-    parts of an experiment whose names hold that text, so that several can run side by side.
+    that only a larger machine gets through. `progress` is as for `uniproto.select`: None means bars
+    only where a person is watching. `part` asks for the parts whose names hold that text, so that
+    several can run side by side.
     """
 
     data: Path | None
@@ -167,7 +165,7 @@ class Runs:
             header, *units = map(json.loads, lines)
             if header["what"] != _HEADER or header["format"] != _FORMAT:
                 raise ValueError("its first line is not ours")
-            kept = {_as_json(unit["key"], sort_keys=True): unit["rows"] for unit in units}
+            units_by_key = {_as_json(unit["key"], sort_keys=True): unit["rows"] for unit in units}
             settings = header["settings"]
         except (ValueError, KeyError, TypeError) as error:
             raise InputFileError(
@@ -175,7 +173,7 @@ class Runs:
                 f"something else ({error}). Move it away, or choose another folder with --out."
             ) from error
         require_same(settings, self.settings, self.folder, "rows of the same settings")
-        self._units = kept
+        self._units = units_by_key
 
     def _write(self, line: str) -> None:
         self._file.write(line.encode("utf-8"))
@@ -189,39 +187,6 @@ class Runs:
         )
 
 
-def find_scripts() -> dict[str, Path]:
-    """Every experiment by name: beside the package, or in the source tree it was installed from.
-
-    >>> "weights" in find_scripts()
-    True
-    """
-    package = Path(__file__).resolve().parent
-    for folder in (package / "experiments", package.parents[1] / "experiments"):
-        found = sorted(folder.glob("[a-z]*.py"))
-        if found:
-            return {path.stem: path for path in found}
-    return {}
-
-
-def load_script(path: Path) -> ModuleType:
-    """A script as a module, with its `TITLE` and `run`; nothing runs yet."""
-    spec = importlib.util.spec_from_file_location(f"uniproto_experiment_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for the names in annotations
-    spec.loader.exec_module(module)
-    return module
-
-
-def run_experiment(name: str, options: argparse.Namespace) -> None:
-    """Run an experiment found by `find_scripts`."""
-    scripts = find_scripts()
-    if name not in scripts:
-        raise unknown_name("NAME", name, [*scripts, "list"])
-    _start(load_script(scripts[name]).run, options, name)
-
-
 def command_line(run: Callable[[Setup], None], description: str) -> None:
     """Run a script on its own: `python experiments/weights.py --data DIR --out DIR [--quick]`."""
     script = Path(sys.argv[0]).stem
@@ -229,46 +194,11 @@ def command_line(run: Callable[[Setup], None], description: str) -> None:
     add_options(parser)
     options = parser.parse_args()
     try:
-        _start(run, options, script)
+        start(run, options, script)
     except UniprotoError as error:
         sys.exit(f"{script}: error: {error}")
     except KeyboardInterrupt:
         sys.exit(f"{script}: interrupted; the same command goes on from here.")
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of every experiment."""
-    parser.add_argument(
-        "--data",
-        metavar="DIR",
-        help=f"folder of published data sets (default: the environment's {DATA_VARIABLE})",
-    )
-    parser.add_argument(
-        "-o", "--out", metavar="DIR", help="folder for the results (default: out/experiments/NAME)"
-    )
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument(
-        "--quick",
-        action="store_true",
-        help="a small version that needs no data: seconds, and no evidence for anything "
-        "(default folder: out/experiments/NAME-quick)",
-    )
-    size.add_argument(
-        "--full",
-        action="store_true",
-        help="of an experiment that is cut down to two cores, the whole: hours, on a larger "
-        "machine (default folder: out/experiments/NAME-full)",
-    )
-    parser.add_argument(
-        "--fresh", action="store_true", help="forget the rows of earlier runs in the folder"
-    )
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
-    parser.add_argument(
-        "--part",
-        metavar="TEXT",
-        help="of an experiment in parts, only those with this text in their names; several may "
-        "run at once, and the same command without --part then joins their results",
-    )
 
 
 def as_setup(options: argparse.Namespace, name: str) -> Setup:
@@ -291,7 +221,8 @@ def as_setup(options: argparse.Namespace, name: str) -> Setup:
     return setup
 
 
-def _start(run: Callable[[Setup], None], options: argparse.Namespace, name: str) -> None:
+def start(run: Callable[[Setup], None], options: argparse.Namespace, name: str) -> None:
+    """Run an experiment with the options of a command line."""
     known = getattr(run, "__globals__", {})
     if options.full and "FULL_PARTS" not in known:
         raise invalid(

@@ -1,23 +1,132 @@
-"""How a fine-tuning run went: one row per logged step, and the curves drawn from them."""
+"""How a fine-tuning run goes: validation, a row of metrics per logged step, progress, curves."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from uniproto.errors import MissingExtraError
 from uniproto.runs.metrics import MetricsFile
 from uniproto.runtime.progress import Progress
+from uniproto.training.finetune.model import report_damage
+from uniproto.training.losses import NO_LABEL, example_losses
+from uniproto.training.trainer import SelectionTrainer
 
 try:
+    import torch
     from transformers import TrainerCallback
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Fine-tuning", "train") from error
 
+
 OVERALL = "(all sources)"
 _MOST_SOURCES = 24  # panels of a figure that a person still looks at
+
+
+# --- validation -------------------------------------------------------------------------------
+
+
+def log_perplexities(
+    model: Any,
+    rows: Any,
+    collator: Callable[[list[Any]], Mapping[str, Any]],
+    batch_size: int,
+    *,
+    process: int = 0,
+    processes: int = 1,
+    gather: Callable[[Any], Any] | None = None,
+) -> tuple[float, dict[str, float]]:
+    """Σ losses / Σ answer tokens: of all examples, and of each source's.
+
+    Every process looks at its share of the rows; `gather` joins their sums. Examples without a
+    finite loss make the number of their source NaN: nothing is skipped here.
+    """
+    sources = sorted({row["source"] for row in rows})
+    place = {source: number for number, source in enumerate(sources)}
+    sums = torch.zeros(len(sources), 2, dtype=torch.float64)
+    mine = sorted(range(process, len(rows), processes), key=lambda row: len(rows[row]["input_ids"]))
+    for first in range(0, len(mine), batch_size):
+        some = [rows[row] for row in mine[first : first + batch_size]]
+        batch = collator([{k: v for k, v in each.items() if k != "source"} for each in some])
+        losses = example_losses(model, batch).double().cpu()
+        tokens = batch["labels"][:, 1:].ne(NO_LABEL).sum(dim=1).double().cpu()
+        for each, loss, count in zip(some, losses, tokens, strict=True):
+            sums[place[each["source"]]] += torch.stack((loss * count, count))
+    if processes > 1 and gather is not None:
+        sums = gather(sums[None]).sum(dim=0).cpu()
+    total = sums.sum(dim=0)
+    of_source = (sums[:, 0] / sums[:, 1]).tolist()
+    return float(total[0] / total[1]), dict(zip(sources, of_source, strict=True))
+
+
+class ValidateLastStep(TrainerCallback):
+    """Validates after the last step, whatever its number."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step >= state.max_steps and args.eval_strategy != "no":
+            control.should_evaluate = True
+
+
+class ValidatingTrainer(SelectionTrainer):
+    """Evaluates by log-perplexity, overall and per source, and names damaged checkpoint files."""
+
+    before_saving: Any = None  # what must be on the disk before a checkpoint is
+
+    def _save_checkpoint(self, *given: Any, **named: Any) -> None:
+        if self.before_saving is not None:
+            self.before_saving()
+        super()._save_checkpoint(*given, **named)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        with _report_damaged_checkpoint(resume_from_checkpoint):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with _report_damaged_checkpoint(checkpoint):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with _report_damaged_checkpoint(checkpoint):
+            super()._load_rng_state(checkpoint)
+
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        overall, by_source = log_perplexities(
+            self.model,
+            self.eval_dataset,
+            self.data_collator,
+            self.args.eval_batch_size,
+            process=self.args.process_index,
+            processes=self.args.world_size,
+            gather=lambda sums: self.accelerator.gather(sums.to(self.args.device)),
+        )
+        metrics = {
+            "eval_loss": overall,
+            "eval_mean_of_sources": sum(by_source.values()) / len(by_source),
+            **{f"eval_loss/{name}": value for name, value in by_source.items()},
+        }
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
+        return metrics
+
+
+def _report_damaged_checkpoint(checkpoint: str | None) -> AbstractContextManager[None]:
+    """Name the damaged file of a checkpoint; without a checkpoint nothing is loaded."""
+    if checkpoint is None:
+        return nullcontext()
+    return report_damage(
+        checkpoint,
+        Path(checkpoint),
+        "the run must go on from a complete checkpoint",
+        "Move this folder away to go on from the checkpoint before it, or start over with --fresh.",
+    )
+
+
+# --- metrics and progress, as the run goes on -------------------------------------------------
 
 
 class StepMetrics(TrainerCallback):
@@ -116,6 +225,9 @@ class ShownProgress(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.stage.__exit__(None, None, None)
+
+
+# --- curves -----------------------------------------------------------------------------------
 
 
 def save_curves(

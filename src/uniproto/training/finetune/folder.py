@@ -1,4 +1,4 @@
-"""The folder of a fine-tuning run: claimed by its settings, gone on with from a checkpoint."""
+"""The folder of a fine-tuning run: who may write to it, and where a run resumes."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.data.tables import file_digest
-from uniproto.errors import OutputError
+from uniproto.errors import InputFileError, OutputError
 from uniproto.runs.atomic import require_writable, write_json
 from uniproto.runs.lock import locked
 from uniproto.runs.settings import require_same
-from uniproto.training.finetune_settings import FinetuneSettings
+from uniproto.training.finetune.settings import FinetuneSettings
 
 SETTINGS, RESULT, MODEL = "finetune.json", "result.json", "model"
-MAY_CHANGE = ("out", "quiet", "save_steps", "report_to", "device")  # without being another run
+MAY_CHANGE = ("out", "quiet", "save_steps", "report_to", "device")  # on resuming
 _CHECKPOINT = "checkpoint-"
 
 
 def require_usable(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
-    """Refuse a folder of something else, of other settings, or that cannot be written.
+    """Refuse a folder that holds something else or other settings, or cannot be written.
 
-    Nothing is written yet, and with `fresh` nothing forgotten: the rest of the command may be
-    refused, too.
+    Nothing is written or deleted yet: the command may still fail for another reason.
     """
     begun = (out / RESULT).exists() or last_checkpoint(out) is not None
     if begun and not (out / SETTINGS).exists():  # nothing of ours stands without it
@@ -36,36 +35,48 @@ def require_usable(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
         )
     if begun and not fresh:
         try:
-            there = json.loads((out / SETTINGS).read_text(encoding="utf-8"))
+            recorded = json.loads((out / SETTINGS).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise _unusable(out, error) from error
-        require_same(there, _wanted(settings), out, "a run of the same settings")
+        require_same(recorded, _identity(settings), out, "a run of the same settings")
     require_writable(out)
+
+
+def read_result(out: Path) -> dict[str, Any]:
+    """The result of a finished run."""
+    try:
+        return dict(json.loads((out / RESULT).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputFileError(
+            f"{out / RESULT}: the file must hold the result of a finished run. It is damaged "
+            f"({error}). Delete it to write it anew from the last checkpoint, or start over with "
+            "--fresh."
+        ) from error
 
 
 @contextmanager
 def claimed(out: Path, settings: FinetuneSettings, fresh: bool) -> Iterator[None]:
-    """Make the folder of a run, or forget the run in it, and keep other runs out of it."""
+    """Create the folder of a run, or clear it with `fresh`, and lock it against other runs."""
     with locked(out):
         try:
             if fresh:
-                _forget(out)
+                _clear(out)
             if not (out / SETTINGS).exists() or last_checkpoint(out) is None:
-                write_json(out / SETTINGS, _wanted(settings))
+                write_json(out / SETTINGS, _identity(settings))
         except OSError as error:
             raise _unusable(out, error) from error
         yield
 
 
-def _wanted(settings: FinetuneSettings) -> dict[str, Any]:
-    """What must be the same for a run to go on as if it had never stopped."""
-    wanted = {k: v for k, v in asdict(settings).items() if k not in MAY_CHANGE}
+def _identity(settings: FinetuneSettings) -> dict[str, Any]:
+    """The settings that must be equal for a run to be resumed."""
+    identity = {k: v for k, v in asdict(settings).items() if k not in MAY_CHANGE}
     data = Path(settings.data)
-    wanted["data_sha256"] = file_digest(data) if data.is_file() else None
-    return dict(json.loads(json.dumps(wanted)))
+    identity["data_sha256"] = file_digest(data) if data.is_file() else None
+    return dict(json.loads(json.dumps(identity)))
 
 
-def _forget(out: Path) -> None:
+def _clear(out: Path) -> None:
     for name in (RESULT, SETTINGS, "metrics.jsonl"):
         (out / name).unlink(missing_ok=True)
     for folder in out.glob(f"{_CHECKPOINT}*"):

@@ -15,14 +15,14 @@ _GAIN_ROUNDING = 16  # units in the last place below which two gains count as eq
 
 
 class Lists(NamedTuple):
-    """Every row's columns from cheap to dear: entries `:kept[row]` and from `rest[row]` on.
+    """Every row's columns from cheap to dear: entries `:used[row]` and from `rest[row]` on.
 
     Between the two lies what was dropped because it had been claimed.
     """
 
     costs: NDArray[Any]
     columns: NDArray[np.int32]
-    kept: NDArray[np.int64]
+    used: NDArray[np.int64]
     rest: NDArray[np.int64]
 
 
@@ -86,7 +86,7 @@ def _fill_cost(lists: Lists, row: int, unclaimed: NDArray[np.int64], need: int) 
     """Mean cost of the cheapest `need` unclaimed units; claimed columns met are dropped."""
     costs, columns = lists.costs, lists.columns
     missing, total, write = need, 0.0, 0
-    for position in range(lists.kept[row]):
+    for position in range(lists.used[row]):
         cost, column = costs[row, position], columns[row, position]
         available = unclaimed[column]
         costs[row, write], columns[row, write] = cost, column
@@ -104,13 +104,13 @@ def _fill_cost(lists: Lists, row: int, unclaimed: NDArray[np.int64], need: int) 
         total += cost * taken
         missing -= taken
         position += 1
-    lists.kept[row], lists.rest[row] = write, position
+    lists.used[row], lists.rest[row] = write, position
     return total / need
 
 
 @njit(cache=True, nogil=True)
 def _claim(lists: Lists, row: int, unclaimed: NDArray[np.int64], need: int) -> None:
-    """Take the units that `_fill_cost` has just priced: all of them are among those kept."""
+    """Take the units that `_fill_cost` has just priced: all of them are among those listed."""
     position = 0
     while need > 0:
         column = lists.columns[row, position]

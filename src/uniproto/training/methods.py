@@ -20,14 +20,15 @@ from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.methods import Method, UniProto
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
-from uniproto.training.batch_costs import (
+from uniproto.training.inputs import (
+    Gram,
+    as_anchors,
+    finite_rows,
     inner_products,
     largest_coordinates,
     norms,
     pool_costs,
 )
-from uniproto.training.batch_inputs import Gram, as_anchors, finite_rows
-from uniproto.training.batch_kernels import pick_by_coverage, pick_by_fills
 
 Rows = NDArray[np.int64]
 
@@ -79,6 +80,8 @@ def pick_uniproto(part: Part, k: int) -> Rows:
 
 def fill_picks(costs: NDArray[Any], k: int) -> tuple[Rows, NDArray[np.float64]]:
     """The picks of `uniproto.algorithm.uniprot` on these costs, and what each of them cost."""
+    from uniproto.training.kernels import pick_by_fills  # Numba: a command's help needs none of it
+
     n = costs.shape[1]
     common = math.gcd(k, n)  # whole masses: each column offers k, each pick needs n
     order = np.argsort(costs, axis=1)
@@ -87,6 +90,8 @@ def fill_picks(costs: NDArray[Any], k: int) -> tuple[Rows, NDArray[np.float64]]:
 
 def pick_medoids(part: Part, k: int) -> Rows:
     """Greedy k-medoids (SPOT), which is greedy facility location with S = max(D) − D."""
+    from uniproto.training.kernels import pick_by_coverage
+
     return pick_by_coverage(part.costs, k)
 
 

@@ -22,6 +22,7 @@ try:
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Scoring training examples", "train") from error
 
+
 _OWN_LAYER = ("v_proj", "value", "value_proj", "v", "wv", "to_v", "v_lin")
 _FUSED = ("qkv_proj", "c_attn", "Wqkv", "query_key_value", "qkv", "att_proj")
 _UNKNOWN_ORDER = ("codegen", "chatglm")  # of Q, K and V in their fused layers
@@ -46,7 +47,7 @@ class Projection:
 
     Parameters with outputs of their own (the weight, LoRA's B) are cut to those rows. LoRA's A
     serves all outputs of a fused layer: its gradient is the whole one, from Q, K and V.
-    Biases are left out.
+    Biases are not included.
     """
 
     name: str
@@ -257,7 +258,7 @@ def _value_rows(model: nn.Module, name: str, module: nn.Module) -> Any:
     if not size or size * (heads + 2 * groups) != outputs or kind in _UNKNOWN_ORDER:
         raise invalid(
             "layer",
-            "must be a layer whose outputs can be told apart into queries, keys and values",
+            "must be a layer whose outputs can be split into queries, keys and values",
             f"{name} with {outputs} outputs ({kind or 'an unknown kind of model'})",
             "Name another linear layer of the last block: layer='…'.",
         )
@@ -281,7 +282,7 @@ def _value_heads(config: Any, heads: int) -> int:
 
 
 def _named(model: nn.Module, layer: str) -> tuple[str, nn.Module]:
-    """The linear layer of that name; what wrappers put before the name may be left out."""
+    """The linear layer of that name; prefixes added by wrappers may be omitted."""
     if not isinstance(layer, str) or not layer:
         raise invalid("layer", "must be the name of a linear layer", repr(layer), "Pass a text.")
     every = dict(_linear_layers(model))

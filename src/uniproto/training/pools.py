@@ -1,12 +1,15 @@
-"""What travels beside the model's inputs: each example's source, and its row in the data.
+"""The pools of a training run: how their examples reach the selection, and what is logged of it.
 
-The Trainer drops columns that the model does not take before they reach a batch. The collator
-here sets them aside, and puts them into the batch under names of its own, for the selection to
-take out again before the model sees the batch.
+The Trainer drops columns that the model does not take before they reach a batch. `PoolCollator`
+puts each example's source and row number into the batch under names of its own; the selection takes
+them out again before the model sees the batch.
 """
 
 from __future__ import annotations
 
+import math
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,26 +18,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.errors import InvalidInputError, MissingExtraError, UniprotoError, invalid
-from uniproto.training.answer_loss import used_lengths
-from uniproto.training.last_block import language_model, unwrapped
+from uniproto.training.layers import language_model, unwrapped
+from uniproto.training.losses import used_lengths
 
 try:
     import torch
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Selection inside a training run", "train") from error
 
+
 SOURCES, ROWS = "uniproto_sources", "uniproto_rows"
 
 
 @dataclass(frozen=True)
-class CarryingCollator:
-    """A collator that carries sources and row numbers around the one it wraps."""
+class PoolCollator:
+    """Wraps a collator and adds each example's source and row number to its batch."""
 
     inner: Callable[[list[Any]], Any]
     source_column: str
     required: bool  # whether every example must have a source
     sees_all: bool = False  # whether the inner collator is given the source column, too
-    carries: bool = True  # False where nothing but tensors may travel
+    adds_metadata: bool = True  # False where a batch may hold tensors only
 
     def __call__(self, examples: list[Any]) -> Any:
         if not all(isinstance(each, Mapping) for each in examples):
@@ -58,9 +62,9 @@ class CarryingCollator:
         batch = self.inner(
             [{key: value for key, value in each.items() if key not in aside} for each in examples]
         )
-        if known and self.carries:
+        if known and self.adds_metadata:
             batch[SOURCES] = sources
-        if self.carries and all(row is not None for row in rows):
+        if self.adds_metadata and all(row is not None for row in rows):
             batch[ROWS] = rows
         return batch
 
@@ -80,7 +84,7 @@ class NumberedRows(torch.utils.data.Dataset):
 
 @dataclass(frozen=True)
 class Pool:
-    """One micro-batch before selection: what the model takes, and what travelled beside it."""
+    """One micro-batch before selection: the model's inputs, and each example's source and row."""
 
     inputs: dict[str, Any]
     size: int
@@ -89,7 +93,7 @@ class Pool:
 
 
 def as_pool(batch: Any, source_column: str) -> Pool:
-    """Take apart what the collator put together."""
+    """Separate the model's inputs from the sources and rows that `PoolCollator` added."""
     if not isinstance(batch, Mapping) or "input_ids" not in batch:
         raise invalid(
             "data_collator",
@@ -101,11 +105,11 @@ def as_pool(batch: Any, source_column: str) -> Pool:
     sources, rows = inputs.pop(SOURCES, None), inputs.pop(ROWS, None)
     inputs.pop(source_column, None)  # the model would not know it
     size = len(inputs["input_ids"])
-    carried = next((each for each in (sources, rows) if each is not None), None)
-    if carried is not None and len(carried) != size:
+    metadata = next((each for each in (sources, rows) if each is not None), None)
+    if metadata is not None and len(metadata) != size:
         raise UniprotoError(
             f"A batch must hold one row per example, so that some can be chosen. Got {size} rows "
-            f"for {len(carried)} examples instead. Turn packing and padding-free collation off."
+            f"for {len(metadata)} examples instead. Turn packing and padding-free collation off."
         )
     return Pool(inputs, size, sources, rows)
 
@@ -158,7 +162,7 @@ def pieces(inputs: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
 
 
 def columns_of(dataset: Any) -> list[str] | None:
-    """The columns of a data set, where it can be told without running through it."""
+    """The columns of a data set, where they are known without reading all of it."""
     names = getattr(dataset, "column_names", None)
     if isinstance(names, Sequence) and not isinstance(names, str):
         return list(names)
@@ -179,3 +183,73 @@ def no_source_column(column: str, present: list[str]) -> InvalidInputError:
 
 def _plain(label: Any) -> Any:
     return label.item() if hasattr(label, "item") else label
+
+
+# --- what is logged beside the loss --------------------------------------------------------------
+
+
+class Window:
+    """Counts, times and costs of the selection since the last log."""
+
+    def __init__(self) -> None:
+        self._steps: set[int] = set()
+        self.chosen = self.pooled = self.unusable = 0
+        self.selection_seconds = 0.0
+        self.began: float | None = None
+        self.per_source: Counter[str] = Counter()
+        self.record: Any = None
+
+    @property
+    def steps(self) -> int:
+        return len(self._steps)
+
+    def begin(self, step: int) -> None:
+        """The pools of a step are about to be fetched.
+
+        Data without a length may end amid a step or before it: then the same step begins again.
+        """
+        self._steps.add(step)
+        if self.began is None:
+            self.began = time.perf_counter()
+
+    def add(
+        self, record: Any, pool: Pool, rows: NDArray[np.int64], usable: NDArray[np.bool_]
+    ) -> None:
+        self.record = record
+        self.chosen += len(rows)
+        self.pooled += pool.size
+        self.unusable += pool.size - int(usable.sum())
+        if pool.sources is not None:
+            self.per_source.update(dict.fromkeys(map(str, pool.sources), 0))
+            self.per_source.update(str(pool.sources[row]) for row in rows.tolist())
+
+    def summary(self, processes: int) -> dict[str, float]:
+        """Numbers for the log: counts per step over all processes, times of this one."""
+        seconds = max(time.perf_counter() - (self.began or 0.0), 1e-9)
+        counted = {"kept": self.chosen, "pool": self.pooled, "left_out": self.unusable}
+        counts = {f"selection/{name}": number for name, number in counted.items()}
+        counts |= {f"selected/{source}": self.per_source[source] for source in self.per_source}
+        found: dict[str, float] = {
+            name: number // self.steps if number % self.steps == 0 else number / self.steps
+            for name, number in sorted(_over_processes(counts, processes).items())
+        }
+        found["selection/left_out"] = round(found["selection/left_out"] * self.steps)
+        found["selection/seconds"] = self.selection_seconds / self.steps
+        found["selection/step_seconds"] = seconds / self.steps
+        found["selection/share"] = min(1.0, self.selection_seconds / seconds)
+        if self.record is not None and not math.isnan(self.record.cost):
+            found["selection/cost"] = self.record.cost
+            found["selection/random_cost"] = self.record.random_cost
+        return found
+
+
+def _over_processes(counts: dict[str, int], processes: int) -> dict[str, int]:
+    """Sums over all processes, which log the same steps."""
+    if processes <= 1:
+        return counts
+    from accelerate.utils import gather_object
+
+    together: Counter[str] = Counter()
+    for each in gather_object([counts]):
+        together.update(each)
+    return dict(together)

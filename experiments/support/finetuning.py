@@ -16,12 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from support.runs import DATA_VARIABLE, Setup
 from uniproto.errors import InputFileError
-from uniproto.experiment import DATA_VARIABLE, Setup
 from uniproto.runs.metrics import read_metrics
 from uniproto.runtime.progress import Progress
 from uniproto.training.finetune import finetune
-from uniproto.training.finetune_settings import FinetuneSettings
+from uniproto.training.finetune.settings import FinetuneSettings
 
 MODEL = "SmolLM2-135M-Instruct"
 SMALLEST = 8  # how many of the smallest sources are looked at separately
@@ -41,14 +41,15 @@ def run_study(setup: Setup, runs: Mapping[str, FinetuneSettings]) -> list[dict[s
             result = finetune(replace(runs[name], out=str(out), quiet=True))
             for checkpoint in out.glob("checkpoint-*"):  # a finished run has nothing to go on from
                 shutil.rmtree(checkpoint)
-            rows += _validations(name, result, read_metrics(out))
+            rows += validations(name, result, read_metrics(out))
             advance(1)
     return rows
 
 
-def _validations(
+def validations(
     name: str, result: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
+    """One row per validation of a run."""
     settings = result["settings"]
     shown = ("method", "mode", "pool", "keep", "plan", "reg", "seed")
     smallest = sorted(result["train_rows"], key=result["train_rows"].__getitem__)[:SMALLEST]

@@ -1,0 +1,1 @@
+"""What the experiments share: setup and rows, statistics, joined results, fine-tuning runs."""

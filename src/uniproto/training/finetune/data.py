@@ -1,0 +1,351 @@
+"""Instruction data for fine-tuning: read from a file, tokenised, split, padded.
+
+The prompt is the template with the instruction filled in; the answer follows it directly, and ends
+with the model's end-of-text token. Only answer tokens count in the loss.
+"""
+
+from __future__ import annotations
+
+import io
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.data.json_lines import json_objects
+from uniproto.errors import InputFileError, MissingExtraError, UniprotoError, invalid, require_name
+from uniproto.training.finetune.settings import TOO_LONG, FinetuneSettings
+from uniproto.training.losses import NO_LABEL
+
+try:
+    import torch
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise MissingExtraError("Fine-tuning", "train") from error
+
+_AT_ONCE = 1000
+_ENDINGS = (".jsonl", ".jsonl.zst", ".parquet")
+
+
+# --- rows of a file ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class InstructionRow:
+    source: str
+    prompt: str
+    answer: str
+
+
+def read_rows(
+    path: str | Path, *, prompt: str, answer: str, source: str | None
+) -> list[InstructionRow]:
+    """Rows of a .jsonl, .jsonl.zst or .parquet file; without a source column, all are `all`.
+
+    The file streams through: only these columns stay in memory.
+    """
+    path = Path(path)
+    if not any(path.name.lower().endswith(ending) for ending in _ENDINGS):
+        raise InputFileError(
+            f"{path}: the file name must end in one of {', '.join(_ENDINGS)}. Got "
+            f"{path.suffix or 'no ending'!r} instead. Convert the file to one of those."
+        )
+    columns = {"--prompt": prompt, "--answer": answer}
+    if source is not None:
+        columns["--source"] = source
+    try:
+        table = (
+            _parquet(path, list(columns.values()))
+            if path.suffix.lower() == ".parquet"
+            else _json_lines(path)
+        )
+        rows = list(_checked(table, path, columns))
+    except (UniprotoError, MemoryError):
+        raise
+    except Exception as error:  # what a parser makes of a damaged file can be anything
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputFileError(
+            f"{path}: the file must hold one object per line, or a Parquet table. It could not be "
+            f"read ({getattr(error, 'strerror', None) or reason}). Check that it is there and "
+            "complete."
+        ) from error
+    if not rows:
+        raise InputFileError(f"{path}: the file must hold training examples. It is empty.")
+    return rows
+
+
+def _checked(
+    table: Iterable[dict[str, Any]], path: Path, columns: dict[str, str]
+) -> Iterator[InstructionRow]:
+    """Rows whose columns are there and hold texts; a source can be anything but nothing."""
+    source = columns.get("--source")
+    for number, row in enumerate(table):
+        for option, column in columns.items():
+            if column not in row:
+                raise invalid(
+                    option,
+                    f"must name a column of {path.name} ({', '.join(row)})",
+                    f"{column!r}, which row {number} does not have",
+                    "Name another column.",
+                )
+            if row[column] is None or (column != source and not isinstance(row[column], str)):
+                raise InputFileError(
+                    f"{path}: column {column!r} must hold a text in every row. Row {number} has "
+                    f"{type(row[column]).__name__} instead. Correct or drop that row."
+                )
+        label = "all" if source is None else str(row[source])
+        yield InstructionRow(label, row[columns["--prompt"]], row[columns["--answer"]])
+
+
+# Files are opened here, not by Arrow: it takes every path for UTF-8, which not every one is.
+
+
+def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+
+    with path.open("rb") as file:
+        lines: Any = file
+        if path.suffix.lower() == ".zst":
+            lines = io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"))
+        for _, row in json_objects(lines, path):
+            yield row
+
+
+def _parquet(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    with path.open("rb") as file, pq.ParquetFile(file) as table:
+        # Where a column is missing, the others are shown.
+        wanted = list(columns) if set(columns) <= set(table.schema_arrow.names) else None
+        for batch in table.iter_batches(_AT_ONCE, columns=wanted):
+            yield from batch.to_pylist()
+
+
+# --- tokens --------------------------------------------------------------------------------------
+
+
+class TokenisedRows(torch.utils.data.Dataset):
+    """Rows as tokens, with sources: what a Trainer takes.
+
+    All tokens lie in one array, four bytes each: as lists of numbers they would take ten times as
+    much. A part of the rows looks at the same array.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[InstructionRow],
+        tokens: NDArray[np.int32],
+        ends: NDArray[np.int64],
+        answers: NDArray[np.int64],
+    ) -> None:
+        self.rows = rows
+        self._tokens = tokens
+        self._ends = ends  # of every row: where its tokens end (and those of the next begin)
+        self._answers = answers  # and where those of its answer begin
+        self._starts = np.concatenate([[0], ends[:-1]])
+
+    @property
+    def sources(self) -> Counter[str]:
+        """How many rows there are of every source."""
+        return Counter(row.source for row in self.rows)
+
+    @property
+    def texts(self) -> list[str]:
+        """The rows as people read them, for methods that look at texts."""
+        return [f"{row.prompt}\n\n{row.answer}" for row in self.rows]
+
+    def part(self, places: Sequence[int]) -> TokenisedRows:
+        """Some of the rows."""
+        some = TokenisedRows(
+            [self.rows[place] for place in places],
+            self._tokens,
+            self._ends[places],
+            self._answers[places],
+        )
+        some._starts = self._starts[places]
+        return some
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        start, answer, end = self._starts[row], self._answers[row], self._ends[row]
+        tokens = self._tokens[start:end].tolist()
+        length = int(answer - start)
+        return {
+            "input_ids": tokens,
+            "labels": [NO_LABEL] * length + tokens[length:],
+            "source": self.rows[row].source,
+        }
+
+
+def tokenise(
+    rows: Sequence[InstructionRow], tokenizer: Any, max_length: int, too_long: str, template: str
+) -> tuple[TokenisedRows, int]:
+    """Prompt and answer as tokens, the prompt without labels; and how many were too long.
+
+    An example longer than `max_length` is truncated (the end of its answer is lost; its prompt is
+    cut at the front where it alone is too long, so that answer tokens remain), skipped or refused.
+    """
+    _require_sense(max_length, too_long, template)
+    fitting: list[InstructionRow] = []
+    tokens, ends, answers = array("i"), array("q"), array("q")
+    longer = 0
+    for number, (row, prompt, answer) in enumerate(_encoded(rows, tokenizer, template)):
+        length = len(prompt) + len(answer)
+        if length > max_length:
+            longer += 1
+            if too_long == "refuse":
+                raise invalid(
+                    "--max-length",
+                    "must hold every example, with --too-long refuse",
+                    f"{length} tokens in row {number} ({row.source}), more than {max_length}",
+                    "Raise it, or choose --too-long truncate or skip.",
+                )
+            if too_long == "skip":
+                continue
+            answer = answer[: max(1, max_length - len(prompt))]  # at least one token stays
+            prompt = prompt[-(max_length - len(answer)) :]
+        fitting.append(row)
+        tokens.extend(prompt)
+        answers.append(len(tokens))
+        tokens.extend(answer)
+        ends.append(len(tokens))
+    if not fitting:
+        raise invalid(
+            "--data",
+            f"must hold examples of at most {max_length} tokens",
+            f"{longer} longer ones",
+            "Raise --max-length, or choose --too-long truncate.",
+        )
+    found = TokenisedRows(
+        fitting,
+        np.frombuffer(tokens, np.int32),
+        np.frombuffer(ends, np.int64),
+        np.frombuffer(answers, np.int64),
+    )
+    return found, longer
+
+
+def _require_sense(max_length: int, too_long: str, template: str) -> None:
+    require_name("--too-long", too_long, TOO_LONG)
+    if max_length < 2:
+        raise invalid("--max-length", "must be at least 2", max_length, "512 is usual.")
+    if "{instruction}" not in template:
+        raise invalid(
+            "--template", "must hold {instruction}", repr(template), "Say where the prompt goes."
+        )
+
+
+def _encoded(
+    rows: Sequence[InstructionRow], tokenizer: Any, template: str
+) -> Iterator[tuple[InstructionRow, list[int], list[int]]]:
+    """Of every row, the tokens of its prompt and those of its answer with the end of the text."""
+    end = [tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else []
+    for first in range(0, len(rows), _AT_ONCE):
+        some = rows[first : first + _AT_ONCE]
+        prompts_in_full = [template.replace("{instruction}", row.prompt) for row in some]
+        prompts = tokenizer(prompts_in_full, verbose=False)["input_ids"]
+        answers = tokenizer([row.answer for row in some], verbose=False, add_special_tokens=False)[
+            "input_ids"
+        ]
+        for row, prompt, answer in zip(some, prompts, answers, strict=True):
+            ends_already = bool(end) and prompt[-1:] == end  # some tokenizers end every text
+            yield row, list(prompt[:-1] if ends_already else prompt), [*answer, *end]
+
+
+@dataclass(frozen=True)
+class PaddingCollator:
+    """Pads to the longest example; labels of padding do not count."""
+
+    pad_token_id: int
+
+    def __call__(self, examples: list[Mapping[str, Any]]) -> dict[str, Any]:
+        longest = max(len(each["input_ids"]) for each in examples)
+        shape = len(examples), longest
+        batch = {
+            "input_ids": torch.full(shape, self.pad_token_id),
+            "attention_mask": torch.zeros(shape, dtype=torch.int64),
+            "labels": torch.full(shape, NO_LABEL),
+        }
+        for place, each in enumerate(examples):
+            length = len(each["input_ids"])
+            batch["input_ids"][place, :length] = torch.tensor(each["input_ids"])
+            batch["attention_mask"][place, :length] = 1
+            batch["labels"][place, :length] = torch.tensor(each["labels"])
+        return batch
+
+
+# --- training and validation ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What is trained on, what is held out, and how many examples were too long as they stood."""
+
+    train: TokenisedRows
+    validation: TokenisedRows | None
+    too_long: int
+
+
+def prepare_examples(
+    settings: FinetuneSettings, rows: Sequence[InstructionRow], tokenizer: Any, model: Any
+) -> Examples:
+    """Tokenise the rows, then split them.
+
+    Rows skipped as too long go first: a source might otherwise lose all that was held out of it.
+    """
+    most = getattr(model.config, "max_position_embeddings", None)
+    if isinstance(most, int) and settings.max_length > most:
+        raise invalid(
+            "--max-length",
+            f"must not exceed the model's context of {most} tokens",
+            settings.max_length,
+            f"Pass --max-length {most}.",
+        )
+    tokens, too_long = tokenise(
+        rows, tokenizer, settings.max_length, settings.too_long, settings.template
+    )
+    train, held = split_places(
+        [row.source for row in tokens.rows],
+        settings.validation,
+        settings.validation_least,
+        settings.seed,
+    )
+    if len(train) < settings.pool:
+        raise invalid(
+            "--pool",
+            f"must not exceed the {len(train)} training examples",
+            settings.pool,
+            "Lower it, or bring more data.",
+        )
+    return Examples(tokens.part(train), tokens.part(held) if held else None, too_long)
+
+
+def split_places(
+    sources: Sequence[str], share: float, least: int, seed: int
+) -> tuple[list[int], list[int]]:
+    """Which rows are for training and which for validation: a share of every source is held out.
+
+    At least so many of each; but a source is never left without training rows: of one too small
+    for both, at most half goes to validation.
+
+    >>> train, validation = split_places(["a"] * 100 + ["b"] * 6, 0.02, least=4, seed=0)
+    >>> len(train), [place < 100 for place in validation]
+    (99, [True, True, True, True, False, False, False])
+    """
+    random = np.random.default_rng(seed)
+    of_source: dict[str, list[int]] = {}
+    for place, source in enumerate(sources):
+        of_source.setdefault(source, []).append(place)
+    held: set[int] = set()
+    if share > 0:
+        for source in sorted(of_source):
+            places = of_source[source]
+            count = min(max(least, round(share * len(places))), len(places) // 2)
+            held.update(random.choice(places, count, replace=False).tolist())
+    return [place for place in range(len(sources)) if place not in held], sorted(held)
