@@ -31,8 +31,8 @@ from uniproto.errors import (
     invalid,
     unknown_name,
 )
+from uniproto.runs.folder import require_same
 from uniproto.runs.lock import hold
-from uniproto.runs.settings import require_same
 
 _FORMAT = 1
 _HEADER = "uniproto experiment"  # the first line of every file of rows says so

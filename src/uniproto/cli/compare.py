@@ -6,12 +6,15 @@ import argparse
 import textwrap
 import warnings
 from collections.abc import Hashable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli import arguments
-from uniproto.cli.feature_columns import add_features
-from uniproto.cli.question import Question, read_question
+from uniproto.cli.options import QuestionOptions
+from uniproto.cli.parser import add_output, add_pool, names
+from uniproto.cli.parser import seeds as as_seeds
+from uniproto.cli.question import Question, input_paths, read_question
+from uniproto.cli.settings_options import add_settings
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
@@ -19,14 +22,50 @@ from uniproto.errors import (
     invalid,
     require_name,
 )
+from uniproto.runtime.settings import setting, setting_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+@dataclass(frozen=True)
+class CompareOptions(QuestionOptions):
+    """The options of `uniproto compare`."""
+
+    methods: list[str] | None = setting(
+        None,
+        "as 'uniproto select --method' takes them, and uniproto+polish (all that can answer)",
+        common=True,
+        metavar="A,B,C",
+        parse=names,
+    )
+    labels: str | None = setting_of(
+        QuestionOptions,
+        "labels",
+        help="classes of POOL's and the target's rows, to judge choices by",
+        common=True,
+    )
+    seeds: int | list[int] = setting(
+        5,
+        "how many seeds methods that draw at random run with, or a list such as 3,7 (5)",
+        common=True,
+        metavar="SEEDS",
+        parse=as_seeds,
+    )
+    minority: list[str] | None = setting(
+        None,
+        "with --labels: the minority classes (those below half the mean class size)",
+        group="columns",
+        metavar="A,B",
+        parse=names,
+    )
+    quiet: bool = setting(False, "no progress bar and no table", common=True)
+
+
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "compare",
+        usage="uniproto compare POOL -k K [options]",
         help="run several methods on the same problem and set them side by side",
         description="Let several methods choose K rows of POOL for the same target, and show what "
         "each costs: the exact optimal-transport cost with equal weights, time, memory and how "
@@ -56,38 +95,10 @@ def add_parser(commands: Any) -> None:
               comparison.png, .svg, .html the plot
             """),
     )
-    arguments.add_files(parser)
+    add_pool(parser)
     parser.add_argument("-k", type=int, required=True, help="how many rows to choose")
-    parser.add_argument(
-        "-o", "--out", dest="output", metavar="OUT", help="folder to write the results to"
-    )
-    arguments.add_columns(
-        parser, labels="classes of POOL's and the target's rows, to judge choices by"
-    )
-    add_features(parser)
-    judged = parser.add_argument_group("what to compare")
-    judged.add_argument(
-        "--methods",
-        type=arguments.names,
-        metavar="A,B,C",
-        help="names as 'uniproto select --method' takes them, and uniproto+polish (default: all "
-        "that can answer)",
-    )
-    judged.add_argument(
-        "--seeds",
-        type=arguments.seeds,
-        default=5,
-        help="how many seeds methods that draw at random run with, or a list such as 3,7 (5)",
-    )
-    judged.add_argument(
-        "--minority",
-        type=arguments.names,
-        metavar="A,B",
-        help="with --labels: the minority classes (those below half the mean class size)",
-    )
-    arguments.add_conditions(parser.add_argument_group("how to choose"))
-    arguments.add_scale(parser.add_argument_group("large inputs"))
-    parser.add_argument("--quiet", action="store_true", help="no progress bar and no table")
+    add_output(parser)
+    add_settings(parser, CompareOptions, defaults=True)
     parser.set_defaults(run=run, seed=0)
 
 
@@ -98,7 +109,7 @@ def run(options: argparse.Namespace) -> None:
     from uniproto.runs.publish import refuse_inputs_inside
 
     if options.output:
-        refuse_inputs_inside(Path(options.output), arguments.input_paths(options))
+        refuse_inputs_inside(Path(options.output), input_paths(options))
         require_results_folder(Path(options.output), "comparison")
     question = _read(options)
     labels, target_labels = _labels(question, options)

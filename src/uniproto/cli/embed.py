@@ -9,12 +9,16 @@ import json
 import os
 import textwrap
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uniproto.cli.options import EmbeddingOptions
+from uniproto.cli.settings_options import add_settings
 from uniproto.errors import OutputError, invalid
 from uniproto.runs.atomic import atomic_write, require_writable, unwritable, write_text
 from uniproto.runs.publish import refuse_inputs_inside
+from uniproto.runtime.settings import setting
 
 if TYPE_CHECKING:
     from uniproto.features.embedded import Embedded
@@ -23,6 +27,14 @@ if TYPE_CHECKING:
 COLUMN = "embedding"
 _ROWS_PER_BATCH = 4096
 _RECORD = b"uniproto.embedding"  # in the metadata of the file
+
+
+@dataclass(frozen=True)
+class EmbedOptions(EmbeddingOptions):
+    """The options of `uniproto embed`."""
+
+    device: str = setting("auto", "cpu, cuda, mps", common=True)
+    quiet: bool = setting(False, "no progress bar and no summary", common=True)
 
 
 def add_parser(commands: Any) -> None:
@@ -68,43 +80,8 @@ def add_parser(commands: Any) -> None:
         required=True,
         help="the .parquet file to write",
     )
-    add_embedding(parser.add_argument_group("what to embed, and how"))
-    parser.add_argument("--device", default="auto", help="cpu, cuda, mps (auto)")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
+    add_settings(parser, EmbedOptions, defaults=True)
     parser.set_defaults(run=run)
-
-
-def add_embedding(group: argparse._ArgumentGroup) -> None:
-    """The options of everything that embeds."""
-    group.add_argument("--text", metavar="COLUMN", help="the column of texts")
-    group.add_argument(
-        "--images",
-        nargs="?",
-        const=".",
-        metavar="COLUMN_OR_FOLDER",
-        help="the column of pictures (paths beside the table, or encoded bytes), or the folder "
-        "that the table's file names are relative to; alone where the data are a folder",
-    )
-    group.add_argument(
-        "--model",
-        metavar="NAME_OR_PATH",
-        help="a sentence-transformers, transformers or timm model (all-MiniLM-L6-v2, "
-        "efficientnet-lite0)",
-    )
-    group.add_argument(
-        "--on-error",
-        choices=("fail", "skip"),
-        default="fail",
-        help="what to do about empty texts and unreadable pictures: stop, or leave them out and "
-        "list them (fail)",
-    )
-    group.add_argument(
-        "--batch-size", type=int, metavar="N", help="items at a time (by model and device)"
-    )
-    group.add_argument(
-        "--cache", metavar="FOLDER", help="where vectors are kept (the system's cache)"
-    )
-    group.add_argument("--no-cache", action="store_true", help="keep no vectors, and use none kept")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -103,4 +103,53 @@ def number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
+        raise argparse.ArgumentTypeError(
+            f"must be a number, not {text!r} (POOL goes before the options)"
+        ) from None
+
+
+def names(text: str) -> list[str]:
+    """A list such as a,b,c.
+
+    >>> names("uniproto, random,")
+    ['uniproto', 'random']
+    """
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def whole_numbers(text: str) -> list[int]:
+    """A list such as 10,20,50."""
+    try:
+        return [int(part) for part in names(text)]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be whole numbers such as 10,20,50, not {text!r}"
+        ) from None
+
+
+def seeds(text: str) -> int | list[int]:
+    """How many seeds, or a list of them."""
+    listed = whole_numbers(text)
+    return listed[0] if len(listed) == 1 and "," not in text else listed
+
+
+def add_pool(parser: argparse.ArgumentParser, also: str = "") -> None:
+    """The file to choose from. `also` says what else it may be."""
+    parser.add_argument(
+        "pool",
+        metavar="POOL",
+        help="the rows to choose from: .npy, .npz, .parquet, .csv or .jsonl, or many .parquet "
+        f"files as a folder or a quoted pattern such as 'pool/*.parquet'{also}",
+    )
+
+
+def add_output(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    """The folder that results go to."""
+    parser.add_argument(
+        "-o",
+        "--out",
+        dest="output",
+        metavar="OUT",
+        required=required,
+        help="folder to write the results to",
+    )

@@ -4,19 +4,64 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uniproto.cli import arguments
-from uniproto.cli.feature_columns import add_features
-from uniproto.cli.parser import seconds
-from uniproto.cli.question import read_question
+from uniproto.cli.options import QuestionOptions
+from uniproto.cli.parser import add_output, add_pool, number, seconds, seeds, whole_numbers
+from uniproto.cli.question import input_paths, read_question
+from uniproto.cli.settings_options import add_settings
 from uniproto.methods import METHODS
+from uniproto.runtime.settings import setting
+
+
+@dataclass(frozen=True)
+class PathOptions(QuestionOptions):
+    """The options of `uniproto path`."""
+
+    ks: list[int] | None = setting(
+        None,
+        "the numbers of rows to try (about eight, up to half of POOL or 500)",
+        common=True,
+        metavar="K,K,…",
+        parse=whole_numbers,
+    )
+    max_cost: float | None = setting(
+        None,
+        "also find the smallest k that costs no more than this, between those of --ks",
+        common=True,
+        metavar="COST",
+        parse=number,
+    )
+    method: str = setting(
+        "uniproto", f"one of {', '.join(METHODS)}, uniproto+polish (uniproto)", common=True
+    )
+    quiet: bool = setting(False, "no progress bar and no table", common=True)
+    seed: int = setting(0, "of methods that draw at random", group="what to compare with")
+    no_bound: bool = setting(
+        False, "leave out the bounds, which take time", group="what to compare with"
+    )
+    time_limit: float | None = setting(
+        None,
+        "stop raising each bound after so many seconds (when it no longer rises)",
+        group="what to compare with",
+        metavar="SECONDS",
+        parse=seconds,
+    )
+    random_seeds: int | list[int] = setting(
+        5,
+        "how many random choices, or a list of seeds such as 3,7; 0 for none (5)",
+        group="what to compare with",
+        metavar="SEEDS",
+        parse=seeds,
+    )
 
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "path",
+        usage="uniproto path POOL [options]",
         help="show the cost for several k, to choose how many rows are enough",
         description="Choose rows of POOL for several k, and show for each what they cost, what no "
         "choice of k rows can be below, and what random choices cost.",
@@ -40,53 +85,9 @@ def add_parser(commands: Any) -> None:
               selection/              with --max-cost: the selection of the chosen k
             """),
     )
-    arguments.add_files(parser)
-    parser.add_argument(
-        "-o", "--out", dest="output", metavar="OUT", help="folder to write the results to"
-    )
-    parser.add_argument(
-        "--ks",
-        type=arguments.whole_numbers,
-        metavar="K,K,…",
-        help="the numbers of rows to try (default: about eight, up to half of POOL or 500)",
-    )
-    parser.add_argument(
-        "--max-cost",
-        type=arguments.number,
-        metavar="COST",
-        help="also find the smallest k that costs no more than this, between those of --ks",
-    )
-    arguments.add_columns(
-        parser, labels="the target's classes, for --weights balanced; never a feature"
-    )
-    add_features(parser)
-    how = parser.add_argument_group("how to choose")
-    how.add_argument(
-        "--method",
-        default="uniproto",
-        help=f"one of {', '.join(METHODS)}, uniproto+polish (uniproto)",
-    )
-    arguments.add_conditions(how)
-    how.add_argument("--seed", type=int, default=0, help="for methods that draw at random (0)")
-    beside = parser.add_argument_group("what to compare with")
-    beside.add_argument(
-        "--no-bound", action="store_true", help="leave out the bounds, which take time"
-    )
-    beside.add_argument(
-        "--time-limit",
-        type=seconds,
-        metavar="SECONDS",
-        help="stop raising each bound after this time (default: when it no longer rises)",
-    )
-    beside.add_argument(
-        "--random-seeds",
-        type=arguments.seeds,
-        default=5,
-        metavar="SEEDS",
-        help="how many random choices, or a list of seeds such as 3,7; 0 for none (5)",
-    )
-    arguments.add_scale(parser.add_argument_group("large inputs"))
-    parser.add_argument("--quiet", action="store_true", help="no progress bar and no table")
+    add_pool(parser)
+    add_output(parser)
+    add_settings(parser, PathOptions, defaults=True)
     parser.set_defaults(run=run, k=None)
 
 
@@ -96,7 +97,7 @@ def run(options: argparse.Namespace) -> None:
     from uniproto.runs.publish import refuse_inputs_inside
 
     if options.output:
-        refuse_inputs_inside(Path(options.output), arguments.input_paths(options))
+        refuse_inputs_inside(Path(options.output), input_paths(options))
         require_results_folder(Path(options.output), "path")
     question = read_question(options)
     machine = {"memory": options.memory, "device": options.device, "lists": options.lists}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import glob
 from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.feature_columns import named_features
 from uniproto.cli.left_out_rows import kept_rows
 from uniproto.cli.unreadable import (
     is_word,
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from uniproto.data.tables import InputData
     from uniproto.problem.problem import Problem
+
+_FEATURE_OPTIONS = ("column", "features", "ignore", "text", "images")
 
 
 @dataclass(frozen=True)
@@ -217,3 +219,46 @@ def row_numbers(text: str | None, parameter: str) -> list[int] | None:
         raise invalid(
             parameter, "must be row numbers", repr(text), "Write them as 3,17,40."
         ) from None
+
+
+def input_paths(options: argparse.Namespace) -> list[Path]:
+    """The files and folders that POOL and --target name; patterns name what they match."""
+    found = []
+    for text in (options.pool, options.target):
+        if text is not None and "://" not in text:
+            found += [Path(path) for path in glob.glob(text)] or [Path(text)]
+    return found
+
+
+def recorded(options: argparse.Namespace, weights: Any) -> dict[str, Any]:
+    """The options as a manifest keeps them."""
+    given = {name: value for name, value in vars(options).items() if name not in ("run", "quiet")}
+    from uniproto.problem.weights import DensityWeights
+
+    if isinstance(weights, DensityWeights):  # whatever defaults become
+        given["weights"] = str(weights)
+    return given
+
+
+def named_features(options: argparse.Namespace) -> dict[str, Any]:
+    """What `read_input` is told of them; --column, --text and --images are other ways.
+
+    >>> named_features(argparse.Namespace(column=None, features=["a,b"], ignore=None))
+    {'features': ['a,b'], 'ignore': ()}
+    """
+    # compare and path know no --text.
+    given = {way: getattr(options, way, None) for way in _FEATURE_OPTIONS}
+    for option in ("features", "ignore"):
+        for other in _FEATURE_OPTIONS:
+            if other != option and given[option] is not None and given[other] is not None:
+                raise invalid(
+                    f"--{option}",
+                    f"excludes --{other}: each says what the features are",
+                    f"both ({_shown(given[option])} and {_shown(given[other])})",
+                    "Drop one of the two.",
+                )
+    return {"features": given["features"] or (), "ignore": given["ignore"] or ()}
+
+
+def _shown(value: Any) -> str:
+    return repr(",".join(value) if isinstance(value, list) else value)

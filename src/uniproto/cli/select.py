@@ -7,16 +7,15 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from uniproto.cli import arguments
-from uniproto.cli.embed import add_embedding, left_out_lines
-from uniproto.cli.feature_columns import add_features
+from uniproto.cli.embed import left_out_lines
 from uniproto.cli.left_out_rows import in_file_rows
-from uniproto.cli.parser import Parser, seconds
-from uniproto.cli.question import Question, read_question
+from uniproto.cli.options import SelectOptions
+from uniproto.cli.parser import Parser, add_output, add_pool
+from uniproto.cli.question import Question, input_paths, read_question, recorded
+from uniproto.cli.settings_options import add_settings
 from uniproto.errors import invalid
 from uniproto.geometry.costs import MATRIX_METRICS
-from uniproto.methods import METHODS, Method, UniProto, as_method
-from uniproto.methods.uniproto import GAINS, PLANS
+from uniproto.methods import Method, UniProto, as_method
 from uniproto.runs.checkpoint import CHECKPOINT, Checkpoint
 from uniproto.runs.lock import PRIVATE
 from uniproto.runs.publish import refuse_inputs_inside
@@ -26,93 +25,25 @@ from uniproto.version import __version__
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "select",
+        usage="uniproto select POOL -k K -o OUT [options]",
         help="choose k rows of a file and write them to a folder",
-        description="Choose the K rows of POOL that, all counting equally, are closest to the "
-        "target in optimal-transport distance.",
+        description="Choose the K rows of POOL that, all with equal weight, are closest to the "
+        "target in optimal-transport distance. OUT gets selection.parquet (rank, row of POOL from "
+        "0, gain, mass), prototypes.parquet (the chosen rows of a table), plan.npz (who represents "
+        "whom), certificate.npz (with --certify) and manifest.json.",
         epilog=textwrap.dedent("""\
             examples:
-              uniproto select vectors.npy -k 100 -o out
-              uniproto select pool.parquet -k 500 --target wanted.parquet --column embedding \\
-                  --id doc_id -o out
+              uniproto select vectors.npy -k 100 --polish 30 --certify -o out
+              uniproto select pool.parquet -k 500 --target wanted.parquet --column embedding -o out
               uniproto select pool.csv -k 60 --groups source --id row --metric euclidean -o out
-              uniproto select pool.csv -k 60 --weights balanced --labels class -o out
-              uniproto select vectors.npy -k 100 --polish 30 --certify --time-limit 60 -o out
-              uniproto select people.csv -k 50 --features age,income --metric l1 --id name -o out
               uniproto select reviews.csv -k 100 --text review -o out
-              uniproto select photos/ -k 50 --images --on-error skip -o out
-              uniproto select 'pool/*.parquet' -k 10000 --column embedding --engine ray \\
-                  --target 'wanted/*.parquet' --target-sample 100000 --address auto -o out
-
-            what is written to OUT:
-              selection.parquet   rank, index (row of POOL, from 0), gain, mass it stands for
-              prototypes.parquet  the chosen rows of POOL, if it is a table
-              plan.npz            sparse K x targets: who stands for whom (scipy.sparse.load_npz)
-              certificate.npz     with --certify: the prices that prove the bound
-              manifest.json       cost, bound, options, seed, timings, digests of all files
-
-            Later: 'uniproto certify OUT' adds the bound, 'uniproto verify OUT' checks everything.
+            Then 'uniproto report OUT', 'uniproto certify OUT', 'uniproto verify OUT'.
             """),
     )
-    arguments.add_files(parser, also="; with --images also a folder of pictures")
+    add_pool(parser, also="; with --images also a folder of pictures")
     parser.add_argument("-k", type=int, required=True, help="how many rows to choose")
-    parser.add_argument(
-        "-o",
-        "--out",
-        dest="output",
-        metavar="OUT",
-        required=True,
-        help="folder to write the result to",
-    )
-    arguments.add_columns(
-        parser,
-        ids="a column that names rows; it appears in every output file",
-        labels="the target's classes; like an id, never a feature",
-    )
-    add_features(parser)
-    add_embedding(parser.add_argument_group("texts and pictures, which are embedded first"))
-    how = parser.add_argument_group("how to choose")
-    arguments.add_conditions(how)
-    how.add_argument("--method", default="uniproto", help=f"one of {', '.join(METHODS)} (uniproto)")
-    how.add_argument("--plan", help=f"uniproto: one of {', '.join(PLANS)} (extend)")
-    how.add_argument("--gains", help=f"uniproto: one of {', '.join(GAINS)} (approx)")
-    how.add_argument("--reg", type=float, help="plan entropic: strength of the entropy (0.01)")
-    how.add_argument(
-        "--polish",
-        nargs="?",
-        const=True,
-        type=arguments.number,
-        metavar="SECONDS",
-        help="uniproto: then exchange single rows for better ones, as long as that lowers the "
-        "cost and for SECONDS at most (60)",
-    )
-    how.add_argument("--seed", type=int, default=0, help="for methods that draw at random (0)")
-    parser.add_argument(
-        "--certify",
-        action="store_true",
-        help="also prove how good the result is: a cost that no choice of K rows can be below",
-    )
-    parser.add_argument(
-        "--time-limit",
-        type=seconds,
-        metavar="SECONDS",
-        help="with --certify: stop raising the bound after this time (default: when it no longer "
-        "rises)",
-    )
-    scale = parser.add_argument_group("large inputs")
-    scale.add_argument(
-        "--checkpoint",
-        action="store_true",
-        help="keep picks in OUT as they are made; the same command goes on where a run was killed",
-    )
-    arguments.add_scale(scale)
-    scale.add_argument(
-        "--target-sample",
-        type=int,
-        metavar="ROWS",
-        help="stand for so many rows of the target, drawn with --seed, instead of all",
-    )
-    arguments.add_cluster(parser.add_argument_group("many machines (docs/scale.md)"))
-    parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
+    add_output(parser, required=True)
+    add_settings(parser, SelectOptions, defaults=True)
     parser.set_defaults(run=run)
 
 
@@ -129,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
 
     method = asked_method(options)
     output = Path(options.output)
-    refuse_inputs_inside(output, arguments.input_paths(options))
+    refuse_inputs_inside(output, input_paths(options))
     require_result_folder(output)
     if options.time_limit is not None and not options.certify:
         raise invalid("--time-limit", "needs --certify", options.time_limit, "Add it.")
@@ -143,7 +74,7 @@ def run(options: argparse.Namespace) -> None:
     ids = _ids(question, options)
     shown = False if options.quiet else None
     problem = question.problem(memory=options.memory, device=options.device, lists=options.lists)
-    given = arguments.recorded(options, question.conditions["target_weights"])
+    given = recorded(options, question.conditions["target_weights"])
     checkpoint = None
     if options.checkpoint:
         checkpoint = _checkpoint(output, question, given)

@@ -7,9 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli import arguments
-from uniproto.cli.feature_columns import named_features
-from uniproto.cli.question import row_numbers
+from uniproto.cli.question import named_features, recorded, row_numbers
 from uniproto.errors import InputFileError, invalid
 from uniproto.methods import Method
 
@@ -106,7 +104,7 @@ def _save(
         prototypes=prototypes,
         record={
             "inputs": _identities(asked, answered),
-            "arguments": arguments.recorded(options, asked.aim.weights),
+            "arguments": recorded(options, asked.aim.weights),
         },
     )
     KeptParts(output, {}).remove()

@@ -14,12 +14,17 @@ MORE = "more options"
 
 
 def add_settings(
-    parser: argparse.ArgumentParser, settings: type[Any], *, required: Iterable[str] = ()
+    parser: argparse.ArgumentParser,
+    settings: type[Any],
+    *,
+    required: Iterable[str] = (),
+    defaults: bool = False,
 ) -> None:
     """Add an option for every described field: common ones first, the rest under "more options".
 
     Options that are not given are not in the namespace, so that defaults and presets stay in one
-    place. `required` names the fields that must be given on the command line.
+    place; with `defaults` they are there with their defaults. `required` names the fields that
+    must be given on the command line.
 
     >>> from dataclasses import dataclass
     >>> from uniproto.runtime.settings import setting
@@ -42,12 +47,14 @@ def add_settings(
             if heading not in headings:
                 headings[heading] = parser.add_argument_group(heading)
             place = headings[heading]
-        _add_option(place, each, kinds[each.name], each.name in required)
+        option = _add_option(place, each, kinds[each.name], each.name in required)
+        if defaults and each.default is not MISSING:
+            option.default = each.default
 
 
-def _add_option(place: Any, each: Field[Any], kind: Any, required: bool) -> None:
+def _add_option(place: Any, each: Field[Any], kind: Any, required: bool) -> argparse.Action:
     about = each.metadata
-    kind = _bare(kind)
+    kind = str if about["parse"] else _bare(kind)
     options: dict[str, Any] = {
         "dest": each.name,
         "default": argparse.SUPPRESS,
@@ -58,8 +65,8 @@ def _add_option(place: Any, each: Field[Any], kind: Any, required: bool) -> None
     if kind is bool:
         optional = each.default is not False
         options["action"] = argparse.BooleanOptionalAction if optional else "store_true"
-        place.add_argument(*names, **options)
-        return
+        option: argparse.Action = place.add_argument(*names, **options)
+        return option
     if about["off"]:
         place = place.add_mutually_exclusive_group()
     choices = about["choices"]
@@ -69,11 +76,16 @@ def _add_option(place: Any, each: Field[Any], kind: Any, required: bool) -> None
         options["metavar"] = about["metavar"]
     elif kind is int:
         options["metavar"] = "N"
-    place.add_argument(*names, type=kind, **options)
+    if about["bare"] is not None:
+        options |= {"nargs": "?", "const": about["bare"]}
+    if about["repeated"]:
+        options["action"] = "append"
+    option = place.add_argument(*names, type=about["parse"] or kind, **options)
     if about["off"]:
         flag, text = about["off"]
         unset = {"action": "store_const", "const": None, "default": argparse.SUPPRESS}
         place.add_argument(flag, dest=each.name, help=text, **unset)
+    return option
 
 
 def _bare(kind: Any) -> Any:

@@ -15,8 +15,8 @@ from typing import Any
 
 from uniproto.errors import InputFileError, OutputError, UniprotoError
 from uniproto.runs.atomic import write_json
+from uniproto.runs.folder import require_same
 from uniproto.runs.lock import hold
-from uniproto.runs.settings import require_same
 
 SETTINGS, ITEMS = "evaluation.json", "items.jsonl"
 RIGHT, WRONG = "right", "wrong"  # verdicts

@@ -15,6 +15,7 @@ from uniproto.methods.contract import Picks
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
+from uniproto.runtime.settings import setting
 
 PLANS = ("extend", "resolve", "entropic")
 GAINS = ("approx", "exact")
@@ -67,12 +68,16 @@ class UniProto:
 
     name: ClassVar[str] = "uniproto"
 
-    plan: str = "extend"
-    gains: str = "approx"
-    reg: float | None = None
+    plan: str = setting("extend", f"of uniproto, between picks: {', '.join(PLANS)}")
+    gains: str = setting("approx", f"of uniproto: {', '.join(GAINS)}")
+    reg: float | None = setting(None, f"plan entropic: strength of the entropy ({_DEFAULT_REG})")
     candidates: str | Stochastic = "all"
-    polish: bool | float = False
-    iterations: int | None = None
+    polish: bool | float = setting(
+        False, "of uniproto: then exchange rows for better ones, for so many seconds at most (60)"
+    )
+    iterations: int | None = setting(
+        None, f"plan entropic: steps of its solver ({_DEFAULT_ITERATIONS})"
+    )
 
     def __post_init__(self) -> None:
         require_name("plan", self.plan, PLANS)

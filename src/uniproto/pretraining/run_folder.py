@@ -11,8 +11,8 @@ from typing import Any
 from uniproto.errors import InputFileError, InvalidInputError, OutputError
 from uniproto.pretraining.checkpoints import CHECKPOINTS
 from uniproto.pretraining.training_loop import NAN_BATCH
+from uniproto.runs.folder import require_same
 from uniproto.runs.metrics import METRICS
-from uniproto.runs.settings import require_same
 
 RESULT = "result.json"
 

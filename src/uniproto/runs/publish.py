@@ -76,8 +76,13 @@ def write_record(
 def require_publishable(folder: Path, record: str, names: Iterable[str]) -> None:
     """Refuse, before the work, a folder in which these names belong to somebody else."""
     ours = {record, *files_of(folder, record)} if _is_ours(folder / record) else set()
-    for name in (record, *names):
-        if name not in ours and os.path.lexists(folder / name):
+    require_unused(folder, {record, *names} - ours)
+
+
+def require_unused(folder: Path, names: Iterable[str]) -> None:
+    """Refuse a folder that has something under names which a command is about to write."""
+    for name in sorted(names):
+        if os.path.lexists(folder / name):
             raise OutputError(
                 f"{folder}: the output must be a folder without files of other programs under the "
                 f"names this command writes. It holds {name}, which uniproto did not write there. "

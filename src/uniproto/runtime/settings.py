@@ -21,6 +21,9 @@ def setting(
     metavar: str | None = None,
     flags: Sequence[str] = (),
     off: tuple[str, str] | None = None,
+    parse: Callable[[str], Any] | None = None,
+    bare: Any = None,
+    repeated: bool = False,
 ) -> Any:
     """A field of a settings dataclass that also describes the option of the command.
 
@@ -33,6 +36,9 @@ def setting(
         metavar: what the help calls its value.
         flags: short forms, such as `-o`.
         off: a flag that sets it to None, and its help: `("--no-source", "no sources")`.
+        parse: reads its value from the text of the command line. Default: its type.
+        bare: what it is where the option is given without a value.
+        repeated: whether the option may be given again, which makes it a list.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -49,6 +55,9 @@ def setting(
         "metavar": metavar,
         "flags": tuple(flags),
         "off": off,
+        "parse": parse,
+        "bare": bare,
+        "repeated": repeated,
     }
     return field(default=default, metadata=described)
 

@@ -12,14 +12,16 @@ from typing import Any
 
 from uniproto.data.tables import file_digest
 from uniproto.errors import InputFileError, OutputError
-from uniproto.runs.atomic import require_writable, write_json
+from uniproto.runs.atomic import write_json
+from uniproto.runs.folder import require_run_folder, require_same
 from uniproto.runs.lock import locked
-from uniproto.runs.settings import require_same
+from uniproto.runs.metrics import METRICS
 from uniproto.training.finetune.settings import FinetuneSettings
 
 SETTINGS, RESULT, MODEL = "finetune.json", "result.json", "model"
 MAY_CHANGE = ("out", "quiet", "save_steps", "report_to", "device")  # on resuming
 _CHECKPOINT = "checkpoint-"
+_WRITTEN = (RESULT, MODEL, METRICS, *(f"curves.{kind}" for kind in ("csv", "json", "parquet")))
 
 
 def require_usable(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
@@ -27,19 +29,15 @@ def require_usable(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
 
     Nothing is written or deleted yet: the command may still fail for another reason.
     """
+    checkpoints = [path.name for path in _checkpoints(out)]
+    require_run_folder(out, SETTINGS, {*_WRITTEN, *checkpoints}, [settings.data, settings.model])
     begun = (out / RESULT).exists() or last_checkpoint(out) is not None
-    if begun and not (out / SETTINGS).exists():  # nothing of ours stands without it
-        raise OutputError(
-            f"{out}: the folder must be new, or hold a run of this command. It holds results "
-            f"of something else, without {SETTINGS}. Choose another one with --out."
-        )
     if begun and not fresh:
         try:
             recorded = json.loads((out / SETTINGS).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise _unusable(out, error) from error
         require_same(recorded, _identity(settings), out, "a run of the same settings")
-    require_writable(out)
 
 
 def read_result(out: Path) -> dict[str, Any]:
@@ -77,10 +75,13 @@ def _identity(settings: FinetuneSettings) -> dict[str, Any]:
 
 
 def _clear(out: Path) -> None:
-    for name in (RESULT, SETTINGS, "metrics.jsonl"):
+    if not (out / SETTINGS).is_file():
+        return
+    for name in (RESULT, METRICS):
         (out / name).unlink(missing_ok=True)
-    for folder in out.glob(f"{_CHECKPOINT}*"):
+    for folder in _checkpoints(out):
         shutil.rmtree(folder)
+    (out / SETTINGS).unlink()
 
 
 def _unusable(out: Path, error: OSError | ValueError) -> OutputError:
@@ -94,7 +95,7 @@ def _unusable(out: Path, error: OSError | ValueError) -> OutputError:
 def last_checkpoint(out: Path) -> Path | None:
     """The newest complete checkpoint: its state is the last file that is written."""
     found = []
-    for folder in out.glob(f"{_CHECKPOINT}*"):
+    for folder in _checkpoints(out):
         try:
             state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
             if state["global_step"] == step_of(folder):
@@ -102,6 +103,11 @@ def last_checkpoint(out: Path) -> Path | None:
         except (OSError, ValueError, KeyError):
             continue
     return max(found, key=step_of, default=None)
+
+
+def _checkpoints(out: Path) -> list[Path]:
+    """The folders that the trainer saves to: nothing else has such a name."""
+    return [path for path in out.glob(f"{_CHECKPOINT}*") if path.is_dir() and step_of(path) >= 0]
 
 
 def step_of(folder: Path) -> int:

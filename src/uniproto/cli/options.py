@@ -1,0 +1,179 @@
+"""Everything that `select`, `compare` and `path` can be told, declared once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from uniproto.cli.parser import number, seconds
+from uniproto.geometry.costs import METRICS
+from uniproto.methods import METHODS, UniProto
+from uniproto.runtime.settings import setting, setting_of
+
+ENGINES = ("local", "ray")
+ON_ERROR = ("fail", "skip")
+_COLUMNS, _CHOICE, _SIZE = "columns", "what may be chosen", "large inputs"
+_EMBEDDING, _RAY = "texts and pictures, embedded first", "many machines (docs/scale.md)"
+
+
+@dataclass(frozen=True)
+class QuestionOptions:
+    """Rows, target, columns and conditions: what every question is made of."""
+
+    target: str | None = setting(
+        None, "what the chosen rows must represent (POOL itself)", common=True, metavar="FILE"
+    )
+    metric: str = setting(
+        "cosine", f"how far rows are apart: {', '.join(METRICS)} (cosine)", common=True
+    )
+    column: str | None = setting(
+        None,
+        "the list column (or .npz array) of features; without it every column that no other option "
+        "names must be numeric",
+        common=True,
+        metavar="COLUMN",
+    )
+    id: str | None = setting(
+        None, "a column that names rows; never a feature", common=True, metavar="COLUMN"
+    )
+    features: list[str] | None = setting(
+        None,
+        "only these columns are features; repeat it for a name with a comma in it",
+        group=_COLUMNS,
+        metavar="A,B,C",
+        parse=str,
+        repeated=True,
+    )
+    ignore: list[str] | None = setting(
+        None,
+        "these columns are no features; repeated like --features",
+        group=_COLUMNS,
+        metavar="A,B",
+        parse=str,
+        repeated=True,
+    )
+    groups: str | None = setting(
+        None, "select inside each group of this column", group=_COLUMNS, metavar="COLUMN"
+    )
+    labels: str | None = setting(
+        None, "the target's classes; never a feature", group=_COLUMNS, metavar="COLUMN"
+    )
+    weights: str | None = setting(
+        None,
+        "the target's weights: a column; balanced, the same total for every class of --labels; or "
+        "density, more where targets lie apart, such as density:q=30,alpha=4 (equal)",
+        group=_COLUMNS,
+        metavar="COLUMN",
+    )
+    budgets: str | None = setting(
+        None,
+        "with --groups: proportional, balanced, or label=count,label=count (proportional)",
+        group=_CHOICE,
+    )
+    initial: str | None = setting(
+        None, "rows already chosen, such as 3,17", group=_CHOICE, metavar="ROWS"
+    )
+    exclude: str | None = setting(
+        None, "rows never to choose, such as 0,5", group=_CHOICE, metavar="ROWS"
+    )
+    distinct: bool | float = setting(
+        False,
+        "never choose two rows at most DISTANCE apart (a hundredth of the median distance)",
+        group=_CHOICE,
+        metavar="DISTANCE",
+        parse=number,
+        bare=True,
+    )
+    memory: str | None = setting(
+        None, "working memory, such as 4GB (a quarter of what is free)", group=_SIZE
+    )
+    device: str = setting("auto", "where neighbours are found: cpu, cuda", group=_SIZE)
+    lists: str = setting("exact", "neighbours: exact, or approximate by faiss", group=_SIZE)
+
+
+@dataclass(frozen=True)
+class EmbeddingOptions:
+    """Texts and pictures, and the model that turns them into vectors."""
+
+    text: str | None = setting(
+        None, "the column of texts, which are embedded", common=True, metavar="COLUMN"
+    )
+    images: str | None = setting(
+        None,
+        "the column of pictures, which are embedded (paths or bytes), or the folder of the file "
+        "names in the table; without a value where POOL is a folder",
+        common=True,
+        metavar="COLUMN_OR_FOLDER",
+        bare=".",
+    )
+    model: str | None = setting(
+        None,
+        "a sentence-transformers, transformers or timm model (all-MiniLM-L6-v2, "
+        "efficientnet-lite0)",
+        group=_EMBEDDING,
+        metavar="NAME_OR_PATH",
+    )
+    on_error: str = setting(
+        "fail",
+        "empty texts, unreadable pictures: stop, or skip and list them",
+        group=_EMBEDDING,
+        choices=ON_ERROR,
+    )
+    batch_size: int | None = setting(None, "items at a time (by model)", group=_EMBEDDING)
+    cache: str | None = setting(
+        None, "where vectors are saved (the system's cache)", group=_EMBEDDING, metavar="FOLDER"
+    )
+    no_cache: bool = setting(False, "save no vectors, use no saved ones", group=_EMBEDDING)
+
+
+@dataclass(frozen=True)
+class SelectOptions(QuestionOptions, EmbeddingOptions):
+    """The options of `uniproto select`."""
+
+    id: str | None = setting_of(
+        QuestionOptions, "id", help="a column that names rows; it appears in every output file"
+    )
+    method: str = setting("uniproto", f"one of {', '.join(METHODS)} (uniproto)", common=True)
+    polish: bool | float | None = setting_of(
+        UniProto, "polish", default=None, common=True, metavar="SECONDS", parse=number, bare=True
+    )
+    certify: bool = setting(
+        False, "also prove how good the result is: a cost that no K rows can be below", common=True
+    )
+    quiet: bool = setting(False, "no progress bar and no summary", common=True)
+    plan: str | None = setting_of(UniProto, "plan", default=None, group="how to choose")
+    gains: str | None = setting_of(UniProto, "gains", default=None, group="how to choose")
+    reg: float | None = setting_of(UniProto, "reg", group="how to choose")
+    seed: int = setting(0, "of methods that draw at random", group="how to choose")
+    time_limit: float | None = setting(
+        None,
+        "with --certify: stop raising the bound after so many seconds (when it no longer rises)",
+        group="how to choose",
+        metavar="SECONDS",
+        parse=seconds,
+    )
+    checkpoint: bool = setting(
+        False,
+        "save picks as they are made; the same command goes on after a kill",
+        group=_SIZE,
+    )
+    target_sample: int | None = setting(
+        None,
+        "represent so many rows of the target, drawn with --seed (all)",
+        group=_SIZE,
+        metavar="ROWS",
+    )
+    engine: str = setting(
+        "local",
+        "local, or ray: select from every .parquet file where it lies, then from all their picks",
+        group=_RAY,
+        choices=ENGINES,
+    )
+    address: str | None = setting(
+        None, "ray: a running one, as auto, HOST:PORT or ray://HOST:PORT", group=_RAY
+    )
+    num_cpus: int | None = setting(
+        None, "ray: start a local one of this size (all cores)", group=_RAY
+    )
+    per_part: int | None = setting(
+        None, "ray: rows that each file sends on (k)", group=_RAY, metavar="ROWS"
+    )
