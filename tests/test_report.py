@@ -545,7 +545,7 @@ def test_broken_pictures_are_named() -> None:
     shown = {card.row for card in content.cards if card.picture is not None}
     assert shown == {0, 7, 8, 9}
     why = {card.row: card.missing for card in content.cards}
-    assert "missing.jpg: the file is missing" in why[3]
+    assert "missing.jpg: there is no such file" in why[3]
     assert "folder" in why[5]
     assert "6 pictures could not be shown" in content.gaps[0]
     text = render(content)

@@ -78,7 +78,7 @@ def _read(
     options: argparse.Namespace, path: str, named: list[str], like: InputData | None
 ) -> InputData:
     """One file: its features, or the vectors of the texts or pictures in it."""
-    from uniproto.data.paths import possible_path
+    from uniproto.data.files import possible_path
     from uniproto.data.tables import read_input
 
     possible_path(path)
@@ -115,6 +115,7 @@ def _read(
         if getattr(options, "no_cache", False)
         else getattr(options, "cache", None) or True,
         on_error=options.on_error,
+        model_digest=getattr(options, "model_digest", None),
         progress=False if getattr(options, "quiet", False) else None,
     )
 

@@ -28,13 +28,12 @@ def as_matrix(values: Any, parameter: str) -> Any:
     dtype('float64')
     """
     if isinstance(values, os.PathLike):
-        from uniproto.data.paths import possible_path
+        from uniproto.data.files import possible_path
         from uniproto.data.tables import read_input
 
         values = read_input(possible_path(values)).features
     if sp.issparse(values):
-        matrix: Any = values.tocsr()
-        matrix = matrix.astype(_float_type(matrix.dtype, parameter), copy=False)
+        matrix: Any = _csr(values, parameter)
     else:
         matrix = _dense(values, parameter)
     if matrix.ndim != 2:
@@ -152,6 +151,28 @@ def float_type(dtype: np.dtype[Any]) -> type:
     """Single precision stays single; narrow integers become single, wide ones double."""
     single = dtype.itemsize <= (4 if dtype.kind == "f" else 2)
     return np.float32 if single else np.float64
+
+
+def _csr(values: Any, parameter: str) -> Any:
+    """A CSR matrix whose indices lie inside it, each place stored once.
+
+    SciPy looks at neither: it reads beyond its arrays, and squares halves of values.
+    """
+    if hasattr(values, "check_format"):
+        try:
+            values.check_format(full_check=True)
+        except ValueError as error:
+            raise invalid(
+                parameter,
+                "must be a sparse matrix whose indices lie inside it",
+                f"one that is damaged ({error})",
+                "Make it again; scipy.sparse.load_npz does not check what it loads.",
+            ) from error
+    matrix = values.tocsr()
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    return matrix.astype(_float_type(matrix.dtype, parameter), copy=False)
 
 
 def _dense(values: Any, parameter: str) -> NDArray[Any]:

@@ -35,7 +35,8 @@ def random_costs(
     if draws == 0:
         return [], "Random choices were not asked for."
     if comparison is not None and draws is None:
-        known = [row["cost"] for row in comparison["rows"] if row["method"] == "random"]
+        rows = [row for row in comparison["rows"] if row["method"] == "random"]
+        known = [row["cost"] for row in rows if row["cost"] is not None]
         if known:
             return known, ""
     if problem is None:

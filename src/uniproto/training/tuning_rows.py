@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uniproto.data.json_lines import json_objects
+from uniproto.data.files import json_objects
 from uniproto.errors import InputFileError, UniprotoError, invalid
 
 _AT_ONCE = 1000
