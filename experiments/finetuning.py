@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from uniproto.comparing.results import aligned, mean_and_spread
+from uniproto.comparing.results import aligned
 from uniproto.experiment import Setup, command_line
 from uniproto.joined_runs import publish_joined
 from uniproto.paired import by, difference
+from uniproto.report.words import mean_and_spread
 
 TITLE = "fine-tuning a language model on chosen mini-batches: all methods and modes"
 

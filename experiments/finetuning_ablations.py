@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from uniproto.comparing.results import aligned, mean_and_spread
+from uniproto.comparing.results import aligned
 from uniproto.experiment import Setup, command_line
 from uniproto.joined_runs import publish_joined
 from uniproto.paired import by
+from uniproto.report.words import mean_and_spread
 
 TITLE = "ablations of mini-batch selection: share kept, λ, pool of 256"
 

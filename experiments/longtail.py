@@ -30,7 +30,7 @@ from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import make_costs
 from uniproto.methods import METHODS
 from uniproto.paired import by, difference, mean_and_interval, not_lowest
-from uniproto.problem.problem import make_problem
+from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 from uniproto.select import answer
 
@@ -110,8 +110,8 @@ def curves(draw: Draw, k: int, seed: int, polish: float = POLISH_SECONDS) -> lis
     }
     rows = []
     for aim, (methods, options) in asked.items():
-        problem = make_problem(
-            draw.source, k, draw.target, metric=draw.metric, seed=seed, device="cpu", **options
+        problem = Problem(
+            draw.source, draw.target, k=k, metric=draw.metric, seed=seed, device="cpu", **options
         )
         for name, method in methods.items():
             chosen = answer(problem, method, progress=False)
@@ -359,7 +359,7 @@ def _run_part(setup: Setup, name: str, part: Part) -> Iterator[dict[str, Any]]:
 
 def _warm_up(draw: Draw) -> None:
     """Load every method's compiled code, which is not to be counted as the first unit's time."""
-    small = small_problem(make_problem(draw.source, 20, draw.target, device="cpu"))
+    small = small_problem(Problem(draw.source, draw.target, k=20, device="cpu"))
     for name in METHODS:
         warms_up(small, METHODS[name]())
 

@@ -23,10 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from uniproto.comparing.results import aligned, mean_and_spread, number_column
+from uniproto.comparing.results import aligned, number_column
 from uniproto.errors import InputFileError
 from uniproto.experiment import DATA_VARIABLE, Runs, Setup, command_line
 from uniproto.paired import by
+from uniproto.report.words import mean_and_spread
 from uniproto.runs.metrics import read_metrics
 
 TITLE = "pretraining on chosen sequences, against training on all of them"

@@ -13,10 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from uniproto.comparing.results import aligned, mean_and_spread
+from uniproto.comparing.results import aligned
 from uniproto.experiment import Setup, command_line
 from uniproto.joined_runs import publish_joined
 from uniproto.paired import by
+from uniproto.report.words import mean_and_spread
 
 TITLE = "SST-2, CB and MultiRC: accuracy after tuning on chosen mini-batches"
 

@@ -23,7 +23,7 @@ from uniproto.data import Dataset, balanced_source_and_target, load_dataset
 from uniproto.experiment import Runs, Setup, command_line
 from uniproto.methods import METHODS
 from uniproto.paired import by, difference, mean_and_interval, not_lowest
-from uniproto.problem.problem import make_problem
+from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 from uniproto.select import answer
 
@@ -139,7 +139,7 @@ def measure(data: Dataset, part: Part, k: int, seed: int, polish: float) -> list
         source = target = np.sort(random.choice(len(labels), part.rows, replace=False))
         aim = None
     small = _small_classes(labels[target], max(1, len(classes) // 3))
-    problem = make_problem(data.train[source], k, aim, metric=part.metric, seed=seed, device="cpu")
+    problem = Problem(data.train[source], aim, k=k, metric=part.metric, seed=seed, device="cpu")
     rows = []
     for name, method in methods.items():
         chosen = answer(problem, method, progress=False)
@@ -168,7 +168,7 @@ def _small_classes(labels: NDArray[Any], count: int) -> list[Any]:
 
 def _warm_up(data: Dataset) -> None:
     """Load every method's compiled code, which is not to be counted as the first unit's time."""
-    small = small_problem(make_problem(data.train[:500], 20, device="cpu"))
+    small = small_problem(Problem(data.train[:500], k=20, device="cpu"))
     for name in METHODS:
         warms_up(small, METHODS[name]())
 

@@ -18,11 +18,12 @@ import numpy as np
 
 import uniproto
 from uniproto.comparing.accuracy import weight_skew
-from uniproto.comparing.results import aligned, mean_and_spread
+from uniproto.comparing.results import aligned
 from uniproto.data import Dataset, balanced_source_and_target, load_dataset
 from uniproto.experiment import Runs, Setup, command_line
 from uniproto.paired import by
 from uniproto.report.charts import BLUE, GREEN, ORANGE, dots_and_means, small_multiples, styled
+from uniproto.report.words import mean_and_spread
 from uniproto.runtime.progress import Progress
 
 TITLE = "ranked weights that k-medoids learns, against equal ones (Figure 1)"

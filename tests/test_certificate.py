@@ -21,7 +21,7 @@ from uniproto.algorithm import transport_cost
 from uniproto.certificate.certificate import Certificate, certify, extreme_costs, proven_bound
 from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.geometry.costs import FEATURE_METRICS
-from uniproto.problem.problem import Problem, make_problem
+from uniproto.problem.problem import Problem
 from uniproto.selection.selection import Selection
 from uniproto.selection.storage import save_certificate
 
@@ -92,7 +92,7 @@ def test_never_above_the_optimum(kind: str, dtype: type, list_length: int) -> No
         costs = costs.astype(dtype)
         given = {"metric": "precomputed", "target_weights": weights_of(kind, rng, n)}
         selection = uniproto.select(costs, k, **given, certify=True)
-        problem = make_problem(costs, k, **given)
+        problem = Problem(costs, k=k, **given)
         best = optimum(problem, costs.astype(float), choices_of(m, k))
         certificate = assert_below_optimum(selection, best)
         assert_reproduced(problem, certificate)
@@ -112,7 +112,7 @@ def test_constraints_enter_the_bound(kind: str, list_length: int) -> None:
         free = uniproto.select(costs, k, **given, certify=True)
         given |= {"initial": initial, "exclude": exclude}
         selection = uniproto.select(costs, k, **given, certify=True)
-        problem = make_problem(costs, k, **given)
+        problem = Problem(costs, k=k, **given)
         best = optimum(problem, costs, choices_of(m, k, initial, exclude))
         certificate = assert_below_optimum(selection, best)
         assert_reproduced(problem, certificate)
@@ -137,7 +137,7 @@ def test_groups_with_quotas(kind: str, list_length: int) -> None:
             "exclude": [0, 4] if seed % 3 else None,
         }
         selection = uniproto.select(costs, 3, **given, certify=True)
-        problem = make_problem(costs, 3, **given)
+        problem = Problem(costs, k=3, **given)
         barred = given["exclude"] or []
         rows = [[row for row in range(m) if labels[row] == g and row not in barred] for g in (0, 1)]
         choices = (
@@ -166,7 +166,7 @@ def test_features(metric: str, shape: str, list_length: int) -> None:
             target = features(shape, np.random.default_rng(seed), 6).astype(dtype)
             k = 2 + seed
             selection = uniproto.select(source, k, target, metric=metric, certify=True)
-            problem = make_problem(source, k, target, metric=metric)
+            problem = Problem(source, target, k=k, metric=metric)
             costs = problem.costs.exact_block(slice(None))
             certificate = assert_below_optimum(selection, optimum(problem, costs, choices_of(8, k)))
             assert_reproduced(problem, certificate)
@@ -194,7 +194,7 @@ def test_extreme_costs_enclose_the_true_ones() -> None:
     source = features("near-duplicates", rng, 30) * 1000
     target = source + rng.normal(size=source.shape) * 1e-9
     for metric in ("euclidean", "sqeuclidean", "l1"):
-        costs = make_problem(source, 2, target, metric=metric).costs
+        costs = Problem(source, target, k=2, metric=metric).costs
         block, true = (
             costs.exact_block(slice(None)),
             cdist(source, target, SCIPY_NAMES.get(metric, metric)),
@@ -210,7 +210,7 @@ def test_single_precision_lists_of_many_rows(monkeypatch: pytest.MonkeyPatch) ->
     examples = rng.normal(size=(2, 20))
     source = (examples[np.arange(300) % 2] + rng.normal(size=(300, 20)) * 1e-3).astype(np.float32)
     selection = uniproto.select(source, 1, source[:40], metric="euclidean", certify=True)
-    problem = make_problem(source, 1, source[:40], metric="euclidean")
+    problem = Problem(source, source[:40], k=1, metric="euclidean")
     best = problem.costs.exact_block(slice(None)).mean(axis=1).min()
     certificate = assert_below_optimum(selection, best)
     # Rows are computed until no bound matters; where that is too much, the bounds have to do.
@@ -230,7 +230,7 @@ def test_any_prices_prove_a_bound(scale: float) -> None:
     for _ in range(20):
         costs = rng.random((7, 6)) * scale
         weights = weights_of("uneven", rng, 6)
-        problem = make_problem(costs, 2, metric="precomputed", target_weights=weights)
+        problem = Problem(costs, k=2, metric="precomputed", target_weights=weights)
         best = optimum(problem, costs, choices_of(7, 2))
         for prices in (rng.random(6), rng.normal(size=6), rng.random(6) * 1e3, np.zeros(6)):
             assert 0 <= proven_bound(problem, prices * scale) <= best
@@ -267,7 +267,7 @@ def test_a_second_search_proves_no_more_than_is_true(monkeypatch: pytest.MonkeyP
         weights = weights_of(kind, rng, 12)
         given: dict[str, Any] = {"metric": "precomputed", "target_weights": weights}
         given |= {"initial": [3], "exclude": [5]} if seed % 2 else {}
-        problem = make_problem(costs, 3, **given)
+        problem = Problem(costs, k=3, **given)
         best = optimum(problem, costs, choices_of(9, 3, *([3], [5]) if seed % 2 else ()))
         found = assert_below_optimum(uniproto.select(costs, 3, certify=True, **given), best)
         assert_reproduced(problem, found)
@@ -277,7 +277,7 @@ def test_the_bound_rises_well_above_the_first_one() -> None:
     points = np.random.default_rng(6).normal(size=(300, 3))
     method = UniProto(polish=10.0)
     selection = uniproto.select(points, 12, metric="euclidean", method=method, certify=True)
-    problem = make_problem(points, 12, metric="euclidean")
+    problem = Problem(points, k=12, metric="euclidean")
     assert selection.certificate.gap < 0.03
     assert proven_bound(problem, np.zeros(300)) < 0.9 * selection.certificate.lower_bound
 
@@ -319,7 +319,7 @@ def test_a_perfect_choice_has_no_gap() -> None:
 def test_a_bound_of_zero_has_an_infinite_gap() -> None:
     # Rows 0 and 1 are perfect for the same half, and so are 2 and 3: a choice of one each is free.
     costs = np.array([[0.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]]).repeat(2, axis=0)
-    problem = make_problem(costs, 2, metric="precomputed")
+    problem = Problem(costs, k=2, metric="precomputed")
     worse = certify(problem, transport_cost(costs, [0, 1], problem.masses), np.zeros(4))
     assert (worse.cost, worse.lower_bound, worse.gap) == (0.5, 0.0, np.inf)
     # Where both are given, nothing else is possible and the bound is their cost.

@@ -19,7 +19,7 @@ import pytest
 
 import uniproto
 from uniproto.cli import main
-from uniproto.problem.problem import make_problem
+from uniproto.problem.problem import Problem
 from uniproto.runs.checkpoint import Checkpoint, Progressed
 from uniproto.select import answer
 
@@ -60,7 +60,7 @@ def test_resumed_picks_are_those_of_an_uninterrupted_run(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    problem = make_problem(rows, 15, initial=[7, 2], distinct=distinct)
+    problem = Problem(rows, k=15, initial=[7, 2], distinct=distinct)
     whole = answer(problem, METHODS[name])
     kept = problem.with_checkpoint(Checkpoint(tmp_path / "checkpoint.npz", {"run": 1}))
     with monkeypatch.context() as patch:
@@ -77,7 +77,7 @@ def test_resumed_picks_are_those_of_an_uninterrupted_run(
 def test_groups_resume_each_on_its_own(
     rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = make_problem(rows, 12, groups=["a", "b", "c"] * 40)
+    problem = Problem(rows, k=12, groups=["a", "b", "c"] * 40)
     whole = answer(problem, uniproto.UniProto())
     checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
     kept = problem.with_checkpoint(checkpoint)
@@ -158,7 +158,7 @@ def test_forged_numbers_never_reach_compiled_code(
     forgery: str | None, rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
-    problem = make_problem(rows, 15, initial=[7], exclude=[11]).with_checkpoint(checkpoint)
+    problem = Problem(rows, k=15, initial=[7], exclude=[11]).with_checkpoint(checkpoint)
     with monkeypatch.context() as patch:
         _stop_after(2, patch)
         with pytest.raises(KeyboardInterrupt):
@@ -174,7 +174,7 @@ def test_forged_numbers_never_reach_compiled_code(
 def test_more_picks_than_wanted_are_refused(rows: np.ndarray, tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
     checkpoint.write(Progressed(np.arange(20), np.zeros(20), None), now=True)
-    problem = make_problem(rows, 15).with_checkpoint(checkpoint)
+    problem = Problem(rows, k=15).with_checkpoint(checkpoint)
     with pytest.raises(uniproto.InputFileError, match="more picks than the 15 wanted"):
         answer(problem, uniproto.UniProto())
 
@@ -189,7 +189,7 @@ def test_full_disk_keeps_the_last_checkpoint(
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("uniproto.runs.checkpoint.os.fsync", full)
+    monkeypatch.setattr("uniproto.runs.atomic.os.fsync", full)
     with pytest.raises(uniproto.OutputError, match="No space left"):
         _some_checkpoint(path, {})
     assert path.read_bytes() == before
@@ -200,14 +200,15 @@ def test_another_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
     pool, out = tmp_path / "pool.npy", tmp_path / "out"
     command = ["select", str(pool), "-k", "5", "--checkpoint", "-o", str(out), "--quiet"]
     np.save(pool, np.random.default_rng(0).normal(size=(50, 3)))
-    out.mkdir()
-    _some_checkpoint(out / "checkpoint.npz", {"inputs": "of another run"})
+    path = out / ".uniproto" / "checkpoint.npz"
+    path.parent.mkdir(parents=True)
+    _some_checkpoint(path, {"inputs": "of another run"})
     assert main(command) == 2
     assert "belongs to other inputs or options" in capsys.readouterr().err
-    (out / "checkpoint.npz").unlink()
+    path.unlink()
     assert main(command) == 0
     assert json.loads((out / "manifest.json").read_text())["resumed_from_pick"] == 0
-    assert not (out / "checkpoint.npz").exists()
+    assert not path.parent.exists()
 
 
 def test_other_methods_have_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,9 +226,10 @@ def test_killed_process_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "uniproto", "select", str(pool), "-k", "1500", "--quiet"]
     subprocess.run([*command, "-o", str(tmp_path / "whole")], check=True)
     out = tmp_path / "out"
+    checkpoint = out / ".uniproto" / "checkpoint.npz"
     for _ in range(20):  # kill as soon as there is something to go on from
         process = subprocess.Popen([*command, "--checkpoint", "-o", str(out)])
-        while process.poll() is None and not (out / "checkpoint.npz").exists():
+        while process.poll() is None and not checkpoint.exists():
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()

@@ -15,7 +15,7 @@ import uniproto
 from uniproto import UniProto
 from uniproto.algorithm import uniprot
 from uniproto.geometry.costs import FEATURE_METRICS
-from uniproto.problem.problem import Problem, make_problem
+from uniproto.problem.problem import Problem
 from uniproto.transport import prototypes
 from uniproto.transport.exact import partial_plan
 from uniproto.transport.prototypes import Transport, transport
@@ -82,7 +82,7 @@ def test_equals_the_dense_solve(kind: str, kept: bool, one_arc_at_a_time: list[i
         k = int(rng.integers(1, m + 1))
         costs = rng.random((m, n)) if seed % 3 else rng.integers(0, 3, (m, n)).astype(float)
         given = {"metric": "precomputed", "target_weights": weights_of(kind, rng, n)}
-        problem = make_problem(costs, k, **given)
+        problem = Problem(costs, k=k, **given)
         rows = rng.permutation(m)[:k]
         plan = None
         if kept:  # a plan as bad as any: that of other costs
@@ -102,7 +102,7 @@ def test_features(metric: str, one_arc_at_a_time: list[int]) -> None:
         examples = rng.normal(size=(4, 5))
         source = examples[np.arange(12) % 4] + rng.normal(size=(12, 5)) * 1e-3
         target = rng.normal(size=(30, 5))
-        problem = make_problem(source.astype(dtype), 6, target.astype(dtype), metric=metric)
+        problem = Problem(source.astype(dtype), target.astype(dtype), k=6, metric=metric)
         rows = np.array([0, 1, 4, 7, 10, 11])
         del one_arc_at_a_time[:]
         assert_optimal(problem, rows, transport(problem, rows))
@@ -110,7 +110,7 @@ def test_features(metric: str, one_arc_at_a_time: list[int]) -> None:
 
 @pytest.mark.parametrize("constant", [0.0, 1.0])
 def test_costs_that_are_all_the_same(constant: float, one_arc_at_a_time: list[int]) -> None:
-    problem = make_problem(np.full((5, 12), constant), 3, metric="precomputed")
+    problem = Problem(np.full((5, 12), constant), k=3, metric="precomputed")
     solved = transport(problem, np.array([4, 0, 2]))
     assert solved.cost == pytest.approx(constant)
     assert_optimal(problem, np.array([4, 0, 2]), solved)
@@ -121,7 +121,7 @@ def test_zero_costs_here_and_there(one_arc_at_a_time: list[int]) -> None:
     for seed in range(5):
         rng = np.random.default_rng(seed)
         costs = rng.random((6, 14)) * (rng.random((6, 14)) < 0.5)
-        problem = make_problem(costs, 4, metric="precomputed")
+        problem = Problem(costs, k=4, metric="precomputed")
         rows = rng.permutation(6)[:4]
         del one_arc_at_a_time[:]
         assert_optimal(problem, rows, transport(problem, rows))
@@ -130,7 +130,7 @@ def test_zero_costs_here_and_there(one_arc_at_a_time: list[int]) -> None:
 def test_a_selection_of_usual_size() -> None:
     """Above the size where the dense solve is quicker, with no constant changed."""
     points = np.random.default_rng(4).normal(size=(4500, 4))
-    problem = make_problem(points, 50, metric="euclidean")
+    problem = Problem(points, k=50, metric="euclidean")
     selection = uniproto.select(points, 50, metric="euclidean")
     assert prototypes._DENSE_ENTRIES < 50 * 4500
     solved = transport(problem, selection.indices)
@@ -171,7 +171,7 @@ def test_an_upper_bound_where_no_exact_solve_fits(
 
 def assert_exact_gains(source: Any, k: int, target: Any = None, **given: Any) -> None:
     """The picks of the plain algorithm, one by one, or others that rise by as little."""
-    problem = make_problem(source, k, target, **given)
+    problem = Problem(source, target, k=k, **given)
     selection = uniproto.select(source, k, target, **given, method=UniProto(gains="exact"))
     picks, rises = uniprot(
         problem.costs.exact_block(slice(None)),

@@ -26,7 +26,7 @@ from uniproto.comparing.peak_memory import PeakMemory
 from uniproto.comparing.results import as_seeds, number_column
 from uniproto.errors import InvalidInputError
 from uniproto.methods import METHODS
-from uniproto.problem.problem import make_problem
+from uniproto.problem.problem import Problem
 
 RNG = np.random.default_rng(5)
 LABELS = np.repeat(["a", "b", "c"], [40, 30, 6])
@@ -66,7 +66,7 @@ def test_a_row_is_what_select_gives(every: Comparison, method: str) -> None:
         alone = uniproto.select(X, 6, method=method, seed=row["seed"] or 0)
         assert row["indices"] == alone.indices.tolist()
         assert row["cost"] == alone.cost
-        problem = make_problem(X, 6)
+        problem = Problem(X, k=6)
         predicted = LABELS[alone.indices][nearest_prototype(problem.costs, alone.indices)]
         assert row["accuracy"] == pytest.approx(np.mean(predicted == LABELS))
 

@@ -27,7 +27,7 @@ from uniproto.geometry.lists import CpuLists, ListBuilder, lists_of, make_builde
 from uniproto.geometry.neighbours import as_slice, nearest, rows_at_once
 from uniproto.methods import greedy_extend
 from uniproto.problem.masses import whole_masses
-from uniproto.problem.problem import make_problem
+from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
 # Each pick claims about 12 targets, and the rows come in more than one group of 64.
@@ -707,7 +707,7 @@ def test_features_on_disk_are_uploaded_a_part_at_a_time(
         assert len(taken) <= 7
         return taken
 
-    builder, costs = GpuLists(), make_problem(on_disk, K).costs
+    builder, costs = GpuLists(), Problem(on_disk, k=K).costs
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RowsOnDisk, "__getitem__", noting)
         facing = builder.face(costs)
@@ -956,8 +956,8 @@ def test_builders_keep_their_contract(pretended_gpu: Any, faiss: Any) -> None:
 
 
 def test_a_problem_holds_its_builder_and_its_memory() -> None:
-    problem = make_problem(
-        points(M, 1), K, points(N, 2), memory="3MB", groups=np.arange(M) % 2,
+    problem = Problem(
+        points(M, 1), points(N, 2), k=K, memory="3MB", groups=np.arange(M) % 2,
         target_groups=np.arange(N) % 2, device="cpu",
     )  # fmt: skip
     assert problem.memory == 3 * 2**20

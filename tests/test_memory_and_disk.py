@@ -26,7 +26,7 @@ from uniproto.geometry.features import (
     squared_norms,
 )
 from uniproto.methods import METHODS
-from uniproto.problem.problem import make_problem
+from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import free_bytes, memory_budget, readable, require_memory
 
 M, N, K, WIDTH = 90, 130, 11, 5
@@ -121,7 +121,7 @@ def test_a_quarter_of_what_is_free_by_default(monkeypatch: pytest.MonkeyPatch) -
     assert 2**20 < free_bytes() < 2**50
     monkeypatch.setattr("uniproto.runtime.memory.free_bytes", lambda: 4000)
     assert memory_budget(None) == 1000
-    assert make_problem(rows_of("f8", M, 1), K).memory == 1000
+    assert Problem(rows_of("f8", M, 1), k=K).memory == 1000
 
 
 def test_a_refusal_says_what_why_and_what_to_do() -> None:
@@ -320,10 +320,10 @@ def test_costs_from_disk(to_disk: Callable[..., Any], metric: str, kind: str) ->
 def test_one_file_is_opened_once(to_disk: Callable[..., Any]) -> None:
     on_disk = to_disk(rows_of("f4", M, 1))
     for metric in FEATURE_METRICS:
-        costs = make_problem(on_disk, K, metric=metric).costs
+        costs = Problem(on_disk, k=K, metric=metric).costs
         assert costs.source is costs.target
         assert isinstance(costs.source, RowsOnDisk)
-        costs = make_problem(on_disk, K, on_disk, metric=metric).costs
+        costs = Problem(on_disk, on_disk, k=K, metric=metric).costs
         assert costs.source is costs.target
 
 

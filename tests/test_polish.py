@@ -15,7 +15,7 @@ from uniproto.errors import InvalidInputError
 from uniproto.geometry.costs import FEATURE_METRICS
 from uniproto.methods.contract import Picks
 from uniproto.methods.polish import polish
-from uniproto.problem.problem import Problem, make_problem
+from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
 POLISH = UniProto(polish=60.0)  # more than any of these problems needs
@@ -54,7 +54,7 @@ def assert_polished(source: Any, k: int, target: Any = None, **given: Any) -> in
     """Polish never raises the cost, and leaves no exchange that lowers it."""
     plain = uniproto.select(source, k, target, **given)
     polished = uniproto.select(source, k, target, **given, method=POLISH)
-    problem = make_problem(source, k, target, **given)
+    problem = Problem(source, target, k=k, **given)
     assert polished.cost <= plain.cost * (1 + 1e-9) + 1e-12 * problem.costs.ceiling
     assert_local_optimum(problem, polished)
     rows = polished.indices.tolist()
@@ -110,7 +110,7 @@ def test_no_exchange_improves(kind: str, list_length: None) -> None:
         costs = rng.random((m, n)) if seed % 3 else rng.integers(0, 4, (m, n)).astype(float)
         given = {"metric": "precomputed", "target_weights": weights_of(kind, rng, n)}
         assert_polished(costs, k, **given)
-        exchanged += assert_polished_from_anywhere(make_problem(costs, k, **given), rng)
+        exchanged += assert_polished_from_anywhere(Problem(costs, k=k, **given), rng)
     assert exchanged > 12
 
 
@@ -124,7 +124,7 @@ def test_features(metric: str, dtype: type, list_length: None) -> None:
             source[:10] = source[0] + rng.normal(size=(10, 4)) * 1e-4
         source, target = source.astype(dtype), target.astype(dtype)
         assert_polished(source, 4, target, metric=metric)
-        assert_polished_from_anywhere(make_problem(source, 4, target, metric=metric), rng)
+        assert_polished_from_anywhere(Problem(source, target, k=4, metric=metric), rng)
 
 
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
@@ -134,7 +134,7 @@ def test_bounds_from_single_precision_rule_nothing_better_out(metric: str) -> No
         rng = np.random.default_rng(seed)
         source = (rng.normal(size=20) + rng.normal(size=(40, 20)) * 1e-4).astype(np.float32)
         target = rng.normal(size=(12, 20)).astype(np.float32)
-        assert_polished_from_anywhere(make_problem(source, 1, target, metric=metric), rng)
+        assert_polished_from_anywhere(Problem(source, target, k=1, metric=metric), rng)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "heavy"])
@@ -150,7 +150,7 @@ def test_given_and_excluded_rows_are_honoured(kind: str) -> None:
             "exclude": rows[8 + seed % 4 :],
         }
         assert_polished(costs, 4, **given)
-        exchanged += assert_polished_from_anywhere(make_problem(costs, 4, **given), rng)
+        exchanged += assert_polished_from_anywhere(Problem(costs, k=4, **given), rng)
     assert exchanged > 12
 
 
@@ -180,7 +180,7 @@ def test_near_duplicates_stay_apart(distinct: bool | float) -> None:
         given = {"metric": "euclidean", "distinct": distinct}
         exchanged += assert_polished(points, 5, **given)
         selection = uniproto.select(points, 5, **given, method=POLISH)
-        problem = make_problem(points, 5, **given)
+        problem = Problem(points, k=5, **given)
         chosen = points[selection.indices]
         apart = np.linalg.norm(chosen[:, None] - chosen[None], axis=2)[np.triu_indices(5, 1)]
         assert apart.min() > problem.twin_distance
@@ -212,7 +212,7 @@ def test_after_any_plan(plan: str) -> None:
     plain = uniproto.select(points, 6, method=UniProto(plan=plan))
     polished = uniproto.select(points, 6, method=UniProto(plan=plan, polish=60.0))
     assert polished.cost <= plain.cost * (1 + 1e-9)
-    assert_local_optimum(make_problem(points, 6), polished)
+    assert_local_optimum(Problem(points, k=6), polished)
 
 
 def test_it_lowers_the_cost_and_the_certificate_agrees() -> None:

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 import uniproto
 from uniproto.cli import main
 from uniproto.errors import InvalidInputError, MissingExtraError, OutputError
-from uniproto.problem.problem import make_problem
+from uniproto.problem.problem import Problem
 from uniproto.report import is_one_set, report_selection
 from uniproto.report.content import Content
 from uniproto.report.examples import Examples, examples
@@ -35,7 +35,7 @@ from uniproto.report.gather import gather
 from uniproto.report.page import as_json, render
 from uniproto.report.pictures import PictureError, as_pixels, data_uri, png
 from uniproto.report.targets import MOST_DRAWN
-from uniproto.report.words import cut, printable
+from uniproto.report.words import cut, page_text
 from uniproto.selection.selection import Selection
 from uniproto.transport.prototypes import Transport
 
@@ -270,7 +270,7 @@ def with_plan(points: np.ndarray, k: int) -> Selection:
         timings={"pick": 1.0},
         notes={},
         transport=Transport(0.5, plan, True),
-        problem=make_problem(points, k),
+        problem=Problem(points, k=k),
     )
 
 
@@ -452,17 +452,17 @@ def test_any_text_comes_back_as_itself(text: str, name: str) -> None:
 
 
 @given(st.one_of(st.text(alphabet=st.characters()), st.binary(), st.floats(), st.integers()))
-def test_printable_text_is_printable(value: Any) -> None:
-    text = printable(value)
+def test_printable_text_is_page_text(value: Any) -> None:
+    text = page_text(value)
     assert text.encode("utf-8").decode("utf-8") == text
     assert not re.search("[\x00-\x08\x0e-\x1f\x7f]", text)
-    assert printable(text) == text
+    assert page_text(text) == text
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])), st.integers(1, 50))
 def test_cut_text_keeps_to_its_budget(text: str, most: int) -> None:
     short = cut(text, most)
-    assert printable(text).startswith(short.removesuffix("…"))
+    assert page_text(text).startswith(short.removesuffix("…"))
     assert len(as_json(short)) <= len(short.encode()) * 6 + 2
     assert sum(6 if c in "<>&\"'" else len(c.encode()) for c in short) <= most + 3
 

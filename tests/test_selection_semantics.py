@@ -14,6 +14,7 @@ import uniproto
 from uniproto import InfeasibleError, Selection, Stochastic, UniProto
 from uniproto.algorithm import uniprot
 from uniproto.problem.masses import whole_masses
+from uniproto.runtime.progress import Progress
 
 METHODS = {
     "extend": UniProto(),
@@ -294,9 +295,34 @@ def test_groups_of_one_set_serve_as_target_groups_too(source, groups) -> None:
     selection = uniproto.select(source, 13, groups=groups)
     # 12, 9 and 5 of 26 rows: floors 6, 4 and 2, the remainder to the smallest group.
     assert counts(selection, groups) == {"ant": 6, "bee": 4, "cat": 3}
-    square = cdist(source, source)
-    by_matrix = uniproto.select(square, 13, metric="precomputed", groups=groups)
-    assert counts(by_matrix, groups) == counts(selection, groups)
+    copied = uniproto.select(source, 13, source.copy(), groups=groups)
+    assert copied.indices.tolist() == selection.indices.tolist()
+
+
+def test_groups_of_a_square_matrix_need_target_groups(source, groups) -> None:
+    """Its columns may be other things than its rows: nobody's groups are given to them."""
+    square = {"source": cdist(source, source), "metric": "precomputed", "groups": groups}
+    with pytest.raises(uniproto.InvalidInputError, match=r"target_groups.*matrix of costs"):
+        uniproto.select(k=13, **square)
+    reversed_groups = groups[::-1]
+    selection = uniproto.select(k=13, **square, target_groups=reversed_groups)
+    budgets = uniproto.select(
+        source, 13, groups=groups, target=source[::-1], target_groups=reversed_groups
+    )
+    assert counts(selection, groups) == counts(budgets, groups)
+
+
+def test_a_problem_is_asked_as_its_parts_are(source, target, groups, target_groups) -> None:
+    conditions = {"groups": groups, "target_groups": target_groups, "metric": "euclidean"}
+    problem = uniproto.Problem(source, target, exclude=[3], **conditions)
+    assert not problem.same_set
+    for k in (7, 13):
+        asked = uniproto.select(source, k, target, exclude=[3], **conditions)
+        assert uniproto.select(problem, k).indices.tolist() == asked.indices.tolist()
+    with pytest.raises(uniproto.InvalidInputError, match=r"'metric' must be said to the Problem"):
+        uniproto.select(problem, 7, metric="l1")
+    with pytest.raises(uniproto.InvalidInputError, match=r"with_k"):
+        uniproto.Random().pick(problem, Progress(False))
 
 
 def test_no_budget_exceeds_its_group(source, groups) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from uniproto.algorithm import exact_rises, fill, fill_costs, objective_cost, uniprot
 from uniproto.fills.lazy_fills import LazyFills
 from uniproto.problem.masses import Masses, whole_masses
-from uniproto.problem.problem import make_problem
+from uniproto.problem.problem import Problem
 from uniproto.transport.entropic import entropic_plan
 from uniproto.transport.exact import partial_plan
 from uniproto.transport.incremental import IncrementalPlan
@@ -183,8 +183,8 @@ def test_approximate_gain_never_exceeds_the_exact_gain_beside_the_optimal_plan(t
 @properties
 @given(tiny_problems())
 def test_residual_only_shrinks_under_extend(tiny: Tiny) -> None:
-    problem = make_problem(
-        tiny.costs, tiny.k, metric="precomputed", target_weights=tiny.weights, device="cpu"
+    problem = Problem(
+        tiny.costs, k=tiny.k, metric="precomputed", target_weights=tiny.weights, device="cpu"
     )
     masses = problem.masses
     unclaimed = masses.offer.copy()

@@ -20,7 +20,7 @@ from scipy.spatial.distance import cdist
 import uniproto
 from uniproto import DensityWeights, InvalidInputError, PrototypeSelector, Selection
 from uniproto.cli import main
-from uniproto.problem.problem import make_problem
+from uniproto.problem.problem import Problem
 from uniproto.problem.weights import density_from
 
 RNG = np.random.default_rng(5)
@@ -40,10 +40,10 @@ def expected(rows: np.ndarray, metric: str, q: int, alpha: float) -> np.ndarray:
 
 
 def weights_of(target_weights: Any, target: Any = Y, metric: str = "cosine", **more: Any) -> Any:
-    return make_problem(
+    return Problem(
         X if metric in NAMES else target,
-        3,
         target if metric in NAMES else None,
+        k=3,
         metric=metric,
         target_weights=target_weights,
         **more,
@@ -64,9 +64,7 @@ def test_density_is_the_distance_to_the_qth_neighbour(metric: str, q: int, alpha
 def test_sparse_targets_have_the_same_density(metric: str) -> None:
     rows = np.where(np.abs(Y) > 0.5, Y, 0).astype(np.float32)
     rows[:, 0] += 1
-    problem = make_problem(
-        sp.csr_array(rows), 3, metric=metric, target_weights=DensityWeights(4, 2)
-    )
+    problem = Problem(sp.csr_array(rows), k=3, metric=metric, target_weights=DensityWeights(4, 2))
     np.testing.assert_allclose(problem.target_weights, expected(rows, metric, 4, 2), rtol=2e-5)
 
 
@@ -79,8 +77,8 @@ def test_density_does_not_depend_on_order_or_scale(
     rows = random.normal(size=(20, 3))
     order = random.permutation(20)
     given = DensityWeights(q, alpha)
-    problem = make_problem(rows, 2, metric="euclidean", target_weights=given)
-    moved = make_problem(scale * rows[order], 2, metric="euclidean", target_weights=given)
+    problem = Problem(rows, k=2, metric="euclidean", target_weights=given)
+    moved = Problem(scale * rows[order], k=2, metric="euclidean", target_weights=given)
     assert problem.target_weights is not None
     np.testing.assert_allclose(problem.target_weights[order], moved.target_weights, rtol=1e-9)
     assert problem.target_weights.sum() == pytest.approx(1)
@@ -153,7 +151,7 @@ def test_balance_gives_every_class_the_same() -> None:
 
 def test_labels_of_the_source_where_it_is_the_target() -> None:
     labels = np.arange(70) % 3
-    same = make_problem(X, 3, target_weights="balanced", target_labels=labels)
+    same = Problem(X, k=3, target_weights="balanced", target_labels=labels)
     assert same.target_weights is not None
     np.testing.assert_allclose(np.bincount(labels, same.target_weights), 1 / 3)
 

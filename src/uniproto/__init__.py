@@ -32,6 +32,7 @@ from uniproto.methods import (
     Stochastic,
     UniProto,
 )
+from uniproto.problem.problem import Problem
 from uniproto.problem.weights import DensityWeights
 from uniproto.select import select
 from uniproto.selection.selection import Selection
@@ -60,6 +61,7 @@ __all__ = [
     "MMDCritic",
     "MissingExtraError",
     "OutputError",
+    "Problem",
     "ProtoDash",
     "PrototypeSelector",
     "Random",

@@ -136,20 +136,20 @@ class Runs:
         import pyarrow.csv  # all of this takes a second to load, and a list needs none of it
         import pyarrow.parquet as pq
 
-        from uniproto.comparing.results import as_table, beside_others, versions, without_infinity
         from uniproto.report.charts import save_chart_files
+        from uniproto.runs.publish import publishing, write_record
+        from uniproto.runs.records import as_table, versions, without_infinity
 
         table = as_table(self.rows)
         record = {"settings": self.settings, "rows": table.num_rows, "versions": versions()}
-        with beside_others(self.folder, f"{self.name}.json") as stage:
+        with publishing(self.folder, f"{self.name}.json") as stage:
             pyarrow.csv.write_csv(table, stage / f"{self.name}.csv")
             pq.write_table(table, stage / f"{self.name}.parquet")
-            text = json.dumps(without_infinity(record), indent=2, ensure_ascii=False)
-            (stage / f"{self.name}.json").write_text(text + "\n", encoding="utf-8")
             if report:
                 (stage / f"{self.name}.txt").write_text(report.rstrip() + "\n", encoding="utf-8")
             for chart_name, chart in charts.items():
                 save_chart_files(chart, stage, chart_name)
+            write_record(stage, f"{self.name}.json", without_infinity(record))
         return self.folder
 
     def _read(self) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from uniproto.errors import seconds
-from uniproto.methods import Method, Picks, as_method
-from uniproto.problem.problem import Problem, make_problem
+from uniproto.methods import Method, as_method
+from uniproto.methods.grouped import pick
+from uniproto.problem.problem import Problem, as_problem
 from uniproto.runtime.progress import Progress
 from uniproto.selection.selection import Selection
 
@@ -39,43 +39,22 @@ def select(
     lists: str = "exact",
     progress: bool | None = None,
 ) -> Selection:
-    """Choose the k source rows that, all counting equally, are closest to the target.
+    """Choose the k source rows that, all with equal weight, are closest to the target.
 
     Closest means: smallest optimal-transport cost between the k rows with weight 1/k each and the
     target rows with their weights.
 
     Args:
-        source: the pool, one row per example: a NumPy array or memory map; the `Path` of a file or
-            of a folder of Parquet files (kept on disk where it does not fit); a pandas, polars or
-            Arrow table; a torch tensor; a SciPy sparse matrix; with a matrix metric the m × n
-            matrix itself.
+        source: the pool, one row per example: an array, a table, a sparse matrix, the `Path` of a
+            file; or a `Problem`, which holds everything below but k, method and certify.
         k: how many rows to choose. The first 15 picks of k=60 are not the picks of k=15.
-        target: what the chosen rows must stand for. Default: the source itself.
+        target: what the chosen rows must represent. Default: the source itself.
         method: a method's name, or a method object with its options, such as
             `UniProto(plan="resolve")`.
-        metric: `cosine`, `euclidean`, `sqeuclidean`, `l1`, `dot` (max − inner product),
-            `precomputed` (source is an m × n cost matrix) or `similarity` (source is an m × n
-            similarity matrix, cost = max − similarity).
-        target_weights: one non-negative weight per target row; `"balanced"`, the same total for
-            every class of `target_labels`; `"density"`, more where targets lie apart; or
-            `DensityWeights(q=…, alpha=…)`. Default: all equal.
-        target_labels: one class label per target row, for `target_weights="balanced"`. Where the
-            target is the source, one per source row.
-        groups: one label per source row: a separate selection inside each group.
-        target_groups: one label per target row, when the target is another set.
-        budgets: how k is shared among groups: `proportional` to target mass, `balanced`, or a
-            mapping from label to count.
-        initial: rows already chosen. They come first and count towards k.
-        exclude: rows never to choose. They remain targets where source and target are one set.
-        distinct: True, or a distance: never choose two rows that close to each other.
-        seed: for methods that draw random numbers.
+        metric, target_weights, target_labels, groups, target_groups, budgets, initial, exclude,
+            distinct, seed, memory, device, lists: as for `Problem`, which explains each.
         certify: also compute the certificate (as `Selection.certify` does later): a lower bound
             on the cost of any k rows; a number: for at most so many seconds.
-        memory: how much working memory to use beyond the inputs: bytes, or a text such as "4GB".
-            Default: a quarter of what is free.
-        device: where neighbour lists are built: `cpu`, `cuda`, or `auto`, which takes a GPU where
-            torch sees one.
-        lists: `exact`, or `faiss` for approximate lists whose measured recall is in `notes`.
         progress: True or False to force or forbid progress bars. Default: on a terminal.
 
     Returns:
@@ -87,11 +66,10 @@ def select(
     array([0, 2])
     """
     begin = time.perf_counter()
-    certified, limit = asked_certificate(certify)
+    certified, limit = as_time_limit(certify)
     chosen = as_method(method)
-    problem = make_problem(
+    problem = as_problem(
         source,
-        k,
         target,
         metric=metric,
         target_weights=target_weights,
@@ -106,20 +84,19 @@ def select(
         memory=memory,
         device=device,
         lists=lists,
-    )
+    ).with_k(k)
+    checked = time.perf_counter() - begin
     selection = answer(problem, chosen, progress=progress)
-    selection.timings = {"check": time.perf_counter() - begin - selection.timings["pick"]} | (
-        selection.timings
-    )
+    selection.timings = {"check": checked, **selection.timings}
     if certified:
         selection.certify(time_limit=limit, progress=progress)
     return selection
 
 
-def asked_certificate(certify: Any) -> tuple[bool, float | None]:
+def as_time_limit(certify: Any) -> tuple[bool, float | None]:
     """Whether `certify` asks for a certificate, and for how many seconds at most.
 
-    >>> asked_certificate(False), asked_certificate(True), asked_certificate(30)
+    >>> as_time_limit(False), as_time_limit(True), as_time_limit(30)
     ((False, None), (True, None), (True, 30.0))
     """
     if isinstance(certify, bool | np.bool_):
@@ -130,12 +107,7 @@ def asked_certificate(certify: Any) -> tuple[bool, float | None]:
 def answer(problem: Problem, method: Method, *, progress: bool | None = None) -> Selection:
     """Let a method answer a problem that has been checked."""
     begin = time.perf_counter()
-    bars = Progress(progress)
-    picks, group_rows = (
-        _pick_in_groups(problem, method, bars)
-        if problem.groups
-        else (method.pick(problem, bars), None)
-    )
+    picks, group_rows = pick(problem, method, Progress(progress))
     origin = problem.weights_origin
     return Selection(
         indices=picks.rows.astype(np.int64),
@@ -153,52 +125,6 @@ def answer(problem: Problem, method: Method, *, progress: bool | None = None) ->
         picks=picks,
         group_rows=group_rows,
     )
-
-
-def _pick_in_groups(
-    problem: Problem, method: Method, progress: Progress
-) -> tuple[Picks, dict[Hashable, NDArray[np.intp]]]:
-    """One selection inside each group, joined; given prototypes come first, then group by group."""
-    rows, gains, weights, notes = [], [], [], {}
-    local_rows: dict[Hashable, NDArray[np.intp]] = {}
-    taken: list[int] = problem.initial.tolist()
-    served = sum(group.mass for group in problem.groups)
-    for group in problem.groups:
-        part = _without_twins(group.problem, group.source_rows, problem, taken)
-        picks = method.pick(part, progress)
-        local_rows[group.label] = picks.rows
-        rows.append(group.source_rows[picks.rows])
-        gains.append(picks.gains)
-        notes[str(group.label)] = picks.notes
-        weights.append(
-            np.full(part.k, 1 / problem.k)
-            if picks.weights is None
-            else picks.weights * (group.mass / served)
-        )
-        taken.extend(rows[-1].tolist())
-    joined, joined_gains = np.concatenate(rows), np.concatenate(gains)
-    place = {int(row): position for position, row in enumerate(joined)}
-    first = [place[int(row)] for row in problem.initial]
-    given = set(first)
-    order = np.array(first + [p for p in range(len(joined)) if p not in given], np.intp)
-    joined_weights = np.concatenate(weights)
-    picks = Picks(joined[order], joined_gains[order], joined_weights[order], notes=notes)
-    return picks, local_rows
-
-
-def _without_twins(
-    part: Problem, source_rows: NDArray[np.intp], whole: Problem, taken: list[int]
-) -> Problem:
-    """The group's problem without near-duplicates of rows taken elsewhere."""
-    if whole.twin_distance is None:
-        return part
-    barred = np.zeros(whole.m, bool)
-    for row in set(taken).difference(source_rows[part.initial].tolist()):
-        barred |= whole.costs.twin_distances(row) <= whole.twin_distance
-    kept = part.candidates[~barred[source_rows[part.candidates]]]
-    if len(part.initial) + len(kept) < part.k:
-        raise part.too_few_distinct(len(part.initial) + len(kept))
-    return replace(part, candidates=kept)
 
 
 def _options(method: Method) -> dict[str, Any]:

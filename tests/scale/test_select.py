@@ -15,7 +15,7 @@ from uniproto.certificate.certificate import proven_bound
 from uniproto.data.disk import parquet_files
 from uniproto.data.samples import sampled_rows
 from uniproto.data.tables import read_input
-from uniproto.problem.problem import make_problem
+from uniproto.problem.problem import Problem
 from uniproto.transport.prototypes import transport
 
 pytest.importorskip("ray")
@@ -51,7 +51,7 @@ def test_both_rounds_are_those_by_hand(metric: str, pool: str, aim: str) -> None
     sel = scale_select(pool, K, aim, metric=metric)
     target = vectors_of(aim)
     assert sel.indices.tolist() == by_hand(pool, target, metric=metric)
-    whole = make_problem(vectors_of(pool), K, target, metric=metric)
+    whole = Problem(vectors_of(pool), target, k=K, metric=metric)
     assert sel.shape == whole.costs.shape
     assert sel.beta == pytest.approx(whole.costs.ceiling, rel=1e-6)
     assert sel.cost == pytest.approx(transport(whole, sel.indices).cost, rel=1e-9)
@@ -103,10 +103,10 @@ def test_the_certificate_is_proven_by_its_prices_over_all_rows(
     )
     assert sel.certificate is not None
     weights = read_input(aim, "vector").column("weight", "--weights")
-    whole = make_problem(
+    whole = Problem(
         vectors_of(pool),
-        K,
         vectors_of(aim),
+        k=K,
         metric=metric,
         target_weights=weights,
         exclude=excluded,

@@ -319,7 +319,7 @@ def proven_bound(
     """
     rows, quotas = _admissible(problem)
     costs = problem.costs
-    exactly = replace(problem, costs=cast(Costs, LeastCosts(costs))) if least else problem
+    exactly = problem.changed(costs=cast(Costs, LeastCosts(costs))) if least else problem
     values = np.full(len(rows), -np.inf) if bounds is None else bounds - costs.rounding
     allowed = len(rows) if bounds is None else _MOST_EXACT_ENTRIES // problem.n
     total = -math.fsum(problem.masses.offer / problem.masses.need * prices)

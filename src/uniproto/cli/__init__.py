@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from uniproto.cli import (
     certify,
@@ -23,6 +24,8 @@ from uniproto.cli import (
 from uniproto.cli.parser import Parser
 from uniproto.cli.streams import open_streams, silence_output
 from uniproto.errors import UniprotoError
+from uniproto.runs.lock import PRIVATE
+from uniproto.runtime.interrupts import Terminated, exit_status, sigterm_interrupts
 from uniproto.version import __version__
 
 _COMMANDS = (
@@ -46,10 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         open_streams()
         options = build_parser().parse_args(arguments)
-    except KeyboardInterrupt:
-        return _interrupted("nothing was written")
+    except KeyboardInterrupt as error:
+        return _interrupted(error, "nothing was written")
     try:
-        status: int | None = options.run(options)
+        with sigterm_interrupts():
+            status: int | None = options.run(options)
         sys.stdout.flush()
     except UniprotoError as error:
         print(f"uniproto: error: {error}", file=sys.stderr)
@@ -57,8 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MemoryError as error:
         print(f"uniproto: error: Not enough memory ({error}). Use fewer rows.", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return _interrupted(_left_behind(options))
+    except KeyboardInterrupt as error:
+        return _interrupted(error, _left_behind(options))
     except BrokenPipeError:  # the reader of our output has gone, for example `head`
         silence_output()
         return 0
@@ -74,18 +78,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status or 0
 
 
-def _interrupted(left_behind: str) -> int:
-    print(f"uniproto: interrupted; {left_behind}.", file=sys.stderr)
-    return 130
+def _interrupted(error: KeyboardInterrupt, left_behind: str) -> int:
+    word = "terminated" if isinstance(error, Terminated) else "interrupted"
+    print(f"uniproto: {word}; {left_behind}.", file=sys.stderr)
+    return exit_status(error)
 
 
 def _left_behind(options: argparse.Namespace) -> str:
     """What an interrupted command leaves, so that nobody wonders whether to begin anew."""
-    keeps_vectors = options.run is embed.run and not options.no_cache
-    keeps_picks = options.run is select.run and (options.checkpoint or options.engine == "ray")
-    if keeps_vectors or keeps_picks or options.run is experiment.run:
-        return "the same command goes on from what was done"
-    return "not all was checked" if options.run is verify.run else "no result was written"
+    goes_on = "the same command goes on from what was done"
+    if options.run is verify.run:
+        return "not all was checked"
+    if options.run is select.run:
+        kept = Path(options.output, PRIVATE)
+        return goes_on if kept.is_dir() and any(kept.iterdir()) else "no result was written"
+    if options.run is experiment.run or (options.run is embed.run and not options.no_cache):
+        return goes_on
+    return "no result was written"
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import glob
+from pathlib import Path
 from typing import Any
 
 from uniproto.geometry.costs import METRICS
@@ -101,6 +103,15 @@ def add_cluster(group: argparse._ArgumentGroup) -> None:
         metavar="ROWS",
         help="ray: how many rows each file sends to the final selection (k)",
     )
+
+
+def input_paths(options: argparse.Namespace) -> list[Path]:
+    """The files and folders that POOL and --target name; patterns name what they match."""
+    found = []
+    for text in (options.pool, options.target):
+        if text is not None and "://" not in text:
+            found += [Path(path) for path in glob.glob(text)] or [Path(text)]
+    return found
 
 
 def number(text: str) -> float:

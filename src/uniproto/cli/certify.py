@@ -55,19 +55,14 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from uniproto.certificate.certificate import certify
-    from uniproto.problem.problem import make_problem
+    from uniproto.runs.atomic import require_writable
     from uniproto.runtime.progress import Progress
-    from uniproto.selection.storage import (
-        load_manifest,
-        load_selection,
-        require_writable,
-        save_certificate,
-    )
+    from uniproto.selection.storage import load_manifest, load_selection, save_certificate
 
     folder = Path(options.folder)
     manifest, selection = load_manifest(folder), load_selection(folder)
     require_writable(folder)
-    problem = make_problem(**recorded_question(folder, manifest).asked)
+    problem = recorded_question(folder, manifest).problem()
     certificate = certify(
         problem,
         selection.cost,

@@ -94,27 +94,25 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     from uniproto.comparing.accuracy import LabelsWarning
     from uniproto.comparing.compare import compare
-    from uniproto.selection.storage import require_writable
+    from uniproto.comparing.results import require_results_folder
+    from uniproto.runs.publish import refuse_inputs_inside
 
     if options.output:
-        require_writable(Path(options.output))
+        refuse_inputs_inside(Path(options.output), arguments.input_paths(options))
+        require_results_folder(Path(options.output), "comparison")
     question = _read(options)
-    asked = {name: question.asked[name] for name in question.asked if name != "seed"}
     labels, target_labels = _labels(question, options)
+    machine = {"memory": options.memory, "device": options.device, "lists": options.lists}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LabelsWarning)  # they stand under the table
         comparison = compare(
-            **asked
-            | {
-                "labels": labels,
-                "target_labels": target_labels,
-                "minority": _classes(options.minority, labels, target_labels),
-            },
+            question.problem(**machine),
+            options.k,
+            labels=labels,
+            target_labels=target_labels,
+            minority=_classes(options.minority, labels, target_labels),
             methods=options.methods,
             seeds=options.seeds,
-            memory=options.memory,
-            device=options.device,
-            lists=options.lists,
             progress=False if options.quiet else None,
         )
     if options.output:

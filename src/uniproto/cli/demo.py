@@ -37,10 +37,10 @@ def run(options: argparse.Namespace) -> None:
     from sklearn.datasets import load_digits
 
     import uniproto
-    from uniproto.selection.storage import require_writable
+    from uniproto.selection.storage import require_result_folder
 
     output = Path(options.output)
-    require_writable(output)
+    require_result_folder(output)
     images, labels = load_digits(return_X_y=True)
     shown = False if options.quiet else None
     selection = uniproto.select(images, k=options.k, progress=shown)

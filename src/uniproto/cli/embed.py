@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import json
 import os
 import textwrap
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uniproto.errors import OutputError, invalid, printable
+from uniproto.runs.atomic import atomic_write, require_writable, unwritable, write_text
+from uniproto.runs.publish import refuse_inputs_inside
 
 if TYPE_CHECKING:
     from uniproto.features.embedded import Embedded
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 COLUMN = "embedding"
 _ROWS_PER_BATCH = 4096
+_RECORD = b"uniproto.embedding"  # in the metadata of the file
 
 
 def add_parser(commands: Any) -> None:
@@ -108,7 +111,7 @@ def run(options: argparse.Namespace) -> None:
     output = Path(options.output)
     if output.suffix.lower() != ".parquet":
         raise invalid("--out", "must end in .parquet", repr(options.output), "Rename it.")
-    _require_writable(output)
+    _require_usable(output, options.data)
     from uniproto.features.files import read_items
 
     items = read_items(options.data, options.text, options.images, guess=True)
@@ -178,62 +181,55 @@ def _write(output: Path, items: Items, found: Embedded) -> None:
     }
     field = pa.field(COLUMN, pa.list_(pa.float32()))
     schema = items.table.schema.append(field)
-    metadata = {**(schema.metadata or {}), b"uniproto.embedding": json.dumps(record).encode()}
+    metadata = {**(schema.metadata or {}), _RECORD: json.dumps(record).encode()}
     schema = schema.with_metadata(metadata)
-    partial = output.with_name(f".{output.name}.{uuid.uuid4().hex}.partial")
     sidecar = _sidecar(output)
-    listed = sidecar.with_name(f".{sidecar.name}.{uuid.uuid4().hex}.partial")
     try:
-        with pq.ParquetWriter(partial, schema) as writer:
+        if found.left_out:
+            rows = io.StringIO(newline="")
+            csv.writer(rows).writerows([("row", "reason"), *found.left_out])
+            write_text(sidecar, rows.getvalue())
+        elif _is_ours(output):  # one of an earlier run says what is no longer so
+            sidecar.unlink(missing_ok=True)
+        with atomic_write(output) as file, pq.ParquetWriter(file, schema) as writer:
             first = done = 0
             for batch in batches(items.table, items.path, None, _ROWS_PER_BATCH):
-                rows = found.rows[done:]
-                rows = rows[rows < first + batch.num_rows]
-                vectors = found.vectors[done : done + len(rows)]
+                rows_here = found.rows[done:]
+                rows_here = rows_here[rows_here < first + batch.num_rows]
+                vectors = found.vectors[done : done + len(rows_here)]
                 starts = pa.array(range(0, vectors.size + 1, vectors.shape[1]), pa.int32())
                 lists = pa.ListArray.from_arrays(starts, pa.array(vectors.ravel()))
-                part = batch.take(pa.array(rows - first))
+                part = batch.take(pa.array(rows_here - first))
                 writer.write_table(pa.Table.from_arrays([*part.columns, lists], schema=schema))
-                first, done = first + batch.num_rows, done + len(rows)
-        _write_through(partial)
-        if found.left_out:
-            with listed.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
-                csv.writer(file).writerows([("row", "reason"), *found.left_out])
-            listed.replace(sidecar)
-        else:  # one of an earlier run says what is no longer so
-            sidecar.unlink(missing_ok=True)
-        partial.replace(output)
+                first, done = first + batch.num_rows, done + len(rows_here)
     except OSError as error:
-        raise _unwritable(output, error) from error
-    finally:
-        partial.unlink(missing_ok=True)
-        listed.unlink(missing_ok=True)
+        raise unwritable(output, error) from error
 
 
 def _sidecar(output: Path) -> Path:
     return output.with_name(f"{output.stem}.left-out.csv")
 
 
-def _require_writable(output: Path) -> None:
-    """Find out that nothing can be written before the work, not after it."""
+def _require_usable(output: Path, data: str) -> None:
+    """Refuse, before the work, an output that cannot be written or would cost somebody a file."""
+    refuse_inputs_inside(output, [Path(data)])
+    for path in (output, _sidecar(output)):
+        if os.path.lexists(path) and not _is_ours(output):
+            raise OutputError(
+                f"{path}: the output must not replace a file that 'uniproto embed' did not write. "
+                "There is one. Choose another name with --out, or move that file away."
+            )
+    require_writable(output.parent)
+
+
+def _is_ours(output: Path) -> bool:
+    """Whether a file is vectors that this command has written."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if output.is_symlink() or not output.is_file():
+        return False
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        if output.is_dir():
-            raise IsADirectoryError(21, "it is a folder")
-        probe = output.with_name(f".{output.name}.{uuid.uuid4().hex}.partial")
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise _unwritable(output, error) from error
-
-
-def _write_through(file: Path) -> None:
-    with file.open("rb") as handle:
-        os.fsync(handle.fileno())
-
-
-def _unwritable(output: Path, error: OSError) -> OutputError:
-    return OutputError(
-        f"{output}: the output must be a file that can be written. Writing failed "
-        f"({error.strerror or error}). Choose another place, or free some space."
-    )
+        return _RECORD in (pq.read_schema(output).metadata or {})
+    except pa.ArrowException:
+        return False

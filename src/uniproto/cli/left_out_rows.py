@@ -24,35 +24,8 @@ def in_file_rows(question: Question, selection: Selection) -> Selection:
     source, aim = question.pool, question.target or question.pool
     if not (_left_out(source) or _left_out(aim)):
         return selection
-    import numpy as np
-    import scipy.sparse as sp
-
-    from uniproto.selection.selection import Selection
-    from uniproto.transport.prototypes import Transport
-
     (rows, m), (columns, n) = _file_rows(source), _file_rows(aim)
-    plan, certificate = selection.plan, selection.certificate
-    if certificate is not None:
-        prices = np.zeros(n)
-        prices[columns] = certificate.prices
-        certificate = replace(certificate, prices=prices)
-    wide = sp.csr_array((plan.data, columns[plan.indices], plan.indptr), shape=(selection.k, n))
-    return Selection(
-        indices=rows[selection.indices],
-        gains=selection.gains,
-        weights=selection.weights,
-        beta=selection.beta,
-        shape=(m, n),
-        metric=selection.metric,
-        method=selection.method,
-        options=selection.options,
-        seed=selection.seed,
-        timings=selection.timings,
-        notes=selection.notes,
-        transport=Transport(selection.cost, wide, selection.cost_is_exact),
-        group_costs=selection.group_costs,
-        certificate=certificate,
-    )
+    return selection.renumbered(rows, columns, (m, n))
 
 
 def with_every_row(question: Question) -> Question:
@@ -67,10 +40,7 @@ def with_every_row(question: Question) -> Question:
         return question
     import numpy as np
 
-    from uniproto.problem.problem import make_problem
-
-    asked = question.asked
-    kept = make_problem(**asked)
+    asked, kept = question.conditions, question.problem()
     (rows, m), (columns, n) = _file_rows(pool), _file_rows(aim)
 
     def widened(values: Any, numbers: NDArray[Any], count: int) -> Any:
@@ -100,7 +70,7 @@ def with_every_row(question: Question) -> Question:
         question,
         pool=_whole(pool, whole["source"]),
         target=target and _whole(target, whole["target"]),
-        asked=whole,
+        conditions=whole,
     )
 
 

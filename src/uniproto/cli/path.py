@@ -92,22 +92,21 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from uniproto.comparing.choosing_k import path
-    from uniproto.selection.storage import require_writable
+    from uniproto.comparing.results import require_results_folder
+    from uniproto.runs.publish import refuse_inputs_inside
 
     if options.output:
-        require_writable(Path(options.output))
+        refuse_inputs_inside(Path(options.output), arguments.input_paths(options))
+        require_results_folder(Path(options.output), "path")
     question = read_question(options)
-    asked = {name: question.asked[name] for name in question.asked if name != "k"}
+    machine = {"memory": options.memory, "device": options.device, "lists": options.lists}
     found = path(
-        **asked,
-        ks=options.ks,
+        question.problem(**machine),
+        options.ks,
         method=options.method,
         max_cost=options.max_cost,
         certify=False if options.no_bound else options.time_limit or True,
         random_seeds=options.random_seeds,
-        memory=options.memory,
-        device=options.device,
-        lists=options.lists,
         progress=False if options.quiet else None,
     )
     if options.output:

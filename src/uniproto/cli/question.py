@@ -23,15 +23,23 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from uniproto.data.tables import InputData
+    from uniproto.problem.problem import Problem
 
 
 @dataclass(frozen=True)
 class Question:
-    """The input files, and what is asked about them: arguments of `select` and `make_problem`."""
+    """The input files, and what is asked about them."""
 
     pool: InputData
     target: InputData | None
-    asked: dict[str, Any]
+    k: int | None
+    conditions: dict[str, Any]  # arguments of `Problem`
+
+    def problem(self, **machine: Any) -> Problem:
+        """The checked problem; `machine` are its memory, device and lists."""
+        from uniproto.problem.problem import Problem
+
+        return Problem(k=self.k, **self.conditions, **machine)
 
     def identities(self) -> dict[str, Any]:
         """What a manifest says about the input files."""
@@ -54,9 +62,8 @@ def read_question(options: argparse.Namespace) -> Question:
     weights = _weights(options.weights, label_column, pool, aim)
     labels = aim.column(label_column, "--labels") if label_column else None
     groups = pool.column(options.groups, "--groups") if options.groups else None
-    asked = {
+    conditions = {
         "source": pool.features,
-        "k": options.k,
         "target": target.features if target else None,
         "metric": options.metric,
         "target_weights": weights,
@@ -71,7 +78,7 @@ def read_question(options: argparse.Namespace) -> Question:
         "distinct": options.distinct,
         "seed": options.seed,
     }
-    return Question(pool, target, asked)
+    return Question(pool, target, options.k, conditions)
 
 
 def _read(

@@ -80,7 +80,6 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.problem.problem import make_problem
     from uniproto.report import write_report
     from uniproto.selection.storage import load_manifest, load_selection
 
@@ -89,7 +88,7 @@ def run(options: argparse.Namespace) -> None:
     problem: Problem | None = None
     if "inputs" in manifest or _asks_for_columns(options):
         question = recorded_question(folder, manifest)
-        problem = make_problem(**question.asked)
+        problem = question.problem()
         _require_same_question(folder, selection, problem)
         source, target = examples_of(question, manifest, options)
         title = options.title or question.pool.path.name
@@ -181,9 +180,7 @@ def _require_number(value: Any) -> None:
 def _commands(manifest: Mapping[str, Any], options: argparse.Namespace) -> list[tuple[str, str]]:
     found = []
     if recorded := manifest.get("arguments"):
-        from uniproto.cli import build_parser
-
-        unsaid = vars(build_parser().parse_args(["select", "POOL", "-k", "1", "-o", "OUT"]))
+        unsaid = _defaults_of_select()
         words = ["uniproto", "select", str(recorded.get("pool"))]
         for name, value in recorded.items():
             # 0 equals False, and yet --distinct 0 is not the default.
@@ -204,6 +201,14 @@ def _commands(manifest: Mapping[str, Any], options: argparse.Namespace) -> list[
         value = getattr(options, name)
         words += [] if value is None else [f"--{name}", str(value)]
     return [*found, ("This page", shlex.join(words))]
+
+
+def _defaults_of_select() -> dict[str, Any]:
+    from uniproto.cli import select
+
+    parser = argparse.ArgumentParser()
+    select.add_parser(parser.add_subparsers())
+    return vars(parser.parse_args(["select", "POOL", "-k", "1", "-o", "OUT"]))
 
 
 def _count(text: str) -> int:

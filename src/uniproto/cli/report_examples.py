@@ -24,7 +24,7 @@ def examples_of(
     question: Question, manifest: Mapping[str, Any], options: argparse.Namespace
 ) -> tuple[Examples, Examples]:
     """What is known of the source's rows, and of the target's."""
-    asked = question.asked
+    asked = question.conditions
     source = _known(question.pool, "source", manifest, options, asked["groups"])
     if question.target is None:
         if len(question.pool.features) == _targets(question):
@@ -40,7 +40,7 @@ def _targets(question: Question) -> int:
     from uniproto.geometry.costs import MATRIX_METRICS
 
     shape = question.pool.features.shape
-    return int(shape[1] if question.asked["metric"] in MATRIX_METRICS else shape[0])
+    return int(shape[1] if question.conditions["metric"] in MATRIX_METRICS else shape[0])
 
 
 def _known(

@@ -17,7 +17,9 @@ from uniproto.errors import invalid
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.methods import METHODS, Method, UniProto, as_method
 from uniproto.methods.uniproto import GAINS, PLANS
-from uniproto.runs.checkpoint import Checkpoint
+from uniproto.runs.checkpoint import CHECKPOINT, Checkpoint
+from uniproto.runs.lock import PRIVATE
+from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.version import __version__
 
 
@@ -115,13 +117,13 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.problem.problem import make_problem
     from uniproto.select import answer
-    from uniproto.selection.storage import require_writable, save_selection
+    from uniproto.selection.storage import require_result_folder, save_selection
 
     method = asked_method(options)
     output = Path(options.output)
-    require_writable(output)
+    refuse_inputs_inside(output, arguments.input_paths(options))
+    require_result_folder(output)
     if options.time_limit is not None and not options.certify:
         raise invalid("--time-limit", "needs --certify", options.time_limit, "Add it.")
     if options.engine == "ray":
@@ -133,10 +135,8 @@ def run(options: argparse.Namespace) -> None:
     question = read_question(options)
     ids = _ids(question, options)
     shown = False if options.quiet else None
-    problem = make_problem(
-        **question.asked, memory=options.memory, device=options.device, lists=options.lists
-    )
-    given = arguments.recorded(options, question.asked["target_weights"])
+    problem = question.problem(memory=options.memory, device=options.device, lists=options.lists)
+    given = arguments.recorded(options, question.conditions["target_weights"])
     checkpoint = None
     if options.checkpoint:
         checkpoint = _checkpoint(output, question, given)
@@ -196,7 +196,7 @@ def _checkpoint(output: Path, question: Question, given: dict[str, Any]) -> Chec
         ],
         "arguments": {name: given[name] for name in given if name not in irrelevant},
     }
-    return Checkpoint(output / "checkpoint.npz", identity)
+    return Checkpoint(output / PRIVATE / CHECKPOINT, identity)
 
 
 def _resumed(notes: dict[str, Any]) -> int:

@@ -70,7 +70,6 @@ def run(options: argparse.Namespace) -> int:
 
 def checks(folder: Path) -> Iterator[Check]:
     """Every claim of a saved result, checked; ends early where the next could not be read."""
-    from uniproto.problem.problem import make_problem
     from uniproto.selection.storage import load_manifest, read_selection
 
     manifest, selection = load_manifest(folder), read_selection(folder)
@@ -82,7 +81,7 @@ def checks(folder: Path) -> Iterator[Check]:
         return
     yield Check(claim, True)
     yield _files(folder, manifest)
-    problem = make_problem(**question.asked)
+    problem = question.problem()
     record = _record(manifest, selection, problem)
     yield record
     rows = _rows(selection, problem)
@@ -181,7 +180,8 @@ def _names(
     """Ids and copied rows, which people read instead of row numbers."""
     import pyarrow as pa
 
-    from uniproto.selection.storage import PROTOTYPES, SELECTION, plain
+    from uniproto.runs.records import plain
+    from uniproto.selection.storage import PROTOTYPES, SELECTION
 
     rows, name = selection.indices, manifest["arguments"]["id"]
     if name is not None:
@@ -329,7 +329,7 @@ def _sums(selection: Selection) -> Check:
 
 def _groups(problem: Problem) -> list[tuple[Any, Group]]:
     """The groups, by their labels as a manifest writes them."""
-    from uniproto.selection.storage import plain
+    from uniproto.runs.records import plain
 
     return [(plain(group.label), group) for group in problem.groups]
 

@@ -18,6 +18,7 @@ from uniproto.data.arrays import as_labels, distinct_labels
 from uniproto.errors import invalid, unknown_name
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import Costs
+from uniproto.problem.problem import Problem
 from uniproto.runtime.threads import finish, pieces_of, side_by_side
 
 _BLOCK_ENTRIES = 2**21  # costs computed together: a tile, never all k × n of them
@@ -113,7 +114,7 @@ def minority_classes(
 
 
 def checked_labels(
-    labels: Any, target_labels: Any, shape: tuple[int, int], *, same_set: bool
+    labels: Any, target_labels: Any, problem: Problem
 ) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """One label per source row and one per target row; None where there are none at all."""
     if labels is None:
@@ -122,18 +123,18 @@ def checked_labels(
                 "target_labels", "needs 'labels' as well", "only target_labels", "Pass both."
             )
         return None
-    source = as_labels(labels, "labels", shape[0])
+    source = as_labels(labels, "labels", problem.m)
     if target_labels is None:
-        if not same_set:
+        if not problem.same_set:
             raise invalid(
                 "target_labels",
-                "must be given when the target is not the source",
+                "must be given when the target is not the source, and with a matrix of costs",
                 "None",
                 "Pass one label per target row.",
             )
         target = source
     else:
-        target = as_labels(target_labels, "target_labels", shape[1])
+        target = as_labels(target_labels, "target_labels", problem.n)
     known, wanted = set(_classes(source, "labels")[0]), _classes(target, "target_labels")[0]
     if known.isdisjoint(wanted):
         raise invalid(

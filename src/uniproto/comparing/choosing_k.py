@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,15 +13,15 @@ from uniproto.comparing.contenders import (
     method_label,
     small_problem,
     warms_up,
-    with_seed,
 )
 from uniproto.comparing.k_path import KPath
-from uniproto.comparing.results import as_seeds, mean_and_spread
+from uniproto.comparing.results import as_seeds
 from uniproto.errors import InfeasibleError, as_index, invalid
 from uniproto.methods import Method, Random
-from uniproto.problem.problem import Problem, make_problem
+from uniproto.problem.problem import Problem, as_problem
+from uniproto.report.words import mean_and_spread
 from uniproto.runtime.progress import Progress
-from uniproto.select import answer, asked_certificate
+from uniproto.select import answer, as_time_limit
 from uniproto.selection.selection import Selection
 
 _DEFAULT_COUNT = 8
@@ -87,17 +85,19 @@ def path(
     """
     chosen = as_compared(method)
     _check(budgets, max_cost)
-    certified, limit = asked_certificate(certify)
+    certified, limit = as_time_limit(certify)
     no_random = isinstance(random_seeds, int) and random_seeds == 0
     seeds = [] if no_random else as_seeds(random_seeds, "random_seeds")
     listed = None if ks is None else _checked_ks(ks)
-    ungrouped = partial(
-        make_problem,
+    problem = as_problem(
         source,
-        target=target,
+        target,
         metric=metric,
         target_weights=target_weights,
         target_labels=target_labels,
+        groups=groups,
+        target_groups=target_groups,
+        budgets=budgets,
         initial=initial,
         exclude=exclude,
         distinct=distinct,
@@ -106,12 +106,9 @@ def path(
         device=device,
         lists=lists,
     )
-    grouped = partial(ungrouped, groups=groups, target_groups=target_groups, budgets=budgets)
-    first = listed[-1] if listed else max(1, _count(initial))
-    base = grouped(k=first) if groups is None else ungrouped(k=first)
-    smallest = max(1, len(base.initial))
+    smallest = max(1, len(problem.initial))
     if listed is None:
-        listed = _default_ks(smallest, len(base.initial) + len(base.candidates))
+        listed = _default_ks(smallest, len(problem.initial) + len(problem.candidates))
     elif listed[0] < smallest:
         raise invalid(
             "ks",
@@ -119,25 +116,22 @@ def path(
             listed[0],
             "Drop the smaller ones.",
         )
-
-    def problem_of(k: int) -> Problem:
-        # Budgets depend on k, so groups are split anew; all else is shared.
-        return replace(base, k=k) if groups is None else grouped(k=k)
+    largest = problem.with_k(listed[-1])  # what is wrong with it is said before any work
 
     def run(k: int) -> Selection:
-        return answer(problem_of(k), chosen, progress=False)
+        return answer(problem.with_k(k), chosen, progress=False)
 
     bars = Progress(progress)
     rows: list[dict[str, Any]] = []
     found: Selection | None = None
     searched: dict[int, float] = {}
     with bars.stage("path", len(listed)) as advance:
-        warms_up(small_problem(base), chosen)  # the first k must not pay for loading code
+        warms_up(small_problem(largest), chosen)  # the first k must not pay for loading code
         for k in listed:
             selection = run(k)
             if certified:
                 selection.certify(time_limit=limit, progress=False)
-            rows.append(_row(selection, _random_costs(problem_of(k), seeds)))
+            rows.append(_row(selection, _random_costs(problem.with_k(k), seeds)))
             if max_cost is not None and found is None and selection.cost <= max_cost:
                 found = selection
             advance(1)
@@ -149,8 +143,8 @@ def path(
     return KPath(
         rows=rows,
         method=method_label(chosen),
-        shape=base.costs.shape,
-        metric=base.costs.metric,
+        shape=problem.costs.shape,
+        metric=problem.costs.metric,
         knee=knee_of([row["k"] for row in rows], [row["cost"] for row in rows]),
         max_cost=None if max_cost is None else float(max_cost),
         chosen=None if found is None else found.k,
@@ -209,7 +203,7 @@ def _row(selection: Selection, random: Sequence[float]) -> dict[str, Any]:
 
 
 def _random_costs(problem: Problem, seeds: Sequence[int]) -> list[float]:
-    return [answer(with_seed(problem, seed), Random(), progress=False).cost for seed in seeds]
+    return [answer(problem.with_seed(seed), Random(), progress=False).cost for seed in seeds]
 
 
 def _unreached(max_cost: float, rows: Sequence[dict[str, Any]]) -> InfeasibleError:
@@ -258,12 +252,6 @@ def _checked_ks(ks: Iterable[int]) -> list[int]:
     if not listed or listed[0] < 1:
         raise invalid("ks", "must hold numbers of at least 1", repr(ks), remedy)
     return listed
-
-
-def _count(initial: Any) -> int:
-    """How many rows are given, by number or by mask; what is wrong with them is found later."""
-    rows = np.asarray([] if initial is None else initial)
-    return int(rows.sum()) if rows.dtype == bool else rows.size
 
 
 def _is_cost(value: Any) -> bool:

@@ -27,14 +27,12 @@ from uniproto.comparing.contenders import (
     method_label,
     small_problem,
     warms_up,
-    with_seed,
 )
 from uniproto.comparing.peak_memory import PeakMemory
 from uniproto.comparing.results import as_seeds
 from uniproto.errors import UniprotoError, invalid
-from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.methods import Method
-from uniproto.problem.problem import Problem, make_problem
+from uniproto.problem.problem import Problem, as_problem
 from uniproto.runtime.progress import Progress
 from uniproto.select import answer
 from uniproto.selection.selection import Selection
@@ -71,7 +69,7 @@ def compare(
     target rows count alike there, whatever their weights.
 
     Args:
-        source, k, target: as for `select`.
+        source, k, target: as for `select`; `source` may be a `Problem`.
         methods: names, method objects, or a mapping from a label of your own to either. A method
             that cannot answer the problem is an error. Default: every method that can, and
             `"uniproto+polish"`, which is `UniProto(polish=True)`; those that cannot are in
@@ -98,38 +96,31 @@ def compare(
     >>> len(found.rows), found.rows[0]["method"], found.rows[0]["accuracy"]
     (6, 'uniproto', 1.0)
     """
-    explicit = methods is not None
-    one_set = target is None
-    aim_labels = labels if one_set and target_labels is None else target_labels
-    balanced = isinstance(target_weights, str) and target_weights == "balanced"
     chosen = _labelled(METHOD_NAMES if methods is None else methods)
     listed = as_seeds(seeds)
-    problem = make_problem(
+    balanced = isinstance(target_weights, str) and target_weights == "balanced"
+    balanced_by = labels if target is None and target_labels is None else target_labels
+    problem = as_problem(
         source,
-        k,
         target,
         metric=metric,
         target_weights=target_weights,
-        target_labels=aim_labels if balanced else None,
+        target_labels=balanced_by if balanced else None,
         groups=groups,
         target_groups=target_groups,
         budgets=budgets,
         initial=initial,
         exclude=exclude,
         distinct=distinct,
-        seed=listed[0],
         memory=memory,
         device=device,
         lists=lists,
     )
-    m, n = problem.m, problem.n
-    one_set = one_set and (metric not in MATRIX_METRICS or m == n)
-    judge = _Judge(
-        problem, checked_labels(labels, target_labels, (m, n), same_set=one_set), minority
-    )
+    problem = problem.with_k(k).with_seed(listed[0])
+    judge = _Judge(problem, checked_labels(labels, target_labels, problem), minority)
     for text in judge.warnings:
         warnings.warn(LabelsWarning(text), stacklevel=2)
-    ran = _run(judge, chosen, listed, Progress(progress), explicit)
+    ran = _run(judge, chosen, listed, Progress(progress), explicit=methods is not None)
     return Comparison(
         rows=ran.rows,
         k=problem.k,
@@ -184,6 +175,7 @@ def _run(
     methods: dict[str, Method],
     seeds: list[int],
     progress: Progress,
+    *,
     explicit: bool,
 ) -> _Ran:
     """Every method on every seed it needs, and why some were left out."""
@@ -243,7 +235,7 @@ class _Judge:
 
     def run(self, method: Method, seed: int | None) -> tuple[Selection, dict[str, Any]]:
         with PeakMemory() as peak:
-            selection = answer(with_seed(self.problem, seed), method, progress=False)
+            selection = answer(self.problem.with_seed(seed), method, progress=False)
         ratio, entropy = weight_skew(selection.weights)
         row: dict[str, Any] = {
             "cost": selection.cost,

@@ -71,10 +71,9 @@ def small_problem(problem: Problem) -> Problem:
         for count in problem.costs.shape
     ]
     k = min(problem.k, _WARM_UP_K, *map(len, places))
-    return replace(
-        problem,
+    return problem.changed(
         costs=problem.costs.restrict(*places),
-        k=k,
+        _k=k,
         target_weights=None,
         initial=np.empty(0, np.intp),
         candidates=np.arange(len(places[0])),
@@ -92,13 +91,3 @@ def warms_up(small: Problem, method: Method) -> bool:
     except UniprotoError:  # the whole problem will say it better
         return False
     return True
-
-
-def with_seed(problem: Problem, seed: int | None) -> Problem:
-    """The same problem for methods that draw; its groups draw from the same seed."""
-    if seed is None:
-        return problem
-    groups = tuple(
-        replace(group, problem=replace(group.problem, seed=seed)) for group in problem.groups
-    )
-    return replace(problem, seed=seed, groups=groups)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from uniproto.comparing.results import aligned, number_column, save_results, versions
+from uniproto.comparing.results import aligned, number_column, save_results
+from uniproto.runs.records import versions
 from uniproto.selection.selection import Selection
 
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
 import math
-import platform
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
 from uniproto.errors import as_index, invalid
-from uniproto.selection.storage import plain, staged_folder
-from uniproto.version import __version__
+from uniproto.runs.atomic import require_writable
+from uniproto.runs.publish import publishing, require_publishable, write_record
+from uniproto.runs.records import as_table, without_infinity
 
 _MOST_PLACES = 8
-_LIBRARIES = ("numpy", "scipy", "numba", "POT", "scikit-learn", "kmedoids")
 
 
 def as_seeds(seeds: int | Iterable[int], parameter: str = "seeds") -> list[int]:
@@ -46,21 +42,6 @@ def as_seeds(seeds: int | Iterable[int], parameter: str = "seeds") -> list[int]:
             remedy,
         )
     return listed
-
-
-def mean_and_spread(values: Sequence[float | None]) -> tuple[float | None, float | None]:
-    """The mean, and the sample standard deviation where there are two values or more.
-
-    >>> mean_and_spread([1.0, 2.0, 3.0]), mean_and_spread([2.0]), mean_and_spread([None])
-    ((2.0, 1.0), (2.0, None), (None, None))
-    """
-    known = [value for value in values if value is not None]
-    if not known:
-        return None, None
-    mean = math.fsum(known) / len(known)
-    if len(known) == 1 or math.isinf(mean):
-        return mean, None
-    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in known) / (len(known) - 1))
 
 
 def number_column(
@@ -103,15 +84,13 @@ def aligned(columns: Mapping[str, Sequence[str]]) -> str:
     return "\n".join("  ".join(line).rstrip() for line in zip(*parts, strict=True))
 
 
-def versions() -> dict[str, str]:
-    """What made the numbers; a library that is not installed is left out."""
-    found = {"uniproto": __version__, "python": platform.python_version()}
-    for library in _LIBRARIES:
-        try:
-            found[library] = importlib.metadata.version(library)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+_ENDINGS = ("parquet", "csv", "png", "svg", "html")
+
+
+def require_results_folder(folder: Path, name: str) -> None:
+    """Refuse, before the work, a folder where files of others have the names of the results."""
+    require_writable(folder)
+    require_publishable(folder, f"{name}.json", [f"{name}.{ending}" for ending in _ENDINGS])
 
 
 def save_results(
@@ -121,53 +100,10 @@ def save_results(
     from uniproto.report.charts import save_chart
 
     table = as_table(rows)
-    with beside_others(folder, f"{name}.json") as stage:
+    with publishing(folder, f"{name}.json") as stage:
         pq.write_table(table, stage / f"{name}.parquet")
         pyarrow.csv.write_csv(table, stage / f"{name}.csv")
-        text = json.dumps(without_infinity(record), indent=2, ensure_ascii=False, default=plain)
-        (stage / f"{name}.json").write_text(text + "\n", encoding="utf-8")
         for ending in ("png", "svg", "html"):
             save_chart(chart, stage / f"{name}.{ending}")
+        write_record(stage, f"{name}.json", without_infinity(record))
     return folder
-
-
-class beside_others(staged_folder):
-    """Files that join those of a folder: other results there stay.
-
-    The file that vouches for the others goes first and comes last.
-    """
-
-    def __init__(self, folder: Path, vouching: str) -> None:
-        super().__init__(folder)
-        self.vouching = vouching
-
-    def _publish(self) -> None:
-        if self.is_new:
-            super()._publish()
-            return
-        (self.folder / self.vouching).unlink(missing_ok=True)
-        files = self.stage.iterdir()
-        for file in sorted(files, key=lambda file: file.name == self.vouching):
-            file.replace(self.folder / file.name)
-
-
-def as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Every key a column, in the order of their first appearance."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = {}
-    for name in names:
-        values = pa.array([row.get(name) for row in rows])
-        # A column nobody has a value for is one of numbers: other tools know no type of nothing.
-        columns[name] = values.cast(pa.float64()) if pa.types.is_null(values.type) else values
-    return pa.table(columns)
-
-
-def without_infinity(value: Any) -> Any:
-    """JSON knows neither infinity nor NaN: they become null. Keys become text."""
-    if isinstance(value, Mapping):
-        return {str(key): without_infinity(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_infinity(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -14,6 +14,7 @@ from typing import Any
 from uniproto.data.files import first_line
 from uniproto.data.tables import file_digest
 from uniproto.errors import InputFileError, MissingExtraError, UniprotoError, invalid
+from uniproto.runtime.gpu import driver_sees_gpu
 
 _NOT_WEIGHTS = (".md", ".png", ".jpg", ".gitattributes", ".lock")
 _CONFIGURATIONS = ("config.json", "modules.json")
@@ -181,8 +182,6 @@ def sees_gpu(device: str) -> bool:
     """Whether batches will run on a GPU, asked without loading torch: it takes seconds."""
     if device != "auto":
         return isinstance(device, str) and device != "cpu"
-    from uniproto.geometry.gpu_lists import driver_sees_gpu
-
     return driver_sees_gpu()
 
 

@@ -147,7 +147,10 @@ class FeatureCosts:
         return costs
 
     def restrict(self, rows: Rows, columns: Rows) -> FeatureCosts:
-        return self._between(_only(self.source, rows), _only(self.target, columns))
+        source = _only(self.source, rows)
+        if self.source is self.target and np.array_equal(rows, columns):  # one set stays one
+            return self._between(source, source)
+        return self._between(source, _only(self.target, columns))
 
     def read(self, rows: Rows, columns: Rows) -> FeatureCosts:
         return self._between(_part(self.source, rows), _part(self.target, columns))

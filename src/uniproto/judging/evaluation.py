@@ -96,8 +96,8 @@ class Evaluation:
 
     def save(self, folder: str | Path) -> Path:
         """Write scores.json, table.txt, table.csv and page.html."""
-        from uniproto.comparing.results import versions, without_infinity
         from uniproto.judging.page import render
+        from uniproto.runs.records import versions, without_infinity
 
         folder = Path(folder)
         table = io.StringIO()

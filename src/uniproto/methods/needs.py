@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import scipy.sparse as sp
 
 from uniproto.errors import invalid
 from uniproto.geometry.blocks import EVERY, row_blocks
@@ -30,7 +27,7 @@ def need_features(problem: Problem, method: str) -> FeatureCosts:
 
 def need_one_set(problem: Problem, method: str) -> None:
     """Refuse a target that is not the source itself."""
-    if not is_one_set(problem.costs):
+    if not (problem.same_set or _is_distance_matrix(problem.costs)):
         raise invalid(
             "target",
             f"must be the source itself for method={method!r} (a matrix: square, symmetric, zero "
@@ -40,17 +37,11 @@ def need_one_set(problem: Problem, method: str) -> None:
         )
 
 
-def is_one_set(costs: Costs) -> bool:
-    """Whether source and target are the same rows in the same order.
-
-    Features are compared as values, so a copy counts; a matrix must be square and symmetric with
-    a zero diagonal, up to the rounding of distances computed in its precision.
-    """
+def _is_distance_matrix(costs: Costs) -> bool:
+    """Whether a matrix is square and symmetric with a zero diagonal, up to rounding."""
     m, n = costs.shape
-    if m != n:
+    if m != n or isinstance(costs, FeatureCosts):
         return False
-    if isinstance(costs, FeatureCosts):
-        return costs.source is costs.target or _equal(costs.source, costs.target)
     tolerance = 4 * np.sqrt(np.finfo(costs.dtype).eps) * costs.ceiling
     for part in row_blocks(m, n):
         block = costs.block(part)
@@ -63,10 +54,3 @@ def is_one_set(costs: Costs) -> bool:
 def library_seed(problem: Problem) -> int:
     """The problem's seed as the 32-bit number other libraries take."""
     return int(np.random.default_rng(problem.seed).integers(2**31))
-
-
-def _equal(source: Any, target: Any) -> bool:
-    if sp.issparse(source) or sp.issparse(target):
-        return bool((source != target).nnz == 0)
-    parts = row_blocks(*source.shape)  # which may lie on disk
-    return all(np.array_equal(source[part], target[part]) for part in parts)

@@ -35,7 +35,7 @@ from uniproto.pretraining.token_files import TRAIN, VALIDATION, TokenFiles
 from uniproto.pretraining.token_preparation import prepare_tokens
 from uniproto.pretraining.training_loop import train
 from uniproto.runs.atomic import write_json
-from uniproto.runs.lock import held_folder
+from uniproto.runs.lock import locked
 from uniproto.runs.metrics import METRICS, MetricsFile
 
 try:
@@ -97,7 +97,7 @@ def pretrain(settings: PretrainSettings, fresh: bool = False) -> dict[str, Any]:
         shown=False if settings.quiet else None,
         configuration=configuration,
     )
-    with held_folder(out):
+    with locked(out):
         if fresh:
             forget(out)
         metrics, timing = _train(plan, out)
@@ -182,7 +182,7 @@ def _publish(
     timing: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Curves first; result.json last, because it says that the run is complete."""
-    from uniproto.comparing.results import versions, without_infinity
+    from uniproto.runs.records import versions, without_infinity
 
     validated = [row for row in metrics.rows if row["val_loss"] is not None]
     result = without_infinity(

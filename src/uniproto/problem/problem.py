@@ -1,42 +1,40 @@
-"""The question, checked: which rows may be chosen, to stand for what, and how many."""
+"""The checked question: which rows may be chosen, and what they must represent."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from inspect import signature
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import (
-    align_tables,
-    as_labels,
-    as_matrix,
-    as_rows,
-    distinct_labels,
-    finite_number,
-    float_type,
+from uniproto.data.arrays import as_labels, distinct_labels
+from uniproto.errors import InfeasibleError, invalid
+from uniproto.geometry.costs import Costs
+from uniproto.geometry.feature_costs import FeatureCosts
+from uniproto.geometry.lists import CpuLists, ListBuilder, make_builder
+from uniproto.problem.checks import (
+    checked_costs,
+    checked_count,
+    checked_seed,
+    checked_weights,
+    require_rows,
+    rows_to_choose,
+    twin_distance,
 )
-from uniproto.errors import InfeasibleError, invalid, require_name, whole_number
-from uniproto.geometry.costs import MATRIX_METRICS, METRICS, Costs, make_costs
-from uniproto.geometry.lists import ListBuilder, make_builder
 from uniproto.problem.groups import quotas
 from uniproto.problem.masses import Masses, whole_masses
 from uniproto.problem.weights import weights_from
 from uniproto.runs.checkpoint import Checkpoint
 from uniproto.runtime.memory import memory_budget
 
-_NEAR_DUPLICATE = 0.01  # of the median distance: what distinct=True calls the same example
-_SAMPLED_ROWS = 16
-
 
 @dataclass(frozen=True)
 class Group:
-    """One group's part of a problem: its label, rows, share of the target, and own question."""
+    """One group: its label, its rows, its share of the target mass, and its own problem."""
 
     label: Hashable
     source_rows: NDArray[np.intp]
@@ -45,12 +43,53 @@ class Group:
     problem: Problem
 
 
-@dataclass(frozen=True)
 class Problem:
-    """Choose k rows of the source to stand for the target, each with weight 1/k."""
+    """A checked question: which source rows may be chosen, and what they must represent.
+
+    Build it once and ask it often: `uniproto.select(problem, k)`, `uniproto.compare(problem, k)`,
+    `uniproto.path(problem)`. `uniproto.select(source, k, …)` is the short form.
+
+    A target with the very rows of the source counts as the source, everywhere; `same_set` says
+    so. The rows and columns of a matrix of costs are always two sets.
+
+    Args:
+        source: the pool, one row per example: a NumPy array or memory map; the `Path` of a file or
+            of a folder of Parquet files (kept on disk where it does not fit); a pandas, polars or
+            Arrow table; a torch tensor; a SciPy sparse matrix; with a matrix metric the m × n
+            matrix itself.
+        target: what the chosen rows must represent. Default: the source itself.
+        k: how many rows to choose; needed by methods, and given by `with_k`.
+        metric: `cosine`, `euclidean`, `sqeuclidean`, `l1`, `dot` (max − inner product),
+            `precomputed` (source is an m × n cost matrix) or `similarity` (source is an m × n
+            similarity matrix, cost = max − similarity).
+        target_weights: one non-negative weight per target row; `"balanced"`, the same total for
+            every class of `target_labels`; `"density"`, more where targets lie apart; or
+            `DensityWeights(q=…, alpha=…)`. Default: all equal.
+        target_labels: one class label per target row, for `target_weights="balanced"`. Where the
+            target is the source, one per source row.
+        groups: one label per source row: a separate selection inside each group.
+        target_groups: one label per target row, when the target is another set.
+        budgets: how k is shared among groups: `proportional` to target mass, `balanced`, or a
+            mapping from label to count.
+        initial: rows already chosen. They come first and count towards k.
+        exclude: rows never to choose. They remain targets where source and target are one set.
+        distinct: True, or a distance: never choose two rows that close to each other.
+        seed: for methods that draw random numbers.
+        memory: how much working memory to use beyond the inputs: bytes, or a text such as "4GB".
+            Default: a quarter of what is free.
+        device: where neighbour lists are built: `cpu`, `cuda`, or `auto`, which takes a GPU where
+            torch sees one.
+        lists: `exact`, or `faiss` for approximate lists whose measured recall is in `notes`.
+
+    >>> import uniproto
+    >>> problem = uniproto.Problem([[1.0, 0.0], [0.9, 0.1], [0.1, 0.9], [0.0, 1.0]])
+    >>> problem
+    Problem(4 source rows, the target is the source, cosine)
+    >>> uniproto.select(problem, 2).indices
+    array([0, 2])
+    """
 
     costs: Costs
-    k: int
     target_weights: NDArray[np.float64] | None  # sums to 1; None: uniform
     initial: NDArray[np.intp]
     candidates: NDArray[np.intp]  # ascending, without the initial rows
@@ -58,9 +97,66 @@ class Problem:
     seed: int
     memory: int  # bytes of working memory allowed
     lists: ListBuilder
-    groups: tuple[Group, ...] = ()
-    checkpoint: Checkpoint | None = None  # where a run keeps its picks, if it must survive
-    weights_origin: str | None = None  # what weights asked for by name are called in a record
+    weights_origin: str | None  # what weights asked for by name are called in a record
+    groups: tuple[Group, ...]  # once k is known
+    checkpoint: Checkpoint | None  # where a run keeps its picks, if it must survive
+    _k: int | None
+    _group_labels: tuple[NDArray[Any], NDArray[Any]] | None  # of source and target rows
+    _budgets: str | Mapping[Hashable, int]
+
+    def __init__(
+        self,
+        source: Any,
+        target: Any = None,
+        *,
+        k: int | None = None,
+        metric: str = "cosine",
+        target_weights: Any = None,
+        target_labels: Any = None,
+        groups: Any = None,
+        target_groups: Any = None,
+        budgets: str | Mapping[Hashable, int] = "proportional",
+        initial: Any = None,
+        exclude: Any = None,
+        distinct: bool | float = False,
+        seed: int = 0,
+        memory: int | float | str | None = None,
+        device: str = "auto",
+        lists: str = "exact",
+    ) -> None:
+        costs = checked_costs(source, target, metric)
+        self._begin(costs, seed=checked_seed(seed), memory=memory_budget(memory))
+        self.initial, self.candidates = rows_to_choose(initial, exclude, self.m)
+        self.lists = make_builder(device, lists, costs)
+        weights, self.weights_origin = weights_from(
+            target_weights, target_labels, costs, device=device, memory=self.memory
+        )
+        self.target_weights = checked_weights(weights, self.n)
+        self.twin_distance = twin_distance(distinct, costs)
+        self._group_labels = self._checked_groups(groups, target_groups, budgets)
+        self._budgets = budgets
+        if k is not None:
+            self.__dict__ |= self.with_k(k).__dict__
+
+    def _begin(self, costs: Costs, *, seed: int, memory: int) -> None:
+        """Every field, with what holds where nothing else was asked for."""
+        self.costs, self.seed, self.memory = costs, seed, memory
+        self._k = None
+        self.target_weights = None
+        self.initial, self.candidates = np.empty(0, np.intp), np.arange(self.m)
+        self.twin_distance = None
+        self.lists = CpuLists()
+        self.weights_origin = None
+        self.groups, self.checkpoint = (), None
+        self._group_labels = None
+        self._budgets = "proportional"
+
+    @classmethod
+    def from_costs(cls, costs: Costs, k: int, *, seed: int, memory: int, **fields: Any) -> Problem:
+        """A problem of costs that have been checked already, such as those of a shard."""
+        problem = object.__new__(cls)
+        problem._begin(costs, seed=seed, memory=memory)
+        return problem.changed(_k=k, **fields)
 
     @property
     def m(self) -> int:
@@ -70,20 +166,58 @@ class Problem:
     def n(self) -> int:
         return self.costs.shape[1]
 
+    @property
+    def k(self) -> int:
+        if self._k is None:
+            raise invalid("k", "must be known by now", "none", "Use problem.with_k(k).")
+        return self._k
+
+    @property
+    def same_set(self) -> bool:
+        """Whether the target is the source."""
+        return isinstance(self.costs, FeatureCosts) and self.costs.source is self.costs.target
+
     @cached_property
     def masses(self) -> Masses:
         return whole_masses(self.k, self.n, self.target_weights)
 
+    def with_k(self, k: Any) -> Problem:
+        """The same problem for k prototypes, split into its groups."""
+        count = checked_count(k, self.m)
+        require_rows(count, self.initial, self.candidates)
+        problem = self.changed(_k=count, groups=())
+        if self._group_labels is None:
+            return problem
+        return problem.changed(groups=_split(problem, *self._group_labels, self._budgets))
+
+    def with_seed(self, seed: int | None) -> Problem:
+        """The same problem for methods that draw; its groups draw from the same seed."""
+        if seed is None:
+            return self
+        groups = tuple(
+            replace(group, problem=group.problem.changed(seed=seed)) for group in self.groups
+        )
+        return self.changed(seed=seed, groups=groups)
+
     def with_checkpoint(self, checkpoint: Checkpoint) -> Problem:
-        """The same problem, whose picks are kept as they are made."""
+        """The same problem, whose picks are saved as they are made."""
         groups = tuple(
             replace(
                 group,
-                problem=replace(group.problem, checkpoint=checkpoint.part(str(group.label))),
+                problem=group.problem.changed(checkpoint=checkpoint.part(str(group.label))),
             )
             for group in self.groups
         )
-        return replace(self, groups=groups, checkpoint=checkpoint)
+        return self.changed(groups=groups, checkpoint=checkpoint)
+
+    def changed(self, **fields: Any) -> Problem:
+        """A copy with other values of some fields, which the caller has checked."""
+        unknown = set(fields) - set(self.__dict__)
+        assert not unknown, unknown
+        copy = object.__new__(Problem)
+        copy.__dict__ = {**self.__dict__, **fields}
+        copy.__dict__.pop("masses", None)
+        return copy
 
     def twins(self, row: int) -> NDArray[np.intp]:
         """Positions among the candidates of rows too close to `row` to be chosen beside it."""
@@ -98,95 +232,42 @@ class Problem:
             f"are more than {self.twin_distance:g} apart instead. Lower the threshold or k."
         )
 
+    def _checked_groups(
+        self, groups: Any, target_groups: Any, budgets: Any
+    ) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        if groups is None:
+            _refuse_options_of_groups(target_groups, budgets)
+            return None
+        labels = as_labels(groups, "groups", self.m)
+        if target_groups is not None:
+            return labels, as_labels(target_groups, "target_groups", self.n)
+        if not self.same_set:
+            raise invalid(
+                "target_groups",
+                "must be given when the target is not the source, and with a matrix of costs",
+                "None",
+                "Pass one group label per target row.",
+            )
+        return labels, labels
 
-def make_problem(
-    source: Any,
-    k: Any,
-    target: Any = None,
-    *,
-    metric: str = "cosine",
-    target_weights: Any = None,
-    target_labels: Any = None,
-    groups: Any = None,
-    target_groups: Any = None,
-    budgets: str | Mapping[Hashable, int] = "proportional",
-    initial: Any = None,
-    exclude: Any = None,
-    distinct: bool | float = False,
-    seed: int = 0,
-    memory: int | float | str | None = None,
-    device: str = "auto",
-    lists: str = "exact",
-) -> Problem:
-    """Check every argument of `select` and build the problem it describes."""
-    costs = _checked_costs(source, target, metric)
-    m, n = costs.shape
-    k = _checked_count(k, m)
-    given, candidates = _rows_to_choose(initial, exclude, k, m)
-    allowed = memory_budget(memory)
-    builder = make_builder(device, lists, costs)
-    weights, origin = weights_from(
-        target_weights, target_labels, costs, device=device, memory=allowed
-    )
-    problem = Problem(
-        costs=costs,
-        k=k,
-        target_weights=_checked_weights(weights, n),
-        initial=given,
-        candidates=candidates,
-        twin_distance=_twin_distance(distinct, costs),
-        seed=_checked_seed(seed),
-        memory=allowed,
-        lists=builder,
-        weights_origin=origin,
-    )
-    if groups is None:
-        _refuse_options_of_groups(target_groups, budgets)
-        return problem
-    labels = as_labels(groups, "groups", m)
-    one_set = m == n if metric in MATRIX_METRICS else target is None
-    if target_groups is None and not one_set:
-        raise invalid(
-            "target_groups",
-            "must be given when the target is not the source",
-            "None",
-            "Pass one group label per target row.",
-        )
-    groups_of_target = (
-        labels if target_groups is None else as_labels(target_groups, "target_groups", n)
-    )
-    return replace(problem, groups=_split(problem, labels, groups_of_target, budgets))
+    def __repr__(self) -> str:
+        target = "the target is the source" if self.same_set else f"{self.n:,} targets"
+        k = "" if self._k is None else f"k={self._k}, "
+        return f"Problem({k}{self.m:,} source rows, {target}, {self.costs.metric})"
 
 
-def _rows_to_choose(
-    initial: Any, exclude: Any, k: int, m: int
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The rows that are given, and those that may join them."""
-    given = as_rows(initial, "initial", m)
-    barred = as_rows(exclude, "exclude", m)
-    both = np.intersect1d(given, barred)
-    if both.size:
-        raise invalid(
-            "exclude",
-            "must not name rows of 'initial'",
-            f"row {both[0]} in both",
-            "Drop it from one.",
-        )
-    if len(given) > k:
-        raise invalid(
-            "initial", f"must not hold more than k={k} rows", f"{len(given)} rows", "Raise k."
-        )
-    free = np.ones(m, bool)
-    free[given] = free[barred] = False
-    candidates = np.flatnonzero(free)
-    if len(given) + len(candidates) < k:
-        raise invalid(
-            "k",
-            f"must not exceed the {len(given) + len(candidates)} rows that may be chosen",
-            k,
-            "Lower k or exclude fewer rows.",
-        )
-    return given, candidates
+def as_problem(source: Any, target: Any = None, **conditions: Any) -> Problem:
+    """The problem that was given, or the one that the arguments describe."""
+    if not isinstance(source, Problem):
+        return Problem(source, target, **conditions)
+    usual = {name: each.default for name, each in signature(Problem).parameters.items()}
+    for name, value in {"target": target, **conditions}.items():
+        default = usual[name]
+        if value is not default and not (isinstance(value, str | int) and value == default):
+            raise invalid(
+                name, "must be said to the Problem", "it beside a Problem", f"Problem(…, {name}=…)."
+            )
+    return source
 
 
 def _refuse_options_of_groups(target_groups: Any, budgets: Any) -> None:
@@ -268,113 +349,13 @@ def _among(
     place = np.full(problem.m, -1)
     place[source_rows] = np.arange(len(source_rows))
     initial, candidates = place[problem.initial], place[problem.candidates]
-    return Problem(
+    return problem.changed(
         costs=problem.costs.restrict(source_rows, target_rows),
-        k=k,
+        _k=k,
         target_weights=target_weights,
         initial=initial[initial >= 0],
         candidates=candidates[candidates >= 0],
-        twin_distance=problem.twin_distance,
-        seed=problem.seed,
-        memory=problem.memory,
-        lists=problem.lists,
+        weights_origin=None,
+        groups=(),
+        _group_labels=None,
     )
-
-
-def _checked_costs(source: Any, target: Any, metric: str) -> Costs:
-    require_name("metric", metric, METRICS)
-    if metric in MATRIX_METRICS and target is not None:
-        raise invalid(
-            "target",
-            f"must be left out when metric={metric!r}, whose columns are the target",
-            "a target",
-            "Pass the matrix alone.",
-        )
-    source, target = align_tables(source, target)
-    checked = as_matrix(source, "source")
-    if metric in MATRIX_METRICS:
-        if sp.issparse(checked):
-            raise invalid(
-                "source",
-                f"must be a dense matrix when metric={metric!r}",
-                "a sparse matrix, whose missing entries have no cost",
-                "Pass matrix.toarray().",
-            )
-        return make_costs(checked, None, metric)
-    aim = checked if target is None else as_matrix(target, "target")
-    if checked.shape[1] != aim.shape[1]:
-        raise invalid(
-            "target",
-            f"must have as many columns as the source, {checked.shape[1]}",
-            f"{aim.shape[1]} columns",
-            "Use the same features for both.",
-        )
-    if sp.issparse(checked) != sp.issparse(aim):  # one representation for both
-        checked, aim = _as_sparse(checked), _as_sparse(aim)
-    return make_costs(checked, aim, metric)
-
-
-def _as_sparse(matrix: Any) -> Any:
-    """Rows on disk may be of a type that sparse matrices do not know."""
-    return sp.csr_matrix(matrix, dtype=float_type(matrix.dtype))
-
-
-def _checked_count(k: Any, m: int) -> int:
-    count = whole_number("k", k, too_small="Ask for one prototype or more.")
-    if count > m:
-        raise invalid(
-            "k", f"must not exceed the {m} rows of the source", count, "Lower k or add rows."
-        )
-    return count
-
-
-def _checked_seed(seed: Any) -> int:
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        raise invalid("seed", "must be a whole number", repr(seed), "Pass an integer.") from None
-    if number < 0:
-        raise invalid("seed", "must not be negative", number, "Pass 0 or more.")
-    return number
-
-
-def _checked_weights(values: Any, n: int) -> NDArray[np.float64] | None:
-    if values is None:
-        return None
-    try:
-        weights = np.asarray(values, dtype=np.float64)
-    except Exception as error:  # what foreign objects raise when converted can be anything
-        raise invalid("target_weights", "must hold numbers", str(error), "Pass floats.") from error
-    remedy = "Pass one non-negative number per target row."
-    if weights.shape != (n,):
-        raise invalid(
-            "target_weights",
-            f"must hold one weight per target row, {n} in all",
-            f"shape {weights.shape}",
-            remedy,
-        )
-    if not np.isfinite(weights).all():
-        raise invalid("target_weights", "must be finite", "NaN or infinity", remedy)
-    if weights.min() < 0:
-        raise invalid("target_weights", "must not be negative", weights.min(), remedy)
-    if weights.max() == 0:
-        raise invalid("target_weights", "must not all be zero", "only zeros", remedy)
-    weights = weights / weights.max()  # tiny or huge weights neither vanish nor overflow
-    return weights / weights.sum()
-
-
-def _twin_distance(distinct: bool | float, costs: Costs) -> float | None:
-    if not isinstance(distinct, bool | np.bool_):
-        if not finite_number(distinct) >= 0:
-            raise invalid(
-                "distinct",
-                "must be True, False or a distance of at least 0",
-                repr(distinct),
-                "Pass the largest distance at which two examples count as the same.",
-            )
-        return float(distinct)
-    if not distinct:
-        return None
-    rows = np.unique(np.linspace(0, costs.shape[0] - 1, _SAMPLED_ROWS).astype(np.intp))
-    typical = np.median([np.median(costs.twin_distances(int(row))) for row in rows])
-    return _NEAR_DUPLICATE * float(typical)

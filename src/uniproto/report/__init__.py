@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.errors import OutputError, invalid
+from uniproto.errors import invalid
+from uniproto.runs.publish import write_page
 
 if TYPE_CHECKING:
     from uniproto.problem.problem import Problem
@@ -51,7 +51,7 @@ def write_report(
             comparison=comparison,
         )
     )
-    _write(path, page)
+    write_page(path, page)
     return path
 
 
@@ -112,22 +112,3 @@ def _with_groups(problem: Problem, source: Examples, target: Examples) -> tuple[
             labels[getattr(group, rows_of)] = group.label
         sides.append(replace(examples, groups=labels))
     return sides[0], sides[1]
-
-
-def _write(path: Path, page: str) -> None:
-    stage = path.with_name(f".uniproto-{uuid.uuid4().hex}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with stage.open("w", encoding="utf-8", newline="\n") as file:
-                file.write(page)
-                file.flush()
-                os.fsync(file.fileno())
-            stage.replace(path)
-        finally:
-            stage.unlink(missing_ok=True)
-    except OSError as error:
-        raise OutputError(
-            f"{path}: the output must be a file that can be written. Writing failed "
-            f"({error.strerror or error}). Choose another place, or free some space."
-        ) from error

@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
+import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.errors import InputFileError, OutputError
+from uniproto.runs.atomic import atomic_write
+from uniproto.runs.lock import PRIVATE
 
+CHECKPOINT = "checkpoint.npz"
 _SECONDS_BETWEEN_WRITES = 1.0
 
 
@@ -87,16 +91,11 @@ class Checkpoint:
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
         payload = buffer.getvalue()
-        temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}.partial")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
+            with atomic_write(self.path) as file:
                 file.write(hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self.path)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise OutputError(
                 f"{self.path}: the checkpoint must be writable. It is not "
                 f"({error.strerror or error}). Free some space, or run without --checkpoint."
@@ -105,8 +104,14 @@ class Checkpoint:
 
     def remove(self) -> None:
         """Forget everything: the run has ended and its result is safe."""
-        for file in self.path.parent.glob(f"{self.path.stem}*{self.path.suffix}*"):
-            file.unlink(missing_ok=True)
+        own = re.compile(rf"{re.escape(self.path.stem)}(-[0-9a-f]{{16}})?{self.path.suffix}")
+        folder = self.path.parent
+        for file in folder.iterdir() if folder.is_dir() else ():
+            if own.fullmatch(file.name):
+                file.unlink(missing_ok=True)
+        with suppress(OSError):  # other things of ours may be in it
+            if folder.name == PRIVATE:
+                folder.rmdir()
 
     def refused(self, reason: str) -> InputFileError:
         """What to say of a checkpoint that cannot be used."""

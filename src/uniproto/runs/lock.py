@@ -1,44 +1,88 @@
-"""One run at a time: a file that is being written is kept from other runs."""
+"""One writer at a time."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from uniproto.errors import OutputError
+from uniproto.runs.atomic import open_own, unwritable
+
+# Our hidden folder inside an output folder: locks, checkpoints, unfinished files.
+PRIVATE = ".uniproto"
+_LOCK = "lock"
+_PAUSE = 0.05
 
 
-def hold(file: IO[bytes], path: Path, what: str) -> None:
-    """Keep other runs away from the file until it is closed, which even a kill does.
+def hold(file: IO[bytes], path: Path, what: str, wait: float = 0.0) -> None:
+    """Lock an open file until it is closed, which even a kill does.
 
-    `what` the file holds, in words, for the message to the run that comes second.
+    `what` the file holds, in words, for the message to the run that comes second and does not get
+    the lock within `wait` seconds.
     """
     try:
         import fcntl
     except ImportError:  # not on this system; then nobody checks
         return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise OutputError(
-            f"{path}: {what} must be written by one run at a time. Another one is writing. Wait "
-            "for it, or choose another folder with --out."
-        ) from None
+    give_up = time.monotonic() + wait
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() < give_up:
+                time.sleep(_PAUSE)
+                continue
+            raise OutputError(
+                f"{path}: {what} must be written by one run at a time. Another one is writing. "
+                "Wait for it, or choose another folder with --out."
+            ) from None
+
+
+def private_folder(folder: Path) -> Path:
+    """Make our hidden folder inside an output folder."""
+    private = folder / PRIVATE
+    private.mkdir(parents=True, exist_ok=True)
+    if private.is_symlink():
+        raise NotADirectoryError(20, f"{PRIVATE} in it is a link")
+    return private
 
 
 @contextmanager
-def held_folder(folder: Path) -> Iterator[None]:
-    """Make the folder of a run, and keep other runs out of it until this one has ended."""
+def locked(folder: Path, what: str = "a run", wait: float = 0.0) -> Iterator[None]:
+    """Make a folder and keep other runs out of it; what was made and stayed empty is removed."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("wb")
+        lock = _open_lock(folder, what, wait)
     except OSError as error:
-        raise OutputError(
-            f"{folder}: the results must go to a folder that can be written. It cannot be used "
-            f"({error.strerror or error}). Choose another one with --out."
-        ) from error
+        if isinstance(error, OutputError):
+            raise
+        raise unwritable(folder, error) from error
     with lock:
-        hold(lock, folder, "a run")
-        yield
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # something of ours or of the user's is left in one of them
+                (folder / PRIVATE / _LOCK).unlink()
+                for path in (folder / PRIVATE, *missing):
+                    path.rmdir()
+
+
+def _open_lock(folder: Path, what: str, wait: float) -> IO[bytes]:
+    """Open and lock the lock file; one that its last holder has just removed is made again."""
+    while True:
+        path = private_folder(folder) / _LOCK
+        with suppress(FileNotFoundError):
+            lock = open_own(path, "a+b")
+            try:
+                hold(lock, folder, what, wait)
+                if os.path.samestat(os.fstat(lock.fileno()), os.lstat(path)):
+                    return lock
+            except BaseException:
+                lock.close()
+                raise
+            lock.close()

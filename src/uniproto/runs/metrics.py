@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from uniproto.comparing.results import without_infinity
 from uniproto.errors import OutputError
 from uniproto.runs.atomic import write_text
+from uniproto.runs.records import without_infinity
 
 METRICS = "metrics.jsonl"
 

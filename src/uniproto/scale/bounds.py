@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -213,7 +213,7 @@ def lowest_values(
     likely = int(np.searchsorted(values[order], reach, side="right"))
     allowed = max(2 * count + _SPARE_ROWS, _MOST_EXACT_ENTRIES // problem.n)
     exact = order[: min(likely, allowed)]
-    exactly = replace(problem, costs=cast(Costs, LeastCosts(problem.costs)))
+    exactly = problem.changed(costs=cast(Costs, LeastCosts(problem.costs)))
     values[exact] = exact_values(exactly, rows[exact], prices)
     smallest = np.argsort(values, kind="stable")[:count]
     return rows[smallest], values[smallest]

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.geometry.costs import Costs
-from uniproto.geometry.lists import CpuLists
 from uniproto.methods import UniProto
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
@@ -50,16 +49,13 @@ def problem_of(
     costs: Costs, k: int, candidates: NDArray[np.intp], settings: Settings, target: Target
 ) -> Problem:
     """The question of one part, or of the union: k of these rows against the whole target."""
-    return Problem(
-        costs=costs,
-        k=k,
-        target_weights=target.weights,
-        initial=np.empty(0, np.intp),
-        candidates=candidates,
-        twin_distance=None,
+    return Problem.from_costs(
+        costs,
+        k,
         seed=settings.seed,
         memory=settings.memory,
-        lists=CpuLists(),
+        target_weights=target.weights,
+        candidates=candidates,
         weights_origin=target.weights_origin,
     )
 

@@ -28,7 +28,6 @@ from uniproto.scale.shards import Shards, read_first_row
 from uniproto.scale.target import LaidDown, Target, lay_down
 from uniproto.select import answer
 from uniproto.selection.selection import Selection
-from uniproto.transport.prototypes import Transport
 from uniproto.version import __version__
 
 _COPIES_OF_UNION = 3  # as they come, joined, and ready for the metric
@@ -94,7 +93,8 @@ def answer_question(
         rounds += passes
         timings["certificate"] = certificate.seconds
     shape = (source.rows, laid.count)
-    selection = _whole(merged, union.numbers, shape, certificate, timings, problem.costs.ceiling)
+    selection = merged.renumbered(union.numbers, None, shape)
+    selection.certificate, selection.timings = certificate, timings
     selection.notes |= {
         "engine": "ray",
         "parts": len(parts),
@@ -195,33 +195,6 @@ def _union(source: Shards, parts: list[Part]) -> Union:
         np.concatenate(numbers),
         np.concatenate([part.features for part in parts]),
         (shift, shift + max(part.reach for part in parts)),
-    )
-
-
-def _whole(
-    merged: Selection,
-    numbers: NDArray[np.int64],
-    shape: tuple[int, int],
-    certificate: Certificate | None,
-    timings: dict[str, float],
-    beta: float,
-) -> Selection:
-    """The union's answer with rows numbered as in the whole source."""
-    return Selection(
-        indices=numbers[merged.indices],
-        gains=merged.gains,
-        weights=merged.weights,
-        beta=beta,
-        shape=shape,
-        metric=merged.metric,
-        method=merged.method,
-        options=merged.options,
-        seed=merged.seed,
-        timings=timings,
-        notes=merged.notes,
-        transport=Transport(merged.cost, merged.plan, merged.cost_is_exact),
-        group_costs={},
-        certificate=certificate,
     )
 
 

@@ -14,7 +14,7 @@ from uniproto.data.samples import sampled_rows
 from uniproto.data.tables import InputData
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import mean_row, prepare
-from uniproto.problem.problem import make_problem
+from uniproto.problem.problem import Problem
 from uniproto.problem.weights import DensityWeights
 from uniproto.runtime.threads import one_thread
 from uniproto.scale.cluster import Cluster
@@ -160,9 +160,8 @@ def _joined(question: TargetQuestion, first_row: NDArray[Any], *pieces: _Piece) 
         weights: Any = question.weights
         if isinstance(weights, str) and weights != "balanced":
             weights = named[weights]
-        problem = make_problem(
+        problem = Problem(
             first_row,
-            1,
             features,
             metric=question.metric,
             target_weights=weights,

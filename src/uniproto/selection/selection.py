@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,6 +160,42 @@ class Selection:
         from uniproto.selection.storage import load_selection
 
         return load_selection(Path(folder))
+
+    def renumbered(
+        self,
+        rows: NDArray[np.integer[Any]],
+        targets: NDArray[np.integer[Any]] | None,
+        shape: tuple[int, int],
+    ) -> Selection:
+        """The same selection with other row numbers: `rows[i]` for i, `targets[j]` for target j.
+
+        Targets that have no number now get an empty column in the plan, and the price 0. The
+        result no longer holds the data, as one that was loaded.
+        """
+        plan, certificate = self.plan, self.certificate
+        if targets is not None:
+            if certificate is not None:
+                prices = np.zeros(shape[1])
+                prices[targets] = certificate.prices
+                certificate = replace(certificate, prices=prices)
+            wide = (plan.data, targets[plan.indices], plan.indptr)
+            plan = sp.csr_array(wide, shape=(self.k, shape[1]))
+        return Selection(
+            indices=rows[self.indices].astype(np.int64),
+            gains=self.gains,
+            weights=self.weights,
+            beta=self.beta,
+            shape=shape,
+            metric=self.metric,
+            method=self.method,
+            options=self.options,
+            seed=self.seed,
+            timings=self.timings,
+            notes=self.notes,
+            transport=Transport(self.cost, plan, self.cost_is_exact),
+            group_costs=self.group_costs,
+            certificate=certificate,
+        )
 
     def report(
         self,

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import uuid
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +13,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from uniproto.data.tables import file_digest
-from uniproto.errors import InputFileError, OutputError
+from uniproto.errors import InputFileError
 from uniproto.report import PAGE
+from uniproto.runs.atomic import require_writable
+from uniproto.runs.publish import (
+    files_of,
+    publishing,
+    read_published,
+    require_publishable,
+    settle,
+    write_record,
+)
+from uniproto.runs.records import plain
 from uniproto.selection.saved_record import plan_from, require_record, require_sums
 from uniproto.transport.prototypes import Transport
-from uniproto.version import __version__
 
 if TYPE_CHECKING:
     from uniproto.certificate.certificate import Certificate
@@ -32,6 +38,7 @@ PROTOTYPES = "prototypes.parquet"
 PLAN = "plan.npz"
 CERTIFICATE = "certificate.npz"
 _FORMAT = 1
+_MOST_READINGS = 10
 
 
 def save_selection(
@@ -68,7 +75,6 @@ def save_selection(
     }
     manifest = {
         "format": _FORMAT,
-        "uniproto": __version__,
         "method": selection.method,
         "options": selection.options,
         "metric": selection.metric,
@@ -91,42 +97,29 @@ def save_selection(
         manifest["id"] = {"column": name, "prototypes": [plain(value) for value in chosen]}
     if target_ids is not None:
         arrays["target_ids"] = _storable(target_ids[1])
-    with staged_folder(folder) as stage:
+    with publishing(folder, MANIFEST, pages=[PAGE]) as stage:
         pq.write_table(pa.table(columns), stage / SELECTION)
         if prototypes is not None:
             pq.write_table(prototypes, stage / PROTOTYPES)
         np.savez_compressed(stage / PLAN, **arrays)
-        manifest["files"] = {file.name: file_digest(file) for file in sorted(stage.iterdir())}
         if selection.certificate is not None:
             manifest = _certified(manifest, selection.certificate, stage)
-        _write_manifest(manifest, stage / MANIFEST)
+        write_record(stage, MANIFEST, manifest)
     return folder
 
 
-def save_certificate(folder: Path, certificate: Certificate) -> None:
-    """Give a saved selection a certificate, or another one; its other files stay as they are.
+def require_result_folder(folder: Path) -> None:
+    """Refuse, before the work, a folder that cannot be written or where names are taken."""
+    require_writable(folder)
+    require_publishable(folder, MANIFEST, [SELECTION, PROTOTYPES, PLAN, CERTIFICATE])
 
-    A manifest vouches for the files beside it, so a certificate it has is struck from it before
-    new prices take the place of the old. A run that is killed leaves a selection with its old
-    certificate, with the new one, or with none.
-    """
-    manifest = load_manifest(folder)
-    try:
-        stage = _make_stage(folder)
-        try:
-            _write_manifest(_certified(manifest, certificate, stage), stage / MANIFEST)
-            steps = [stage / CERTIFICATE, stage / MANIFEST]
-            if "certificate" in manifest:
-                _write_manifest(_uncertified(manifest), stage / "uncertified.json")
-                steps.insert(0, stage / "uncertified.json")
-            for file in steps:
-                _write_through(file)
-            for file in steps:
-                file.replace(folder / (CERTIFICATE if file.name == CERTIFICATE else MANIFEST))
-        finally:
-            shutil.rmtree(stage, ignore_errors=True)
-    except OSError as error:
-        raise _unwritable(folder, error) from error
+
+def save_certificate(folder: Path, certificate: Certificate) -> None:
+    """Give a saved selection a certificate, or another one; its other files stay as they are."""
+    with publishing(folder, MANIFEST) as stage:
+        manifest = load_manifest(folder)
+        certified = _certified(manifest, certificate, stage)
+        write_record(stage, MANIFEST, certified, also=files_of(folder, MANIFEST))
 
 
 def _certified(manifest: dict[str, Any], certificate: Certificate, stage: Path) -> dict[str, Any]:
@@ -144,20 +137,7 @@ def _certified(manifest: dict[str, Any], certificate: Certificate, stage: Path) 
             "seconds": certificate.seconds,
         },
         "timings": {**manifest["timings"], "certificate": certificate.seconds},
-        "files": {**manifest.get("files", {}), CERTIFICATE: file_digest(stage / CERTIFICATE)},
     }
-
-
-def _uncertified(manifest: dict[str, Any]) -> dict[str, Any]:
-    bare = {name: value for name, value in manifest.items() if name != "certificate"}
-    files = bare.get("files", {})
-    return {**bare, "files": {name: files[name] for name in files if name != CERTIFICATE}}
-
-
-def _write_manifest(manifest: dict[str, Any], path: Path) -> None:
-    text = json.dumps(manifest, indent=2, ensure_ascii=False, default=plain) + "\n"
-    # Paths may hold bytes that are not UTF-8; their escapes are JSON's own.
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def load_selection(folder: Path) -> Selection:
@@ -172,46 +152,60 @@ def load_selection(folder: Path) -> Selection:
 
 def read_selection(folder: Path) -> Selection:
     """Read what claims to be a selection; its files belong together, its numbers can be any."""
+    manifest = load_manifest(folder)
+    for _ in range(_MOST_READINGS):
+        try:
+            return _selection_of(folder, manifest)
+        except Exception as error:  # what a parser makes of a damaged file can be anything
+            now = load_manifest(folder)
+            if now == manifest:
+                raise damaged(folder, error) from error
+            manifest = now  # another run has replaced the result while it was read
+    raise damaged(folder, ValueError("it is being replaced again and again"))
+
+
+def _selection_of(folder: Path, manifest: dict[str, Any]) -> Selection:
     from uniproto.selection.selection import Selection
 
-    manifest = load_manifest(folder)
-    try:
-        table = pq.read_table(folder / SELECTION)
-        require_record(manifest, table)
-        with (folder / PLAN).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            plan = plan_from(arrays)
-        selection = Selection(
-            indices=table.column("index").to_numpy().astype(np.int64),
-            gains=table.column("gain").to_numpy(),
-            weights=table.column("mass").to_numpy(),
-            beta=manifest["beta"],
-            shape=tuple(manifest["shape"]),
-            metric=manifest["metric"],
-            method=manifest["method"],
-            options=manifest["options"],
-            seed=manifest["seed"],
-            timings=manifest["timings"],
-            notes=manifest["notes"],
-            transport=Transport(manifest["cost"], plan, manifest["cost_is_exact"]),
-            group_costs=dict(manifest["group_costs"]),
-            certificate=_load_certificate(folder, manifest),
-        )
-        k = manifest["k"]
-        if plan.shape != (k, selection.shape[1]) or selection.k != k or k == 0:
-            raise ValueError("its files are of different selections")
-    except Exception as error:  # what a parser makes of a damaged file can be anything
-        raise damaged(folder, error) from error
+    def content(name: str) -> BytesIO:
+        return BytesIO(read_published(folder, MANIFEST, name, manifest["files"][name]))
+
+    if not isinstance(manifest.get("files"), dict):
+        raise ValueError("its record does not say which files belong to it")
+    table = pq.read_table(content(SELECTION))
+    require_record(manifest, table)
+    with np.load(content(PLAN), allow_pickle=False) as arrays:
+        plan = plan_from(arrays)
+    certificate = None
+    if "certificate" in manifest:
+        with np.load(content(CERTIFICATE), allow_pickle=False) as arrays:
+            certificate = _certificate_of(manifest, arrays["prices"])
+    selection = Selection(
+        indices=table.column("index").to_numpy().astype(np.int64),
+        gains=table.column("gain").to_numpy(),
+        weights=table.column("mass").to_numpy(),
+        beta=manifest["beta"],
+        shape=tuple(manifest["shape"]),
+        metric=manifest["metric"],
+        method=manifest["method"],
+        options=manifest["options"],
+        seed=manifest["seed"],
+        timings=manifest["timings"],
+        notes=manifest["notes"],
+        transport=Transport(manifest["cost"], plan, manifest["cost_is_exact"]),
+        group_costs=dict(manifest["group_costs"]),
+        certificate=certificate,
+    )
+    k = manifest["k"]
+    if plan.shape != (k, selection.shape[1]) or selection.k != k or k == 0:
+        raise ValueError("its files are of different selections")
     return selection
 
 
-def _load_certificate(folder: Path, manifest: dict[str, Any]) -> Certificate | None:
-    if "certificate" not in manifest:
-        return None
+def _certificate_of(manifest: dict[str, Any], prices: NDArray[np.float64]) -> Certificate:
     from uniproto.certificate.certificate import Certificate
 
     record = manifest["certificate"]
-    with (folder / CERTIFICATE).open("rb") as file:
-        prices = np.load(file, allow_pickle=False)["prices"]
     if prices.shape != (manifest["shape"][1],) or prices.dtype != np.float64:
         raise ValueError("its certificate is of another selection")
     if not (np.isfinite(prices).all() and np.isfinite(record["lower_bound"])):
@@ -230,6 +224,7 @@ def _load_certificate(folder: Path, manifest: dict[str, Any]) -> Certificate | N
 def load_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a saved result."""
     path = folder / MANIFEST
+    settle(folder)
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -244,81 +239,6 @@ def load_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def require_writable(folder: Path) -> None:
-    """Find out that nothing can be written before the work, not after it."""
-    try:
-        place = folder
-        while not place.exists() and place != place.parent:
-            place = place.parent
-        _make_stage(place).rmdir()
-    except (OSError, ValueError) as error:
-        raise _unwritable(folder, error) from error
-
-
-class staged_folder:
-    """Write files aside and move them to their folder only when all are complete.
-
-    A run that is killed leaves either the old result, or the new one, or (while files move
-    into a folder that was there before) one without a manifest, which nothing takes for a result.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> Path:
-        try:
-            self.folder.parent.mkdir(parents=True, exist_ok=True)
-            self.is_new = not self.folder.exists()
-            # Inside a folder that is there already: it may be a mount of its own.
-            self.stage = _make_stage(self.folder.parent if self.is_new else self.folder)
-        except (OSError, ValueError) as error:
-            raise _unwritable(self.folder, error) from error
-        return self.stage
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        try:
-            if error is None:
-                self._publish()
-        except OSError as failure:
-            raise _unwritable(self.folder, failure) from failure
-        finally:
-            shutil.rmtree(self.stage, ignore_errors=True)
-        if isinstance(error, OSError):
-            raise _unwritable(self.folder, error) from error
-
-    def _publish(self) -> None:
-        files = list(self.stage.iterdir())
-        for file in files:
-            _write_through(file)
-        if self.is_new:
-            self.stage.rename(self.folder)
-            return
-        # The manifest goes first and comes last: it vouches for the files beside it.
-        for name in (MANIFEST, SELECTION, PROTOTYPES, PLAN, CERTIFICATE, PAGE):
-            (self.folder / name).unlink(missing_ok=True)
-        for file in sorted(files, key=lambda file: file.name == MANIFEST):
-            file.replace(self.folder / file.name)
-
-
-def _make_stage(place: Path) -> Path:
-    stage = place / f".uniproto-{uuid.uuid4().hex}"
-    stage.mkdir()
-    return stage
-
-
-def _write_through(file: Path) -> None:
-    """Wait until a file's content is on the disk."""
-    with file.open("rb") as handle:
-        os.fsync(handle.fileno())
-
-
-def plain(value: Any) -> Any:
-    """A JSON value for a NumPy scalar or another simple object."""
-    if isinstance(value, np.generic) and value.dtype.kind not in "mM":
-        return value.item()
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
-
-
 def _storable(ids: NDArray[Any]) -> NDArray[Any]:
     """Ids as an array that needs no pickle."""
     return ids.astype(str) if ids.dtype == object else ids
@@ -329,11 +249,4 @@ def damaged(folder: Path, error: BaseException) -> InputFileError:
     return InputFileError(
         f"{folder}: the folder must hold a complete saved selection. It is damaged ({error}). "
         "Run the selection again."
-    )
-
-
-def _unwritable(folder: Path, error: OSError | ValueError) -> OutputError:
-    return OutputError(
-        f"{folder}: the output must be a folder that can be written. Writing failed "
-        f"({getattr(error, 'strerror', None) or error}). Choose another folder, or free some space."
     )

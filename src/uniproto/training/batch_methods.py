@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from uniproto.errors import invalid
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.methods import Method, UniProto
-from uniproto.problem.problem import make_problem
+from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 from uniproto.training.batch_costs import (
     inner_products,
@@ -228,9 +228,9 @@ def from_object(method: Method) -> BatchMethod:
 
 def _pick_with(method: Method, part: Part, k: int) -> Rows:
     costs = part.costs
-    problem = make_problem(
+    problem = Problem(
         costs - min(costs.min(), 0),  # rounding may have put some below 0
-        k,
+        k=k,
         metric="precomputed",
         seed=int(part.random.integers(2**31)),
         device="cpu",

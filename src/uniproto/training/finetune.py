@@ -226,7 +226,7 @@ def text_embeddings(settings: FinetuneSettings, train: TunedRows) -> Any:
 
 def _publish(out: Path, settings: FinetuneSettings, examples: TuningExamples) -> dict[str, Any]:
     """Curves first; result.json last, because it says that the run is complete."""
-    from uniproto.comparing.results import versions, without_infinity
+    from uniproto.runs.records import versions, without_infinity
 
     rows, train, validation = read_metrics(out), examples.train, examples.validation
     # By what a validation or a step leaves behind: a loss of NaN is written as null.

@@ -12,10 +12,9 @@ from typing import Any
 
 from uniproto.data.tables import file_digest
 from uniproto.errors import OutputError
-from uniproto.runs.atomic import write_json
-from uniproto.runs.lock import held_folder
+from uniproto.runs.atomic import require_writable, write_json
+from uniproto.runs.lock import locked
 from uniproto.runs.settings import require_same
-from uniproto.selection.storage import require_writable
 from uniproto.training.finetune_settings import FinetuneSettings
 
 SETTINGS, RESULT, MODEL = "finetune.json", "result.json", "model"
@@ -47,7 +46,7 @@ def require_usable(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
 @contextmanager
 def claimed(out: Path, settings: FinetuneSettings, fresh: bool) -> Iterator[None]:
     """Make the folder of a run, or forget the run in it, and keep other runs out of it."""
-    with held_folder(out):
+    with locked(out):
         try:
             if fresh:
                 _forget(out)

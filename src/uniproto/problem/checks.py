@@ -1,0 +1,162 @@
+"""Checks of what a question is made of; each refusal says what to do."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from uniproto.data.arrays import align_tables, as_matrix, as_rows, finite_number, float_type
+from uniproto.errors import invalid, require_name, whole_number
+from uniproto.geometry.blocks import row_blocks
+from uniproto.geometry.costs import MATRIX_METRICS, METRICS, Costs, make_costs
+
+_NEAR_DUPLICATE = 0.01  # of the median distance: what distinct=True calls the same example
+_SAMPLED_ROWS = 16
+
+
+def checked_costs(source: Any, target: Any, metric: str) -> Costs:
+    require_name("metric", metric, METRICS)
+    if metric in MATRIX_METRICS and target is not None:
+        raise invalid(
+            "target",
+            f"must be left out when metric={metric!r}, whose columns are the target",
+            "a target",
+            "Pass the matrix alone.",
+        )
+    source, target = align_tables(source, target)
+    checked = as_matrix(source, "source")
+    if metric in MATRIX_METRICS:
+        if sp.issparse(checked):
+            raise invalid(
+                "source",
+                f"must be a dense matrix when metric={metric!r}",
+                "a sparse matrix, whose missing entries have no cost",
+                "Pass matrix.toarray().",
+            )
+        return make_costs(checked, None, metric)
+    aim = checked if target is None else as_matrix(target, "target")
+    if checked.shape[1] != aim.shape[1]:
+        raise invalid(
+            "target",
+            f"must have as many columns as the source, {checked.shape[1]}",
+            f"{aim.shape[1]} columns",
+            "Use the same features for both.",
+        )
+    if sp.issparse(checked) != sp.issparse(aim):  # one representation for both
+        checked, aim = _as_sparse(checked), _as_sparse(aim)
+    return make_costs(checked, checked if _are_equal(checked, aim) else aim, metric)
+
+
+def _are_equal(source: Any, target: Any) -> bool:
+    """Whether a target has the very rows of the source: then it is the source."""
+    if source is target:
+        return True
+    if source.shape != target.shape or source.dtype != target.dtype:
+        return False
+    if sp.issparse(source) or sp.issparse(target):
+        return bool((source != target).nnz == 0)
+    parts = row_blocks(*source.shape)  # which may lie on disk
+    return all(np.array_equal(source[part], target[part]) for part in parts)
+
+
+def _as_sparse(matrix: Any) -> Any:
+    """Rows on disk may be of a type that sparse matrices do not know."""
+    return sp.csr_matrix(matrix, dtype=float_type(matrix.dtype))
+
+
+def checked_count(k: Any, m: int) -> int:
+    count = whole_number("k", k, too_small="Ask for one prototype or more.")
+    if count > m:
+        raise invalid(
+            "k", f"must not exceed the {m} rows of the source", count, "Lower k or add rows."
+        )
+    return count
+
+
+def checked_seed(seed: Any) -> int:
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        raise invalid("seed", "must be a whole number", repr(seed), "Pass an integer.") from None
+    if number < 0:
+        raise invalid("seed", "must not be negative", number, "Pass 0 or more.")
+    return number
+
+
+def checked_weights(values: Any, n: int) -> NDArray[np.float64] | None:
+    if values is None:
+        return None
+    try:
+        weights = np.asarray(values, dtype=np.float64)
+    except Exception as error:  # what foreign objects raise when converted can be anything
+        raise invalid("target_weights", "must hold numbers", str(error), "Pass floats.") from error
+    remedy = "Pass one non-negative number per target row."
+    if weights.shape != (n,):
+        raise invalid(
+            "target_weights",
+            f"must hold one weight per target row, {n} in all",
+            f"shape {weights.shape}",
+            remedy,
+        )
+    if not np.isfinite(weights).all():
+        raise invalid("target_weights", "must be finite", "NaN or infinity", remedy)
+    if weights.min() < 0:
+        raise invalid("target_weights", "must not be negative", weights.min(), remedy)
+    if weights.max() == 0:
+        raise invalid("target_weights", "must not all be zero", "only zeros", remedy)
+    weights = weights / weights.max()  # tiny or huge weights neither vanish nor overflow
+    return weights / weights.sum()
+
+
+def twin_distance(distinct: bool | float, costs: Costs) -> float | None:
+    if not isinstance(distinct, bool | np.bool_):
+        if not finite_number(distinct) >= 0:
+            raise invalid(
+                "distinct",
+                "must be True, False or a distance of at least 0",
+                repr(distinct),
+                "Pass the largest distance at which two examples count as the same.",
+            )
+        return float(distinct)
+    if not distinct:
+        return None
+    rows = np.unique(np.linspace(0, costs.shape[0] - 1, _SAMPLED_ROWS).astype(np.intp))
+    typical = np.median([np.median(costs.twin_distances(int(row))) for row in rows])
+    return _NEAR_DUPLICATE * float(typical)
+
+
+def rows_to_choose(initial: Any, exclude: Any, m: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The rows that are given, and those that may join them."""
+    given = as_rows(initial, "initial", m)
+    excluded = as_rows(exclude, "exclude", m)
+    both = np.intersect1d(given, excluded)
+    if both.size:
+        raise invalid(
+            "exclude",
+            "must not name rows of 'initial'",
+            f"row {both[0]} in both",
+            "Drop it from one.",
+        )
+    free = np.ones(m, bool)
+    free[given] = free[excluded] = False
+    return given, np.flatnonzero(free)
+
+
+def require_rows(k: int, initial: NDArray[np.intp], candidates: NDArray[np.intp]) -> None:
+    """Refuse a k that the given rows exceed, or that the rows to choose from do not reach."""
+    if len(initial) > k:
+        raise invalid(
+            "initial", f"must not hold more than k={k} rows", f"{len(initial)} rows", "Raise k."
+        )
+    available = len(initial) + len(candidates)
+    if available < k:
+        raise invalid(
+            "k",
+            f"must not exceed the {available} rows that may be chosen",
+            k,
+            "Lower k or exclude fewer rows.",
+        )

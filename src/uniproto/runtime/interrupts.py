@@ -1,0 +1,46 @@
+"""Being told to stop: SIGTERM, which batch systems send, is taken as Ctrl-C is."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived. What keeps work on Ctrl-C keeps it now, too."""
+
+
+def exit_status(error: KeyboardInterrupt) -> int:
+    """What a shell expects of a process that a signal ended."""
+    return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
+
+
+@contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """Raise `Terminated` on SIGTERM, unless somebody else already listens to it.
+
+    >>> import os
+    >>> try:
+    ...     with sigterm_interrupts():
+    ...         os.kill(os.getpid(), signal.SIGTERM)
+    ... except Terminated as error:
+    ...     print(exit_status(error))
+    143
+    """
+    in_charge = threading.current_thread() is threading.main_thread()
+    if not in_charge or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _raise)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is _raise:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _raise(number: int, frame: object) -> NoReturn:
+    raise Terminated

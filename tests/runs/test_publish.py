@@ -1,0 +1,300 @@
+"""A result replaces another all at once; nothing of anybody else's is ever touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import uniproto
+from uniproto.cli import main
+from uniproto.errors import InputFileError, OutputError
+from uniproto.runs.atomic import atomic_write, open_own
+from uniproto.runs.lock import PRIVATE, locked
+from uniproto.runs.publish import publishing, write_record
+
+X = np.random.default_rng(3).normal(size=(40, 3))
+FILES = {"selection.parquet", "plan.npz", "manifest.json"}
+
+# Saves a selection over another one, killed at the N-th call that changes a disk, for every N.
+KILLS = """
+import os, signal, sys
+from pathlib import Path
+import uniproto
+
+folder, old, new = Path(sys.argv[1]), *(uniproto.Selection.load(path) for path in sys.argv[2:])
+CHANGES = ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir", "open")
+
+def killed_at(call):
+    left = [call]
+    def counted(change):
+        def changed(*args, **options):
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return change(*args, **options)
+        return changed
+    for name in CHANGES:
+        setattr(os, name, counted(getattr(os, name)))
+    new.save(folder)
+    os._exit(0)
+
+call = 0
+while True:
+    call += 1
+    old.save(folder)
+    if not (child := os.fork()):
+        killed_at(call)
+    status = os.waitpid(child, 0)[1]
+    found = uniproto.Selection.load(folder)
+    whole = [each.indices.tolist() for each in (old, new)]
+    assert found.indices.tolist() in whole, f"killed at {call}: {found}"
+    assert found.plan.shape[0] == found.k
+    assert (folder / "mine.txt").read_text() == "mine"
+    if status == 0:
+        assert found.indices.tolist() == whole[1]
+        break
+print(call)
+"""
+
+# Saves its own selection again and again, beside others that do the same.
+WRITES = """
+import sys, uniproto
+selection = uniproto.Selection.load(sys.argv[2])
+for _ in range(25):
+    selection.save(sys.argv[1])
+"""
+
+
+def selections(folder: Path, *ks: int) -> list[Path]:
+    return [uniproto.select(X, k, seed=k).save(folder / f"k{k}") for k in ks]
+
+
+def test_killed_at_every_moment_of_an_overwrite(tmp_path: Path) -> None:
+    folder, two = tmp_path / "result", selections(tmp_path, 4, 7)
+    folder.mkdir()
+    (folder / "mine.txt").write_text("mine")
+    run = [sys.executable, "-W", "ignore", "-c", KILLS, str(folder), *map(str, two)]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 20  # so many moments there were
+
+
+def test_writers_side_by_side_leave_one_whole_result(tmp_path: Path) -> None:
+    folder, some = tmp_path / "result", selections(tmp_path, 3, 5, 8)
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITES, str(folder), str(each)]) for each in some
+    ]
+    seen = set()
+    while any(writer.poll() is None for writer in writers):
+        if folder.exists() and (folder / "manifest.json").exists():
+            seen.add(uniproto.Selection.load(folder).k)  # whole at every moment
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    assert seen <= {3, 5, 8}
+    assert uniproto.Selection.load(folder).k in (3, 5, 8)
+    assert {path.name for path in folder.iterdir()} == FILES
+
+
+def test_a_new_folder_holds_the_result_alone(tmp_path: Path) -> None:
+    folder = uniproto.select(X, 4).save(tmp_path / "deep" / "result")
+    assert {path.name for path in folder.iterdir()} == FILES
+
+
+def test_a_plan_of_another_selection_is_noticed(tmp_path: Path) -> None:
+    one, other = selections(tmp_path, 4, 5)
+    (one / "plan.npz").write_bytes((other / "plan.npz").read_bytes())
+    with pytest.raises(InputFileError, match=r"plan\.npz is not the file that manifest\.json"):
+        uniproto.Selection.load(one)
+
+
+@pytest.mark.parametrize("moves", ['{"stage": "../away", "remove": []}', "[]", '{"remove": 3}'])
+def test_forged_moves_are_refused(tmp_path: Path, moves: str) -> None:
+    (folder,) = selections(tmp_path, 4)
+    (folder / PRIVATE).mkdir()
+    (folder / PRIVATE / "publish.json").write_text(moves)
+    with pytest.raises(InputFileError, match="list the moves"):
+        uniproto.Selection.load(folder)
+
+
+def test_forged_removals_stay_inside(tmp_path: Path) -> None:
+    (folder,) = selections(tmp_path, 4)
+    precious = tmp_path / "precious.txt"
+    precious.write_text("mine")
+    (folder / PRIVATE).mkdir()
+    forged = {"stage": f"stage-{'0' * 32}", "remove": ["../precious.txt"]}
+    (folder / PRIVATE / "publish.json").write_text(json.dumps(forged))
+    with pytest.raises(InputFileError, match="list the moves"):
+        uniproto.Selection.load(folder)
+    assert precious.read_text() == "mine"
+
+
+# Files of the user
+
+
+def command(*words: object) -> int:
+    return main([*map(str, words), "--quiet"])
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    path = tmp_path / "pool.npy"
+    np.save(path, X)
+    return path
+
+
+@pytest.mark.parametrize("name", [*sorted(FILES), "prototypes.parquet", "certificate.npz"])
+def test_files_of_others_are_never_replaced(
+    tmp_path: Path, pool: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text('{"name": "mine"}')
+    assert command("select", pool, "-k", 3, "-o", out) == 2
+    assert f"holds {name}, which uniproto did not write" in capsys.readouterr().err
+    assert {path.name for path in out.iterdir()} == {name}
+    assert (out / name).read_text() == '{"name": "mine"}'
+
+
+def test_a_page_of_others_stays(tmp_path: Path, pool: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "report.html").write_text("<p>mine</p>")
+    (out / "notes.txt").write_text("mine")
+    for k in (3, 4):
+        assert command("select", pool, "-k", k, "-o", out) == 0
+    assert (out / "report.html").read_text() == "<p>mine</p>"
+    assert (out / "notes.txt").read_text() == "mine"
+    assert command("report", out) == 2
+    assert (out / "report.html").read_text() == "<p>mine</p>"
+
+
+def test_a_page_of_ours_goes_with_its_result(tmp_path: Path, pool: Path) -> None:
+    out = tmp_path / "out"
+    assert command("select", pool, "-k", 3, "-o", out) == 0
+    assert command("report", out) == 0
+    assert command("report", out) == 0  # in place of the old one
+    assert command("select", pool, "-k", 4, "-o", out) == 0
+    assert not (out / "report.html").exists()
+
+
+@pytest.mark.parametrize("words", [["select", "-k", 2], ["compare", "-k", 2], ["path", "--ks", 2]])
+def test_an_output_that_contains_an_input_is_refused(
+    tmp_path: Path, pool: Path, words: list[object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = pool.read_bytes()
+    for out in (tmp_path, tmp_path / "sub" / ".."):
+        (tmp_path / "sub").mkdir(exist_ok=True)
+        assert command(words[0], pool, *words[1:], "-o", out) == 2
+        assert "must not be, or contain, an input" in capsys.readouterr().err
+    assert pool.read_bytes() == before
+
+
+def test_a_result_is_never_its_own_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, out = tmp_path / "pool.csv", tmp_path / "out"
+    np.savetxt(table, X, delimiter=",", header="a,b,c", comments="")
+    assert command("select", table, "-k", 9, "--metric", "euclidean", "-o", out) == 0
+    before = (out / "prototypes.parquet").read_bytes()
+    assert command("select", out / "prototypes.parquet", "-k", 5, "-o", out) == 2
+    assert "an input" in capsys.readouterr().err
+    assert (out / "prototypes.parquet").read_bytes() == before
+
+
+def test_an_input_that_looks_like_a_checkpoint_stays(tmp_path: Path, pool: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    features = out / "checkpoint_features.npz"
+    np.savez(features, X)
+    assert command("select", features, "-k", 3, "--checkpoint", "-o", out) == 2
+    assert command("select", pool, "-k", 3, "--checkpoint", "-o", out) == 0
+    assert features.exists()
+
+
+def test_planted_links_are_not_followed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious.txt"
+    precious.write_text("mine")
+    folder = tmp_path / "out"
+    (folder / PRIVATE).mkdir(parents=True)
+    (folder / PRIVATE / "lock").symlink_to(precious)
+    with pytest.raises(OutputError), locked(folder):
+        pass
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(precious)
+    with pytest.raises(OSError, match="link"):
+        open_own(link, "a+b")
+    with atomic_write(link) as file:
+        file.write(b"ours")
+    assert not link.is_symlink()
+    assert precious.read_text() == "mine"
+
+
+def test_a_hidden_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "out"
+    elsewhere.mkdir()
+    folder.mkdir()
+    (folder / PRIVATE).symlink_to(elsewhere)
+    with pytest.raises(OutputError, match="is a link"):
+        uniproto.select(X, 3).save(folder)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_lock_is_not_emptied_and_goes_when_done(tmp_path: Path) -> None:
+    with locked(tmp_path / "run"):
+        with pytest.raises(OutputError, match="Another one is writing"), locked(tmp_path / "run"):
+            pass
+        (tmp_path / "run" / "metrics.jsonl").write_text("{}")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["metrics.jsonl"]
+
+
+def test_a_refused_publication_leaves_nothing_behind(tmp_path: Path) -> None:
+    def interrupted() -> None:
+        with publishing(tmp_path / "a" / "b", "record.json") as stage:
+            (stage / "half").write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_a_new_set_does_not_have_go(tmp_path: Path) -> None:
+    for names in (("a", "b"), ("b", "c")):
+        with publishing(tmp_path, "record.json") as stage:
+            for name in names:
+                (stage / name).write_text(name)
+            write_record(stage, "record.json", {"what": "a test"})
+    assert {path.name for path in tmp_path.iterdir()} == {"b", "c", "record.json"}
+
+
+def test_terminated_as_interrupted(tmp_path: Path) -> None:
+    """SIGTERM, as batch systems send it, keeps the picks and says so."""
+    pool, out = tmp_path / "pool.npy", tmp_path / "out"
+    np.save(pool, np.random.default_rng(0).normal(size=(6000, 32)).astype(np.float32))
+    words = [sys.executable, "-m", "uniproto", "select", str(pool), "-k", "1500", "--quiet"]
+    process = subprocess.Popen(
+        [*words, "--checkpoint", "-o", str(out)], stderr=subprocess.PIPE, text=True
+    )
+    checkpoint = out / PRIVATE / "checkpoint.npz"
+    while process.poll() is None and not checkpoint.exists():
+        pass
+    process.terminate()
+    _, said = process.communicate(timeout=60)
+    if process.returncode == 0:
+        pytest.skip("this machine was done before it could be stopped")
+    assert process.returncode == 143
+    assert said == "uniproto: terminated; the same command goes on from what was done.\n"
+    assert checkpoint.exists()
+
+
+def test_a_folder_that_can_only_be_read_is_read(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    (folder,) = selections(tmp_path, 4)
+    folder.chmod(0o500)
+    assert uniproto.Selection.load(folder).k == 4
