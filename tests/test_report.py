@@ -744,7 +744,7 @@ def test_pictures_by_column_and_by_folder(run: Run) -> None:
     assert (status, err) == (0, "")
     text = Path("out/report.html").read_text("utf-8")
     assert "1 picture could not be shown" in text
-    assert "39.png: the file is missing" in text
+    assert "39.png: there is no such file" in text
     status, _, err = run("report", "out", "--images", "foto")
     assert status == 2
     assert "Did you mean 'photo'?" in err

@@ -283,7 +283,7 @@ INHERITED = ["constructor", "toString", "valueOf", "__proto__", "hasOwnProperty"
 
 
 def test_names_that_every_object_has(chromium: Any, tmp_path: Path) -> None:
-    """Classes, groups, columns and methods called as JavaScript's objects call their own."""
+    """Classes, columns and methods called as JavaScript's objects call their own."""
     rng = np.random.default_rng(0)
     points = rng.normal(size=(60, 3))
     labels = np.array(INHERITED)[np.arange(60) % len(INHERITED)]
@@ -294,7 +294,7 @@ def test_names_that_every_object_has(chromium: Any, tmp_path: Path) -> None:
     pq.write_table(pool, tmp_path / "pool.parquet")
     out = tmp_path / "out"
     command = ["select", str(tmp_path / "pool.parquet"), "-k", "12", "--metric", "euclidean"]
-    command += ["--features", "x,y,z", "--labels", "label", "--groups", "label", "-o", str(out)]
+    command += ["--features", "x,y,z", "--labels", "label", "-o", str(out)]
     assert main([*command, "--quiet"]) == 0
     compared = {"k": 12, "shape": [60, 60], "metric": "euclidean"}
     rows = [{"method": name, "cost": 1.0 + place} for place, name in enumerate(INHERITED)]

@@ -129,7 +129,7 @@ def _read(
 
 def _sampled(data: InputData, size: int, options: argparse.Namespace) -> InputData:
     """Some rows of a target, drawn with the seed; all of them would have been too many."""
-    from uniproto.data.samples import sampled_rows
+    from uniproto.data.arrays import sampled_rows
     from uniproto.data.tables import SampledData
     from uniproto.geometry.costs import MATRIX_METRICS
 

@@ -13,6 +13,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from uniproto.data.columns import (
+    ignored_columns,
+    is_numeric,
+    is_text,
+    numeric_matrix,
+    only_features,
+    require_columns,
+)
 from uniproto.data.disk import (
     LargeTable,
     is_pattern,
@@ -27,8 +35,6 @@ from uniproto.data.files import (
     require_shallow,
     unreadable,
 )
-from uniproto.data.matrices import is_numeric, is_text, numeric_matrix
-from uniproto.data.named_columns import ignored_columns, only_features, require_columns
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
