@@ -68,8 +68,8 @@ def printable(text: object) -> str:
 
     Joiners stay, which scripts and emoji need.
 
-    >>> print(printable("a\x1b[2Jb\nc"))
-    a\\x1b[2Jb\\nc
+    >>> print(printable("a\\x1b[2Jb"))
+    a\\x1b[2Jb
     """
     return "".join(
         char.encode("unicode_escape").decode("ascii")
