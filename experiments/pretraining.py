@@ -25,8 +25,9 @@ import numpy as np
 
 from support.runs import DATA_VARIABLE, Runs, Setup, command_line
 from support.statistics import by
-from uniproto.comparing.results import aligned, mean_and_spread, number_column
+from uniproto.comparing.results import aligned, number_column
 from uniproto.errors import InputFileError
+from uniproto.report.words import mean_and_spread
 from uniproto.runs.metrics import read_metrics
 
 TITLE = "pretraining on chosen sequences, against training on all of them"

@@ -16,7 +16,8 @@ from typing import Any
 from support.joined import publish_joined
 from support.runs import Setup, command_line
 from support.statistics import by
-from uniproto.comparing.results import aligned, mean_and_spread
+from uniproto.comparing.results import aligned
+from uniproto.report.words import mean_and_spread
 
 TITLE = "SST-2, CB and MultiRC: accuracy after tuning on chosen mini-batches"
 

@@ -22,9 +22,10 @@ from support.runs import Runs, Setup, command_line
 from support.statistics import by
 from uniproto import MissingExtraError, UniProto
 from uniproto.comparing.accuracy import weight_skew
-from uniproto.comparing.results import aligned, mean_and_spread, number_column
+from uniproto.comparing.results import aligned, number_column
 from uniproto.methods import Method
 from uniproto.report.charts import BLUE, GREEN, ORANGE, PINK, small_multiples, styled
+from uniproto.report.words import mean_and_spread
 from uniproto.runtime.progress import Progress
 
 TITLE = "every method's prototypes and weights on imbalanced 2-D mixtures"

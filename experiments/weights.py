@@ -20,9 +20,10 @@ import uniproto
 from support.runs import Runs, Setup, command_line
 from support.statistics import by
 from uniproto.comparing.accuracy import weight_skew
-from uniproto.comparing.results import aligned, mean_and_spread
+from uniproto.comparing.results import aligned
 from uniproto.data import Dataset, balanced_source_and_target, load_dataset
 from uniproto.report.charts import BLUE, GREEN, ORANGE, dots_and_means, small_multiples, styled
+from uniproto.report.words import mean_and_spread
 from uniproto.runtime.progress import Progress
 
 TITLE = "ranked weights that k-medoids learns, against equal ones (Figure 1)"

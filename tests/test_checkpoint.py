@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +107,76 @@ def test_foreign_and_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(uniproto.InputFileError, match=r"is damaged.*Delete it"):
             Checkpoint(path, {"inputs": "these"}).read()
+
+
+def _forge(path: Path, name: str, change: Callable[[np.ndarray], object]) -> None:
+    """Change one array of a checkpoint, and give it the digest that fits."""
+    with np.load(io.BytesIO(path.read_bytes().partition(b"\n")[2])) as loaded:
+        arrays = dict(loaded)
+    arrays[name] = np.asarray(change(arrays[name].copy()))
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    payload = buffer.getvalue()
+    path.write_bytes(hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
+
+
+def _first(value: float) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda values: np.concatenate([[value], values[1:]]).astype(type(value))
+
+
+HUGE = 2**40
+FORGERIES: dict[str, tuple[str, Callable[[np.ndarray], object]]] = {
+    "row out of range": ("rows", _first(HUGE)),
+    "row below 0": ("rows", _first(-5)),
+    "row of 64 unsigned bits": ("rows", lambda rows: np.array([2**64 - 1, rows[1]], np.uint64)),
+    "row that was given": ("rows", _first(7)),
+    "row that is excluded": ("rows", _first(11)),
+    "row twice": ("rows", lambda rows: rows[[0, 0]]),
+    "fractional rows": ("rows", lambda rows: rows + 0.5),
+    "rows in two dimensions": ("rows", lambda rows: rows[:, None]),
+    "more rows than costs": ("rows", lambda rows: np.arange(20, 60)),
+    "fewer costs than rows": ("costs", lambda costs: costs[:1]),
+    "cost that is no number": ("costs", _first(np.nan)),
+    "costs that are texts": ("costs", lambda costs: costs.astype(str)),
+    "column out of range": ("indices", _first(HUGE)),
+    "column below 0": ("indices", _first(-1)),
+    "start out of range": ("indptr", lambda starts: [0, HUGE, starts[2]]),
+    "starts that go back": ("indptr", lambda starts: [0, starts[2], starts[1]]),
+    "no starts": ("indptr", lambda starts: starts[:0]),
+    "masses that are fractions": ("data", lambda masses: masses / 2),
+    "negative mass": ("data", _first(-1)),
+    "mass that is not needed": ("data", _first(2)),
+    "mass that is not there": ("indices", lambda columns: np.full_like(columns, columns[0])),
+    "other number of targets": ("shape", lambda shape: [shape[0], HUGE]),
+    "negative shape": ("shape", lambda shape: [shape[0], -1]),
+    "three dimensions": ("shape", lambda shape: [*shape, 1]),
+}
+
+
+@pytest.mark.parametrize("forgery", [None, *FORGERIES])
+def test_forged_numbers_never_reach_compiled_code(
+    forgery: str | None, rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
+    problem = Problem(rows, k=15, initial=[7], exclude=[11]).with_checkpoint(checkpoint)
+    with monkeypatch.context() as patch:
+        _stop_after(2, patch)
+        with pytest.raises(KeyboardInterrupt):
+            answer(problem, uniproto.UniProto())
+    if forgery is None:  # what was written is accepted
+        assert answer(problem, uniproto.UniProto()).notes["resumed_from_pick"] == 2
+        return
+    _forge(checkpoint.path, *FORGERIES[forgery])
+    with pytest.raises(uniproto.InputFileError, match=r"must be a whole one.*Delete it"):
+        answer(problem, uniproto.UniProto())
+
+
+def test_more_picks_than_wanted_are_refused(rows: np.ndarray, tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
+    checkpoint.write(Progressed(np.arange(20), np.zeros(20), None), now=True)
+    problem = Problem(rows, k=15).with_checkpoint(checkpoint)
+    with pytest.raises(uniproto.InputFileError, match="more picks than the 15 wanted"):
+        answer(problem, uniproto.UniProto())
 
 
 def test_full_disk_keeps_the_last_checkpoint(

@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -240,6 +241,116 @@ def test_pictures_are_inputs_too(run: Run) -> None:
     status, out, _ = run("verify", "out")
     assert status == 1
     assert "the texts or pictures must be those" in out
+
+
+def _change_manifest(change: Callable[[dict[str, Any]], None]) -> None:
+    path = Path("out/manifest.json")
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    path.write_text(json.dumps(manifest))
+
+
+@pytest.fixture
+def no_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever would load a model, or ask the hub for one, is a failure."""
+    import huggingface_hub
+
+    def loaded(*_: Any, **__: Any) -> None:
+        raise AssertionError("a model was loaded")
+
+    download = huggingface_hub.snapshot_download
+
+    def local_only(*arguments: Any, **options: Any) -> str:
+        assert options["local_files_only"], "the hub was asked"
+        return str(download(*arguments, **options))
+
+    monkeypatch.setattr("uniproto.features.text_models.TransformersModel._load_tokenizer", loaded)
+    monkeypatch.setattr("uniproto.features.text_models.TransformersModel._load_network", loaded)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", local_only)
+
+
+@pytest.fixture
+def selected(run: Run) -> None:
+    status, _, err = run(
+        "select", "t.parquet", "--text", "text", "--on-error", "skip", "-k", 3, "-o", "out"
+    )
+    assert (status, err) == (0, "")
+
+
+@pytest.mark.usefixtures("selected", "no_loading")
+def test_a_stranger_names_another_model(run: Run) -> None:
+    """A folder with a model in it, of which nothing is run or loaded: its digest is another."""
+    Path("evil").mkdir()
+    config = {"model_type": "evil", "auto_map": {"AutoConfig": "evil.Config"}}
+    Path("evil/config.json").write_text(json.dumps(config))
+    Path("evil/evil.py").write_text("raise SystemExit('code of a stranger')")
+    _change_manifest(lambda m: m["inputs"]["source"]["embedding"].update(model="evil"))
+    for command in ("report", "certify"):
+        status, _, err = run(command, "out")
+        assert status == 2
+        assert "the model evil must be the one that out was made with" in err
+    status, out, _ = run("verify", "out")
+    assert status == 1
+    assert "not loaded" in out
+
+
+@pytest.mark.usefixtures("selected", "no_loading")
+@pytest.mark.parametrize("model", ["stranger/model", "timm/resnet18", "hf-hub:stranger/model"])
+def test_a_record_never_downloads(run: Run, model: str) -> None:
+    _change_manifest(lambda m: m["inputs"]["source"]["embedding"].update(model=model))
+    status, _, err = run("verify", "out")
+    assert status == 2
+    assert "must be on this machine: nothing is downloaded" in err
+
+
+@pytest.mark.usefixtures("selected", "no_loading")
+def test_a_record_that_names_the_whole_disk(run: Run) -> None:
+    _change_manifest(lambda m: m["inputs"]["source"]["embedding"].update(model="/"))
+    status, _, err = run("verify", "out")
+    assert status == 2
+    assert "must be a model's folder" in err
+
+
+@pytest.mark.usefixtures("selected", "no_loading")
+def test_a_record_without_its_embedding(run: Run) -> None:
+    """Without a digest there is nothing to compare a model with."""
+
+    def strip(manifest: dict[str, Any]) -> None:
+        del manifest["inputs"]["source"]["embedding"]
+        manifest["arguments"]["model"] = "stranger/model"
+
+    _change_manifest(strip)
+    status, _, err = run("verify", "out")
+    assert status == 2
+    assert "its record of that is missing" in err
+
+
+@pytest.mark.usefixtures("selected")
+def test_a_record_does_not_choose_the_cache(run: Run) -> None:
+    _change_manifest(lambda m: m["arguments"].update(cache="planted"))
+    assert run("verify", "out")[0] == 0
+    assert not Path("planted").exists()
+
+
+def _devices() -> Iterator[tuple[str, str]]:
+    yield "/dev/zero", "a device"
+    yield "pipe.npy", "a pipe"
+    yield "link.npy", "a device"
+    if Path("/proc/self/mem").exists():
+        yield "/proc/self/mem", "a file of the kernel"
+
+
+@pytest.mark.parametrize(("path", "kind"), list(_devices()))
+def test_a_record_that_names_no_regular_file(run: Run, path: str, kind: str) -> None:
+    np.save("pool.npy", np.random.default_rng(0).normal(size=(20, 3)))
+    assert run("select", "pool.npy", "-k", 3, "-o", "out")[0] == 0
+    os.mkfifo("pipe.npy")
+    Path("link.npy").symlink_to("/dev/zero")
+    _change_manifest(lambda m: m["inputs"]["source"].update(path=path))
+    for command in ("verify", "report", "certify"):
+        status, _, err = run(command, "out")
+        assert status == 2
+        assert f"must be a regular file. Got {kind}" in err
 
 
 def test_a_target_is_embedded_too(run: Run) -> None:

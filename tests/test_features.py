@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import os
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,9 @@ from PIL import Image
 
 from uniproto.errors import InputFileError, InvalidInputError, MissingExtraError, OutputError
 from uniproto.features import embed_images, embed_text
-from uniproto.features.vector_cache import VectorCache, cache_folder
+from uniproto.features.pictures import large_pictures
+from uniproto.features.vector_cache import VectorCache, _write_shard, cache_folder
+from uniproto.report.pictures import PictureError, data_uri
 
 RNG = np.random.default_rng(5)
 TEXTS = ["A cat sleeps on the sofa.", "A kitten naps on a couch.", "Interest rates rose again."]
@@ -365,6 +370,144 @@ def test_transformers_models_of_pictures(tiny_vit: str) -> None:
     second = embed_images(pixels, model=tiny_vit, cache=False, batch_size=1).vectors
     assert first.shape == (3, 16)
     np.testing.assert_allclose(first, second, atol=1e-5)
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda content: b"",
+    "cut in half": lambda content: content[: len(content) // 2],
+    "cut at the end": lambda content: content[:-3],
+    "a list": lambda content: b"[1, 2]",
+    "a text": lambda content: b'"x"',
+    "nothing": lambda content: b"null",
+    "deep": lambda content: b"[" * 100_000,
+    "another format": lambda content: b"GGUF" + b"\xff" * 100,
+    "a length beyond the file": lambda content: b"\xff" * 8 + content[8:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_damaged_models_end_in_one_message(tiny_bert: str, name: str, damage: str) -> None:
+    file = Path(tiny_bert) / name
+    file.write_bytes(DAMAGE[damage](file.read_bytes()))
+    with pytest.raises(InputFileError, match=r"model|configuration") as caught:
+        embed_text(["a b", "c"], model=tiny_bert, cache=False)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["modules.json", "sentence_bert_config.json"])
+@pytest.mark.parametrize("content", ["7", '"x"', "[3]", "[" * 100_000, "{"])
+def test_damaged_settings_of_models(tiny_bert: str, name: str, content: str) -> None:
+    (Path(tiny_bert) / name).write_text(content)
+    with pytest.raises(InputFileError, match="must be JSON of the customary form"):
+        embed_text(["a b", "c"], model=tiny_bert, cache=False)
+
+
+def test_a_tokenizer_of_another_model(tiny_bert: str) -> None:
+    """Its tokens lie beyond the table of vectors, which only a CPU would notice."""
+    file = Path(tiny_bert) / "tokenizer.json"
+    settings = json.loads(file.read_text())
+    settings["model"]["vocab"]["a"] = 5000
+    file.write_text(json.dumps(settings))
+    with pytest.raises(InputFileError, match="a vector for every token"):
+        embed_text(["a b"], model=tiny_bert, cache=False)
+
+
+def test_code_of_a_model_is_never_run(tiny_bert: str, tmp_path: Path) -> None:
+    """Neither transformers' custom code nor parts of other packages."""
+    marker = tmp_path / "ran"
+    (Path(tiny_bert) / "evil.py").write_text(f"open({str(marker)!r}, 'w')")
+    config = Path(tiny_bert) / "config.json"
+    settings = json.loads(config.read_text())
+    mapped = {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil", "AutoTokenizer": "evil.Evil"}
+    config.write_text(json.dumps({**settings, "model_type": "evil", "auto_map": mapped}))
+    with pytest.raises(InputFileError, match="could not be loaded"):
+        embed_text(["a b"], model=tiny_bert, cache=False)
+    parts = [{"idx": 0, "name": "0", "path": "", "type": "evil.Evil"}]
+    (Path(tiny_bert) / "modules.json").write_text(json.dumps(parts))
+    with pytest.raises(InputFileError, match="never run"):
+        embed_text(["a b"], model=tiny_bert, cache=False)
+    assert not marker.exists()
+
+
+def test_a_model_is_known_by_its_digest(tiny_bert: str) -> None:
+    found = embed_text(["a b"], model=tiny_bert, cache=False)
+    again = embed_text(["a b"], model=tiny_bert, cache=False, model_digest=found.model_digest)
+    np.testing.assert_array_equal(found.vectors, again.vectors)
+    with pytest.raises(InputFileError, match="was not loaded"):
+        embed_text(["a b"], model=tiny_bert, cache=False, model_digest="0" * 64)
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_postscript_is_no_picture_whatever_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_file: bool
+) -> None:
+    """Pillow would start Ghostscript for it."""
+
+    def started(*_: Any, **__: Any) -> None:
+        raise AssertionError("Ghostscript was started")
+
+    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", started)
+    content = encoded(Image.fromarray(picture()), "EPS")
+    file = tmp_path / "picture.png"
+    file.write_bytes(content)
+    items = [file if as_file else content, picture()]
+    found = embed_images(items, on_error="skip", cache=False)
+    assert found.rows.tolist() == [1]
+    assert "not a picture of a known format" in found.left_out[0][1]
+    with pytest.raises(PictureError, match="not a picture of a known format"):
+        data_uri(items[0], 64)
+
+
+def test_pictures_are_measured_before_they_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some hundred kilobytes that unfold to half a gigabyte."""
+    from PIL import ImageFile
+
+    content = encoded(Image.new("1", (13_000, 13_000)))
+    assert len(content) < 100_000
+
+    def unfolded(*_: Any) -> None:
+        raise AssertionError("it was decoded")
+
+    monkeypatch.setattr(ImageFile.ImageFile, "load", unfolded)
+    with pytest.raises(InputFileError, match="million pixels"):
+        embed_images([content], cache=False)
+    with large_pictures(), pytest.raises(PictureError, match="million pixels"):
+        data_uri(content, 64)
+
+
+def test_pictures_must_be_regular_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "link.png").symlink_to("/dev/zero")
+    (tmp_path / "folder.png").mkdir()
+    names = ["pipe.png", "link.png", "folder.png"]
+    found = embed_images([*names, picture()], folder=tmp_path, on_error="skip", cache=False)
+    assert [reason for _, reason in found.left_out] == [
+        "pipe.png: it is a pipe",
+        "link.png: it is a device",
+        "folder.png: it is a folder",
+    ]
+    with pytest.raises(PictureError, match="it is a pipe"):
+        data_uri(tmp_path / "pipe.png", 64)
+
+
+def test_a_cache_with_other_vectors_is_refused(own_cache: Path, tiny_bert: str) -> None:
+    """Shards whose digests fit, and whose vectors no model gave."""
+    first = embed_text(["a"], model=tiny_bert)
+    (shard,) = own_cache.rglob("*.shard")
+    key = hashlib.sha256(b"b").digest()
+    for vector, said in ((np.full(16, np.nan), None), (np.ones(5), "of the length")):
+        _write_shard(shard.with_name("forged.shard"), {key: (vector.astype(np.float32), 0)})
+        if said is None:
+            found = embed_text(["a", "b"], model=tiny_bert)
+            assert found.notes["computed"] == 1
+            assert np.isfinite(found.vectors).all()
+            for made in set(own_cache.rglob("*.shard")) - {shard}:
+                made.unlink()
+        else:
+            with pytest.raises(InputFileError, match=said):
+                embed_text(["a", "b"], model=tiny_bert)
+    assert len(first) == 1
 
 
 def test_timm_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

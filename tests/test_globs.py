@@ -12,8 +12,8 @@ import pytest
 
 import uniproto
 from uniproto.cli import main
+from uniproto.data.arrays import sampled_rows
 from uniproto.data.disk import is_pattern, names_inside, parquet_files
-from uniproto.data.samples import sampled_rows
 from uniproto.data.tables import content_digest, read_input
 
 

@@ -35,7 +35,7 @@ from uniproto.report.gather import gather
 from uniproto.report.page import as_json, render
 from uniproto.report.pictures import PictureError, as_pixels, data_uri, png
 from uniproto.report.targets import MOST_DRAWN
-from uniproto.report.words import cut, printable
+from uniproto.report.words import cut, page_text
 from uniproto.selection.selection import Selection
 from uniproto.transport.prototypes import Transport
 
@@ -452,17 +452,17 @@ def test_any_text_comes_back_as_itself(text: str, name: str) -> None:
 
 
 @given(st.one_of(st.text(alphabet=st.characters()), st.binary(), st.floats(), st.integers()))
-def test_printable_text_is_printable(value: Any) -> None:
-    text = printable(value)
+def test_printable_text_is_page_text(value: Any) -> None:
+    text = page_text(value)
     assert text.encode("utf-8").decode("utf-8") == text
     assert not re.search("[\x00-\x08\x0e-\x1f\x7f]", text)
-    assert printable(text) == text
+    assert page_text(text) == text
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])), st.integers(1, 50))
 def test_cut_text_keeps_to_its_budget(text: str, most: int) -> None:
     short = cut(text, most)
-    assert printable(text).startswith(short.removesuffix("…"))
+    assert page_text(text).startswith(short.removesuffix("…"))
     assert len(as_json(short)) <= len(short.encode()) * 6 + 2
     assert sum(6 if c in "<>&\"'" else len(c.encode()) for c in short) <= most + 3
 
@@ -545,7 +545,7 @@ def test_broken_pictures_are_named() -> None:
     shown = {card.row for card in content.cards if card.picture is not None}
     assert shown == {0, 7, 8, 9}
     why = {card.row: card.missing for card in content.cards}
-    assert "missing.jpg: the file is missing" in why[3]
+    assert "missing.jpg: there is no such file" in why[3]
     assert "folder" in why[5]
     assert "6 pictures could not be shown" in content.gaps[0]
     text = render(content)
@@ -744,7 +744,7 @@ def test_pictures_by_column_and_by_folder(run: Run) -> None:
     assert (status, err) == (0, "")
     text = Path("out/report.html").read_text("utf-8")
     assert "1 picture could not be shown" in text
-    assert "39.png: the file is missing" in text
+    assert "39.png: there is no such file" in text
     status, _, err = run("report", "out", "--images", "foto")
     assert status == 2
     assert "Did you mean 'photo'?" in err

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import uniproto
+from uniproto.cli import main
 
 RNG = np.random.default_rng(5)
 COUNT, K = 60, 12
@@ -274,6 +277,45 @@ def test_the_policy_would_stop_a_script_that_came_in(chromium: Any, pages: dict[
     assert one.page.evaluate("window.hacked") is None
     assert any("Content Security Policy" in complaint for complaint in one.complaints)
     one.context.close()
+
+
+INHERITED = ["constructor", "toString", "valueOf", "__proto__", "hasOwnProperty", "$blue"]
+
+
+def test_names_that_every_object_has(chromium: Any, tmp_path: Path) -> None:
+    """Classes, columns and methods called as JavaScript's objects call their own."""
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(60, 3))
+    labels = np.array(INHERITED)[np.arange(60) % len(INHERITED)]
+    pool = pa.table(
+        {"x": points[:, 0], "y": points[:, 1], "z": points[:, 2], "label": labels}
+        | {name: [f"{name} {row}" for row in range(60)] for name in INHERITED}
+    )
+    pq.write_table(pool, tmp_path / "pool.parquet")
+    out = tmp_path / "out"
+    command = ["select", str(tmp_path / "pool.parquet"), "-k", "12", "--metric", "euclidean"]
+    command += ["--features", "x,y,z", "--labels", "label", "-o", str(out)]
+    assert main([*command, "--quiet"]) == 0
+    compared = {"k": 12, "shape": [60, 60], "metric": "euclidean"}
+    rows = [{"method": name, "cost": 1.0 + place} for place, name in enumerate(INHERITED)]
+    summary = [{**row, "cost_spread": None, "runs": 1} for row in rows]
+    record = {**compared, "summary": summary, "rows": rows}
+    (out / "comparison.json").write_text(json.dumps(record))
+    assert main(["report", str(out), "--quiet"]) == 0
+    one = Visit(chromium, out / "report.html")
+    for chart in ("coverage-class", "final"):
+        shown = one.page.locator(f"#chart-{chart} svg text").all_text_contents()
+        assert set(INHERITED) <= set(shown), chart
+    marks = one.page.locator("#chart-coverage-class svg .mark-symbol path").count()
+    assert marks >= 2 * len(INHERITED)
+    for record in json.loads(one.download("#json")):
+        for name in INHERITED:
+            assert record[name] == f"{name} {record['row']}"
+    header = one.download("#csv").splitlines()[0].split(",")
+    assert set(INHERITED) <= set(header)
+    one.page.select_option(".filter", index=1)
+    assert 0 < len(one.visible()) < 12
+    one.close()
 
 
 def test_screenshots_for_the_eye(visit: Any, tmp_path: Path) -> None:

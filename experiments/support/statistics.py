@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from uniproto.comparing.results import mean_and_spread
+from uniproto.report.words import mean_and_spread
 
 _CONFIDENCE = 0.95
 _SAME = 1e-9  # relative: costs closer than this are the same

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 import operator
+import unicodedata
 from collections.abc import Collection, Iterable
 from numbers import Real
 from typing import Any
@@ -60,6 +61,26 @@ def invalid(parameter: str, constraint: str, received: object, remedy: str) -> I
     if len(shown) > _LONGEST_SHOWN:
         shown = f"{shown[:_LONGEST_SHOWN]} …"
     return InvalidInputError(f"{parameter!r} {constraint}. Got {shown} instead. {remedy}")
+
+
+def printable(text: object) -> str:
+    """A text from a file as a terminal may see it: controls and what reorders text are escaped.
+
+    Joiners stay, which scripts and emoji need.
+
+    >>> print(printable("a\\x1b[2Jb"))
+    a\\x1b[2Jb
+    """
+    return "".join(
+        char.encode("unicode_escape").decode("ascii")
+        if unicodedata.category(char) in _UNPRINTABLE and char not in _JOINERS
+        else char
+        for char in str(text)
+    )
+
+
+_UNPRINTABLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
+_JOINERS = "\u200c\u200d"
 
 
 def require_name(parameter: str, received: object, valid: Collection[str]) -> None:

@@ -8,10 +8,10 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from uniproto.errors import seconds
-from uniproto.methods import Method, Picks, as_method
+from uniproto.methods import Method, as_method
+from uniproto.methods.grouped import pick
 from uniproto.problem.problem import Problem, as_problem
 from uniproto.runtime.progress import Progress
 from uniproto.selection.selection import Selection
@@ -107,12 +107,7 @@ def as_time_limit(certify: Any) -> tuple[bool, float | None]:
 def answer(problem: Problem, method: Method, *, progress: bool | None = None) -> Selection:
     """Let a method answer a problem that has been checked."""
     begin = time.perf_counter()
-    bars = Progress(progress)
-    picks, group_rows = (
-        _pick_in_groups(problem, method, bars)
-        if problem.groups
-        else (method.pick(problem, bars), None)
-    )
+    picks, group_rows = pick(problem, method, Progress(progress))
     origin = problem.weights_origin
     return Selection(
         indices=picks.rows.astype(np.int64),
@@ -130,52 +125,6 @@ def answer(problem: Problem, method: Method, *, progress: bool | None = None) ->
         picks=picks,
         group_rows=group_rows,
     )
-
-
-def _pick_in_groups(
-    problem: Problem, method: Method, progress: Progress
-) -> tuple[Picks, dict[Hashable, NDArray[np.intp]]]:
-    """One selection inside each group, joined; given prototypes come first, then group by group."""
-    rows, gains, weights, notes = [], [], [], {}
-    local_rows: dict[Hashable, NDArray[np.intp]] = {}
-    taken: list[int] = problem.initial.tolist()
-    served = sum(group.mass for group in problem.groups)
-    for group in problem.groups:
-        part = _without_twins(group.problem, group.source_rows, problem, taken)
-        picks = method.pick(part, progress)
-        local_rows[group.label] = picks.rows
-        rows.append(group.source_rows[picks.rows])
-        gains.append(picks.gains)
-        notes[str(group.label)] = picks.notes
-        weights.append(
-            np.full(part.k, 1 / problem.k)
-            if picks.weights is None
-            else picks.weights * (group.mass / served)
-        )
-        taken.extend(rows[-1].tolist())
-    joined, joined_gains = np.concatenate(rows), np.concatenate(gains)
-    place = {int(row): position for position, row in enumerate(joined)}
-    first = [place[int(row)] for row in problem.initial]
-    given = set(first)
-    order = np.array(first + [p for p in range(len(joined)) if p not in given], np.intp)
-    joined_weights = np.concatenate(weights)
-    picks = Picks(joined[order], joined_gains[order], joined_weights[order], notes=notes)
-    return picks, local_rows
-
-
-def _without_twins(
-    part: Problem, source_rows: NDArray[np.intp], whole: Problem, taken: list[int]
-) -> Problem:
-    """The group's problem without near-duplicates of rows taken elsewhere."""
-    if whole.twin_distance is None:
-        return part
-    barred = np.zeros(whole.m, bool)
-    for row in set(taken).difference(source_rows[part.initial].tolist()):
-        barred |= whole.costs.twin_distances(row) <= whole.twin_distance
-    free = part.candidates[~barred[source_rows[part.candidates]]]
-    if len(part.initial) + len(free) < part.k:
-        raise part.too_few_distinct(len(part.initial) + len(free))
-    return part.changed(candidates=free)
 
 
 def _options(method: Method) -> dict[str, Any]:

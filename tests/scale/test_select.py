@@ -12,8 +12,8 @@ import pytest
 
 import uniproto
 from uniproto.certificate.certificate import proven_bound
+from uniproto.data.arrays import sampled_rows
 from uniproto.data.disk import parquet_files
-from uniproto.data.samples import sampled_rows
 from uniproto.data.tables import read_input
 from uniproto.problem.problem import Problem
 from uniproto.transport.prototypes import transport

@@ -23,7 +23,7 @@ from uniproto.cli import (
 )
 from uniproto.cli.parser import Parser
 from uniproto.cli.streams import open_streams, silence_output
-from uniproto.errors import UniprotoError
+from uniproto.errors import UniprotoError, printable
 from uniproto.runs.lock import PRIVATE
 from uniproto.runtime.interrupts import Terminated, exit_status, sigterm_interrupts
 from uniproto.version import __version__
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status: int | None = options.run(options)
         sys.stdout.flush()
     except UniprotoError as error:
-        print(f"uniproto: error: {error}", file=sys.stderr)
+        print(f"uniproto: error: {printable(str(error))}", file=sys.stderr)
         return 2
     except MemoryError as error:
         print(f"uniproto: error: Not enough memory ({error}). Use fewer rows.", file=sys.stderr)
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.filename is None:
             silence_output()
         print(
-            f"uniproto: error: {error.filename or 'standard output'}: it could not be read or "
+            f"uniproto: error: {printable(str(error.filename or 'standard output'))}: it could not be read or "
             f"written ({error.strerror or error}). Check where it leads, and free some space.",
             file=sys.stderr,
         )

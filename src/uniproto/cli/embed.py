@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.options import EmbeddingOptions
 from uniproto.cli.settings_options import add_settings
-from uniproto.errors import OutputError, invalid
+from uniproto.errors import OutputError, invalid, printable
 from uniproto.runs.atomic import atomic_write, require_writable, unwritable, write_text
 from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.runtime.settings import setting
@@ -110,17 +110,18 @@ def run(options: argparse.Namespace) -> None:
     _write(output, items, found)
     if options.quiet:
         return
-    print(f"{len(found):,} vectors of {found.vectors.shape[1]} numbers by {found.model}")
+    print(f"{len(found):,} vectors of {found.vectors.shape[1]} numbers by {printable(found.model)}")
     print(
-        f"  {'texts' if items.kind == 'text' else 'pictures'} from  {items.path}, {items.column!r}"
+        f"  {'texts' if items.kind == 'text' else 'pictures'} from  {printable(items.path)}, "
+        f"{items.column!r}"
     )
     print(f"  computed    {found.notes['computed']:,}")
     print(f"  from cache  {found.notes['from_cache']:,}")
     for line in left_out_lines(found):
-        print(f"  {line}")
-    print(f"  written to  {output}")
+        print(f"  {printable(line)}")
+    print(f"  written to  {printable(output)}")
     if found.left_out:
-        print(f"  left out:   {_sidecar(output)}")
+        print(f"  left out:   {printable(_sidecar(output))}")
 
 
 def left_out_lines(found: Embedded | None) -> Iterator[str]:

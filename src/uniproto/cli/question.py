@@ -87,7 +87,7 @@ def _read(
     options: argparse.Namespace, path: str, named: list[str], like: InputData | None
 ) -> InputData:
     """One file: its features, or the vectors of the texts or pictures in it."""
-    from uniproto.data.paths import possible_path
+    from uniproto.data.files import possible_path
     from uniproto.data.tables import read_input
 
     possible_path(path)
@@ -124,13 +124,14 @@ def _read(
         if getattr(options, "no_cache", False)
         else getattr(options, "cache", None) or True,
         on_error=options.on_error,
+        model_digest=getattr(options, "model_digest", None),
         progress=False if getattr(options, "quiet", False) else None,
     )
 
 
 def _sampled(data: InputData, size: int, options: argparse.Namespace) -> InputData:
     """Some rows of a target, drawn with the seed; all of them would have been too many."""
-    from uniproto.data.samples import sampled_rows
+    from uniproto.data.arrays import sampled_rows
     from uniproto.data.tables import SampledData
     from uniproto.geometry.costs import MATRIX_METRICS
 
@@ -223,9 +224,12 @@ def row_numbers(text: str | None, parameter: str) -> list[int] | None:
 
 def input_paths(options: argparse.Namespace) -> list[Path]:
     """The files and folders that POOL and --target name; patterns name what they match."""
+    from uniproto.data.files import possible_path
+
     found = []
     for text in (options.pool, options.target):
         if text is not None and "://" not in text:
+            possible_path(text)
             found += [Path(path) for path in glob.glob(text)] or [Path(text)]
     return found
 

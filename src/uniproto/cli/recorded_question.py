@@ -11,6 +11,8 @@ from uniproto.cli.left_out_rows import with_every_row
 from uniproto.cli.question import Question, read_question
 from uniproto.errors import InputFileError, UniprotoError
 
+_KINDS = ("text", "images")
+
 
 class ChangedInputError(InputFileError):
     """An input file is no longer the one that a result was made from."""
@@ -44,11 +46,8 @@ def recorded_question(folder: Path, manifest: Mapping[str, Any]) -> Question:
                         "changed since. Restore it, or run the selection again."
                     )
                 setattr(options, option, path)
-        if embedding := inputs["source"].get("embedding"):
-            # As it was asked, but from anywhere, and on whatever this machine has.
-            setattr(options, embedding["kind"], embedding["named"])
-            options.model, options.device = embedding["model"], "auto"
-        question = read_question(options)
+        _embed_as_recorded(options, inputs["source"].get("embedding"))
+        question = _asked_again(options, folder)
         for role, found in question.identities().items():
             _require_same_embedding(inputs[role], found, folder)
             if found and {**inputs[role], "path": found["path"]} != found:
@@ -58,6 +57,37 @@ def recorded_question(folder: Path, manifest: Mapping[str, Any]) -> Question:
     except Exception as error:  # a record that somebody has edited can hold anything
         raise damaged(folder, error) from error
     return with_every_row(question)
+
+
+def _embed_as_recorded(options: argparse.Namespace, embedding: Mapping[str, Any] | None) -> None:
+    """Embed again as it was asked, but from anywhere, and on whatever this machine has.
+
+    A record is a stranger's word: the model must be on this machine and have the digest it had,
+    and vectors come from our own cache or are computed.
+    """
+    if embedding is None:
+        if any(getattr(options, kind, None) is not None for kind in _KINDS):
+            raise ValueError("it embeds its input, and its record of that is missing")
+        return
+    if embedding["kind"] not in _KINDS:
+        raise ValueError("its record of what was embedded contradicts itself")
+    for kind in _KINDS:
+        setattr(options, kind, embedding["named"] if kind == embedding["kind"] else None)
+    options.model, options.device = embedding["model"], "auto"
+    options.model_digest = str(embedding["model_digest"])
+    options.cache, options.no_cache = None, False
+
+
+def _asked_again(options: argparse.Namespace, folder: Path) -> Question:
+    from uniproto.features.models import OtherModelError
+
+    try:
+        return read_question(options)
+    except OtherModelError as error:
+        raise ChangedInputError(
+            f"the model {options.model} must be the one that {folder} was made with. Got another "
+            "instead, which was not loaded. Restore it, or run the selection again."
+        ) from error
 
 
 def _require_local(path: str) -> None:

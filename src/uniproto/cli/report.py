@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import operator
 import shlex
 import textwrap
 from collections.abc import Mapping
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.recorded_question import recorded_question
 from uniproto.cli.report_examples import examples_of
-from uniproto.errors import InputFileError
+from uniproto.errors import InputFileError, printable
 from uniproto.report import PAGE
 
 if TYPE_CHECKING:
@@ -106,7 +108,7 @@ def run(options: argparse.Namespace) -> None:
         comparison=_comparison(folder, selection),
     )
     if not options.quiet:
-        print(f"{path} ({path.stat().st_size / 1e6:.1f} MB): open it in a browser")
+        print(f"{printable(path)} ({path.stat().st_size / 1e6:.1f} MB): open it in a browser")
     if options.open:
         import webbrowser
 
@@ -138,9 +140,12 @@ def _require_same_question(folder: Path, selection: Selection, problem: Problem)
 
 def _comparison(folder: Path, selection: Selection) -> dict[str, Any] | None:
     """What `uniproto compare` left in the folder, if it is about the same question."""
+    from uniproto.data.files import require_regular_file
+
     path = folder / _COMPARISON
     if not path.is_file():
         return None
+    require_regular_file(path)
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         same = (record["k"], tuple(record["shape"]), record["metric"]) == (
@@ -148,14 +153,29 @@ def _comparison(folder: Path, selection: Selection) -> dict[str, Any] | None:
             selection.shape,
             selection.metric,
         )
-        [summary["cost"] for summary in record["summary"]]
-        [row["cost"] for row in record["rows"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        for measured in (*record["summary"], *record["rows"]):
+            _require_measured(measured)
+        for summary in record["summary"]:
+            _require_number(summary["cost_spread"])
+            operator.index(summary["runs"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputFileError(
             f"{path}: the file must hold a comparison. It could not be read ({error}). Remove it, "
             "or run 'uniproto compare' again."
         ) from error
     return record if same else None
+
+
+def _require_measured(row: Mapping[str, Any]) -> None:
+    if not isinstance(row["method"], str):
+        raise TypeError(f"a method is called {row['method']!r}")
+    _require_number(row["cost"])
+
+
+def _require_number(value: Any) -> None:
+    """Refuse what is neither a finite number nor missing."""
+    if value is not None and not math.isfinite(value):
+        raise ValueError(f"it holds {value}")
 
 
 def _commands(manifest: Mapping[str, Any], options: argparse.Namespace) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uniproto.cli.question import Question
 from uniproto.cli.recorded_question import ChangedInputError, recorded_question
 from uniproto.cli.select import asked_method
+from uniproto.errors import printable
 
 if TYPE_CHECKING:
     from uniproto.problem.problem import Group, Problem
@@ -60,7 +61,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     verified = True
     for check in checks(Path(options.folder)):
-        found = f" ({check.found})" if check.found else ""
+        found = f" ({printable(check.found)})" if check.found else ""
         print(f"  {'yes' if check.holds else 'no ':3}  {check.claim}{found}", flush=True)
         verified = verified and check.holds
     print(f"verified: {'yes' if verified else 'no'}")

@@ -15,10 +15,11 @@ from uniproto.comparing.contenders import (
     warms_up,
 )
 from uniproto.comparing.k_path import KPath
-from uniproto.comparing.results import as_seeds, mean_and_spread
+from uniproto.comparing.results import as_seeds
 from uniproto.errors import InfeasibleError, as_index, invalid
 from uniproto.methods import Method, Random
 from uniproto.problem.problem import Problem, as_problem
+from uniproto.report.words import mean_and_spread
 from uniproto.runtime.progress import Progress
 from uniproto.select import answer, as_time_limit
 from uniproto.selection.selection import Selection

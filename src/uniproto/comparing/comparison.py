@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from uniproto.comparing.results import aligned, mean_and_spread, number_column, save_results
+from uniproto.comparing.results import aligned, number_column, save_results
+from uniproto.report.words import mean_and_spread
 from uniproto.runs.records import versions
 from uniproto.runtime.memory import readable
 

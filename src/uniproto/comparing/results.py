@@ -44,21 +44,6 @@ def as_seeds(seeds: int | Iterable[int], parameter: str = "seeds") -> list[int]:
     return listed
 
 
-def mean_and_spread(values: Sequence[float | None]) -> tuple[float | None, float | None]:
-    """The mean, and the sample standard deviation where there are two values or more.
-
-    >>> mean_and_spread([1.0, 2.0, 3.0]), mean_and_spread([2.0]), mean_and_spread([None])
-    ((2.0, 1.0), (2.0, None), (None, None))
-    """
-    known = [value for value in values if value is not None]
-    if not known:
-        return None, None
-    mean = math.fsum(known) / len(known)
-    if len(known) == 1 or math.isinf(mean):
-        return mean, None
-    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in known) / (len(known) - 1))
-
-
 def number_column(
     values: Sequence[tuple[float | None, float | None]],
     *,

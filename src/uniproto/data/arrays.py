@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.errors import InvalidInputError, invalid
+from uniproto.errors import InvalidInputError, as_index, invalid
 from uniproto.runtime.threads import pieces_of, side_by_side
 
 _ROWS_CHECKED_TOGETHER = 4096
@@ -28,13 +28,12 @@ def as_matrix(values: Any, parameter: str) -> Any:
     dtype('float64')
     """
     if isinstance(values, os.PathLike):
-        from uniproto.data.paths import possible_path
+        from uniproto.data.files import possible_path
         from uniproto.data.tables import read_input
 
         values = read_input(possible_path(values)).features
     if sp.issparse(values):
-        matrix: Any = values.tocsr()
-        matrix = matrix.astype(_float_type(matrix.dtype, parameter), copy=False)
+        matrix: Any = _csr(values, parameter)
     else:
         matrix = _dense(values, parameter)
     if matrix.ndim != 2:
@@ -154,11 +153,33 @@ def float_type(dtype: np.dtype[Any]) -> type:
     return np.float32 if single else np.float64
 
 
+def _csr(values: Any, parameter: str) -> Any:
+    """A CSR matrix whose indices lie inside it, each place stored once.
+
+    SciPy looks at neither: it reads beyond its arrays, and squares halves of values.
+    """
+    if hasattr(values, "check_format"):
+        try:
+            values.check_format(full_check=True)
+        except ValueError as error:
+            raise invalid(
+                parameter,
+                "must be a sparse matrix whose indices lie inside it",
+                f"one that is damaged ({error})",
+                "Make it again; scipy.sparse.load_npz does not check what it loads.",
+            ) from error
+    matrix = values.tocsr()
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    return matrix.astype(_float_type(matrix.dtype, parameter), copy=False)
+
+
 def _dense(values: Any, parameter: str) -> NDArray[Any]:
     if hasattr(values, "detach"):  # a torch tensor, without importing torch
         values = _detached(values, parameter)
     elif _is_table(values):
-        from uniproto.data.matrices import numeric_matrix
+        from uniproto.data.columns import numeric_matrix
         from uniproto.data.tables import arrow_table
 
         values = numeric_matrix(arrow_table(values, parameter), parameter)
@@ -246,3 +267,25 @@ def _not_finite(parameter: str, where: str) -> InvalidInputError:
         f"one in {where}",
         "Drop or impute those rows before selecting.",
     )
+
+
+def sampled_rows(count: int, size: Any, seed: int, parameter: str) -> NDArray[np.int64]:
+    """`size` different rows of `count`, ascending, all equally likely: the same for a seed.
+
+    >>> sampled_rows(100, 5, seed=0, parameter="target_sample")
+    array([26, 30, 50, 61, 81])
+    """
+    if seed < 0:
+        raise invalid("seed", "must not be negative", seed, "Pass 0 or more.")
+    try:
+        whole = as_index(size)
+    except TypeError:
+        whole = 0
+    if not 1 <= whole < count:
+        raise invalid(
+            parameter,
+            f"must be a whole number from 1 to {count - 1}, fewer than the target has rows",
+            repr(size),
+            "Lower it, or leave it out to take the whole target.",
+        )
+    return np.sort(np.random.default_rng(seed).choice(count, whole, replace=False)).astype(np.int64)

@@ -17,8 +17,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from uniproto.data.matrices import numeric_matrix
-from uniproto.data.unreadable import unreadable
+from uniproto.data.columns import numeric_matrix
+from uniproto.data.files import unreadable
 from uniproto.errors import InputFileError, OutputError, UniprotoError
 from uniproto.runtime.threads import finish
 

@@ -114,7 +114,13 @@ class Places:
 
 def checked_labels(values: Any, classes: int, path: Path) -> NDArray[np.int64]:
     """Labels from 0 to classes − 1."""
-    labels = np.asarray(values).ravel().astype(np.int64)
+    found = np.asarray(values).ravel()
+    if found.dtype.kind not in "iufb" or not (np.isfinite(found) & (abs(found) < 2**63)).all():
+        raise InputFileError(
+            f"{path}: the labels must be whole numbers. Got values of type {found.dtype} that are "
+            "none instead. Check that it is the file of this data set."
+        )
+    labels = found.astype(np.int64)
     if labels.size and (labels.min() < 0 or labels.max() >= classes):
         raise InputFileError(
             f"{path}: the labels must be from 0 to {classes - 1}. Got labels from {labels.min()} "
@@ -127,11 +133,12 @@ def checked_rows(
     values: NDArray[Any], labels: NDArray[np.int64], width: int, path: Path
 ) -> NDArray[Any]:
     """One row of `width` features for every label."""
-    if values.shape[0] == 0 or values.shape[0] != len(labels) or values[0].size != width:
+    fits = values.ndim > 0 and len(values) == len(labels) > 0 and values[0].size == width
+    if not fits or values.dtype.kind not in "iufb":
         raise InputFileError(
-            f"{path}: the file must hold {width} features for each of its labels. Got features of "
-            f"shape {values.shape} and {len(labels)} labels instead. Check that it is the file of "
-            "this data set, and download it again."
+            f"{path}: the file must hold {width} features for each of its labels. Got "
+            f"{values.dtype} features of shape {values.shape} and {len(labels)} labels instead. "
+            "Check that it is the file of this data set, and download it again."
         )
     return np.ascontiguousarray(values.reshape(len(values), width))
 

@@ -13,6 +13,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from uniproto.data.columns import (
+    ignored_columns,
+    is_numeric,
+    is_text,
+    numeric_matrix,
+    only_features,
+    require_columns,
+)
 from uniproto.data.disk import (
     LargeTable,
     is_pattern,
@@ -21,10 +29,12 @@ from uniproto.data.disk import (
     parquet_bytes,
     parquet_files,
 )
-from uniproto.data.json_lines import require_shallow
-from uniproto.data.matrices import is_numeric, is_text, numeric_matrix
-from uniproto.data.named_columns import ignored_columns, only_features, require_columns
-from uniproto.data.unreadable import first_line, unreadable
+from uniproto.data.files import (
+    first_line,
+    require_regular_file,
+    require_shallow,
+    unreadable,
+)
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
@@ -206,7 +216,8 @@ def require_column(table: pa.Table | LargeTable, name: str, parameter: str, path
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file's content."""
+    """The SHA-256 of a regular file's content."""
+    require_regular_file(path)
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:

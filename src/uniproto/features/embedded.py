@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.errors import InputFileError, SolverError, invalid, require_name
+from uniproto.features.models import identity_digest
 from uniproto.features.vector_cache import Known, VectorCache, open_cache
 from uniproto.runtime.progress import Progress
 
@@ -144,6 +145,11 @@ def embed(
     stored.flush()
     if not rows:
         raise _nothing(left_out, what)
+    if len({len(vector) for vector in parts}) > 1:
+        raise InputFileError(
+            f"{stored.folder}: the cache must hold vectors of the length that the model gives. Got "
+            "others instead. Delete that folder, or do without: --no-cache, cache=False."
+        )
     notes: dict[str, Any] = {**counts, "seconds": time.perf_counter() - begin}
     if stored.trouble:
         notes["cache"] = stored.trouble
@@ -154,7 +160,7 @@ def embed(
         rows=np.array(rows, np.int64),
         left_out=left_out,
         model=model.name,
-        model_digest=hashlib.sha256(model.identity.encode()).hexdigest(),
+        model_digest=identity_digest(model.identity),
         content_sha256=content.hexdigest(),
         notes=notes,
     )

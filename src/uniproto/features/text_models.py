@@ -26,7 +26,9 @@ from uniproto.features.models import (
     load_network,
     loading,
     model_folder,
-    read_json,
+    read_parts,
+    read_settings,
+    require_digest,
     require_model,
     sees_gpu,
     torch_device,
@@ -39,17 +41,26 @@ _VERSION = 1  # raise it when what is computed here changes
 _BATCH, _BATCH_ON_GPU = 32, 256
 
 
-def find_text_model(name: str, batch_size: int | None, device: str) -> Model:
-    """The model of that name, or in that folder. Its weights are not read yet."""
+def find_text_model(
+    name: str, batch_size: int | None, device: str, digest: str | None = None
+) -> Model:
+    """The model of that name, or in that folder. Its weights are not read yet.
+
+    Where the model's `digest` is given, no other is accepted, and nothing is downloaded.
+    """
     require_model(name, ("torch", "transformers"), _PURPOSE, "text")
     folder = _packaged() if name.lower() in _PACKAGED and not Path(name).is_dir() else None
     if folder is None:
-        folder = model_folder(name, "text")
+        folder = model_folder(name, "text", download=digest is None)
     size = batch_size_of(batch_size, _BATCH_ON_GPU if sees_gpu(device) else _BATCH)
     pooling = _pooling(folder)
-    if pooling is None:
-        return SentenceTransformersModel(name, folder, size, device)
-    return TransformersModel(name, folder, size, device, **pooling)
+    model = (
+        SentenceTransformersModel(name, folder, size, device)
+        if pooling is None
+        else TransformersModel(name, folder, size, device, **pooling)
+    )
+    require_digest(model.identity, name, digest)
+    return model
 
 
 def _packaged() -> Path | None:
@@ -66,18 +77,18 @@ def _pooling(folder: Path) -> dict[str, Any] | None:
 
     A folder without modules.json is a plain model: the mean over its tokens.
     """
-    modules = read_json(folder / "modules.json")
+    modules = read_parts(folder)
     if not modules:
         return {"pooling": "mean", "normalised": False}
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
-    settings = read_json(folder / "config_sentence_transformers.json")
+    settings = read_settings(folder / "config_sentence_transformers.json")
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         return None
     if modules[0].get("path") or settings.get("default_prompt_name"):
         return None
-    if read_json(folder / "sentence_bert_config.json").get("do_lower_case"):
+    if read_settings(folder / "sentence_bert_config.json").get("do_lower_case"):
         return None
-    pooling = _pooling_mode(read_json(folder / modules[1]["path"] / "config.json"))
+    pooling = _pooling_mode(read_settings(folder / str(modules[1].get("path")) / "config.json"))
     return None if pooling is None else {"pooling": pooling, "normalised": len(kinds) == 3}
 
 
@@ -161,6 +172,7 @@ class TransformersModel(_TextModel):
         for row, tokens in enumerate(inputs):
             ids[row, : len(tokens)] = tokens
             mask[row, : len(tokens)] = 1
+        self._require_known_tokens(int(ids.max()))
         with torch.inference_mode():
             batch = {
                 "input_ids": torch.from_numpy(ids).to(device),
@@ -170,6 +182,17 @@ class TransformersModel(_TextModel):
             if self.normalised:
                 pooled = torch.nn.functional.normalize(pooled, dim=1)
         return checked_vectors(pooled.float().cpu().numpy(), len(inputs), self.name)
+
+    def _require_known_tokens(self, highest: int) -> None:
+        """Refuse tokens without a vector, which a network would look up beyond its table."""
+        table = self._network.get_input_embeddings()
+        known = getattr(table, "num_embeddings", None)
+        if known is not None and highest >= known:
+            raise InputFileError(
+                f"The model {self.name!r} must have a vector for every token of its tokenizer. Got "
+                f"the token {highest} and {known} vectors instead. Get the model again, or use "
+                "another."
+            )
 
     def _pooled(self, batch: dict[str, Any]) -> Any:
         if hasattr(self._network, "get_text_features"):  # a model of text and pictures
@@ -195,10 +218,11 @@ class TransformersModel(_TextModel):
     def _load_tokenizer(self) -> None:
         from transformers import AutoConfig, AutoTokenizer
 
-        self._tokenizer = AutoTokenizer.from_pretrained(str(self.folder), local_files_only=True)
-        config = AutoConfig.from_pretrained(str(self.folder), local_files_only=True)
+        safely = {"local_files_only": True, "trust_remote_code": False}
+        self._tokenizer = AutoTokenizer.from_pretrained(str(self.folder), **safely)
+        config = AutoConfig.from_pretrained(str(self.folder), **safely)
         config = getattr(config, "text_config", None) or config
-        settings = read_json(self.folder / "sentence_bert_config.json")
+        settings = read_settings(self.folder / "sentence_bert_config.json")
         limits = [
             settings.get("max_seq_length"),
             self._tokenizer.model_max_length,
@@ -227,6 +251,7 @@ class SentenceTransformersModel(_TextModel):
                 f"The model {name!r} is made of parts that only sentence-transformers can run, "
                 "which is not installed. Install it with: pip install sentence-transformers"
             )
+        _require_known_parts(name, folder)
         self._network: Any = None
 
     def _inputs(self, texts: list[str]) -> list[tuple[Any, int, int]]:
@@ -260,9 +285,20 @@ class SentenceTransformersModel(_TextModel):
 
             device = str(torch_device(self.device))
             self._network = SentenceTransformer(
-                str(self.folder), device=device, local_files_only=True
+                str(self.folder), device=device, local_files_only=True, trust_remote_code=False
             )
             self._network.eval()
+
+
+def _require_known_parts(name: str, folder: Path) -> None:
+    """Refuse a folder whose parts are classes of other packages: those can be any code."""
+    parts = [str(module.get("type", "")) for module in read_parts(folder)]
+    foreign = [part for part in parts if not part.startswith("sentence_transformers.")]
+    if foreign:
+        raise InputFileError(
+            f"The model {name!r} must be made of parts of sentence-transformers. It asks for "
+            f"{foreign[0]!r}, which is code of its own and is never run. Use another model."
+        )
 
 
 def what_is_wrong(text: Any) -> str | None:

@@ -192,6 +192,8 @@ class _Shard:
             return None
         if zlib.crc32(vector.tobytes()) != self.entries[row]["checksum"]:
             return None
+        if not (np.isfinite(vector).all() and vector.any()):  # no model's vector is kept so
+            return None
         return Known(vector, int(self.entries[row]["flags"]))
 
     @cached_property

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
-import sys
 from functools import cache
 from typing import Any
 
@@ -17,6 +15,7 @@ from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import RowsOnDisk
+from uniproto.runtime.gpu import driver_sees_gpu
 
 _SMALLEST_WORK = 10**7  # entries of the cost matrix below which the processor is as quick
 _TILE_SHARE = 8  # of the free GPU memory: one tile of costs
@@ -63,20 +62,6 @@ def gpu_builder(costs: Costs, required: bool) -> GpuLists | None:
             "Pass device='cpu', or install a CUDA build of torch and its driver.",
         )
     return None
-
-
-def driver_sees_gpu() -> bool:
-    """Ask the CUDA driver itself, which takes no time where there is none."""
-    try:
-        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-    except OSError:
-        return False
-    count = ctypes.c_int(0)
-    return (
-        driver.cuInit(0) == 0
-        and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
-        and count.value > 0
-    )
 
 
 class GpuLists:

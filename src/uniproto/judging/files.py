@@ -6,7 +6,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from uniproto.data.json_lines import json_objects
+from uniproto.data.files import json_objects
 from uniproto.errors import InputFileError
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst")

@@ -40,6 +40,8 @@ class Trail:
             self._kept.append(plan.masses)
 
         before = problem.checkpoint.read() if problem.checkpoint else None
+        if before is not None:
+            self._require_fit(before)
         self.resumed = np.empty(0, np.intp) if before is None else before.rows.astype(np.intp)
         if before is not None:
             self._rows.append(self.resumed)
@@ -48,6 +50,22 @@ class Trail:
                 self._kept.append(before.kept)
                 claimed = before.kept.sum(axis=0)
                 self.unclaimed = (self.unclaimed - claimed).astype(self.unclaimed.dtype)
+
+    def _require_fit(self, before: Progressed) -> None:
+        """Refuse picks that this problem cannot have led to; a file can hold any numbers."""
+        problem = self.problem
+        assert problem.checkpoint is not None
+        if len(before.rows) > problem.k - len(problem.initial):
+            raise problem.checkpoint.refused(f"it holds more picks than the {problem.k} wanted")
+        if not np.isin(before.rows, problem.candidates).all():
+            raise problem.checkpoint.refused("its rows are not those that may be chosen")
+        if before.kept is None:
+            return
+        masses, plan = problem.masses, before.kept
+        if plan.shape[1] != problem.n or (plan.sum(axis=1) != masses.need).any():
+            raise problem.checkpoint.refused("its masses are not what each pick needs")
+        if (plan.sum(axis=0) > self.unclaimed).any():
+            raise problem.checkpoint.refused("its picks claim more mass than there is")
 
     def replay(self, pool: Pool) -> Iterator[int]:
         """Positions picked in an earlier run, in order; the pool moves on as it did then."""

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from uniproto.data.files import json_objects
 from uniproto.data.formats import reading
-from uniproto.data.json_lines import json_objects
 from uniproto.errors import InputFileError, invalid
 
 ENDINGS = (".txt", ".txt.zst", ".jsonl", ".jsonl.zst", ".parquet")

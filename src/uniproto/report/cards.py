@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,7 +17,9 @@ from uniproto.report.examples import Examples
 from uniproto.report.projection import Projection
 from uniproto.report.shares import Codes, code_of
 from uniproto.report.words import LONGEST_NAME, cut, full_length
-from uniproto.selection.selection import Selection
+
+if TYPE_CHECKING:
+    from uniproto.selection.selection import Selection
 
 # How much text the page may hold, in bytes, and the longest piece of each kind.
 _CARD_TEXT = (1_300_000, 6_000)

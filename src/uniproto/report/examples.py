@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from uniproto.data.arrays import as_labels
 from uniproto.data.disk import LargeTable
 from uniproto.errors import invalid
-from uniproto.report.pictures import ENDINGS
+from uniproto.features.pictures import ENDINGS
 
 Rows = NDArray[np.intp]
 Reader = Callable[[Rows], list[Any]]  # the values of some rows

@@ -10,6 +10,7 @@ from uniproto.report.content import Content, Coverage
 
 _MOST_BARS = 40
 _ROW = 24
+_PLACE_DIGITS = 6
 
 
 def figures(content: Content) -> dict[str, Any]:
@@ -142,22 +143,22 @@ def _curve(content: Content) -> Any:
 def _final(content: Content) -> Any:
     import altair as alt
 
+    names = [
+        rival.name if rival.runs == 1 else f"{rival.name} (mean of {rival.runs})"
+        for rival in content.rivals
+    ]
     values: list[dict[str, Any]] = [
         {
-            "name": rival.name if rival.runs == 1 else f"{rival.name} (mean of {rival.runs})",
+            "line": _line(place, name),
+            "name": name,
             "cost": rival.cost,
             "low": rival.cost - (rival.spread or 0.0),
             "high": rival.cost + (rival.spread or 0.0),
             "ours": rival.name == "this selection",
         }
-        for rival in content.rivals
+        for place, (name, rival) in enumerate(zip(names, content.rivals, strict=True))
     ]
-    y = alt.Y(
-        "name:N",
-        sort=[value["name"] for value in values],
-        title=None,
-        axis=alt.Axis(ticks=False, domain=False, labelLimit=190),
-    )
+    y = _named_lines(labelLimit=190)
     ends = [] if content.lower_bound is None else [content.lower_bound]
     ends += [value[end] for value in values for end in ("low", "high")]
     x = alt.X("cost:Q", title="cost (lower is better)", scale=_with_room(ends))
@@ -195,20 +196,16 @@ def _coverage(coverage: Coverage) -> Any:
     shares = most_telling(coverage)
     rows = [
         {
+            "line": _line(place, share.name),
             "name": share.name,
             "target": share.target_share,
             "prototypes": share.prototype_share,
             "words": {"missing": "none"}.get(share.mark, share.mark),
             "mark": share.mark or "in step",
         }
-        for share in shares
+        for place, share in enumerate(shares)
     ]
-    y = alt.Y(
-        "name:N",
-        sort=[share.name for share in shares],
-        title=None,
-        axis=alt.Axis(ticks=False, domain=False, labelLimit=150, labelPadding=9),
-    )
+    y = _named_lines(labelLimit=150, labelPadding=9)
     layers = [_gaps_between_shares(rows, y), _both_shares(rows, y)]
     if told := [row for row in rows if row["words"]]:
         layers.append(
@@ -225,6 +222,24 @@ def _coverage(coverage: Coverage) -> Any:
         + ("; ".join(marked[:10]) or "None is clearly under- or over-represented")
         + ".",
     )
+
+
+def _line(place: int, name: str) -> str:
+    """What tells a chart's lines apart, in their order.
+
+    Vega keeps what it tells apart in plain objects, where `constructor` is there already; no
+    object has anything that begins with a number.
+    """
+    return f"{place:0{_PLACE_DIGITS}d}{name}"
+
+
+def _named_lines(**style: Any) -> Any:
+    """An axis with one line for each `line` of the data, labelled by its name."""
+    import altair as alt
+
+    name = f"slice(datum.label, {_PLACE_DIGITS})"
+    axis = alt.Axis(ticks=False, domain=False, labelExpr=name, **style)
+    return alt.Y("line:N", title=None, axis=axis)
 
 
 def _gaps_between_shares(rows: list[dict[str, Any]], y: Any) -> Any:

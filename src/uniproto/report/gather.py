@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -36,7 +36,9 @@ from uniproto.report.targets import (
 )
 from uniproto.report.verdict import curve_of, random_costs, rivals_of, verdict_of
 from uniproto.report.words import NO_DATA
-from uniproto.selection.selection import Selection
+
+if TYPE_CHECKING:
+    from uniproto.selection.selection import Selection
 
 
 def gather(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from uniproto.problem.problem import Problem
 from uniproto.report.shares import OVER, UNDER
 from uniproto.report.verdict import conditions_of
-from uniproto.report.words import counted, figure, printable
+from uniproto.report.words import counted, figure, page_text
 from uniproto.runs.records import versions
-from uniproto.selection.selection import Selection
+
+if TYPE_CHECKING:
+    from uniproto.selection.selection import Selection
 
 
 def methods_box(
@@ -79,7 +82,7 @@ def facts_of(selection: Selection) -> list[tuple[str, str]]:
         ("Seed", str(selection.seed)),
         ("Versions", ", ".join(f"{name} {number}" for name, number in _versions().items())),
     ]
-    return [(name, printable(value)) for name, value in found if value]
+    return [(name, page_text(value)) for name, value in found if value]
 
 
 def _versions() -> dict[str, str]:

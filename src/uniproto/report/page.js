@@ -81,7 +81,7 @@
 
   // Charts
 
-  const views = {};
+  const views = Object.create(null);
   window.uniproto = { views };  // for whoever opens the console
   const nothing = { load: () => Promise.reject(new Error("this page loads nothing")), sanitize: () => Promise.reject(new Error("this page follows no links")) };
 
@@ -412,7 +412,8 @@
     return matching.map((place) => {
       const one = prototypes[place];
       const text = $(".text", cards[place]);
-      const row = { rank: one.rank, row: one.row };
+      // A column may be called constructor or __proto__: the row has only what is put into it.
+      const row = Object.assign(Object.create(null), { rank: one.rank, row: one.row });
       if (one.name) row.id = one.name;
       for (const kind of Object.keys(data.coverage)) row[kind] = name(kind, one[kind]);
       Object.assign(row, { gain: one.gain, fill: one.fill, mass: one.mass, targets: one.targets });

@@ -8,15 +8,14 @@ import os
 import struct
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.errors import MissingExtraError
+from uniproto.features.pictures import UnreadableError, open_picture, read_picture
 
-ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 _SMALL = 48  # pixels a side: below this a grey picture is smallest as PNG
 _QUALITY = 72
 _COLOUR_TYPES = {1: 0, 3: 2, 4: 6}  # channels -> what PNG calls them
@@ -38,16 +37,19 @@ def data_uri(picture: Any, edge: int, white: float | None = None) -> str:
         raise PictureError("there is no picture")
     try:
         if isinstance(picture, str | os.PathLike):
-            return _encoded(_opened(Path(_local(picture))), edge)
+            path = _local(picture)
+            _require_pillow()
+            return _encoded(open_picture(read_picture(path)), edge)
         if isinstance(picture, bytes | bytearray | memoryview):
-            return _encoded(_opened(io.BytesIO(bytes(picture))), edge)
+            _require_pillow()
+            return _encoded(open_picture(bytes(picture)), edge)
         if hasattr(picture, "convert") and hasattr(picture, "thumbnail"):  # a Pillow image
             return _encoded(picture, edge)
         pixels = as_pixels(np.asarray(picture), white)
     except (PictureError, MissingExtraError):
         raise
-    except FileNotFoundError:
-        raise PictureError("the file is missing") from None
+    except UnreadableError as error:
+        raise PictureError(str(error)) from None
     except Exception as error:  # what a decoder makes of a damaged file can be anything
         raise PictureError(str(error).split("\n")[0] or type(error).__name__) from error
     if max(pixels.shape[:2]) > _SMALL or pixels.shape[2] > 1:
@@ -102,14 +104,11 @@ def _local(path: str | os.PathLike[str]) -> str:
     return text
 
 
-def _opened(file: Path | io.BytesIO) -> Any:
+def _require_pillow() -> None:
     try:
-        from PIL import Image
+        import PIL  # noqa: F401
     except ImportError:
         raise MissingExtraError("Showing pictures from files", "images") from None
-    if isinstance(file, Path) and file.is_dir():
-        raise PictureError("it is a folder")
-    return Image.open(file)
 
 
 def _encoded(image: Any, edge: int) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.report.content import Coverage, Share
 from uniproto.report.words import LONGEST_NAME, cut
-from uniproto.selection.selection import Selection
+
+if TYPE_CHECKING:
+    from uniproto.selection.selection import Selection
 
 _MOST_CLASSES = 200
 UNDER, OVER = 0.8, 1.25  # shares of what a class should have: beyond them it is marked

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
@@ -10,7 +12,9 @@ from uniproto.problem.problem import Problem
 from uniproto.report.examples import Examples
 from uniproto.report.projection import Projection, project
 from uniproto.report.words import NO_DATA, counted
-from uniproto.selection.selection import Selection
+
+if TYPE_CHECKING:
+    from uniproto.selection.selection import Selection
 
 MOST_DRAWN = 8_000  # targets on the map
 _FEWEST_DRAWN = 3  # of every prototype

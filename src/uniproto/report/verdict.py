@@ -11,14 +11,25 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.comparing.results import mean_and_spread
+from uniproto.methods.grouped import pick
+from uniproto.methods.random import Random
 from uniproto.problem.problem import Problem
 from uniproto.report.content import Curve, Rival, Tile, Verdict
-from uniproto.report.words import LONGEST_NAME, NO_DATA, counted, cut, figure, seconds
-from uniproto.selection.selection import Selection
+from uniproto.report.words import (
+    LONGEST_NAME,
+    NO_DATA,
+    counted,
+    cut,
+    figure,
+    mean_and_spread,
+    seconds,
+)
+from uniproto.runtime.progress import Progress
+from uniproto.transport.prototypes import transport
 
 if TYPE_CHECKING:
     from uniproto.certificate.certificate import Certificate
+    from uniproto.selection.selection import Selection
 
 RANDOM_DRAWS = 5
 _RANDOM_SECONDS = 30.0
@@ -35,7 +46,8 @@ def random_costs(
     if draws == 0:
         return [], "Random choices were not asked for."
     if comparison is not None and draws is None:
-        known = [row["cost"] for row in comparison["rows"] if row["method"] == "random"]
+        rows = [row for row in comparison["rows"] if row["method"] == "random"]
+        known = [row["cost"] for row in rows if row["cost"] is not None]
         if known:
             return known, ""
     if problem is None:
@@ -49,14 +61,12 @@ def random_costs(
             f"Random's cost is left out: one exact solve took {seconds(expected)} here. "
             "Ask for it with --random 5 (random=5 in Python)."
         )
-    from uniproto.methods import Random
-    from uniproto.select import answer
-
     found: list[float] = []
     begin = time.perf_counter()
     wanted = RANDOM_DRAWS if draws is None else draws
     for seed in range(wanted):
-        found.append(answer(problem.with_seed(seed), Random(), progress=False).cost)
+        picks, _ = pick(problem.with_seed(seed), Random(), Progress(False))
+        found.append(transport(problem, picks.rows).cost)
         spent = time.perf_counter() - begin
         if spent + spent / len(found) > limit:
             break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,10 @@ NO_DATA = (
 )
 
 
-def printable(value: Any) -> str:
+def page_text(value: Any) -> str:
     """Any value as text that every encoding and every parser takes.
 
-    >>> printable(b"caf\\xe9"), printable("a\\x00b\\udcff"), printable(0.30000000000000004)
+    >>> page_text(b"caf\\xe9"), page_text("a\\x00b\\udcff"), page_text(0.30000000000000004)
     ('caf�', 'a�b�', '0.3')
     """
     return _UNPRINTABLE.sub("\ufffd", _as_text(value)).replace("\r\n", "\n").replace("\r", "\n")
@@ -38,7 +39,7 @@ def cut(value: Any, most: int) -> str:
     """
     text = _as_text(value)
     whole = len(text) <= most * _LOOK
-    text = printable(text if whole else text[: most * _LOOK])
+    text = page_text(text if whole else text[: most * _LOOK])
     if whole and 6 * len(text) <= most:
         return text
     used = 0
@@ -116,3 +117,18 @@ def _as_text(value: Any) -> str:
             f"[{first}]" if len(value) <= _LONGEST_LIST else f"[{first}, … {len(value):,} numbers]"
         )
     return str(value)
+
+
+def mean_and_spread(values: Sequence[float | None]) -> tuple[float | None, float | None]:
+    """The mean, and the sample standard deviation where there are two values or more.
+
+    >>> mean_and_spread([1.0, 2.0, 3.0]), mean_and_spread([2.0]), mean_and_spread([None])
+    ((2.0, 1.0), (2.0, None), (None, None))
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return None, None
+    mean = math.fsum(known) / len(known)
+    if len(known) == 1 or math.isinf(mean):
+        return mean, None
+    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in known) / (len(known) - 1))

@@ -61,23 +61,19 @@ class Checkpoint:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._refused(f"it cannot be read ({error.strerror})") from error
+            raise self.refused(f"it cannot be read ({error.strerror})") from error
         digest, _, payload = content.partition(b"\n")
         if digest.decode("ascii", "replace") != hashlib.sha256(payload).hexdigest():
-            raise self._refused("it is damaged")
+            raise self.refused("it is damaged")
         try:
             with np.load(io.BytesIO(payload), allow_pickle=False) as arrays:
                 identity = str(arrays["identity"])
-                rows, costs = arrays["rows"], arrays["costs"]
-                kept = None
-                if "data" in arrays:
-                    parts = (arrays["data"], arrays["indices"], arrays["indptr"])
-                    kept = sp.csr_array(parts, shape=tuple(arrays["shape"]))
+                progressed = _progressed(arrays)
         except Exception as error:  # what a parser makes of a damaged file can be anything
-            raise self._refused("it is not a checkpoint of this version") from error
+            raise self.refused(f"it is not a checkpoint of this version ({error})") from error
         if identity != self._identity:
-            raise self._refused("it belongs to other inputs or options")
-        return Progressed(rows, costs, kept)
+            raise self.refused("it belongs to other inputs or options")
+        return progressed
 
     def write(self, progressed: Progressed, *, now: bool = False) -> None:
         """Keep these picks, unless the last ones were kept a moment ago."""
@@ -117,8 +113,30 @@ class Checkpoint:
             if folder.name == PRIVATE:
                 folder.rmdir()
 
-    def _refused(self, reason: str) -> InputFileError:
+    def refused(self, reason: str) -> InputFileError:
+        """What to say of a checkpoint that cannot be used."""
         return InputFileError(
             f"{self.path}: the checkpoint must be a whole one of this very run. Got one that is "
             f"not: {reason}. Delete it to start anew, or choose another output folder."
         )
+
+
+def _progressed(arrays: Mapping[str, NDArray[Any]]) -> Progressed:
+    """The picks in a file. A digest vouches for its bytes, not for whoever wrote them: numbers
+    that compiled code would follow out of its arrays are refused here.
+    """
+    rows, costs = arrays["rows"], arrays["costs"]
+    if rows.dtype.kind not in "iu" or rows.ndim != 1 or len(np.unique(rows)) < len(rows):
+        raise ValueError("its rows are not different whole numbers")
+    if costs.dtype != np.float64 or costs.shape != rows.shape or not np.isfinite(costs).all():
+        raise ValueError("its costs are not one finite number for each row")
+    if "data" not in arrays:
+        return Progressed(rows, costs, None)
+    data, indices, indptr = arrays["data"], arrays["indices"], arrays["indptr"]
+    if not {data.dtype.kind, indices.dtype.kind, indptr.dtype.kind} <= set("iu"):
+        raise ValueError("its masses are not whole numbers")
+    kept = sp.csr_array((data, indices, indptr), shape=tuple(arrays["shape"].tolist()))
+    kept.check_format(full_check=True)
+    if kept.shape[0] != len(rows) or (kept.data <= 0).any():
+        raise ValueError("its masses are not positive, for each row some")
+    return Progressed(rows, costs, kept)

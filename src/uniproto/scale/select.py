@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from uniproto.data.arrays import as_rows
-from uniproto.data.named_columns import ignored_columns, only_features, require_columns
+from uniproto.data.columns import ignored_columns, only_features, require_columns
 from uniproto.data.tables import aligned_columns, feature_columns
 from uniproto.errors import InputFileError, invalid, require_name, unknown_name, whole_number
 from uniproto.geometry.costs import FEATURE_METRICS, METRICS

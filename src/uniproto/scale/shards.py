@@ -15,8 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_matrix
+from uniproto.data.columns import numeric_matrix
 from uniproto.data.disk import is_pattern, joined_digest
-from uniproto.data.matrices import numeric_matrix
 from uniproto.errors import InputFileError, UniprotoError, invalid
 from uniproto.scale.stores import StoredFile, digest_of, file_system, files_of, unreadable
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.samples import sampled_rows
+from uniproto.data.arrays import sampled_rows
 from uniproto.data.tables import InputData
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import mean_row, prepare

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.json_lines import json_objects
+from uniproto.data.files import json_objects
 from uniproto.errors import InputFileError, MissingExtraError, UniprotoError, invalid, require_name
 from uniproto.training.finetune.settings import TOO_LONG, FinetuneSettings
 from uniproto.training.losses import NO_LABEL
