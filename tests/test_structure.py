@@ -18,7 +18,8 @@ geometry
 features
 problem
 fills
-transport algorithm
+transport
+algorithm
 methods
 certificate
 report

@@ -69,8 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:  # files have errors of their own: most likely what we print to
         if error.filename is None:
             silence_output()
+        place = printable(str(error.filename or "standard output"))
         print(
-            f"uniproto: error: {printable(str(error.filename or 'standard output'))}: it could not be read or "
+            f"uniproto: error: {place}: it could not be read or "
             f"written ({error.strerror or error}). Check where it leads, and free some space.",
             file=sys.stderr,
         )

@@ -36,16 +36,16 @@ def run(options: argparse.Namespace) -> None:
     import numpy as np
     from sklearn.datasets import load_digits
 
-    import uniproto
+    from uniproto.select import select
     from uniproto.selection.storage import require_result_folder
 
     output = Path(options.output)
     require_result_folder(output)
     images, labels = load_digits(return_X_y=True)
     shown = False if options.quiet else None
-    selection = uniproto.select(images, k=options.k, progress=shown)
+    selection = select(images, k=options.k, progress=shown)
     random_costs = [
-        uniproto.select(images, k=options.k, method="random", seed=seed, progress=shown).cost
+        select(images, k=options.k, method="random", seed=seed, progress=shown).cost
         for seed in range(_RANDOM_DRAWS)
     ]
     certificate = selection.certify(progress=shown)
