@@ -493,7 +493,7 @@ def test_what_is_left_out_as_too_long_is_held_out_of_no_source(model_folder, tmp
     arguments = words(model_folder, path, out, "--too-long", "skip", "--steps", "1")
     arguments.remove("--quiet")
     assert main(arguments) == 0
-    assert "36 of more than 32 tokens, left out" in capsys.readouterr().out
+    assert "36 of more than 32 tokens, skipped" in capsys.readouterr().out
     result = json.loads((out / "result.json").read_text())
     assert result["train_rows"] == {"short": 36, "mixed": 2}
     assert result["validation_rows"] == {"short": 4, "mixed": 2}
