@@ -318,10 +318,54 @@ def test_a_damaged_checkpoint_is_told(tokens, tmp_path, capsys, no_curves):
     assert main(words(tokens, tmp_path, *asked)) == 0
     assert read_metrics(tmp_path)[-1]["selection_cost"] is None
     (tmp_path / "result.json").unlink()
-    for path in (tmp_path / CHECKPOINTS / "2" / "run").iterdir():
-        path.write_text("{")
-    assert "--fresh" in error_of(capsys, words(tokens, tmp_path, *asked))
+    (tmp_path / CHECKPOINTS / "2" / "run.json").write_text("{")
+    told = error_of(capsys, words(tokens, tmp_path, *asked))
+    assert "checkpoints/2 is damaged (run.json is not as it was written)" in told
+    assert "--fresh" in told
     assert main(words(tokens, tmp_path, *asked, "--fresh")) == 0
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(
+    tokens, whole, tmp_path, capsys, no_curves
+):
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "result.json").unlink()
+    data = max((tmp_path / CHECKPOINTS / "12").rglob("*"), key=lambda path: path.stat().st_size)
+    flip_bit(data, 8 * (data.stat().st_size // 2))
+    assert main(words(tokens, tmp_path, "--steps", "12")) == 0
+    said = capsys.readouterr().err
+    assert "checkpoints/12 is damaged" in said
+    assert "resuming from step 10." in said
+    assert_same_end(tmp_path, whole)
+    assert Checkpoints(tmp_path).latest().step == 12
+
+
+def flip_bit(path, bit):
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def test_every_flipped_bit_of_a_checkpoint_is_noticed(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    draws = np.random.default_rng(0)
+    state = {"weights": jax.numpy.asarray(draws.normal(size=(64, 32))), "step": jax.numpy.array(3)}
+    checkpoints.save(3, state, {"configuration": {"size": "tiny"}, "seconds": 1.5})
+    files = [path for path in (tmp_path / CHECKPOINTS / "3").rglob("*") if path.is_file()]
+    assert len(files) > 4
+    for path in files:
+        size = 8 * path.stat().st_size
+        some = {0, size - 1, *draws.choice(size, min(size, 40), replace=False).tolist()}
+        for bit in some if size else ():
+            flip_bit(path, bit)
+            with pytest.raises(InputFileError, match="checkpoints/3 is damaged"):
+                checkpoints.latest()
+            flip_bit(path, bit)
+    assert checkpoints.latest().step == 3
+    files[0].unlink()
+    with pytest.raises(InputFileError, match=f"{files[0].name} is missing|has no checksums.json"):
+        checkpoints.latest()
+    checkpoints.close()
 
 
 def test_a_run_without_its_checkpoints_is_kept_or_forgotten(tokens, whole, tmp_path, capsys):
@@ -362,8 +406,9 @@ def test_a_checkpoint_without_room_is_told_once(tmp_path, capfd):
     checkpoints.close()
     assert "Traceback" not in capfd.readouterr().err
     again = Checkpoints(tmp_path)
-    assert again.record()["step"] == 1
+    assert again.latest().step == 1
     again.close()
+    assert [path.name for path in (tmp_path / CHECKPOINTS).iterdir()] == ["1"]
 
 
 def test_the_bar_has_tokens_per_second_and_the_share_of_the_selection(
@@ -384,10 +429,11 @@ def test_random_keys_survive_a_checkpoint(tmp_path):
     state = {"key": jax.random.key(7), "n": jax.numpy.arange(3)}
     checkpoints.save(1, state, {"configuration": {}})
     like = {"key": jax.random.key(0), "n": jax.numpy.zeros(3, "int32")}
-    found = checkpoints.restore(like)
+    saved = checkpoints.latest()
+    found = checkpoints.restore(saved, like)
     assert jax.random.uniform(found["key"]) == jax.random.uniform(state["key"])
     with pytest.raises(InputFileError, match="could not be read"):
-        checkpoints.restore({"other": jax.numpy.zeros(3)})
+        checkpoints.restore(saved, {"other": jax.numpy.zeros(3)})
     checkpoints.close()
 
 

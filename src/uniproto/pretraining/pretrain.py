@@ -108,13 +108,13 @@ def _train(plan: Plan, out: Path) -> tuple[MetricsFile, dict[str, Any]]:
     """From the last checkpoint, where there is one, to the last step."""
     checkpoints = Checkpoints(out)
     try:
-        record = checkpoints.record()
-        require_checkpoint(record, out)
-        if record is not None:
-            require_continuing(record["configuration"], plan.configuration, record["step"], out)
+        saved = checkpoints.latest()
+        require_checkpoint(saved, out)
+        if saved is not None:
+            require_continuing(saved.record["configuration"], plan.configuration, saved.step, out)
         (out / RESULT).unlink(missing_ok=True)  # of a run that now goes on for more steps
-        metrics = MetricsFile(out, None if record is None else record["step"])
-        return metrics, train(plan, checkpoints, record, metrics, out)
+        metrics = MetricsFile(out, None if saved is None else saved.step)
+        return metrics, train(plan, checkpoints, saved, metrics, out)
     finally:
         checkpoints.close()
 

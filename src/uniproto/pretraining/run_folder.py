@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import InputFileError, InvalidInputError, OutputError
-from uniproto.pretraining.checkpoints import CHECKPOINTS
+from uniproto.pretraining.checkpoints import CHECKPOINTS, Checkpoint
 from uniproto.pretraining.training_loop import NAN_BATCH
 from uniproto.runs.metrics import METRICS
 from uniproto.runs.settings import require_same
@@ -36,9 +36,9 @@ def finished_result(
     return result if done == steps else None
 
 
-def require_checkpoint(record: Mapping[str, Any] | None, out: Path) -> None:
+def require_checkpoint(saved: Checkpoint | None, out: Path) -> None:
     """A run that ended cannot go on without a checkpoint: its results would be lost."""
-    if record is None and (out / RESULT).exists():
+    if saved is None and (out / RESULT).exists():
         raise InputFileError(
             f"{out / CHECKPOINTS}: the folder must hold the last checkpoint of a run that is to go "
             "on for more steps. Got none instead. Put it back, choose another folder with --out, "

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from uniproto.errors import MissingExtraError, UniprotoError
-from uniproto.pretraining.checkpoints import Checkpoints
+from uniproto.pretraining.checkpoints import Checkpoint, Checkpoints
 from uniproto.pretraining.run_plan import Plan
 from uniproto.pretraining.sequences import batch_numbers, read_ahead
 from uniproto.pretraining.train_step import initial_state, make_step, make_validation
@@ -54,23 +54,23 @@ class Run:
 def train(
     plan: Plan,
     checkpoints: Checkpoints,
-    record: Mapping[str, Any] | None,
+    saved: Checkpoint | None,
     metrics: MetricsFile,
     out: Path,
 ) -> dict[str, Any]:
-    """Train to the end, from the record of the last checkpoint; returns how long things took."""
+    """Train to the end, from a checkpoint where there is one; returns how long things took."""
     state = initial_state(plan.config, plan.step, plan.seed)
     if plan.mesh is not None:  # where the steps will leave it: the same program serves them all
         state = jax.device_put(state, NamedSharding(plan.mesh, PartitionSpec()))
     run = Run()
-    if record is not None:
-        state = checkpoints.restore(state)
-        run = Run(record["step"], record["seconds"], record["since_row"])
+    if saved is not None:
+        state = checkpoints.restore(saved, state)
+        run = Run(saved.step, saved.record["seconds"], saved.record["since_row"])
     if run.step >= plan.steps:  # killed after the last step: only the results are left to write
         return {}
     _say(plan, None, plan.words(run.step))
     validate = _validation(plan)
-    if record is None:
+    if saved is None:
         metrics.add(_row(plan, run, validate(state.params)))
     began = time.perf_counter()
     step = _compiled(plan, state)
