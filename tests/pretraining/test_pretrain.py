@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -19,18 +20,22 @@ pytest.importorskip("orbax.checkpoint", reason="needs the extra 'jax'")
 pytest.importorskip("tokenizers", reason="needs the extra 'jax'")
 
 from uniproto.cli import main  # noqa: E402
-from uniproto.cli import pretrain as command  # noqa: E402
 from uniproto.errors import InputFileError, InvalidInputError, OutputError  # noqa: E402
 from uniproto.pretraining import pretrain as pretraining  # noqa: E402
-from uniproto.pretraining import training_loop  # noqa: E402
-from uniproto.pretraining.architecture import SIZES  # noqa: E402
+from uniproto.pretraining import train as training_loop  # noqa: E402
 from uniproto.pretraining.checkpoints import CHECKPOINTS, Checkpoints  # noqa: E402
 from uniproto.pretraining.learning_curves import METHOD_COLOURS  # noqa: E402
-from uniproto.pretraining.pretrain import PretrainSettings, pretrain  # noqa: E402
-from uniproto.pretraining.run_folder import forget  # noqa: E402
-from uniproto.pretraining.sequences import batch_numbers  # noqa: E402
-from uniproto.pretraining.step_settings import METHODS  # noqa: E402
-from uniproto.pretraining.token_files import TRAIN, load_tokens  # noqa: E402
+from uniproto.pretraining.pretrain import (  # noqa: E402
+    PretrainSettings,
+    pretrain,
+    remove_run,
+)
+from uniproto.pretraining.pretrain_settings import METHODS  # noqa: E402
+from uniproto.pretraining.tokens import (  # noqa: E402
+    TRAIN,
+    batch_numbers,
+    load_tokens,
+)
 from uniproto.runs.lock import held_folder  # noqa: E402
 from uniproto.runs.metrics import MetricsFile, read_metrics  # noqa: E402
 
@@ -140,10 +145,31 @@ def test_a_run_ends_with_curves_metrics_and_checkpoints(tokens, whole):
     assert read_metrics(whole) == rows
 
 
-def test_the_command_knows_every_method_and_size():
-    assert tuple(METHODS) == command.METHODS
-    assert set(SIZES) == set(command.SIZES)
+def test_every_method_has_a_colour():
     assert set(METHODS) == set(METHOD_COLOURS)
+
+
+def test_every_setting_is_an_option_with_help_and_nothing_else_is(capsys):
+    with pytest.raises(SystemExit):
+        main(["pretrain", "--help"])
+    shown = capsys.readouterr().out
+    assert shown.count("\n") <= 100
+    assert shown.index("--data") < shown.index("more options") < shown.index("--eval-steps")
+    options = {
+        name.replace("_", "-") for name in (field.name for field in fields(PretrainSettings))
+    }
+    found = set(re.findall(r"^  (?:-\w(?: \w+)?, )?--([\w-]+)", shown, re.MULTILINE))
+    assert found == options | {"help", "fresh", "prepare-only"}
+
+
+def test_help_does_not_import_jax():
+    code = (
+        "import sys; from uniproto.cli import main\n"
+        "try: main(['pretrain', '--help'])\n"
+        "finally: assert not {'jax', 'tokenizers', 'orbax', 'optax'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
@@ -376,8 +402,39 @@ def test_a_run_without_its_checkpoints_is_kept_or_forgotten(tokens, whole, tmp_p
     assert "must hold the last checkpoint of a run that is to go on" in told
     assert read_metrics(out) == before
     assert (out / "result.json").exists()
-    forget(out)
+    remove_run(out)
     assert {path.name for path in out.iterdir()} <= {".lock", CHECKPOINTS}
+
+
+@pytest.mark.parametrize("more", [[], ["--fresh"]])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("metrics.jsonl", '{"step": 1, "loss": 2.0}\n'),
+        ("metrics.jsonl", "notes\n"),
+        ("result.json", '{"mine": true}'),
+        ("curves.csv", "a,b\n"),
+    ],
+)
+def test_files_of_somebody_else_are_not_touched(tokens, tmp_path, capsys, more, name, content):
+    (tmp_path / name).write_text(content)
+    told = error_of(capsys, words(tokens, tmp_path, *more))
+    assert f"Got a {name} of something else" in told
+    assert (tmp_path / name).read_text() == content
+
+
+def test_starting_over_removes_only_the_files_of_the_run(whole, tmp_path):
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    mine = [
+        *(tmp_path / name for name in ("curves.txt", "notes.md")),
+        *(tmp_path / CHECKPOINTS / name for name in ("notes.md", "7/model.bin", "8")),
+    ]
+    for path in mine:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    remove_run(tmp_path)
+    left = {path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
+    assert left == set(mine)
 
 
 def test_two_runs_in_one_folder_are_refused(tokens, tmp_path, capsys):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -68,7 +69,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """After how many steps there are checkpoints, verified or not, in rising order."""
-        names = [path.name for path in self.folder.iterdir() if path.is_dir()]
+        names = [path.name for path in self.folder.iterdir() if _is_checkpoint(path)]
         return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
     def latest(self) -> Checkpoint | None:
@@ -105,12 +106,11 @@ class Checkpoints:
                 )
             write_json(partial / _RECORD, dict(record))
             write_json(partial / _CHECKSUMS, _checksums(partial))
-            if final.exists():  # damaged: this run has not resumed from it
-                shutil.rmtree(final)
+            _remove(final)  # a damaged one: this run has not resumed from it
             partial.rename(final)
             earlier = [each for each in self.steps() if each < step]
             for each in set(self.steps()) - {step, *earlier[-1:]}:
-                shutil.rmtree(self.folder / str(each))
+                _remove(self.folder / str(each))
         except (OSError, ValueError) as error:  # a full disk is a ValueError to its storage
             self._remove_partial()
             raise self._unwritable(error) from error
@@ -175,6 +175,28 @@ def _digest(path: Path) -> str:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def remove_checkpoints(out: Path) -> None:
+    """Remove the checkpoints of a run, and their folder unless it holds other things."""
+    folder = out / CHECKPOINTS
+    if not folder.is_dir():
+        return
+    for path in folder.iterdir():
+        if re.fullmatch(rf"\d+|\.\d+{re.escape(_PARTIAL)}", path.name):
+            _remove(path)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _remove(folder: Path) -> None:
+    """Remove a checkpoint; a folder that only has the name of one stays."""
+    if _is_checkpoint(folder):
+        shutil.rmtree(folder)
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    return (folder / _STATE).is_dir() or (folder / _RECORD).is_file()
 
 
 def _damage(folder: Path) -> str | None:
