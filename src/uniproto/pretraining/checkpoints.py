@@ -32,7 +32,7 @@ except ModuleNotFoundError as error:  # pragma: no cover
 
 CHECKPOINTS = "checkpoints"
 _STATE, _RECORD, _CHECKSUMS = "state", "run.json", "checksums.json"
-_PARTIAL = ".partial"
+_NAME, _PARTIAL_NAME = re.compile(r"[0-9]+"), re.compile(r"\.[0-9]+\.partial")
 _CHUNK = 2**22
 _HASHED_AT_ONCE = 4  # files
 
@@ -70,7 +70,7 @@ class Checkpoints:
     def steps(self) -> list[int]:
         """After how many steps there are checkpoints, verified or not, in rising order."""
         names = [path.name for path in self.folder.iterdir() if _is_checkpoint(path)]
-        return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+        return sorted(int(name) for name in names if _NAME.fullmatch(name))
 
     def latest(self) -> Checkpoint | None:
         """The last checkpoint, or None where there is none.
@@ -95,9 +95,9 @@ class Checkpoints:
 
     def save(self, step: int, state: Any, record: Mapping[str, Any]) -> None:
         """Save the state after this many steps, and remove all but it and the one before it."""
-        partial, final = self.folder / f".{step}{_PARTIAL}", self.folder / str(step)
+        partial, final = self.folder / f".{step}.partial", self.folder / str(step)
         try:
-            self._remove_partial()  # of a run that was killed
+            _remove_partial(self.folder)  # of a run that was killed
             partial.mkdir()
             with _silent_threads():
                 self._files.save(
@@ -112,7 +112,7 @@ class Checkpoints:
             for each in set(self.steps()) - {step, *earlier[-1:]}:
                 _remove(self.folder / str(each))
         except (OSError, ValueError) as error:  # a full disk is a ValueError to its storage
-            self._remove_partial()
+            _remove_partial(self.folder)
             raise self._unwritable(error) from error
 
     def restore(self, checkpoint: Checkpoint, like: Any) -> Any:
@@ -142,10 +142,6 @@ class Checkpoints:
 
     def close(self) -> None:
         self._files.close()
-
-    def _remove_partial(self) -> None:
-        for path in self.folder.glob(f".*{_PARTIAL}"):
-            shutil.rmtree(path, ignore_errors=True)
 
     def _unwritable(self, error: OSError | ValueError) -> OutputError:
         last = str(error).strip().rsplit(": ", 1)[-1]  # of the messages of each storage layer
@@ -182,11 +178,18 @@ def remove_checkpoints(out: Path) -> None:
     folder = out / CHECKPOINTS
     if not folder.is_dir():
         return
+    _remove_partial(folder)
     for path in folder.iterdir():
-        if re.fullmatch(rf"\d+|\.\d+{re.escape(_PARTIAL)}", path.name):
+        if _NAME.fullmatch(path.name):
             _remove(path)
     if not any(folder.iterdir()):
         folder.rmdir()
+
+
+def _remove_partial(folder: Path) -> None:
+    for path in folder.iterdir():
+        if _PARTIAL_NAME.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _remove(folder: Path) -> None:
