@@ -327,6 +327,15 @@ def test_refused_preparations_keep_what_was_there(corpus, tmp_path):
     assert load_tokens(folder).header == header
 
 
+def test_a_tokenizer_with_ids_beyond_int32_is_refused(corpus, tmp_path):
+    prepared(tmp_path / "whole", corpus)
+    content = json.loads((tmp_path / "whole" / "tokenizer.json").read_text())
+    content["model"]["vocab"]["zzzz"] = 2**31
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(InputFileError, match=f"Got {2**31} instead"):
+        load_vocabulary(tmp_path)
+
+
 @pytest.mark.parametrize("name", [TRAIN, "tokenizer.json", "tokenizer_config.json"])
 def test_files_of_somebody_else_are_not_overwritten(corpus, tmp_path, name):
     (tmp_path / name).write_text("mine")

@@ -124,6 +124,11 @@ def load_vocabulary(place: str | Path) -> Vocabulary:
         ) from error
     end = _configured_end(file.parent / "tokenizer_config.json")
     known = tokenizer.get_vocab(with_added_tokens=True)
+    if max(known.values(), default=0) >= _LARGEST_VOCAB:
+        raise InputFileError(
+            f"{file}: every token id must be below {_LARGEST_VOCAB}. Got {max(known.values())} "
+            "instead. Check that the file is as it was written."
+        )
     for name in (end, *_USUAL_ENDS):
         if name in known:
             return _vocabulary(tokenizer, name)
