@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -19,19 +20,23 @@ pytest.importorskip("orbax.checkpoint", reason="needs the extra 'jax'")
 pytest.importorskip("tokenizers", reason="needs the extra 'jax'")
 
 from uniproto.cli import main  # noqa: E402
-from uniproto.cli import pretrain as command  # noqa: E402
 from uniproto.errors import InputFileError, InvalidInputError, OutputError  # noqa: E402
 from uniproto.pretraining import pretrain as pretraining  # noqa: E402
-from uniproto.pretraining import training_loop  # noqa: E402
-from uniproto.pretraining.architecture import SIZES  # noqa: E402
+from uniproto.pretraining import train as training_loop  # noqa: E402
 from uniproto.pretraining.checkpoints import CHECKPOINTS, Checkpoints  # noqa: E402
 from uniproto.pretraining.learning_curves import METHOD_COLOURS  # noqa: E402
-from uniproto.pretraining.pretrain import PretrainSettings, pretrain  # noqa: E402
-from uniproto.pretraining.run_folder import forget  # noqa: E402
-from uniproto.pretraining.sequences import batch_numbers  # noqa: E402
-from uniproto.pretraining.step_settings import METHODS  # noqa: E402
-from uniproto.pretraining.token_files import TRAIN, load_tokens  # noqa: E402
-from uniproto.runs.lock import held_folder  # noqa: E402
+from uniproto.pretraining.pretrain import (  # noqa: E402
+    PretrainSettings,
+    pretrain,
+    remove_run,
+)
+from uniproto.pretraining.pretrain_settings import METHODS  # noqa: E402
+from uniproto.pretraining.tokens import (  # noqa: E402
+    TRAIN,
+    batch_numbers,
+    load_tokens,
+)
+from uniproto.runs.lock import locked  # noqa: E402
 from uniproto.runs.metrics import MetricsFile, read_metrics  # noqa: E402
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "while", "rain", "fell", "and", "nobody", "came"]
@@ -115,7 +120,11 @@ def no_curves(monkeypatch):
 
 
 def error_of(capsys, arguments):
-    assert main(arguments) == 2
+    try:
+        status = main(arguments)
+    except SystemExit as stopped:  # an option that is refused before the command runs
+        status = stopped.code
+    assert status == 2
     return capsys.readouterr().err
 
 
@@ -140,10 +149,31 @@ def test_a_run_ends_with_curves_metrics_and_checkpoints(tokens, whole):
     assert read_metrics(whole) == rows
 
 
-def test_the_command_knows_every_method_and_size():
-    assert tuple(METHODS) == command.METHODS
-    assert set(SIZES) == set(command.SIZES)
+def test_every_method_has_a_colour():
     assert set(METHODS) == set(METHOD_COLOURS)
+
+
+def test_every_setting_is_an_option_with_help_and_nothing_else_is(capsys):
+    with pytest.raises(SystemExit):
+        main(["pretrain", "--help"])
+    shown = capsys.readouterr().out
+    assert shown.count("\n") <= 100
+    assert shown.index("--data") < shown.index("more options") < shown.index("--eval-steps")
+    options = {
+        name.replace("_", "-") for name in (field.name for field in fields(PretrainSettings))
+    }
+    found = set(re.findall(r"^  (?:-\w(?: \w+)?, )?--([\w-]+)", shown, re.MULTILINE))
+    assert found == options | {"help", "fresh", "prepare-only"}
+
+
+def test_help_does_not_import_jax():
+    code = (
+        "import sys; from uniproto.cli import main\n"
+        "try: main(['pretrain', '--help'])\n"
+        "finally: assert not {'jax', 'tokenizers', 'orbax', 'optax'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
@@ -318,10 +348,54 @@ def test_a_damaged_checkpoint_is_told(tokens, tmp_path, capsys, no_curves):
     assert main(words(tokens, tmp_path, *asked)) == 0
     assert read_metrics(tmp_path)[-1]["selection_cost"] is None
     (tmp_path / "result.json").unlink()
-    for path in (tmp_path / CHECKPOINTS / "2" / "run").iterdir():
-        path.write_text("{")
-    assert "--fresh" in error_of(capsys, words(tokens, tmp_path, *asked))
+    (tmp_path / CHECKPOINTS / "2" / "run.json").write_text("{")
+    told = error_of(capsys, words(tokens, tmp_path, *asked))
+    assert "checkpoints/2 is damaged (run.json is not as it was written)" in told
+    assert "--fresh" in told
     assert main(words(tokens, tmp_path, *asked, "--fresh")) == 0
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(
+    tokens, whole, tmp_path, capsys, no_curves
+):
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "result.json").unlink()
+    data = max((tmp_path / CHECKPOINTS / "12").rglob("*"), key=lambda path: path.stat().st_size)
+    flip_bit(data, 8 * (data.stat().st_size // 2))
+    assert main(words(tokens, tmp_path, "--steps", "12")) == 0
+    said = capsys.readouterr().err
+    assert "checkpoints/12 is damaged" in said
+    assert "resuming from step 10." in said
+    assert_same_end(tmp_path, whole)
+    assert Checkpoints(tmp_path).latest().step == 12
+
+
+def flip_bit(path, bit):
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def test_every_flipped_bit_of_a_checkpoint_is_noticed(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    draws = np.random.default_rng(0)
+    state = {"weights": jax.numpy.asarray(draws.normal(size=(64, 32))), "step": jax.numpy.array(3)}
+    checkpoints.save(3, state, {"configuration": {"size": "tiny"}, "seconds": 1.5})
+    files = [path for path in (tmp_path / CHECKPOINTS / "3").rglob("*") if path.is_file()]
+    assert len(files) > 4
+    for path in files:
+        size = 8 * path.stat().st_size
+        some = {0, size - 1, *draws.choice(size, min(size, 40), replace=False).tolist()}
+        for bit in some if size else ():
+            flip_bit(path, bit)
+            with pytest.raises(InputFileError, match="checkpoints/3 is damaged"):
+                checkpoints.latest()
+            flip_bit(path, bit)
+    assert checkpoints.latest().step == 3
+    files[0].unlink()
+    with pytest.raises(InputFileError, match=f"{files[0].name} is missing|has no checksums.json"):
+        checkpoints.latest()
+    checkpoints.close()
 
 
 def test_a_run_without_its_checkpoints_is_kept_or_forgotten(tokens, whole, tmp_path, capsys):
@@ -332,13 +406,44 @@ def test_a_run_without_its_checkpoints_is_kept_or_forgotten(tokens, whole, tmp_p
     assert "must hold the last checkpoint of a run that is to go on" in told
     assert read_metrics(out) == before
     assert (out / "result.json").exists()
-    forget(out)
+    remove_run(out)
     assert {path.name for path in out.iterdir()} <= {".lock", CHECKPOINTS}
+
+
+@pytest.mark.parametrize("more", [[], ["--fresh"]])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("metrics.jsonl", '{"step": 1, "loss": 2.0}\n'),
+        ("metrics.jsonl", "notes\n"),
+        ("result.json", '{"mine": true}'),
+        ("curves.csv", "a,b\n"),
+    ],
+)
+def test_files_of_somebody_else_are_not_touched(tokens, tmp_path, capsys, more, name, content):
+    (tmp_path / name).write_text(content)
+    told = error_of(capsys, words(tokens, tmp_path, *more))
+    assert f"Got a {name} of something else" in told
+    assert (tmp_path / name).read_text() == content
+
+
+def test_starting_over_removes_only_the_files_of_the_run(whole, tmp_path):
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    mine = [
+        *(tmp_path / name for name in ("curves.txt", "notes.md")),
+        *(tmp_path / CHECKPOINTS / name for name in ("notes.md", "7/model.bin", "8")),
+    ]
+    for path in mine:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    remove_run(tmp_path)
+    left = {path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
+    assert left == set(mine)
 
 
 def test_two_runs_in_one_folder_are_refused(tokens, tmp_path, capsys):
     pytest.importorskip("fcntl")
-    with held_folder(tmp_path):
+    with locked(tmp_path):
         assert "one run at a time" in error_of(capsys, words(tokens, tmp_path))
     assert not (tmp_path / "metrics.jsonl").exists()
 
@@ -362,8 +467,9 @@ def test_a_checkpoint_without_room_is_told_once(tmp_path, capfd):
     checkpoints.close()
     assert "Traceback" not in capfd.readouterr().err
     again = Checkpoints(tmp_path)
-    assert again.record()["step"] == 1
+    assert again.latest().step == 1
     again.close()
+    assert [path.name for path in (tmp_path / CHECKPOINTS).iterdir()] == ["1"]
 
 
 def test_the_bar_has_tokens_per_second_and_the_share_of_the_selection(
@@ -384,10 +490,11 @@ def test_random_keys_survive_a_checkpoint(tmp_path):
     state = {"key": jax.random.key(7), "n": jax.numpy.arange(3)}
     checkpoints.save(1, state, {"configuration": {}})
     like = {"key": jax.random.key(0), "n": jax.numpy.zeros(3, "int32")}
-    found = checkpoints.restore(like)
+    saved = checkpoints.latest()
+    found = checkpoints.restore(saved, like)
     assert jax.random.uniform(found["key"]) == jax.random.uniform(state["key"])
     with pytest.raises(InputFileError, match="could not be read"):
-        checkpoints.restore({"other": jax.numpy.zeros(3)})
+        checkpoints.restore(saved, {"other": jax.numpy.zeros(3)})
     checkpoints.close()
 
 

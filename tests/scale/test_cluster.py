@@ -14,7 +14,7 @@ import uniproto
 from uniproto.cli import main
 from uniproto.runtime.threads import one_thread
 from uniproto.scale.cluster import Cluster, ClusterError
-from uniproto.scale.stores import digest_of, files_of
+from uniproto.scale.shards import digest_of, files_of
 
 
 def test_without_ray_the_install_line_is_told(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import uniproto
 from uniproto.cli import main
 from uniproto.data.tables import read_input
+from uniproto.scale.parts import PARTS_FOLDER
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.usefixtures("local_ray")
@@ -37,7 +39,7 @@ def test_the_files_are_those_of_one_machine(
     assert main(["certify", str(out), "--quiet"]) == 0  # one machine raises the bound further
     assert main(["verify", str(out)]) == 0
     assert main(["report", str(out), "--quiet"]) == 0
-    assert not (out / "parts").exists()
+    assert not (out / PARTS_FOLDER).exists()
 
     # Every row is sent, so the answer is one machine's, and so is every file.
     same = command(pool, alone, *options[:4])
@@ -54,6 +56,16 @@ def test_the_files_are_those_of_one_machine(
     assert [part["round"] for part in rounds[:3]] == ["target", 1, 2]
     assert rounds[1]["rows"] == 240
     assert rounds[1]["bytes_read"] > 0
+
+
+def test_shards_of_the_user_in_a_folder_called_parts_stay(
+    write_shards: Callable[..., str], tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    pattern = write_shards(data / "parts")
+    before = {path: path.read_bytes() for path in (data / "parts").iterdir()}
+    main([*command(pattern, data), "--quiet"])  # whether or not it accepts such an output folder
+    assert {path: path.read_bytes() for path in (data / "parts").iterdir()} == before
 
 
 @pytest.mark.parametrize(

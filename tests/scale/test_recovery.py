@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
+
+from uniproto.scale.parts import PARTS_FOLDER
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
@@ -82,8 +83,8 @@ def descendants(pid: int) -> dict[int, str]:
     return found
 
 
-def kept_parts(out: Path) -> list[Path]:
-    return sorted((out / "parts").glob("*.npz"))
+def finished_parts(out: Path) -> list[Path]:
+    return sorted((out / PARTS_FOLDER).glob("*.npz"))
 
 
 def picks(out: Path) -> tuple[list[int], float]:
@@ -111,14 +112,14 @@ def undisturbed(
     """The answer of one worker; nothing of Ray is left behind, and nothing of it is printed."""
     out = tmp_path_factory.mktemp("undisturbed") / "out"
     with started(command(slow_pool, out, cpus=1)) as process:
-        until(lambda: kept_parts(out), process)
+        until(lambda: finished_parts(out), process)
         below = list(descendants(process.pid))
         assert below
         said, _ = process.communicate(timeout=_PATIENCE)
     assert process.returncode == 0, said
     assert said == ""
     until(lambda: are_gone(below))
-    assert not (out / "parts").exists()
+    assert not (out / PARTS_FOLDER).exists()
     return picks(out)
 
 
@@ -129,7 +130,7 @@ def test_a_killed_worker_changes_nothing(
     with started(command(slow_pool, out, cpus=2)) as process:
 
         def working() -> list[int]:
-            if not kept_parts(out):
+            if not finished_parts(out):
                 return []
             return [p for p, line in descendants(process.pid).items() if "ray::pick_part" in line]
 
@@ -145,12 +146,12 @@ def test_a_killed_driver_goes_on_without_computing_finished_parts_again(
 ) -> None:
     out = tmp_path / "out"
     with started(command(slow_pool, out, cpus=2)) as process:
-        until(lambda: kept_parts(out), process)
+        until(lambda: finished_parts(out), process)
         # Ray's two agents of a node notice only after a minute that their raylet has gone.
         below = [p for p, line in descendants(process.pid).items() if "Agent" not in line]
         process.send_signal(signal.SIGKILL)
         process.wait()
-    finished = {file: file.stat().st_mtime_ns for file in kept_parts(out)}
+    finished = {file: file.stat().st_mtime_ns for file in finished_parts(out)}
     assert 0 < len(finished) < 6
     until(lambda: are_gone(below))  # Ray looks after its own processes
 
@@ -161,25 +162,4 @@ def test_a_killed_driver_goes_on_without_computing_finished_parts_again(
     assert picks(out) == undisturbed
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["notes"]["resumed_parts"] == len(finished)
-    assert not (out / "parts").exists()
-
-
-def test_parts_of_another_question_are_not_used(tmp_path: Path) -> None:
-    from uniproto.scale.kept import KeptParts
-    from uniproto.scale.parts import Part
-
-    part = Part(np.arange(3), np.ones((3, 2), np.float32), 0.0, 2.0, "digest", 1.5)
-    kept = KeptParts(tmp_path, {"k": 3})
-    kept.write({"shard": "a", "stamp": "1"}, part)
-    again = KeptParts(tmp_path, {"k": 3}).read({"shard": "a", "stamp": "1"})
-    assert again is not None
-    np.testing.assert_array_equal(again.features, part.features)
-    assert (again.digest, again.reach, again.rows.tolist()) == ("digest", 2.0, [0, 1, 2])
-    assert KeptParts(tmp_path, {"k": 4}).read({"shard": "a", "stamp": "1"}) is None
-    assert kept.read({"shard": "a", "stamp": "2"}) is None
-    file = kept_parts(tmp_path)[0]
-    file.write_bytes(file.read_bytes()[:-40])
-    from uniproto.errors import InputFileError
-
-    with pytest.raises(InputFileError, match="Delete it, and it is computed again"):
-        kept.read({"shard": "a", "stamp": "1"})
+    assert not (out / PARTS_FOLDER).exists()

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from uniproto.scale.asked import Asked
     from uniproto.scale.cluster import Cluster
-    from uniproto.scale.rounds import Answered
+    from uniproto.scale.parts import Request
+    from uniproto.scale.rounds import RoundsResult
     from uniproto.scale.shards import Shards
 
 # What the two rounds have no answer to yet: refused, never ignored.
@@ -35,15 +35,15 @@ _REFUSED = {
 def run_on_ray(options: argparse.Namespace, method: Method) -> None:
     """Both rounds on Ray, then the files of a result."""
     from uniproto.scale.cluster import Cluster
-    from uniproto.scale.rounds import answer_question
-    from uniproto.scale.select import make_question
+    from uniproto.scale.rounds import run_rounds
+    from uniproto.scale.select import make_request
 
     _refuse(options)
     output = Path(options.output)
     shown = False if options.quiet else None
     cluster = Cluster(options.address, options.num_cpus)
     # Paths are looked at here, so what is wrong with them is said before Ray starts.
-    asked = make_question(
+    asked = make_request(
         cluster,
         options.pool,
         options.k,
@@ -64,7 +64,7 @@ def run_on_ray(options: argparse.Namespace, method: Method) -> None:
         **named_features(options),
     )
     with cluster:
-        answered = answer_question(asked, cluster, keep=output, progress=shown)
+        answered = run_rounds(asked, cluster, saved_in=output, progress=shown)
         _save(options, asked, answered, cluster, output)
     if not options.quiet:
         _tell(asked, answered, output)
@@ -88,12 +88,12 @@ def _refuse(options: argparse.Namespace) -> None:
 
 def _save(
     options: argparse.Namespace,
-    asked: Asked,
-    answered: Answered,
+    asked: Request,
+    answered: RoundsResult,
     cluster: Cluster,
     output: Path,
 ) -> None:
-    from uniproto.scale.kept import KeptParts
+    from uniproto.scale.parts import remove_finished_parts
     from uniproto.selection.storage import save_selection
 
     prototypes = chosen_rows(cluster, asked.source, answered.selection.indices)
@@ -104,10 +104,10 @@ def _save(
         prototypes=prototypes,
         record={
             "inputs": _identities(asked, answered),
-            "arguments": recorded(options, asked.aim.weights),
+            "arguments": recorded(options, asked.target_options.weights),
         },
     )
-    KeptParts(output, {}).remove()
+    remove_finished_parts(output)
 
 
 def chosen_rows(cluster: Cluster, source: Shards, rows: NDArray[Any]) -> pa.Table:
@@ -148,8 +148,8 @@ class _IdsOfRows:
 
 def _ids(
     options: argparse.Namespace,
-    asked: Asked,
-    answered: Answered,
+    asked: Request,
+    answered: RoundsResult,
     cluster: Cluster,
     prototypes: pa.Table,
 ) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def _ids(
     return ids
 
 
-def _identities(asked: Asked, answered: Answered) -> dict[str, Any]:
+def _identities(asked: Request, answered: RoundsResult) -> dict[str, Any]:
     """What a manifest says about the input files, as one machine would say it."""
     from uniproto.data.tables import sample_record
 
@@ -183,16 +183,17 @@ def _identities(asked: Asked, answered: Answered) -> dict[str, Any]:
     laid = answered.target
     if asked.target is None and laid.sampled is None:
         return {"source": source, "target": None}
-    target = _identity(laid.shards, laid.digests, (laid.count, width), asked.aim.columns)
+    columns = asked.target_options.columns
+    target = _identity(laid.shards, laid.digests, (laid.count, width), columns)
     if laid.sampled is not None:
-        target["sample"] = sample_record(laid.count, asked.aim.seed)
+        target["sample"] = sample_record(laid.count, asked.target_options.seed)
     return {"source": source, "target": target}
 
 
 def _identity(
     shards: Shards, digests: list[str], shape: tuple[int, int], columns: tuple[str, ...]
 ) -> dict[str, Any]:
-    from uniproto.scale.stores import is_address
+    from uniproto.scale.shards import is_address
 
     name = shards.name
     return {
@@ -203,7 +204,7 @@ def _identity(
     }
 
 
-def _tell(asked: Asked, answered: Answered, output: Path) -> None:
+def _tell(asked: Request, answered: RoundsResult, output: Path) -> None:
     selection = answered.selection
     print(selection.summary())
     first = answered.rounds[1]
@@ -212,9 +213,9 @@ def _tell(asked: Asked, answered: Answered, output: Path) -> None:
         f"  on Ray                  {len(asked.source.parts)} shards sent "
         f"{sum(first['picks_per_part']):,} rows{again}"
     )
-    if asked.aim.sample is not None:
+    if asked.target_options.sample is not None:
         whole = answered.target.shards.rows
-        print(f"  target                  {asked.aim.sample:,} rows drawn of {whole:,}")
+        print(f"  target                  {asked.target_options.sample:,} rows drawn of {whole:,}")
     columns = textwrap.shorten(", ".join(asked.settings.columns), 72, placeholder=" …")
     print(f"  features                {columns}")
     print(f"  written to              {output}")

@@ -1,13 +1,14 @@
 """Pretraining with batch selection: a LLaMA-3 model, and a JAX step that chooses its own batch.
 
-From a pool of sequences to an update of the weights, in the order of the files:
+From a corpus to a trained model, in the order of the data:
 
-- `architecture`: the model, as plain functions of its parameters;
-- `token_losses`: cross-entropy by slices, so that the logits of a whole batch never exist at once;
-- `gradient_sketch`: what each sequence would teach the output projection, from one forward pass;
-- `batch_choice`: which sequences of the pool to keep, by every method, with fixed shapes;
-- `train_step`: scoring, choosing and training as one compiled program, on one device or several;
-- `flops`: what a step costs.
+- `corpus`, `preparation`, `tokens`: documents, made once into files of tokens, cut into sequences;
+- `model`: the model, as plain functions of its parameters, and what a step of it costs;
+- `gradients`: losses, and what each sequence would teach the output projection;
+- `choose`: which sequences of the pool to train on, by every method, with fixed shapes;
+- `step`: scoring, choosing and training as one compiled program, on one device or several;
+- `train`, `checkpoints`: the loop of a run, resumed after a kill;
+- `pretrain`, `pretrain_settings`, `learning_curves`: a whole run, its settings and its curves.
 
 Needs the extra `jax`.
 """
@@ -18,16 +19,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from uniproto.pretraining.architecture import (
-        SIZES,
+    from uniproto.pretraining.model import (
         ModelConfig,
+        bare_products,
         initial_params,
         logits,
         model_config,
+        step_flops,
     )
-    from uniproto.pretraining.flops import bare_products, step_flops
-    from uniproto.pretraining.step_settings import StepSettings
-    from uniproto.pretraining.train_step import (
+    from uniproto.pretraining.pretrain_settings import SIZES, StepSettings
+    from uniproto.pretraining.step import (
         StepReport,
         TrainState,
         initial_state,
@@ -51,20 +52,20 @@ __all__ = [
     "step_flops",
 ]
 
-_HOMES = {  # read only when asked for: JAX takes a second to import
-    "SIZES": "architecture",
-    "ModelConfig": "architecture",
-    "StepReport": "train_step",
-    "StepSettings": "step_settings",
-    "TrainState": "train_step",
-    "bare_products": "flops",
-    "initial_params": "architecture",
-    "initial_state": "train_step",
-    "logits": "architecture",
-    "make_step": "train_step",
-    "make_validation": "train_step",
-    "model_config": "architecture",
-    "step_flops": "flops",
+_HOMES = {  # imported on first use: JAX takes a second
+    "SIZES": "pretrain_settings",
+    "ModelConfig": "model",
+    "StepReport": "step",
+    "StepSettings": "pretrain_settings",
+    "TrainState": "step",
+    "bare_products": "model",
+    "initial_params": "model",
+    "initial_state": "step",
+    "logits": "model",
+    "make_step": "step",
+    "make_validation": "step",
+    "model_config": "model",
+    "step_flops": "model",
 }
 
 

@@ -1,18 +1,28 @@
 """Checkpoints of a pretraining run, with Orbax: the last two, each complete or not there.
 
-Beside the arrays of the training state a checkpoint holds a record: the configuration it belongs
-to, and what the run has to know to write the same metrics as if it had never stopped.
+Besides the arrays of the training state a checkpoint holds a record (`run.json`): the
+configuration it belongs to, and what the run needs to write the same metrics as if it had never
+stopped. `checksums.json` lists size and SHA-256 of every other file. A checkpoint is restored only
+where all of them agree: Orbax itself does not notice most flipped bits.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
+import re
+import shutil
+import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from uniproto.errors import InputFileError, MissingExtraError, OutputError
+from uniproto.runs.atomic import write_json
 
 try:
     import jax
@@ -21,7 +31,19 @@ except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Pretraining", "jax") from error
 
 CHECKPOINTS = "checkpoints"
-_KEPT = 2
+_STATE, _RECORD, _CHECKSUMS = "state", "run.json", "checksums.json"
+_NAME, _PARTIAL_NAME = re.compile(r"[0-9]+"), re.compile(r"\.[0-9]+\.partial")
+_CHUNK = 2**22
+_HASHED_AT_ONCE = 4  # files
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint whose files have been verified."""
+
+    folder: Path
+    step: int
+    record: dict[str, Any]
 
 
 class Checkpoints:
@@ -31,59 +53,84 @@ class Checkpoints:
     >>> import jax.numpy as jnp
     >>> checkpoints = Checkpoints(Path(tempfile.mkdtemp()))
     >>> checkpoints.save(3, {"weights": jnp.ones(2)}, {"configuration": {"size": "tiny"}})
-    >>> checkpoints.record()["step"], checkpoints.restore({"weights": jnp.zeros(2)})
+    >>> last = checkpoints.latest()
+    >>> last.step, checkpoints.restore(last, {"weights": jnp.zeros(2)})
     (3, {'weights': Array([1., 1.], dtype=float32)})
     >>> checkpoints.close()
     """
 
     def __init__(self, out: Path) -> None:
         self.folder = out / CHECKPOINTS
+        self._files = ocp.Checkpointer(ocp.StandardCheckpointHandler())
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._manager = ocp.CheckpointManager(
-                self.folder.resolve(),  # Orbax takes absolute paths only
-                options=ocp.CheckpointManagerOptions(
-                    max_to_keep=_KEPT, enable_async_checkpointing=False
-                ),
-            )
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def record(self) -> dict[str, Any] | None:
-        """The record of the last checkpoint with its `step`, or None where there is none."""
-        step = self._manager.latest_step()
-        if step is None:
-            return None
-        try:
-            found = self._manager.restore(step, args=ocp.args.Composite(run=ocp.args.JsonRestore()))
-            return {**found["run"], "step": step}
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise self._damaged(step, error) from error
+    def steps(self) -> list[int]:
+        """After how many steps there are checkpoints, verified or not, in rising order."""
+        names = [path.name for path in self.folder.iterdir() if _is_checkpoint(path)]
+        return sorted(int(name) for name in names if _NAME.fullmatch(name))
+
+    def latest(self) -> Checkpoint | None:
+        """The last checkpoint, or None where there is none.
+
+        Where the last one is damaged and the one before it is not, that one, with a message.
+        """
+        damaged: list[str] = []
+        for step in reversed(self.steps()):
+            folder = self.folder / str(step)
+            damage = _damage(folder)
+            if damage is None:
+                for each in damaged:
+                    print(f"uniproto: {each}; resuming from step {step:,}.", file=sys.stderr)
+                return Checkpoint(folder, step, _read_json(folder / _RECORD))
+            damaged.append(f"{folder} is damaged ({damage})")
+        if damaged:
+            raise InputFileError(
+                f"{damaged[0]}. A run resumes only from a checkpoint that is as it was written. "
+                "Put back a copy of it, or start over with --fresh."
+            )
+        return None
 
     def save(self, step: int, state: Any, record: Mapping[str, Any]) -> None:
-        """Keep the state after this many steps; the oldest of three goes."""
-        content = ocp.args.Composite(
-            state=ocp.args.StandardSave(_named(state)), run=ocp.args.JsonSave(dict(record))
-        )
+        """Save the state after this many steps, and remove all but it and the one before it."""
+        partial, final = self.folder / f".{step}.partial", self.folder / str(step)
         try:
-            with _told_once():
-                self._manager.save(step, args=content)
+            _remove_partial(self.folder)  # of a run that was killed
+            partial.mkdir()
+            with _silent_threads():
+                self._files.save(
+                    (partial / _STATE).resolve(),  # Orbax takes absolute paths only
+                    args=ocp.args.StandardSave(_named(state)),
+                )
+            write_json(partial / _RECORD, dict(record))
+            write_json(partial / _CHECKSUMS, _checksums(partial))
+            _remove(final)  # a damaged one: this run has not resumed from it
+            partial.rename(final)
+            earlier = [each for each in self.steps() if each < step]
+            for each in set(self.steps()) - {step, *earlier[-1:]}:
+                _remove(self.folder / str(each))
         except (OSError, ValueError) as error:  # a full disk is a ValueError to its storage
+            _remove_partial(self.folder)
             raise self._unwritable(error) from error
 
-    def restore(self, like: Any) -> Any:
-        """The state of the last checkpoint, as a tree of the form and on the devices of `like`."""
-        step = self._manager.latest_step()
+    def restore(self, checkpoint: Checkpoint, like: Any) -> Any:
+        """The state of a checkpoint, as a tree of the form and on the devices of `like`."""
         abstract = {
             name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
             for name, leaf in _named(like).items()
         }
         try:
-            found = self._manager.restore(
-                step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
-            )["state"]
+            found = self._files.restore(
+                (checkpoint.folder / _STATE).resolve(), args=ocp.args.StandardRestore(abstract)
+            )
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise self._damaged(step, error) from error
+            reason = str(error).strip().split("\n")[0]
+            raise InputFileError(
+                f"{checkpoint.folder}: the checkpoint must be one of this version and of a model "
+                f"of this shape. It could not be read ({reason}). Start over with --fresh."
+            ) from error
         leaves, form = jax.tree.flatten(like)
         values = [
             jax.random.wrap_key_data(found[name], impl=jax.random.key_impl(leaf))
@@ -94,18 +141,10 @@ class Checkpoints:
         return jax.tree.unflatten(form, values)
 
     def close(self) -> None:
-        self._manager.close()
-
-    def _damaged(self, step: int | None, error: Exception) -> InputFileError:
-        reason = str(error).strip().split("\n")[0]
-        return InputFileError(
-            f"{self.folder / str(step)}: the checkpoint must be complete, and of this version. It "
-            f"could not be read ({reason}). Delete it to go on from the one before, or start over "
-            "with --fresh."
-        )
+        self._files.close()
 
     def _unwritable(self, error: OSError | ValueError) -> OutputError:
-        last = str(error).strip().rsplit(": ", 1)[-1]  # of what each layer of storage says
+        last = str(error).strip().rsplit(": ", 1)[-1]  # of the messages of each storage layer
         reason = getattr(error, "strerror", None) or last.partition(" [")[0]
         return OutputError(
             f"{self.folder}: the checkpoints must go to a folder that can be written. Writing "
@@ -113,9 +152,84 @@ class Checkpoints:
         )
 
 
+def _checksums(folder: Path) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of every file of a checkpoint, except the file that lists them."""
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    files = {name: path for name, path in sorted(paths.items()) if not path.is_dir()}
+    files.pop(_CHECKSUMS, None)
+    with ThreadPoolExecutor(_HASHED_AT_ONCE) as pool:  # hashing does not hold Python's lock
+        digests = pool.map(_digest, files.values())
+        return {
+            name: {"bytes": path.stat().st_size, "sha256": digest}
+            for (name, path), digest in zip(files.items(), digests, strict=True)
+        }
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def remove_checkpoints(out: Path) -> None:
+    """Remove the checkpoints of a run, and their folder unless it holds other things."""
+    folder = out / CHECKPOINTS
+    if not folder.is_dir():
+        return
+    _remove_partial(folder)
+    for path in folder.iterdir():
+        if _NAME.fullmatch(path.name):
+            _remove(path)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _remove_partial(folder: Path) -> None:
+    for path in folder.iterdir():
+        if _PARTIAL_NAME.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a checkpoint; a folder that only has the name of one stays."""
+    if _is_checkpoint(folder):
+        shutil.rmtree(folder)
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    return (folder / _STATE).is_dir() or (folder / _RECORD).is_file()
+
+
+def _damage(folder: Path) -> str | None:
+    """Why a checkpoint must not be restored, or None where every file is as it was written."""
+    try:
+        expected, found = _read_json(folder / _CHECKSUMS), _checksums(folder)
+    except FileNotFoundError:
+        return f"it has no {_CHECKSUMS}"
+    except (OSError, ValueError) as error:
+        return f"it cannot be read: {error}"
+    for name in {**expected, **found, _RECORD: None}:
+        if name not in found:
+            return f"{name} is missing"
+        if name not in expected:
+            return f"{name} is not part of it"
+        if expected[name] != found[name]:
+            return f"{name} is not as it was written"
+    return None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError(f"{path.name} must hold a JSON object")
+    return content
+
+
 @contextmanager
-def _told_once() -> Iterator[None]:
-    """Keep the threads of Orbax from printing a traceback of what they raise here too."""
+def _silent_threads() -> Iterator[None]:
+    """Keep the threads of Orbax from printing a traceback of an error that is raised here too."""
     log = logging.getLogger("absl")
     before = log.level
     log.setLevel(logging.CRITICAL)

@@ -84,11 +84,11 @@ def read_documents(
     column: str = "text",
     advance: Callable[[int], None] = lambda count: None,
 ) -> Iterator[str]:
-    """The documents of a corpus in order; empty ones are passed over.
+    """The documents of a corpus in order; empty ones are skipped.
 
     A line of a JSONL file and a row of a Parquet file is a document: its `column`. A text file has
     no such marks, so it is cut at blank lines into documents of some 4,000 characters and more.
-    `advance` is told the bytes of the files as they are read.
+    `advance` is called with the bytes of the files as they are read.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "corpus.jsonl"
@@ -156,7 +156,7 @@ def _parquet(path: Path, column: str, advance: Callable[[int], None]) -> Iterato
         names = file.schema_arrow.names
         if column not in names:
             raise _no_column(path, column, f"its columns are {', '.join(names)}")
-        size, told = path.stat().st_size, 0
+        size, reported = path.stat().st_size, 0
         row = 0
         for batch in file.iter_batches(_ROWS, columns=[column]):
             for value in batch.column(0).to_pylist():
@@ -165,8 +165,8 @@ def _parquet(path: Path, column: str, advance: Callable[[int], None]) -> Iterato
                 row += 1
                 yield value
             share = size * row // max(1, file.metadata.num_rows)
-            advance(share - told)
-            told = share
+            advance(share - reported)
+            reported = share
 
 
 def _text(path: Path, advance: Callable[[int], None]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from uniproto.report.charts import BLUE, GREEN, GREY, ORANGE, PINK
 
+CURVE_FILES = tuple(f"curves.{end}" for end in ("csv", "parquet", "json", "png", "svg", "html"))
 METHOD_COLOURS = {
     "uniproto": BLUE,
     "colm": PINK,
@@ -91,7 +92,7 @@ def curves_chart(points: Sequence[Mapping[str, Any]], title: str, subtitle: str 
 def save_curves(
     folder: Path, rows: Sequence[Mapping[str, Any]], record: Any, method: str, title: str
 ) -> None:
-    """Write curves.csv, .parquet, .json, .png, .svg and .html of one run."""
+    """Write the `CURVE_FILES` of one run."""
     from uniproto.comparing.results import save_results
 
     points = curve_points(rows, method=method)

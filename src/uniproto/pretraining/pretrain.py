@@ -1,7 +1,7 @@
 """Pretrain a language model on chosen sequences, from a corpus to curves.
 
-The way of the data: documents → tokens in files → pools of sequences → chosen sequences → steps.
-Everything that was asked for and came out is in the folder OUT.
+The path of the data: documents → tokens in files → pools of sequences → chosen sequences → steps.
+The folder OUT holds the settings and the results.
 """
 
 from __future__ import annotations
@@ -14,39 +14,40 @@ from typing import Any
 
 import numpy as np
 
-from uniproto.errors import MissingExtraError, invalid
-from uniproto.pretraining.architecture import model_config
-from uniproto.pretraining.checkpoints import Checkpoints
-from uniproto.pretraining.flops import step_flops
-from uniproto.pretraining.learning_curves import save_curves
-from uniproto.pretraining.pretrain_settings import PretrainSettings
-from uniproto.pretraining.run_folder import (
-    RESULT,
-    finished_result,
-    forget,
-    require_checkpoint,
-    require_continuing,
-    unwritable,
+from uniproto.errors import (
+    InputFileError,
+    InvalidInputError,
+    MissingExtraError,
+    OutputError,
+    invalid,
 )
-from uniproto.pretraining.run_plan import Plan
-from uniproto.pretraining.sequences import Sequences
-from uniproto.pretraining.step_settings import StepSettings
-from uniproto.pretraining.token_files import TRAIN, VALIDATION, TokenFiles
-from uniproto.pretraining.token_preparation import prepare_tokens
-from uniproto.pretraining.training_loop import train
+from uniproto.pretraining.checkpoints import (
+    CHECKPOINTS,
+    Checkpoint,
+    Checkpoints,
+    remove_checkpoints,
+)
+from uniproto.pretraining.learning_curves import CURVE_FILES, save_curves
+from uniproto.pretraining.model import model_config, step_flops
+from uniproto.pretraining.preparation import prepare_tokens
+from uniproto.pretraining.pretrain_settings import PretrainSettings, StepSettings
+from uniproto.pretraining.tokens import TRAIN, VALIDATION, Sequences, TokenFiles
+from uniproto.pretraining.train import NAN_BATCH, Plan, train
 from uniproto.runs.atomic import write_json
+from uniproto.runs.folder import require_same
 from uniproto.runs.lock import locked
-from uniproto.runs.metrics import METRICS, MetricsFile
+from uniproto.runs.metrics import METRICS, MetricsFile, read_metrics
 
 try:
     import jax
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Pretraining", "jax") from error
 
-TOKENS = "tokens"
+TOKENS, RESULT = "tokens", "result.json"
+_RESULT_FILES = (*CURVE_FILES, NAN_BATCH, RESULT, METRICS)
 _ROWS_OF_VOCABULARY = 128  # a multiple of this is what matrix units work on without padding
 _VALIDATED_AT_ONCE = 64
-# What does not change the numbers, or is known by its content (see `_configuration`).
+# Settings that do not change the numbers, or that the tokens identify (see `_configuration`).
 _MAY_CHANGE = (
     *("out", "tokens", "data", "column", "tokenizer", "vocab_size", "validation"),
     *("save_steps", "quiet", "float32"),
@@ -67,8 +68,8 @@ def prepare(settings: PretrainSettings, fresh: bool = False) -> TokenFiles:
 
 
 def pretrain(settings: PretrainSettings, fresh: bool = False) -> dict[str, Any]:
-    """Run, or go on with, a pretraining run; returns what stands in OUT/result.json."""
-    step_settings = settings.step_settings()  # wrong options are told before anything is read
+    """Start or resume a pretraining run; returns the content of OUT/result.json."""
+    step_settings = settings.step_settings(_dtype(settings))  # refuses before anything is read
     model_config(settings.size, vocab=1, length=1)
     mesh = _mesh(settings.devices)
     tokens = prepare(settings, fresh)
@@ -79,6 +80,7 @@ def pretrain(settings: PretrainSettings, fresh: bool = False) -> dict[str, Any]:
     config = model_config(settings.size, vocab=vocab, length=settings.length)
     configuration = _configuration(settings, step_settings, tokens)
     out = Path(settings.out)
+    require_own_files(out)
     if not fresh:
         finished = finished_result(out, settings.steps, configuration)
         if finished is not None:
@@ -99,22 +101,22 @@ def pretrain(settings: PretrainSettings, fresh: bool = False) -> dict[str, Any]:
     )
     with locked(out):
         if fresh:
-            forget(out)
+            remove_run(out)
         metrics, timing = _train(plan, out)
         return _publish(out, settings, plan, tokens, metrics, timing)
 
 
 def _train(plan: Plan, out: Path) -> tuple[MetricsFile, dict[str, Any]]:
-    """From the last checkpoint, where there is one, to the last step."""
+    """Train from the last checkpoint, where there is one, to the last step."""
     checkpoints = Checkpoints(out)
     try:
-        record = checkpoints.record()
-        require_checkpoint(record, out)
-        if record is not None:
-            require_continuing(record["configuration"], plan.configuration, record["step"], out)
+        saved = checkpoints.latest()
+        require_checkpoint(saved, out)
+        if saved is not None:
+            require_continuing(saved.record["configuration"], plan.configuration, saved.step, out)
         (out / RESULT).unlink(missing_ok=True)  # of a run that now goes on for more steps
-        metrics = MetricsFile(out, None if record is None else record["step"])
-        return metrics, train(plan, checkpoints, record, metrics, out)
+        metrics = MetricsFile(out, None if saved is None else saved.step)
+        return metrics, train(plan, checkpoints, saved, metrics, out)
     finally:
         checkpoints.close()
 
@@ -123,21 +125,27 @@ def _configuration(
     settings: PretrainSettings, step_settings: StepSettings, tokens: TokenFiles
 ) -> dict[str, Any]:
     """What must be the same for a run to go on as if it had never stopped."""
-    asked = {name: value for name, value in asdict(settings).items() if name not in _MAY_CHANGE}
-    asked |= {"dtype": str(step_settings.dtype), "tokens": tokens.identity()}
-    return dict(json.loads(json.dumps(asked)))
+    fixed = {name: value for name, value in asdict(settings).items() if name not in _MAY_CHANGE}
+    fixed |= {"dtype": str(step_settings.dtype), "tokens": tokens.identity()}
+    return dict(json.loads(json.dumps(fixed)))
+
+
+def _dtype(settings: PretrainSettings) -> str:
+    """bfloat16 where the hardware has units for it."""
+    slow = settings.float32 or jax.default_backend() == "cpu"
+    return "float32" if slow else "bfloat16"
 
 
 def _mesh(devices: int) -> Any:
-    there = jax.devices()
-    if devices > len(there):
+    found = jax.devices()
+    if devices > len(found):
         raise invalid(
             "--devices",
-            f"must not exceed the {len(there)} that JAX finds here ({there[0].platform})",
+            f"must not exceed the {len(found)} that JAX finds here ({found[0].platform})",
             devices,
             "Lower it; on a CPU, XLA_FLAGS=--xla_force_host_platform_device_count=2 makes two.",
         )
-    return None if devices == 1 else jax.sharding.Mesh(np.array(there[:devices]), ("data",))
+    return None if devices == 1 else jax.sharding.Mesh(np.array(found[:devices]), ("data",))
 
 
 def _require_enough(
@@ -181,7 +189,7 @@ def _publish(
     metrics: MetricsFile,
     timing: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Curves first; result.json last, because it says that the run is complete."""
+    """Write the curves, then result.json, which marks the run as complete."""
     from uniproto.runs.records import versions, without_infinity
 
     validated = [row for row in metrics.rows if row["val_loss"] is not None]
@@ -210,3 +218,86 @@ def _publish(
     except OSError as error:
         raise unwritable(out, error) from error
     return dict(result)
+
+
+def finished_result(
+    out: Path, steps: int, configuration: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The result of a finished run, or None if it is to go on for more steps."""
+    if not (out / RESULT).exists():
+        return None
+    try:
+        result = dict(json.loads((out / RESULT).read_text(encoding="utf-8")))
+        done, before = int(result["steps"]), dict(result["configuration"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInputError(
+            f"{out / RESULT}: the file must hold the result of a pretraining run. It holds "
+            f"something else ({error}). Choose another folder with --out, or start over with "
+            "--fresh."
+        ) from error
+    require_continuing(before, configuration, done, out)
+    return result if done == steps else None
+
+
+def require_checkpoint(saved: Checkpoint | None, out: Path) -> None:
+    """Refuse to go on with a finished run without a checkpoint: its results would be lost."""
+    if saved is None and (out / RESULT).exists():
+        raise InputFileError(
+            f"{out / CHECKPOINTS}: the folder must hold the last checkpoint of a run that is to go "
+            "on for more steps. Got none instead. Put it back, choose another folder with --out, "
+            "or start over with --fresh."
+        )
+
+
+def require_continuing(
+    before: Mapping[str, Any], now: Mapping[str, Any], done: int, out: Path
+) -> None:
+    """Refuse another configuration; with a constant learning rate there may be more steps."""
+    if now["schedule"] == "constant" and now["steps"] >= done:
+        before = {**before, "steps": now["steps"]}
+    require_same(before, now, out, "a run of the same configuration")
+
+
+def require_own_files(out: Path) -> None:
+    """Refuse a folder that holds files with names of ours which no pretraining run has written."""
+    found = [name for name in _RESULT_FILES if (out / name).exists()]
+    if found and not (_has_own_metrics(out) or _has_own_result(out)):
+        raise InvalidInputError(
+            f"{out}: the folder must be new, or hold a pretraining run. Got a {found[0]} of "
+            "something else instead, which would be lost. Choose another folder with --out."
+        )
+
+
+def _has_own_metrics(out: Path) -> bool:
+    """Whether metrics.jsonl has rows of a pretraining run, or none yet."""
+    try:
+        text = (out / METRICS).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    rows = read_metrics(out)
+    return all("pool_loss" in row for row in rows) if rows else text[:9] == '{"step": '[: len(text)]
+
+
+def _has_own_result(out: Path) -> bool:
+    try:
+        result = json.loads((out / RESULT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(result, dict) and {"configuration", "step_flops"} <= result.keys()
+
+
+def remove_run(out: Path) -> None:
+    """Remove an earlier run, but not its tokens; the files that mark it as a run go last."""
+    try:
+        remove_checkpoints(out)
+        for name in _RESULT_FILES:
+            (out / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritable(out, error) from error
+
+
+def unwritable(out: Path, error: OSError) -> OutputError:
+    return OutputError(
+        f"{out}: the results must go to a folder that can be written. Writing failed "
+        f"({error.strerror or error}). Choose another one with --out, or free some space."
+    )

@@ -1,69 +1,248 @@
-"""What a pretraining run is told, checked when it is made."""
+"""The settings of pretraining, each declared once, and checked when they are made.
+
+The options of `uniproto pretrain` are made from `PretrainSettings`. Nothing here imports JAX, so
+that `--help` is quick.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+import math
+from dataclasses import dataclass, fields
+from typing import Any
 
-from uniproto.errors import MissingExtraError, invalid, require_count
-from uniproto.pretraining.step_settings import StepSettings
-from uniproto.pretraining.token_preparation import Preparation
+from uniproto.errors import invalid, require_count, require_name, whole_number
+from uniproto.runtime.settings import setting
 
-try:
-    import jax
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Pretraining", "jax") from error
+METHODS = ("uniproto", "colm", "greats", "gradnorm", "maxloss", "random", "full")
+PLANS = ("extend", "entropic")
+FEATURES = ("sketch", "exact")
+SCHEDULES = ("constant", "cosine")
+DTYPES = ("bfloat16", "float32")
+# `hidden` is 3.5 × `width` and a key serves 4 heads, both as in LLaMA-3 8B.
+SIZES: dict[str, dict[str, int]] = {
+    "tiny": {"width": 64, "layers": 2, "heads": 4, "kv_heads": 1, "hidden": 224},
+    "60m": {"width": 512, "layers": 8, "heads": 8, "kv_heads": 2, "hidden": 1792},
+    "500m": {"width": 1280, "layers": 20, "heads": 20, "kv_heads": 5, "hidden": 4480},
+}
+VOCAB_SIZE = 32_000  # of a tokenizer that is learned here
+VALIDATION_SHARE = 0.05
+# Sums of masses are computed as float32 products, which are exact below 2^24.
+_LARGEST_MASS = 2**24
 
 
 @dataclass(frozen=True)
-class PretrainSettings:
-    """Everything that `uniproto pretrain` can be told; the defaults are the paper's.
+class Preparation:
+    """What a folder of tokens is made from. None means: whatever a complete folder has.
+
+    >>> Preparation(data="corpus.jsonl").with_defaults().vocab_size
+    32000
+    """
+
+    data: str | None = setting(
+        None, "the corpus: file, folder or pattern", common=True, metavar="CORPUS"
+    )
+    column: str | None = setting(
+        None, "column of the texts in JSONL and Parquet (text)", group="data", metavar="COLUMN"
+    )
+    tokenizer: str | None = setting(
+        None, "a tokenizer.json, or a folder with one", group="data", metavar="PATH"
+    )
+    vocab_size: int | None = setting(
+        None,
+        f"tokens of a tokenizer learned here ({VOCAB_SIZE}; fewer for a small corpus)",
+        group="data",
+    )
+    validation: float | None = setting(
+        None,
+        f"share of the documents held out ({VALIDATION_SHARE})",
+        group="data",
+        metavar="SHARE",
+    )
+
+    def __post_init__(self) -> None:
+        if self.tokenizer is not None and self.vocab_size is not None:
+            raise invalid(
+                "--vocab-size",
+                "must be left out where --tokenizer names a tokenizer, which has its own",
+                self.vocab_size,
+                "Name one of the two.",
+            )
+
+    def with_defaults(self) -> Preparation:
+        vocab_size = VOCAB_SIZE if self.tokenizer is None else None
+        return dataclasses.replace(
+            self,
+            column=self.column or "text",
+            vocab_size=vocab_size if self.vocab_size is None else self.vocab_size,
+            validation=VALIDATION_SHARE if self.validation is None else self.validation,
+        )
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """How a step chooses its batch and learns from it: what a run and a single step share.
+
+    The methods: `uniproto`; `colm` (medoids of the L1 distance between gradients); `greats`
+    (largest expected fall of the loss of `anchors`, random sequences of the pool in place of a
+    validation set; none is its own anchor); `gradnorm` (longest gradients); `maxloss` (largest
+    losses); `random`; `full` (the whole pool, whatever `keep` is).
+
+    With `plan="extend"` each pick claims its fill, in integer masses; `entropic` is Algorithm 1 as
+    printed, which solves the entropic plan of all picks before every pick.
+
+    Exact `features` cost twice the work of the output projection more, and on several devices each
+    of them does all of it.
+    """
+
+    method: str = setting(
+        "uniproto", "how sequences are chosen (uniproto)", common=True, choices=METHODS
+    )
+    pool: int = setting(128, "sequences scored per step", common=True)
+    keep: int = setting(64, "sequences trained on per step", common=True)
+    plan: str = setting(
+        "extend", "uniproto: entropic is as in the paper (extend)", group="choice", choices=PLANS
+    )
+    reg: float = setting(
+        1e-2, "entropic plan: strength of the entropy, λ", group="choice", metavar="STRENGTH"
+    )
+    iterations: int = setting(20, "entropic plan: steps of its solver", group="choice")
+    features: str = setting(
+        "sketch",
+        "gradients of the output projection (sketch)",
+        group="choice",
+        choices=FEATURES,
+    )
+    anchors: int = setting(8, "greats: sequences it measures by", group="choice")
+    learning_rate: float = setting(
+        1e-4, "highest learning rate of Adam", common=True, metavar="RATE"
+    )
+    schedule: str = setting(
+        "constant", "of the learning rate (constant)", group="training", choices=SCHEDULES
+    )
+    warmup: int = setting(0, "steps in which the learning rate rises", group="training")
+    weight_decay: float = setting(
+        0.0, "of matrices, decoupled as in AdamW", group="training", metavar="DECAY"
+    )
+    clip: float | None = setting(
+        None, "largest gradient norm (unlimited)", group="training", metavar="NORM"
+    )
+    recompute: bool = setting(
+        False, "recompute activations: less memory, a third more work", group="training"
+    )
+
+    @property
+    def trained(self) -> int:
+        """How many sequences a step trains on."""
+        return self.pool if self.method == "full" else self.keep
+
+
+@dataclass(frozen=True)
+class StepSettings(BatchSettings):
+    """The settings of one compiled step. The defaults are the paper's; see `BatchSettings`.
+
+    Args:
+        steps: of the whole run; needed by `schedule="cosine"` alone.
+        sketch: rows and columns of a sequence's sketch. Both make inner products more accurate.
+        dtype: of products and activations. Parameters and optimizer are always float32.
+        tokens_per_slice: logits exist for about this many tokens at a time.
+
+    >>> StepSettings(method="full").trained
+    128
+    """
+
+    steps: int | None = None
+    sketch: tuple[int, int] = (128, 128)
+    dtype: str = "bfloat16"
+    tokens_per_slice: int = 8192
+
+    def __post_init__(self) -> None:
+        named = {
+            "method": METHODS,
+            "plan": PLANS,
+            "features": FEATURES,
+            "schedule": SCHEDULES,
+            "dtype": DTYPES,
+        }
+        for name, valid in named.items():
+            require_name(name, getattr(self, name), valid)
+        for name in ("pool", "keep", "iterations", "anchors", "tokens_per_slice"):
+            require_count(name, getattr(self, name))
+        whole_number("warmup", self.warmup, least=0)
+        if len(self.sketch) != 2 or min(self.sketch) < 1:
+            raise invalid("sketch", "must be two counts", self.sketch, "Try (128, 128).")
+        if self.keep > self.pool:
+            raise invalid("keep", "must be at most 'pool'", self.keep, f"The pool is {self.pool}.")
+        if self.pool * self.keep >= _LARGEST_MASS:
+            raise invalid(
+                "pool",
+                f"times 'keep' must be below {_LARGEST_MASS}",
+                f"{self.pool} × {self.keep}",
+                "Use a smaller pool.",
+            )
+        if self.method == "greats" and self.anchors > self.pool:
+            raise invalid(
+                "anchors", "must be at most 'pool'", self.anchors, f"The pool is {self.pool}."
+            )
+        for name in ("reg", "learning_rate", "clip"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise invalid(name, "must be a finite number above 0", value, "Try its default.")
+        if not 0 <= self.weight_decay < math.inf:
+            raise invalid("weight_decay", "must be at least 0", self.weight_decay, "Try 0.1.")
+        if self.schedule == "cosine" and (self.steps is None or self.steps <= self.warmup):
+            raise invalid(
+                "steps",
+                "must be above 'warmup' with schedule='cosine'",
+                self.steps,
+                "Give the number of steps of the whole run.",
+            )
+
+    @property
+    def scores(self) -> bool:
+        """Whether the step scores the pool before it chooses."""
+        return self.method not in ("random", "full")
+
+    @property
+    def compares(self) -> bool:
+        """Whether it compares gradients, not only losses."""
+        return self.scores and self.method != "maxloss"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainSettings(BatchSettings, Preparation):
+    """Everything that `uniproto pretrain` takes; the defaults are the paper's.
 
     `data` may be left out where `tokens` names a prepared folder. With a constant learning rate,
     `steps` may be raised later: the run then goes on from where it ended.
     """
 
-    out: str
-    data: str | None = None
-    size: str = "60m"
-    method: str = "uniproto"
-    pool: int = 128
-    keep: int = 64
-    length: int = 512
-    steps: int = 20_000
-    seed: int = 0
-    # selection
-    plan: str = "extend"
-    reg: float = 1e-2
-    iterations: int = 20
-    features: str = "sketch"
-    anchors: int = 8
-    # training
-    learning_rate: float = 1e-4
-    schedule: str = "constant"
-    warmup: int = 0
-    weight_decay: float = 0.0
-    clip: float | None = None
-    recompute: bool = False
-    float32: bool = False
-    devices: int = 1
-    # data
-    tokens: str | None = None
-    column: str | None = None
-    tokenizer: str | None = None
-    vocab_size: int | None = None
-    validation: float | None = None
-    # what is recorded
-    eval_steps: int = 100
-    eval_sequences: int = 512
-    save_steps: int = 500
-    logging_steps: int = 10
-    quiet: bool = False
+    out: str = setting(help="folder for the results", common=True, flags=("-o",), metavar="DIR")
+    size: str = setting("60m", "size of the model (60m)", common=True, choices=tuple(SIZES))
+    length: int = setting(512, "tokens per sequence", common=True)
+    steps: int = setting(20_000, "steps of the optimizer", common=True)
+    seed: int = setting(0, "of split, weights and order", common=True)
+    tokens: str | None = setting(
+        None,
+        "folder of prepared tokens, made from CORPUS if missing (OUT/tokens)",
+        common=True,
+        metavar="DIR",
+    )
+    quiet: bool = setting(False, "no progress bar and no summary", common=True)
+    float32: bool = setting(
+        False, "float32 arithmetic on a GPU too, instead of bfloat16", group="training"
+    )
+    devices: int = setting(1, "devices that share the pool", group="training")
+    eval_steps: int = setting(100, "steps between validations", group="records")
+    eval_sequences: int = setting(512, "sequences per validation", group="records")
+    save_steps: int = setting(500, "steps between checkpoints", group="records")
+    logging_steps: int = setting(10, "steps between rows of metrics", group="records")
 
     def __post_init__(self) -> None:
         counts = ("pool", "keep", "length", "steps", "devices")
         for name in (*counts, "eval_steps", "eval_sequences", "save_steps", "logging_steps"):
             require_count(f"--{name.replace('_', '-')}", getattr(self, name))
-        if not 0 <= self.seed < 2**32:  # JAX would look at the last 32 bits alone
+        if not 0 <= self.seed < 2**32:  # JAX would use the last 32 bits alone
             raise invalid("--seed", "must be from 0 to 2^32 - 1", self.seed, "Pass a small number.")
         if self.data is None and self.tokens is None:
             raise invalid(
@@ -83,32 +262,13 @@ class PretrainSettings:
 
     def preparation(self) -> Preparation:
         """What the tokens are made from."""
-        return Preparation(
-            data=self.data,
-            column=self.column,
-            tokenizer=self.tokenizer,
-            vocab_size=self.vocab_size,
-            validation=self.validation,
-        )
+        return Preparation(**_shared(self, Preparation))
 
-    def step_settings(self) -> StepSettings:
-        """What the compiled step has to know; bfloat16 where the hardware has units for it."""
-        slow = self.float32 or jax.default_backend() == "cpu"
-        return StepSettings(
-            method=self.method,
-            pool=self.pool,
-            keep=self.keep,
-            plan=self.plan,
-            reg=self.reg,
-            iterations=self.iterations,
-            features=self.features,
-            learning_rate=self.learning_rate,
-            schedule=self.schedule,
-            warmup=self.warmup,
-            weight_decay=self.weight_decay,
-            clip=self.clip,
-            anchors=self.anchors,
-            recompute=self.recompute,
-            steps=self.steps,
-            dtype="float32" if slow else "bfloat16",
-        )
+    def step_settings(self, dtype: str) -> StepSettings:
+        """The settings of the compiled step."""
+        shared = _shared(self, BatchSettings)
+        return StepSettings(**shared, steps=self.steps, dtype=dtype)
+
+
+def _shared(settings: PretrainSettings, base: type[Any]) -> dict[str, Any]:
+    return {each.name: getattr(settings, each.name) for each in fields(base)}

@@ -2,7 +2,7 @@
 
 The bound of `certificate/` sums, at any prices of the targets, the k smallest values over
 *all* source rows. So prices are raised here over the rows at hand (those the shards sent), and
-then every shard tells the k smallest values of its own rows at those prices, in double precision
+then every shard returns the k smallest values of its own rows at those prices, in double precision
 over whole rows. Their k smallest make a bound that is valid whatever the prices were raised over.
 Rows whose values were below those at hand are fetched, and the prices raised again, until no shard
 has any, or the bound no longer rises.
@@ -26,11 +26,10 @@ from uniproto.geometry.costs import Costs
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import one_thread, pieces_of, side_by_side
-from uniproto.scale.asked import Asked
 from uniproto.scale.cluster import Cluster
-from uniproto.scale.parts import Settings, Union, free_rows, problem_of
+from uniproto.scale.parts import Request, Settings, Union, free_rows, problem_of
 from uniproto.scale.shards import Shard, read_features
-from uniproto.scale.target import LaidDown, Target
+from uniproto.scale.target import PlacedTarget, Target
 from uniproto.selection.selection import Selection
 
 _MOST_PASSES = 8  # over all shards
@@ -42,7 +41,7 @@ _FEWEST_ADDED = 2000  # rows that a pass may add, from all shards together
 
 @dataclass(frozen=True)
 class LowRows:
-    """Rows of the smallest values, their values, and the features of those nobody has yet."""
+    """Rows of the smallest values, their values, and the features of those the driver lacks."""
 
     rows: NDArray[np.int64]
     values: NDArray[np.float64]
@@ -51,19 +50,19 @@ class LowRows:
 
 
 def certify_shards(
-    asked: Asked,
+    request: Request,
     cluster: Cluster,
-    laid: LaidDown,
+    placed: PlacedTarget,
     merged: Selection,
     union: Union,
     bars: Progress,
 ) -> tuple[Certificate, list[dict[str, Any]]]:
     """The best bound found, and what each pass over the shards did."""
     begin = time.perf_counter()
-    deadline = math.inf if asked.time_limit is None else begin + asked.time_limit
-    source, settings = asked.source, asked.settings
-    target: Target = cluster.get(laid.reference)
-    prices, steps = np.zeros(laid.count), 0
+    deadline = math.inf if request.time_limit is None else begin + request.time_limit
+    source, settings = request.source, request.settings
+    target: Target = cluster.get(placed.reference)
+    prices, steps = np.zeros(placed.count), 0
     best, best_prices = -math.inf, prices
     passes: list[dict[str, Any]] = []
     while True:
@@ -78,7 +77,7 @@ def certify_shards(
         prices, steps = found.prices, steps + found.steps
         raised = time.perf_counter()
         least = lowest_values(active, active.candidates, prices, settings.k)[1]
-        low = _ask_shards(asked, cluster, laid, union, prices, float(least[-1]), bars)
+        low = _lowest_of_shards(request, cluster, placed, union, prices, float(least[-1]), bars)
         bound = _combined(active, prices, [part.values for part in low])
         rise = bound - best
         if bound > best:
@@ -111,24 +110,24 @@ def certify_shards(
     return certificate, passes
 
 
-def _ask_shards(
-    asked: Asked,
+def _lowest_of_shards(
+    request: Request,
     cluster: Cluster,
-    laid: LaidDown,
+    placed: PlacedTarget,
     union: Union,
     prices: NDArray[np.float64],
     limit: float,
     bars: Progress,
 ) -> list[LowRows]:
     """Every shard's smallest values at these prices, in the order of the shards."""
-    source, settings = asked.source, asked.settings
+    source, settings = request.source, request.settings
     count = max(settings.k, -(-_FEWEST_ADDED // len(source.parts)))
-    laid_prices = cluster.put(prices)
-    shared = (settings, laid.reference, laid_prices, union.scale, count, limit)
-    known, excluded = source.split(union.numbers), source.split(asked.excluded)
+    stored_prices = cluster.put(prices)
+    shared = (settings, placed.reference, stored_prices, union.scale, count, limit)
+    known, excluded = source.split(union.numbers), source.split(request.excluded)
     tasks = [
-        (shard, shard.content, *shared, have, barred)
-        for shard, have, barred in zip(source.parts, known, excluded, strict=True)
+        (shard, shard.content, *shared, have, unusable)
+        for shard, have, unusable in zip(source.parts, known, excluded, strict=True)
     ]
     low: dict[int, LowRows] = {}
     with bars.stage("certificate: shards", len(tasks)) as advance:
@@ -151,14 +150,14 @@ def _combined(
 def _worth_adding(
     shards: tuple[Shard, ...], low: list[LowRows], k: int
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Of the rows nobody had, those of the smallest values, in the order of their numbers."""
+    """Of the new rows, those of the smallest values, in the order of their numbers."""
     numbers = np.concatenate(
         [part.rows[part.new] + shard.first for shard, part in zip(shards, low, strict=True)]
     )
     values = np.concatenate([part.values[part.new] for part in low])
     features = np.concatenate([part.features for part in low])
-    kept = np.sort(np.argsort(values, kind="stable")[: max(4 * k, _FEWEST_ADDED)])
-    return numbers[kept], features[kept]
+    smallest = np.sort(np.argsort(values, kind="stable")[: max(4 * k, _FEWEST_ADDED)])
+    return numbers[smallest], features[smallest]
 
 
 # --- in the cluster -------------------------------------------------------------------------------

@@ -18,11 +18,11 @@ _SHARE_OF_STORE = 0.5  # of a node's object store that one object may take
 
 
 class ClusterError(UniprotoError, ConnectionError):
-    """Ray cannot be reached, or has lost what it was asked to do."""
+    """Ray cannot be reached, or has lost a task."""
 
 
 class Cluster:
-    """A Ray to run tasks on; as a context manager it leaves Ray as it was found.
+    """A Ray to run tasks on; as a context manager it stops only a Ray that it started.
 
     Without `address` and `num_cpus` it is the Ray this process is connected to already, the one
     RAY_ADDRESS names, or a local one with all cores.
@@ -103,7 +103,7 @@ class Cluster:
         return self._tasks[function].remote(*arguments)
 
     def put(self, value: Any) -> Any:
-        """Lay a value down once, for every task to read."""
+        """Put a value into the object store, for every task to read."""
         return self._ray.put(value)
 
     def get(self, reference: Any) -> Any:

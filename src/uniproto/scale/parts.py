@@ -1,26 +1,45 @@
-"""Round one: each shard's own selection against the whole target, as a task where the shard is."""
+"""Round one: each shard's own selection against the whole target, as a task where the shard is.
+
+Finished parts are saved (`FinishedParts`), so that a run whose driver is killed does not compute
+them again.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 import time
+import zipfile
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.errors import InputFileError, OutputError
 from uniproto.geometry.costs import Costs
 from uniproto.methods import UniProto
 from uniproto.problem.problem import Problem
+from uniproto.runs.atomic import atomic_write, write_text
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import one_thread
-from uniproto.scale.shards import Shard, read_digest, read_features
-from uniproto.scale.target import Target
+from uniproto.scale.shards import Shard, Shards, read_digest, read_features
+from uniproto.scale.target import Target, TargetOptions
+
+PARTS_FOLDER = ".uniproto-parts"
+_MARKER = "made-by-uniproto.txt"
+_MARKER_TEXT = "Finished parts of a selection. uniproto removes this folder when the run ends.\n"
+# The names that we give to files in that folder, also while they are being written.
+_OWN_NAME = re.compile(rf"\.?([0-9a-f]{{32}}\.npz|{re.escape(_MARKER)})(\..*)?")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What every task must know of the question."""
+    """The settings of a selection that every task needs."""
 
     k: int
     per_part: int
@@ -31,8 +50,21 @@ class Settings:
 
 
 @dataclass(frozen=True)
+class Request:
+    """A selection from shards, checked as far as possible before any of them is read."""
+
+    source: Shards
+    target: Shards | None
+    settings: Settings
+    target_options: TargetOptions
+    excluded: NDArray[np.int64]
+    certify: bool = False
+    time_limit: float | None = None
+
+
+@dataclass(frozen=True)
 class Part:
-    """What a shard sends on: its picks with their features, and what the whole must know of it.
+    """The result of one shard: its picks with their features, and the scale of its costs.
 
     `shift` and `reach` make up the ceiling of its costs: ceiling = shift + reach.
     """
@@ -62,7 +94,7 @@ def problem_of(
 
 @dataclass(frozen=True)
 class Union:
-    """Rows of all shards that have come together here, with their numbers in the whole source."""
+    """Rows gathered from all shards, with their numbers in the whole source."""
 
     source: str
     numbers: NDArray[np.int64]
@@ -76,7 +108,7 @@ class Union:
         return problem_of(costs, settings.k, every, settings, target)
 
     def with_rows(self, numbers: NDArray[np.int64], features: NDArray[Any]) -> Union:
-        """These rows, too."""
+        """A copy with more rows."""
         return replace(
             self,
             numbers=np.concatenate([self.numbers, numbers]),
@@ -100,7 +132,7 @@ def pick_part(
     target: Target,
     excluded: NDArray[np.int64],
 ) -> Part:
-    """Select from one shard, on one core. A shard with too few rows to choose sends them all."""
+    """Select from one shard, on one core. A shard with too few rows to choose from sends all."""
     begin = time.perf_counter()
     with one_thread():
         digest = read_digest(shard)
@@ -122,3 +154,121 @@ def pick_part(
             digest,
             time.perf_counter() - begin,
         )
+
+
+class FinishedParts:
+    """The finished parts of one selection, saved in a hidden folder inside the run's folder.
+
+    A file is named by a digest of everything its picks follow from: the settings, the target, the
+    excluded rows and the shard itself. A part of another selection has another name and is never
+    read. Only a folder that holds our marker is written to or removed, and only files with names
+    of ours inside it.
+    """
+
+    def __init__(
+        self, out: Path, identity: Mapping[str, Any], *, per_part: int, width: int
+    ) -> None:
+        self.folder = out / PARTS_FOLDER
+        self._identity = json.dumps(identity, sort_keys=True, default=str)
+        self._per_part, self._width = per_part, width
+
+    def read(self, shard: Shard, excluded: NDArray[np.int64]) -> Part | None:
+        """The part of a shard, if it was finished before."""
+        path = self._path(shard, excluded)
+        if not _is_ours(self.folder):
+            return None
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                return self._checked(dict(arrays), free_rows(shard, excluded))
+        except FileNotFoundError:
+            return None
+        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            raise InputFileError(
+                f"{path}: a finished part must be a complete file of this version. It is not "
+                f"({error}). Delete it, and it is computed again."
+            ) from error
+
+    def write(self, shard: Shard, excluded: NDArray[np.int64], part: Part) -> None:
+        """Save a finished part."""
+        path = self._path(shard, excluded)
+        try:
+            _make_ours(self.folder)
+            with atomic_write(path) as file:
+                np.savez(
+                    file,
+                    rows=part.rows,
+                    features=part.features,
+                    numbers=np.array([part.shift, part.reach, part.seconds]),
+                    digest=np.array(part.digest),
+                )
+        except OutputError:
+            raise
+        except OSError as error:
+            raise OutputError(
+                f"{path}: the folder of finished parts must be writable. It is not "
+                f"({error.strerror or error}). Free some space, or choose another folder."
+            ) from error
+
+    def _path(self, shard: Shard, excluded: NDArray[np.int64]) -> Path:
+        part = {"shard": shard.name, "stamp": shard.stamp, "excluded": excluded.tolist()}
+        text = self._identity + json.dumps(part, sort_keys=True, default=str)
+        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
+
+    def _checked(self, arrays: Mapping[str, NDArray[Any]], free: NDArray[np.intp]) -> Part:
+        """The part in these arrays, or a `ValueError`: no row of it may surprise compiled code."""
+        rows, features, numbers = arrays["rows"], arrays["features"], arrays["numbers"]
+        expected = min(self._per_part, len(free))
+        if rows.dtype != np.int64 or rows.shape != (expected,):
+            raise ValueError(f"'rows' must be {expected} int64 numbers")
+        if not np.isin(rows, free).all() or (np.diff(rows) <= 0).any():
+            raise ValueError("'rows' must be rising numbers of rows that may be chosen")
+        if features.dtype.kind not in "fiu" or features.shape != (expected, self._width):
+            raise ValueError(f"'features' must be numbers of shape {(expected, self._width)}")
+        if numbers.dtype != np.float64 or numbers.shape != (3,):
+            raise ValueError("'numbers' must be three float64 numbers")
+        if not (np.isfinite(features).all() and np.isfinite(numbers).all()):
+            raise ValueError("'features' and 'numbers' must be finite")
+        digest = str(arrays["digest"])
+        if re.fullmatch("[0-9a-f]{64}", digest) is None:
+            raise ValueError("'digest' must be a SHA-256")
+        shift, reach, seconds = numbers.tolist()
+        if reach < 0:
+            raise ValueError("the range of its costs must not be negative")
+        return Part(rows, features, shift, reach, digest, seconds)
+
+
+def remove_finished_parts(out: Path) -> None:
+    """Remove the finished parts of a run whose result is saved; everything else in OUT stays."""
+    folder = out / PARTS_FOLDER
+    if not _is_ours(folder):
+        return
+    with suppress(OSError):  # the result is safe: what cannot be removed may stay
+        ours = [path for path in folder.iterdir() if _OWN_NAME.fullmatch(path.name)]
+        for path in sorted(ours, key=lambda path: path.name == _MARKER):  # the marker goes last
+            path.unlink()
+        folder.rmdir()
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        return (
+            not folder.is_symlink()
+            and (folder / _MARKER).read_text(encoding="utf-8") == _MARKER_TEXT
+        )
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _make_ours(folder: Path) -> None:
+    """Make and mark the folder; refuse one that somebody else uses."""
+    if _is_ours(folder):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    foreign = [path.name for path in folder.iterdir() if not _OWN_NAME.fullmatch(path.name)]
+    if folder.is_symlink() or foreign:
+        found = "a link" if folder.is_symlink() else f"other files, such as {foreign[0]!r},"
+        raise OutputError(
+            f"{folder}: the folder of finished parts must be our own. Got {found} instead. Move "
+            "them away, or choose another output folder."
+        )
+    write_text(folder / _MARKER, _MARKER_TEXT)

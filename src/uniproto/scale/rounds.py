@@ -1,6 +1,6 @@
 """The two rounds: every shard's picks, then a selection from their union (GreeDi).
 
-Each task sees its own shard and the whole target. What comes here is the picks of each shard with
+Each task sees its own shard and the whole target. The driver receives the picks of each shard with
 their features, never a shard. The answer follows from the shards, the target and the seed alone:
 not from how many workers there are, which of them dies, or the order in which tasks end.
 """
@@ -19,55 +19,64 @@ from uniproto.certificate.certificate import Certificate
 from uniproto.errors import invalid
 from uniproto.runtime.memory import free_bytes, require_memory
 from uniproto.runtime.progress import Progress
-from uniproto.scale.asked import Asked
 from uniproto.scale.bounds import certify_shards
 from uniproto.scale.cluster import Cluster
-from uniproto.scale.kept import KeptParts
-from uniproto.scale.parts import Part, Union, pick_part
+from uniproto.scale.parts import FinishedParts, Part, Request, Union, pick_part
 from uniproto.scale.shards import Shards, read_first_row
-from uniproto.scale.target import LaidDown, Target, lay_down
+from uniproto.scale.target import PlacedTarget, Target, place_target
 from uniproto.select import answer
 from uniproto.selection.selection import Selection
 from uniproto.version import __version__
 
-_COPIES_OF_UNION = 3  # as they come, joined, and ready for the metric
+_COPIES_OF_UNION = 3  # as received, joined, and prepared for the metric
 
 
 @dataclass
-class Answered:
-    """The answer, and what a record says about how it came to be."""
+class RoundsResult:
+    """The selection, and the facts that its manifest records."""
 
     selection: Selection
-    target: LaidDown
+    target: PlacedTarget
     digests: list[str]
     rounds: list[dict[str, Any]] = field(default_factory=list)
 
 
-def answer_question(
-    asked: Asked, cluster: Cluster, *, keep: Path | None = None, progress: bool | None = None
-) -> Answered:
-    """Both rounds, the exact plan of the answer and, where asked for, its certificate."""
+def run_rounds(
+    request: Request,
+    cluster: Cluster,
+    *,
+    saved_in: Path | None = None,
+    progress: bool | None = None,
+) -> RoundsResult:
+    """Run both rounds, and compute the exact plan and, on request, the certificate.
+
+    Finished parts are saved in the folder `saved_in`, and read from there.
+    """
     bars = Progress(progress)
     begin = time.perf_counter()
-    source, settings = asked.source, asked.settings
+    source, settings = request.source, request.settings
     rounds: list[dict[str, Any]] = []
     first_row = _first_row(cluster, source, settings.columns)
-    _require_room_for_union(asked, first_row)
-    laid = lay_down(cluster, asked.target or source, asked.aim, first_row)
+    _require_room_for_union(request, first_row)
+    placed = place_target(cluster, request.target or source, request.target_options, first_row)
     rounds.append(
         {
             "round": "target",
-            "rows": laid.count,
+            "rows": placed.count,
             "seconds": time.perf_counter() - begin,
-            "bytes_in_store": laid.size,
+            "bytes_in_store": placed.size,
         }
     )
-    kept = None if keep is None else KeptParts(keep, _identity(asked, laid))
-    parts, first_round = _first_round(asked, cluster, laid, kept, bars)
+    finished = None
+    if saved_in is not None:
+        finished = FinishedParts(
+            saved_in, _identity(request, placed), per_part=settings.per_part, width=placed.width
+        )
+    parts, first_round = _first_round(request, cluster, placed, finished, bars)
     rounds.append(first_round)
 
     begin = time.perf_counter()
-    target: Target = cluster.get(laid.reference)
+    target: Target = cluster.get(placed.reference)
     union = _union(source, parts)
     problem = union.problem(settings, target)
     merged = answer(problem, settings.method, progress=progress)
@@ -88,71 +97,71 @@ def answer_question(
         "union": seconds,
     }
     certificate: Certificate | None = None
-    if asked.certify:
-        certificate, passes = certify_shards(asked, cluster, laid, merged, union, bars)
+    if request.certify:
+        certificate, passes = certify_shards(request, cluster, placed, merged, union, bars)
         rounds += passes
         timings["certificate"] = certificate.seconds
-    shape = (source.rows, laid.count)
+    shape = (source.rows, placed.count)
     selection = merged.renumbered(union.numbers, None, shape)
     selection.certificate, selection.timings = certificate, timings
     selection.notes |= {
         "engine": "ray",
         "parts": len(parts),
         "per_part": settings.per_part,
-        "target_sample": asked.aim.sample,
+        "target_sample": request.target_options.sample,
         "resumed_parts": first_round["resumed"],
         "workers": cluster.workers,
         "rounds": rounds,
     }
-    return Answered(selection, laid, [part.digest for part in parts], rounds)
+    return RoundsResult(selection, placed, [part.digest for part in parts], rounds)
 
 
 def _first_row(cluster: Cluster, source: Shards, columns: tuple[str, ...]) -> NDArray[Any]:
-    """One row of the source, which tells the type and number of its features."""
+    """One row of the source, for the type and number of its features."""
     shard = next(shard for shard in source.parts if shard.rows)
     return cluster.get(cluster.submit(read_first_row, shard, shard.content, columns))
 
 
-def _require_room_for_union(asked: Asked, first_row: NDArray[Any]) -> None:
-    """Find out before the first round, not after it, that its picks do not fit here."""
-    settings = asked.settings
-    sent = sum(min(settings.per_part, shard.rows) for shard in asked.source.parts)
+def _require_room_for_union(request: Request, first_row: NDArray[Any]) -> None:
+    """Refuse, before the first round, a union that would not fit in memory here."""
+    settings = request.settings
+    sent = sum(min(settings.per_part, shard.rows) for shard in request.source.parts)
     require_memory(
         _COPIES_OF_UNION * sent * first_row.nbytes,
         free_bytes(),
-        f"the picks of {len(asked.source.parts):,} shards, {sent:,} rows, come together here",
+        f"the picks of {len(request.source.parts):,} shards, {sent:,} rows, are gathered here",
         "Let each shard send fewer: --per-part (per_part=). Or use fewer, larger shards.",
     )
 
 
-def _identity(asked: Asked, laid: LaidDown) -> dict[str, Any]:
-    """Everything that the picks of a part follow from, but for its shard."""
-    settings = asked.settings
+def _identity(request: Request, placed: PlacedTarget) -> dict[str, Any]:
+    """Everything that the picks of a part depend on, except its shard."""
+    settings = request.settings
     return {
         "uniproto": __version__,
-        "target": laid.shards.digest(laid.digests),
-        "aim": repr(asked.aim),
+        "target": placed.shards.digest(placed.digests),
+        "aim": repr(request.target_options),
         "settings": repr(replace(settings, k=0)),  # a part knows only how many it picks
     }
 
 
 def _first_round(
-    asked: Asked, cluster: Cluster, laid: LaidDown, kept: KeptParts | None, bars: Progress
+    request: Request,
+    cluster: Cluster,
+    placed: PlacedTarget,
+    finished: FinishedParts | None,
+    bars: Progress,
 ) -> tuple[list[Part], dict[str, Any]]:
-    """Every shard's picks; those of shards finished before are read, not computed."""
+    """The picks of every shard; parts that were finished before are read, not computed."""
     begin = time.perf_counter()
-    source = asked.source
-    excluded = source.split(asked.excluded)
+    source = request.source
+    excluded = source.split(request.excluded)
     # Exchanging single rows is left to the union: a part's picks are only candidates.
-    settings = replace(asked.settings, method=replace(asked.settings.method, polish=False))
-    identities = [
-        {"shard": shard.name, "stamp": shard.stamp, "excluded": barred.tolist()}
-        for shard, barred in zip(source.parts, excluded, strict=True)
-    ]
+    settings = replace(request.settings, method=replace(request.settings.method, polish=False))
     parts: dict[int, Part] = {}
-    if kept is not None:
-        for place, identity in enumerate(identities):
-            if (part := kept.read(identity)) is not None:
+    if finished is not None:
+        for place, shard in enumerate(source.parts):
+            if (part := finished.read(shard, excluded[place])) is not None:
                 parts[place] = part
     resumed, missing = len(parts), [p for p in range(len(source.parts)) if p not in parts]
     with bars.stage("shards", len(source.parts)) as advance:
@@ -162,15 +171,15 @@ def _first_round(
                 source.parts[place],
                 source.parts[place].content,
                 settings,
-                laid.reference,
+                placed.reference,
                 excluded[place],
             )
             for place in missing
         ]
         for done, part in cluster.as_finished(pick_part, tasks):
             place = missing[done]
-            if kept is not None:
-                kept.write(identities[place], part)
+            if finished is not None:
+                finished.write(source.parts[place], excluded[place], part)
             parts[place] = part
             advance(1)
     ordered = [parts[place] for place in range(len(source.parts))]
@@ -198,26 +207,24 @@ def _union(source: Shards, parts: list[Part]) -> Union:
     )
 
 
-def require_enough(
-    asked_k: int, per_part: int, source: Shards, excluded: NDArray[np.int64]
-) -> None:
+def require_enough(k: int, per_part: int, source: Shards, excluded: NDArray[np.int64]) -> None:
     """Refuse a k that the shards cannot give."""
     free = [
-        shard.rows - len(barred)
-        for shard, barred in zip(source.parts, source.split(excluded), strict=True)
+        shard.rows - len(unusable)
+        for shard, unusable in zip(source.parts, source.split(excluded), strict=True)
     ]
-    if asked_k > sum(free):
+    if k > sum(free):
         raise invalid(
             "k",
             f"must not exceed the {sum(free)} rows that may be chosen",
-            asked_k,
+            k,
             "Lower k or exclude fewer rows.",
         )
     sent = sum(min(per_part, count) for count in free)
-    if sent < asked_k:
+    if sent < k:
         raise invalid(
             "per_part",
-            f"must let the {len(source.parts)} shards send at least k={asked_k} rows",
+            f"must let the {len(source.parts)} shards send at least k={k} rows",
             f"{per_part}, which lets them send {sent}",
             "Raise it, or leave it out.",
         )

@@ -17,15 +17,14 @@ from uniproto.geometry.costs import FEATURE_METRICS, METRICS
 from uniproto.methods import Method, UniProto, as_method
 from uniproto.problem.weights import DensityWeights, density_from
 from uniproto.runtime.memory import memory_budget
-from uniproto.scale.asked import Asked
 from uniproto.scale.cluster import Cluster
-from uniproto.scale.parts import Settings
-from uniproto.scale.rounds import answer_question, require_enough
+from uniproto.scale.parts import Request, Settings
+from uniproto.scale.rounds import require_enough, run_rounds
 from uniproto.scale.shards import Shards, shards_of
-from uniproto.scale.target import TargetQuestion
+from uniproto.scale.target import TargetOptions
 from uniproto.selection.selection import Selection
 
-MEMORY = 2**30  # of a task, unless told: a fixed amount, so that no answer depends on what is free
+MEMORY = 2**30  # of a task by default: fixed, so that no answer depends on what is free
 
 
 def select(
@@ -62,7 +61,7 @@ def select(
             such as `"s3://bucket/pool/*.parquet"`, or a list of those; or a Ray Dataset, whose
             blocks are the shards. Files count in sorted order, and rows across them.
         k: how many rows to choose.
-        target: what the chosen rows must stand for, given like the source. Default: the source
+        target: what the chosen rows must represent, given like the source. Default: the source
             itself, all of its rows. It must fit in half of each node's object store.
         column: the list column of features. Default: every column not set aside, all numeric.
         aside: columns that are no features.
@@ -82,7 +81,7 @@ def select(
         address: a running Ray: `"auto"`, `"HOST:PORT"` or `"ray://HOST:PORT"`.
         num_cpus: start a local Ray of this size, and stop it afterwards. Without both, the Ray in
             use, the one RAY_ADDRESS names, or a local one with all cores.
-        checkpoint: a folder in which finished parts are kept; the same call goes on from there.
+        checkpoint: a folder in which finished parts are saved; the same call resumes from there.
         progress: True or False to force or forbid progress bars. Default: on a terminal.
 
     Returns:
@@ -95,7 +94,7 @@ def select(
     [10000, 10000, 10000]
     """
     with Cluster(address, num_cpus) as cluster:
-        asked = make_question(
+        request = make_request(
             cluster,
             source,
             k,
@@ -114,22 +113,22 @@ def select(
             time_limit=time_limit,
             memory=memory,
         )
-        keep = None if checkpoint is None else Path(checkpoint)
-        if keep is not None and not (asked.source.from_files and _from_files(asked.target)):
+        saved_in = None if checkpoint is None else Path(checkpoint)
+        if saved_in is not None and not (request.source.from_files and _from_files(request.target)):
             raise invalid(
                 "checkpoint",
-                "needs files, whose changes can be seen",
+                "needs files, whose changes can be noticed",
                 "a Ray Dataset",
                 "Leave it out, or pass the paths of the files.",
             )
-        return answer_question(asked, cluster, keep=keep, progress=progress).selection
+        return run_rounds(request, cluster, saved_in=saved_in, progress=progress).selection
 
 
 def _from_files(shards: Shards | None) -> bool:
     return shards is None or shards.from_files
 
 
-def make_question(
+def make_request(
     cluster: Cluster,
     source: Any,
     k: Any,
@@ -150,8 +149,8 @@ def make_question(
     memory: int | float | str | None = None,
     features: Sequence[str] = (),
     ignore: Sequence[str] = (),
-) -> Asked:
-    """Check every argument of `select`, as far as the files' last bytes tell.
+) -> Request:
+    """Check every argument of `select`, as far as the footers of the files allow.
 
     `features` and `ignore` are those of the command line, which names columns by them.
     """
@@ -161,14 +160,14 @@ def make_question(
     _check_metric(metric)
     weights = _checked_weights(target_weights, target_labels)
     pool = shards_of(source, "source", cluster)
-    aim = None if target is None else shards_of(target, "target", cluster)
-    facing = aim or pool
+    given_target = None if target is None else shards_of(target, "target", cluster)
+    target_shards = given_target or pool
     by_column = weights if isinstance(weights, str) and weights != "balanced" else None
     aside = [*aside, *(name for name in (by_column, target_labels) if name)]
     named = (features, ignore)
-    columns = _columns(pool, column, aside, *named, None, facing)
+    columns = _columns(pool, column, aside, *named, None, target_shards)
     if isinstance(target_weights, str) and by_column is None:
-        for shards in (pool, facing):
+        for shards in (pool, target_shards):
             if target_weights in shards.schema.names:
                 raise invalid(
                     "target_weights",
@@ -177,14 +176,14 @@ def make_question(
                     "Rename the column, or leave it out of the files.",
                 )
     for parameter, name in (("target_weights", by_column), ("target_labels", target_labels)):
-        if name is not None and name not in facing.schema.names:
-            error = unknown_name(parameter, name, facing.schema.names)
-            raise InputFileError(f"{facing.name}: {error}")
+        if name is not None and name not in target_shards.schema.names:
+            error = unknown_name(parameter, name, target_shards.schema.names)
+            raise InputFileError(f"{target_shards.name}: {error}")
     excluded = as_rows(exclude, "exclude", pool.rows).astype(np.int64)
     require_enough(count, sent, pool, excluded)
-    return Asked(
+    return Request(
         source=pool,
-        target=aim,
+        target=given_target,
         settings=Settings(
             k=count,
             per_part=sent,
@@ -193,8 +192,8 @@ def make_question(
             seed=whole_number("seed", seed, least=0),
             memory=MEMORY if memory is None else memory_budget(memory),
         ),
-        aim=TargetQuestion(
-            columns=_columns(facing, column, aside, *named, (columns, pool.name), pool),
+        target_options=TargetOptions(
+            columns=_columns(target_shards, column, aside, *named, (columns, pool.name), pool),
             metric=metric,
             weights=weights,
             labels=target_labels,

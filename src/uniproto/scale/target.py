@@ -1,4 +1,4 @@
-"""The target: read in the cluster, prepared once, laid down once for every task to read."""
+"""The target: read in the cluster, prepared once, put into Ray's object store for every task."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Target:
 
 
 @dataclass(frozen=True)
-class TargetQuestion:
-    """How the target is to be read: its features, weights (a column, a word) and a sample of it."""
+class TargetOptions:
+    """How to read the target: its features, weights (a column, a word) and a sample of it."""
 
     columns: tuple[str, ...]
     metric: str
@@ -62,7 +62,7 @@ class TargetQuestion:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The columns that are read beside the features."""
+        """The columns to read besides the features."""
         weights = self.weights if isinstance(self.weights, str) else None
         by_name = weights is not None and weights != "balanced"
         return tuple(
@@ -71,8 +71,8 @@ class TargetQuestion:
 
 
 @dataclass(frozen=True)
-class LaidDown:
-    """The target in the cluster: a reference of a `Target`, and what is known of it here."""
+class PlacedTarget:
+    """The target in the object store: a reference to a `Target`, and facts for the driver."""
 
     reference: Any
     shards: Shards
@@ -83,16 +83,16 @@ class LaidDown:
     size: int  # bytes
 
 
-def lay_down(
-    cluster: Cluster, shards: Shards, question: TargetQuestion, first_row: NDArray[Any]
-) -> LaidDown:
-    """Read the target where its shards are, and lay it down in Ray's object store.
+def place_target(
+    cluster: Cluster, shards: Shards, options: TargetOptions, first_row: NDArray[Any]
+) -> PlacedTarget:
+    """Read the target where its shards are, and put it into Ray's object store.
 
-    No shard comes here: tasks read the pieces and another joins them.
+    No shard comes to the driver: tasks read the pieces and another joins them.
     """
     rows = None
-    if question.sample is not None:
-        rows = sampled_rows(shards.rows, question.sample, question.seed, "target_sample")
+    if options.sample is not None:
+        rows = sampled_rows(shards.rows, options.sample, options.seed, "target_sample")
     count = shards.rows if rows is None else len(rows)
     size = count * first_row.shape[1] * first_row.dtype.itemsize
     cluster.require_room(
@@ -102,13 +102,13 @@ def lay_down(
     )
     wanted = [None] * len(shards.parts) if rows is None else shards.split(rows)
     pieces = [
-        cluster.submit(_piece, shard, shard.content, question, some)
+        cluster.submit(_piece, shard, shard.content, options, some)
         for shard, some in zip(shards.parts, wanted, strict=True)
     ]
     digests = cluster.all(_digest_of_piece, [(piece,) for piece in pieces])
-    reference = cluster.submit(_joined, question, first_row, *pieces)
+    reference = cluster.submit(_joined, options, first_row, *pieces)
     cluster.get(cluster.submit(_ready, reference))  # an error in it is raised now
-    return LaidDown(reference, shards, digests, rows, count, first_row.shape[1], size)
+    return PlacedTarget(reference, shards, digests, rows, count, first_row.shape[1], size)
 
 
 # --- in the cluster -------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class _Piece:
 
 
 def _piece(
-    shard: Shard, content: Any, question: TargetQuestion, rows: NDArray[np.int64] | None
+    shard: Shard, content: Any, options: TargetOptions, rows: NDArray[np.int64] | None
 ) -> _Piece:
     """A shard's rows of the target."""
     with one_thread():
@@ -130,12 +130,12 @@ def _piece(
         if shard.rows == 0 or (rows is not None and len(rows) == 0):
             return _Piece(None, {}, digest)
         every = slice(None) if rows is None else rows
-        features = read_features(shard, content, question.columns)[every]
+        features = read_features(shard, content, options.columns)[every]
         named = {}
-        if question.named:
-            table = read_columns(shard, content, question.named)
+        if options.named:
+            table = read_columns(shard, content, options.named)
             data = InputData(Path(shard.name), "", features, table)
-            for name in question.named:
+            for name in options.named:
                 named[name] = data.column(name, "target_weights")[every]
         return _Piece(features, named, digest)
 
@@ -148,32 +148,31 @@ def _ready(target: Target) -> bool:
     return target is not None
 
 
-def _joined(question: TargetQuestion, first_row: NDArray[Any], *pieces: _Piece) -> Target:
+def _joined(options: TargetOptions, first_row: NDArray[Any], *pieces: _Piece) -> Target:
     """The whole target, checked as on one machine and prepared for the metric."""
     with one_thread():
         filled = [(p.features, p.named) for p in pieces if p.features is not None]
         features = np.concatenate([rows for rows, _ in filled])
         named = {
-            name: np.concatenate([columns[name] for _, columns in filled])
-            for name in question.named
+            name: np.concatenate([columns[name] for _, columns in filled]) for name in options.named
         }
-        weights: Any = question.weights
+        weights: Any = options.weights
         if isinstance(weights, str) and weights != "balanced":
             weights = named[weights]
         problem = Problem(
             first_row,
             features,
-            metric=question.metric,
+            metric=options.metric,
             target_weights=weights,
-            target_labels=named[question.labels] if question.labels else None,
+            target_labels=named[options.labels] if options.labels else None,
             device="cpu",
             memory=2**30,
         )
         assert isinstance(problem.costs, FeatureCosts)
-        distances = question.metric in ("euclidean", "sqeuclidean")
+        distances = options.metric in ("euclidean", "sqeuclidean")
         return Target(
             rows=problem.costs.target,
-            metric=question.metric,
+            metric=options.metric,
             centre=mean_row(features) if distances else None,
             weights=problem.target_weights,
             weights_origin=problem.weights_origin,
@@ -183,7 +182,7 @@ def _joined(question: TargetQuestion, first_row: NDArray[Any], *pieces: _Piece) 
 def named_values(
     cluster: Cluster, shards: Shards, name: str, rows: Sequence[NDArray[np.int64] | None]
 ) -> NDArray[Any]:
-    """A column of all shards, or of some rows of each, as names of rows."""
+    """A column of all shards, or of some rows of each, as ids of rows."""
     tasks = [
         (shard, shard.content, name, some)
         for shard, some in zip(shards.parts, rows, strict=True)

@@ -1,9 +1,9 @@
 """The loop of a pretraining run: batches in, rows of metrics and checkpoints out.
 
 Steps are started without waiting for their results, so that the device always has work: losses are
-looked at when a row of metrics is due, all those since the last row at once. Every step is a
-function of the state before it and of its number, so a run that goes on from a checkpoint does
-what it would have done.
+read when a row of metrics is due, all those since the last row at once. Every step is a function of
+the state before it and of its number, so a run that goes on from a checkpoint does what it would
+have done.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from uniproto.errors import MissingExtraError, UniprotoError
-from uniproto.pretraining.checkpoints import Checkpoints
-from uniproto.pretraining.run_plan import Plan
-from uniproto.pretraining.sequences import batch_numbers, read_ahead
-from uniproto.pretraining.train_step import initial_state, make_step, make_validation
+from uniproto.pretraining.checkpoints import Checkpoint, Checkpoints
+from uniproto.pretraining.model import ModelConfig, step_flops
+from uniproto.pretraining.pretrain_settings import StepSettings
+from uniproto.pretraining.step import initial_state, make_step, make_validation
+from uniproto.pretraining.tokens import Sequences, batch_numbers, read_ahead
 from uniproto.runs.metrics import MetricsFile
 from uniproto.runtime.progress import Progress
 
@@ -35,16 +38,86 @@ except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Pretraining", "jax") from error
 
 NAN_BATCH = "nan_batch.npz"
-_TIMED_STEPS = 5  # from which the time of the whole run is foretold
+_TIMED_STEPS = 5  # from which the time of the whole run is estimated
 
 
 class NonFiniteLossError(UniprotoError, ArithmeticError):
     """A step ended with NaN or infinity."""
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What a run will do, and what that costs.
+
+    `validation` is int32[batches, size, length + 1]. `configuration` is what must be the same for
+    a run to go on from its checkpoint. `shown` is as in `Progress`; False: print nothing.
+    """
+
+    config: ModelConfig
+    step: StepSettings
+    mesh: Any
+    training: Sequences
+    validation: NDArray[np.int32]
+    steps: int
+    seed: int
+    eval_steps: int
+    save_steps: int
+    logging_steps: int
+    configuration: Mapping[str, Any]
+    shown: bool | None = None
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens trained on; those of the pool that are only scored do not count."""
+        return self.step.trained * self.config.length
+
+    @property
+    def selection_share(self) -> float:
+        """Of a step's FLOPs, those of scoring the pool and comparing its sequences."""
+        flops = step_flops(self.config, self.step)
+        return 1 - flops["training"] / flops["total"]
+
+    def is_logged(self, step: int) -> bool:
+        return step % self.logging_steps == 0 or self.is_validated(step)
+
+    def is_validated(self, step: int) -> bool:
+        return step % self.eval_steps == 0 or step == self.steps
+
+    def summary(self, done: int) -> str:
+        """Size, work and data of the run."""
+        left = self.steps - done
+        flops = step_flops(self.config, self.step)
+        read = left * self.step.pool * self.config.length
+        epochs = left * self.step.pool / len(self.training)
+        times = f"{epochs:.2g}" if epochs < 10 else f"{epochs:,.0f}"
+        lines = [
+            f"{self.step.method}: {self.step.trained} of {self.step.pool} sequences of "
+            f"{self.config.length} tokens per step, {self.step.dtype}",
+            f"  model        {self.config.parameters:,} parameters, a vocabulary of "
+            f"{self.config.vocab:,}",
+            f"  a step       {_amount(flops['total'])}FLOP, {self.selection_share:.0%} of it to "
+            "score and compare the pool",
+            f"  in all       {left:,} steps{f' after {done:,}' if done else ''}, "
+            f"{_amount(left * flops['total'])}FLOP",
+            f"  tokens       {left * self.tokens_per_step:,} to train on, of {read:,} looked at: "
+            f"{times} epochs of {len(self.training):,} sequences",
+        ]
+        return "\n".join(lines)
+
+    def time_estimate(self, seconds_per_step: float, compiling: float, left: int) -> str:
+        """How long the run will take, by its first steps."""
+        rate = self.tokens_per_step / seconds_per_step
+        work = step_flops(self.config, self.step)["total"] / seconds_per_step
+        return (
+            f"  time         about {timedelta(seconds=round(left * seconds_per_step))} to go, "
+            f"without validation: {seconds_per_step:.3g} s a step, {rate:,.0f} tokens/s, "
+            f"{_amount(work)}FLOP/s (compiled in {compiling:.0f} s)"
+        )
+
+
 @dataclass
 class Run:
-    """Where a run stands: what a checkpoint holds beside the state."""
+    """The progress of a run: what a checkpoint holds besides the state."""
 
     step: int = 0
     seconds: float = 0.0  # of training; compiling, validating and saving do not count
@@ -54,23 +127,23 @@ class Run:
 def train(
     plan: Plan,
     checkpoints: Checkpoints,
-    record: Mapping[str, Any] | None,
+    saved: Checkpoint | None,
     metrics: MetricsFile,
     out: Path,
 ) -> dict[str, Any]:
-    """Train to the end, from the record of the last checkpoint; returns how long things took."""
+    """Train to the end, from a checkpoint where there is one; returns how long things took."""
     state = initial_state(plan.config, plan.step, plan.seed)
-    if plan.mesh is not None:  # where the steps will leave it: the same program serves them all
+    if plan.mesh is not None:  # where the steps will leave it, so that one program serves them all
         state = jax.device_put(state, NamedSharding(plan.mesh, PartitionSpec()))
     run = Run()
-    if record is not None:
-        state = checkpoints.restore(state)
-        run = Run(record["step"], record["seconds"], record["since_row"])
+    if saved is not None:
+        state = checkpoints.restore(saved, state)
+        run = Run(saved.step, saved.record["seconds"], saved.record["since_row"])
     if run.step >= plan.steps:  # killed after the last step: only the results are left to write
         return {}
-    _say(plan, None, plan.words(run.step))
+    _print(plan, None, plan.summary(run.step))
     validate = _validation(plan)
-    if record is None:
+    if saved is None:
         metrics.add(_row(plan, run, validate(state.params)))
     began = time.perf_counter()
     step = _compiled(plan, state)
@@ -86,7 +159,7 @@ def train(
             if run.step == first + _TIMED_STEPS:
                 pending.settle()
                 each = pending.seconds / _TIMED_STEPS
-                _say(plan, bar, plan.time_words(each, compiling, plan.steps - run.step))
+                _print(plan, bar, plan.time_estimate(each, compiling, plan.steps - run.step))
             if plan.is_logged(run.step):
                 pending.settle()
                 loss = validate(state.params) if plan.is_validated(run.step) else None
@@ -95,7 +168,7 @@ def train(
                 pending.restart_clock()
             stopping = interrupted.is_set()
             if run.step % plan.save_steps == 0 or run.step == plan.steps or stopping:
-                pending.settle()  # a state after a loss of NaN is never kept
+                pending.settle()  # a state after a loss of NaN is never saved
                 checkpoints.save(run.step, state, _record(plan, run))
                 pending.restart_clock()
             if stopping:
@@ -107,7 +180,7 @@ def train(
 
 
 class _Pending:
-    """Steps that were started and not yet looked at, and the time that training takes."""
+    """Steps whose results have not been read yet, and the time that training takes."""
 
     def __init__(self, plan: Plan, run: Run, out: Path, bar: Any) -> None:
         self.plan, self.run, self.out, self.bar = plan, run, out, bar
@@ -116,7 +189,7 @@ class _Pending:
         self.restart_clock()
 
     def restart_clock(self) -> None:
-        """What happened since the last look was not training."""
+        """The time since the last results was not training."""
         self.began = time.perf_counter()
 
     def add(self, report: Any) -> None:
@@ -124,7 +197,7 @@ class _Pending:
         self.run.step += 1
 
     def settle(self) -> None:
-        """Wait for the steps, and take over their numbers; the first without a finite loss stops.
+        """Wait for the steps, and record their numbers; the first without a finite loss stops.
 
         Such a step has left the state as it was, so nothing that came after it matters.
         """
@@ -159,7 +232,7 @@ class _Pending:
             )
 
     def _stop(self, step: int, report: Any) -> None:
-        """Keep the pool of a step, which its number alone gives again, and end the run."""
+        """Save the pool of a step, which follows from its number alone, and end the run."""
         plan = self.plan
         numbers = batch_numbers(step, plan.step.pool, len(plan.training), plan.seed)
         path = self.out / NAN_BATCH
@@ -173,14 +246,14 @@ class _Pending:
                 loss=report.loss,
                 gradient_norm=report.gradient_norm,
             )
-            kept = f"is in {path}"
+            place = f"is in {path}"
         except OSError as error:  # which must not hide what has happened
-            kept = f"could not be written to {path} ({error.strerror or error})"
+            place = f"could not be written to {path} ({error.strerror or error})"
         raise NonFiniteLossError(
             f"The loss of every step must be finite. Step {step + 1:,} has loss "
             f"{float(report.loss)} and gradient norm {float(report.gradient_norm)}, with "
             f"{int(report.left_out)} sequences of its pool without finite scores. Its pool "
-            f"{kept}; the last checkpoint is from before it. Lower "
+            f"{place}; the last checkpoint is from before it. Lower "
             "--learning-rate, raise --warmup, or set --clip 1, in another folder or with --fresh."
         )
 
@@ -246,34 +319,46 @@ def _bar(plan: Plan, done: int) -> Iterator[Any]:
         yield bar
 
 
-def _say(plan: Plan, bar: Any, words: str) -> None:
-    """Print, without tearing the bar, unless nothing is to be shown."""
+def _print(plan: Plan, bar: Any, text: str) -> None:
+    """Print a text above the progress bar, unless nothing is to be shown."""
     if plan.shown is False:
         return
     if bar is None:
-        print(words, flush=True)
+        print(text, flush=True)
     else:
-        bar.write(words, file=sys.stdout)
+        bar.write(text, file=sys.stdout)
 
 
 @contextmanager
 def _interruptible() -> Iterator[threading.Event]:
-    """Ctrl-C lets the step at hand end, so that it can be kept; a second one stops at once."""
-    asked = threading.Event()
+    """Ctrl-C lets the current step end, so that it can be saved; a second one stops at once."""
+    interrupted = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield asked  # signals are the main thread's
+        yield interrupted  # signals are the main thread's
         return
 
-    def ask(number: int, frame: Any) -> None:
-        asked.set()
+    def interrupt(number: int, frame: Any) -> None:
+        interrupted.set()
         signal.signal(signal.SIGINT, before)
 
-    before = signal.signal(signal.SIGINT, ask)
+    before = signal.signal(signal.SIGINT, interrupt)
     try:
-        yield asked
+        yield interrupted
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 def _known(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
+
+
+def _amount(number: float) -> str:
+    """Three digits and a prefix.
+
+    >>> _amount(18_800_000_000_000), _amount(950)
+    ('18.8 T', '950 ')
+    """
+    for size, letter in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g} {letter}"
+    return f"{number:.3g} "

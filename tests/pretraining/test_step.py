@@ -13,12 +13,13 @@ jnp = jax.numpy
 
 from uniproto.algorithm import uniprot  # noqa: E402
 from uniproto.errors import InvalidInputError, UniprotoError  # noqa: E402
-from uniproto.pretraining import batch_choice, pool_choice  # noqa: E402
-from uniproto.pretraining.architecture import ModelConfig, logits  # noqa: E402
-from uniproto.pretraining.optimizer import learning_rates, make_optimizer  # noqa: E402
-from uniproto.pretraining.step_settings import METHODS, StepSettings  # noqa: E402
-from uniproto.pretraining.train_step import (  # noqa: E402
+from uniproto.pretraining import choose  # noqa: E402
+from uniproto.pretraining.model import ModelConfig, logits  # noqa: E402
+from uniproto.pretraining.pretrain_settings import METHODS, StepSettings  # noqa: E402
+from uniproto.pretraining.step import (  # noqa: E402  # noqa: E402
     initial_state,
+    learning_rates,
+    make_optimizer,
     make_step,
     make_validation,
 )
@@ -79,11 +80,9 @@ def test_the_picks_are_those_of_the_algorithm_on_the_same_costs():
     state = initial_state(CONFIG, SETTINGS, seed=1)
     pool = some_pool(3)
     key, _ = jax.random.split(jax.random.fold_in(state.key, state.step))
-    score = jax.jit(pool_choice.scores, static_argnums=(0, 1))
+    score = jax.jit(choose.scores, static_argnums=(0, 1))
     _, products = score(CONFIG, SETTINGS, state.params, pool, key)
-    costs, unit = batch_choice.whole_costs(
-        batch_choice.cosine_costs(products), jnp.ones(SETTINGS.pool, bool)
-    )
+    costs, unit = choose.integer_costs(choose.cosine_costs(products), jnp.ones(SETTINGS.pool, bool))
     masses = whole_masses(SETTINGS.keep, SETTINGS.pool)
     expected, expected_costs = uniprot(np.asarray(costs, float), SETTINGS.keep, masses)
     _, report = step_of(SETTINGS)(state, pool)
@@ -134,8 +133,8 @@ def test_a_sequence_whose_score_is_not_finite_is_never_chosen():
 def test_every_method_chooses_rows_of_the_pool(method):
     settings = replace(SETTINGS, method=method)
     state = initial_state(CONFIG, SETTINGS, seed=0)
-    choose = jax.jit(pool_choice.choose, static_argnums=(0, 1))
-    choice = choose(CONFIG, settings, state.params, some_pool(), state.key, 1e-4)
+    compiled = jax.jit(choose.choose, static_argnums=(0, 1))
+    choice = compiled(CONFIG, settings, state.params, some_pool(), state.key, 1e-4)
     rows = choice.rows.tolist()
     assert len(set(rows)) == settings.trained
     assert set(rows) <= set(range(settings.pool))

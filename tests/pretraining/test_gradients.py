@@ -8,8 +8,8 @@ import pytest
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
-from uniproto.pretraining import gradient_sketch  # noqa: E402
-from uniproto.pretraining.architecture import (  # noqa: E402
+from uniproto.pretraining import gradients as module  # noqa: E402
+from uniproto.pretraining.model import (  # noqa: E402
     hidden_states,
     initial_params,
     logits,
@@ -18,7 +18,7 @@ from uniproto.pretraining.architecture import (  # noqa: E402
 
 ROWS, LENGTH, VOCAB = 6, 16, 90
 CONFIG = model_config("tiny", vocab=VOCAB, length=LENGTH)
-sketched_gradients = jax.jit(gradient_sketch.sketched_gradients, static_argnums=(4, 5))
+sketched_gradients = jax.jit(module.sketched_gradients, static_argnums=(4, 5))
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +42,13 @@ def scored():
 
 @pytest.mark.parametrize("columns", [32, 1024])  # several groups of the vocabulary, or one
 def test_exact_comparisons_are_those_of_the_gradients(scored, columns, monkeypatch):
-    monkeypatch.setattr(gradient_sketch, "_COLUMNS_AT_ONCE", columns)
+    monkeypatch.setattr(module, "_COLUMNS_AT_ONCE", columns)
     hidden, head, targets, losses, gradients = scored
-    found, products = gradient_sketch.exact_products(hidden, head, targets, 30)
+    found, products = module.exact_products(hidden, head, targets, 30)
     assert np.allclose(found, losses, rtol=1e-5)
     expected = np.asarray(gradients) @ np.asarray(gradients).T
     assert np.allclose(products, expected, rtol=1e-4, atol=1e-4 * expected.max())
-    _, distances = gradient_sketch.exact_distances(hidden, head, targets, 30)
+    _, distances = module.exact_distances(hidden, head, targets, 30)
     expected = np.abs(gradients[:, None] - gradients[None]).sum(axis=-1)
     assert np.allclose(distances, expected, rtol=1e-4, atol=1e-3)
 
@@ -58,10 +58,10 @@ def test_a_sketch_is_the_gradient_between_two_random_matrices(scored):
     key = jax.random.key(5)
     found, features = sketched_gradients(hidden, head, targets, key, (3, 7), 30)
     left_key, right_key = jax.random.split(key)
-    left = gradient_sketch.signs(left_key, CONFIG.width, 3)
-    dealt = gradient_sketch.deal(right_key, VOCAB, 7)  # 13 places in a hand, one of 91 empty
+    left = module.signs(left_key, CONFIG.width, 3)
+    assigned = module.assign_buckets(right_key, VOCAB, 7)  # 13 places in a bucket, one of 91 empty
     right = np.zeros((VOCAB, 7))
-    right[np.arange(VOCAB), dealt.places // 13] = dealt.signs[dealt.places]
+    right[np.arange(VOCAB), assigned.places // 13] = assigned.signs[assigned.places]
     whole = gradients.reshape(ROWS, CONFIG.width, VOCAB)
     expected = jnp.einsum("iwv,wl,vr->ilr", whole, left, right).reshape(ROWS, -1)
     assert np.allclose(features, expected, rtol=1e-4, atol=1e-4 * float(jnp.abs(expected).max()))
@@ -73,7 +73,7 @@ def many_sketches(scored, sketch, count):
 
     def products(key):
         _, features = sketched_gradients(hidden, head, targets, key, sketch, 1000)
-        return gradient_sketch.inner_products(features)
+        return module.inner_products(features)
 
     keys = jax.random.split(jax.random.key(2), count)
     return np.asarray(jax.jit(lambda keys: jax.lax.map(products, keys))(keys))
@@ -112,7 +112,7 @@ def test_half_precision_keeps_the_cosines(scored):
     exact = sketched_gradients(hidden, head, targets, key, (16, 16), 1000)
     rough = sketched_gradients(hidden.astype(jnp.bfloat16), head, targets, key, (16, 16), 1000)
     assert np.allclose(rough[0], losses, rtol=0.01)
-    products = [gradient_sketch.inner_products(features) for _, features in (exact, rough)]
+    products = [module.inner_products(features) for _, features in (exact, rough)]
     assert np.allclose(*map(cosines, products), atol=0.03)
 
 

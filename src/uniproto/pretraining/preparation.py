@@ -1,81 +1,49 @@
 """Make a folder of tokens from a corpus: learn or load a tokenizer, split, encode, write.
 
 Documents stream through, so the memory needed does not grow with the corpus. A folder is complete
-or not there: the file that vouches for the others comes last.
+or not there: the file that describes the others comes last. One run at a time prepares a folder,
+and one that is refused leaves nothing behind.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import math
+import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from uniproto.errors import InputFileError, InvalidInputError, OutputError, invalid
+from uniproto.errors import InvalidInputError, OutputError, UniprotoError, invalid
 from uniproto.pretraining.corpus import corpus_files, corpus_identity, read_documents
-from uniproto.pretraining.token_files import (
+from uniproto.pretraining.pretrain_settings import Preparation
+from uniproto.pretraining.tokens import (
     FORMAT,
     HEADER,
+    TOKENIZER,
+    TOKENIZER_FILES,
     TRAIN,
     VALIDATION,
     TokenFiles,
-    load_tokens,
-)
-from uniproto.pretraining.token_folder import alone_in
-from uniproto.pretraining.vocabulary import (
-    TOKENIZER,
-    USUAL_SIZE,
     Vocabulary,
     learn_vocabulary,
+    load_tokens,
     load_vocabulary,
     save_vocabulary,
 )
 from uniproto.runs.atomic import atomic_write, write_json
+from uniproto.runs.cleanup import missing_folders, take_away
 from uniproto.runtime.progress import Progress
 
-_BEGUN = "preparing.json"  # what a tokenizer found beside it was learned for
+_BEGUN = "preparing.json"  # what the files beside it are being made from
 _AT_ONCE = 4_000_000  # characters encoded in one go: some hundred megabytes of memory
 _SPLIT_STREAM = 5  # keeps the draws of the split apart from other draws with the same seed
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """What a folder of tokens is made from. None means: whatever a complete folder has.
-
-    >>> Preparation(data="corpus.jsonl").with_defaults().vocab_size
-    32000
-    """
-
-    data: str | None = None
-    column: str | None = None
-    tokenizer: str | None = None
-    vocab_size: int | None = None
-    validation: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.tokenizer is not None and self.vocab_size is not None:
-            raise invalid(
-                "--vocab-size",
-                "must be left out where --tokenizer names a tokenizer, which has its own",
-                self.vocab_size,
-                "Name one of the two.",
-            )
-
-    def with_defaults(self) -> Preparation:
-        own_size = USUAL_SIZE if self.tokenizer is None else None
-        return dataclasses.replace(
-            self,
-            column=self.column or "text",
-            vocab_size=own_size if self.vocab_size is None else self.vocab_size,
-            validation=0.05 if self.validation is None else self.validation,
-        )
 
 
 def prepare_tokens(
@@ -88,10 +56,10 @@ def prepare_tokens(
 ) -> TokenFiles:
     """The tokens of a corpus: those in the folder, or made there from `preparation.data`.
 
-    A complete folder must have been made from what is asked for; its split stays the one of the
-    seed it was made with; with `replace`, one made from something else is made anew. A run killed
-    while it prepares leaves no complete folder; the next one keeps the tokenizer, and writes the
-    rest anew.
+    A complete folder must have been made from the same corpus and options; its split stays the one
+    of the seed it was made with. With `replace`, one made from something else is made anew. A run
+    killed while it prepares leaves no complete folder; the next one reuses the tokenizer, and
+    writes the rest anew.
     """
     folder = Path(folder)
     if preparation.data is None:
@@ -99,16 +67,18 @@ def prepare_tokens(
         _require_same(tokens, preparation)
         return tokens
     try:
-        with alone_in(folder):
+        with exclusive_folder(folder):
             made = (folder / HEADER).exists()
             if made and replace and _differences(load_tokens(folder), preparation):
+                write_json(folder / _BEGUN, {})  # the other files are still ours
                 (folder / HEADER).unlink()
                 made = False
             if not made:
+                _require_own_files(folder)
                 _prepare(folder, preparation.with_defaults(), seed, Progress(shown))
+    except UniprotoError:
+        raise
     except OSError as error:
-        if isinstance(error, InputFileError):
-            raise
         raise OutputError(
             f"{folder}: the tokens must go to a folder that can be written. Writing failed "
             f"({error.strerror or error}). Choose another one with --tokens, or free some space."
@@ -118,10 +88,22 @@ def prepare_tokens(
     return tokens
 
 
+def _require_own_files(folder: Path) -> None:
+    """Refuse to overwrite files that only happen to have the names of ours."""
+    if (folder / _BEGUN).exists():
+        return
+    foreign = [name for name in (*TOKENIZER_FILES, TRAIN, VALIDATION) if (folder / name).exists()]
+    if foreign:
+        raise OutputError(
+            f"{folder}: the folder of tokens must be new, or made by this command. Got a "
+            f"{foreign[0]} without {HEADER} instead. Choose another folder with --tokens."
+        )
+
+
 def held_out(share: float, seed: int, few: int | None = None) -> Iterator[bool]:
     """For document after document, whether it is held out for validation.
 
-    Of every 1/share documents one is drawn, so that the share is kept in small corpora and in
+    Of every 1/share documents one is drawn, so that the share holds in small corpora and in
     every part of a large one. If there are but a `few` documents, fewer than that, one of them is.
 
     >>> from itertools import islice
@@ -172,23 +154,23 @@ class _Corpus:
         return (text for held, text in self.documents(advance) if not held)
 
 
-def _prepare(folder: Path, asked: Preparation, seed: int, progress: Progress) -> None:
-    share = asked.validation
+def _prepare(folder: Path, options: Preparation, seed: int, progress: Progress) -> None:
+    share = options.validation
     assert share is not None
     if not 0 < share <= 0.5:
         raise invalid(
             "--validation", "must be above 0 and at most 0.5", share, "Pass 0.05 for 5 %."
         )
-    corpus = _Corpus(corpus_files(str(asked.data)), str(asked.column), share, seed)
+    corpus = _Corpus(corpus_files(str(options.data)), str(options.column), share, seed)
     made_from = {
         "corpus": corpus_identity(corpus.files),
-        "column": asked.column,
-        "tokenizer": None if asked.tokenizer is None else _tokenizer_identity(asked.tokenizer),
-        "vocab_size": asked.vocab_size,
+        "column": options.column,
+        "tokenizer": None if options.tokenizer is None else _tokenizer_identity(options.tokenizer),
+        "vocab_size": options.vocab_size,
         "validation": share,
         "seed": seed,
     }
-    vocabulary = _vocabulary(folder, asked, made_from, corpus, progress)
+    vocabulary = _vocabulary(folder, options, made_from, corpus, progress)
     dtype = np.dtype(np.uint16 if vocabulary.size <= 2**16 else np.uint32)
     header = {
         "format": FORMAT,
@@ -229,17 +211,18 @@ def _write_tokens(
 
 def _vocabulary(
     folder: Path,
-    asked: Preparation,
+    options: Preparation,
     made_from: dict[str, Any],
     corpus: _Corpus,
     progress: Progress,
 ) -> Vocabulary:
-    """The tokenizer asked for; or one that was learned here before; or a new one."""
-    if asked.tokenizer is not None:
-        vocabulary = load_vocabulary(asked.tokenizer)
+    """The given tokenizer; or one that was learned here before; or a new one."""
+    begun = folder / _BEGUN
+    if options.tokenizer is not None:
+        vocabulary = load_vocabulary(options.tokenizer)
+        write_json(begun, made_from)
         save_vocabulary(vocabulary, folder)
         return vocabulary
-    begun = folder / _BEGUN
     if (
         begun.exists()
         and (folder / TOKENIZER).exists()
@@ -249,32 +232,32 @@ def _vocabulary(
     (folder / TOKENIZER).unlink(missing_ok=True)
     write_json(begun, made_from)
     with progress.stage("tokenizer", corpus.size) as advance:
-        told = iter([lambda count: None, advance])  # the first, short look is not worth a bar
+        callbacks = iter([lambda count: None, advance])  # the first pass is too short for a bar
         vocabulary = learn_vocabulary(
-            lambda: corpus.training_texts(next(told)), int(asked.vocab_size or 0)
+            lambda: corpus.training_texts(next(callbacks)), int(options.vocab_size or 0)
         )
     save_vocabulary(vocabulary, folder)
     return vocabulary
 
 
-def _differences(tokens: TokenFiles, asked: Preparation) -> list[str]:
-    """In what a folder was made from something else than what is asked for."""
-    wanted = {
-        "column": asked.column,
-        "tokenizer": None if asked.tokenizer is None else _tokenizer_identity(asked.tokenizer),
-        "vocab_size": asked.vocab_size,
-        "validation": asked.validation,
-        "corpus": None if asked.data is None else corpus_identity(corpus_files(asked.data)),
+def _differences(tokens: TokenFiles, options: Preparation) -> list[str]:
+    """The settings in which a folder of tokens differs from these options."""
+    expected = {
+        "column": options.column,
+        "tokenizer": None if options.tokenizer is None else _tokenizer_identity(options.tokenizer),
+        "vocab_size": options.vocab_size,
+        "validation": options.validation,
+        "corpus": None if options.data is None else corpus_identity(corpus_files(options.data)),
     }
     return [
         f"{name} = {tokens.header[name]!r} in the folder, {value!r} now"
-        for name, value in wanted.items()
+        for name, value in expected.items()
         if value is not None and tokens.header[name] != value
     ]
 
 
-def _require_same(tokens: TokenFiles, asked: Preparation) -> None:
-    different = _differences(tokens, asked)
+def _require_same(tokens: TokenFiles, options: Preparation) -> None:
+    different = _differences(tokens, options)
     if different:
         raise InvalidInputError(
             f"{tokens.folder}: the folder must hold tokens made from the same corpus and options. "
@@ -301,3 +284,34 @@ def _in_batches(documents: Iterator[tuple[bool, str]]) -> Iterator[list[tuple[bo
             batch, characters = [], 0
     if batch:
         yield batch
+
+
+@contextmanager
+def exclusive_folder(folder: Path) -> Iterator[None]:
+    """Hold a folder that several runs may prepare at once: one does, the others wait.
+
+    The folder is made if it is missing; a run that is refused leaves nothing in it.
+    """
+    path = folder / ".lock"
+    while True:
+        new_folders, is_new = missing_folders(folder), not path.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as lock:
+            _wait_for(lock)
+            if not (path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno()))):
+                continue  # the run we waited for was refused, and has taken the folder away
+            before = set(folder.iterdir()) - ({path} if is_new else set())
+            try:
+                yield
+            except UniprotoError:
+                take_away(set(folder.iterdir()) - before, new_folders)
+                raise
+            return
+
+
+def _wait_for(lock: IO[bytes]) -> None:
+    try:
+        import fcntl
+    except ImportError:  # not on this system; then nobody checks
+        return
+    fcntl.flock(lock, fcntl.LOCK_EX)

@@ -3,7 +3,7 @@
 A step is a pure function of its state and its pool: what is random in it comes from
 fold_in(state.key, state.step), so that a run continued from a saved state repeats the
 uninterrupted one. On several devices each scores its share of the pool; the features are gathered
-and the same choice is made everywhere; the kept sequences are shared out evenly; gradients are
+and the same choice is made everywhere; the chosen sequences are shared out evenly; gradients are
 averaged.
 """
 
@@ -24,11 +24,10 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError("Pretraining", "jax") from error
 
-from uniproto.pretraining.architecture import ModelConfig, Params, hidden_states, initial_params
-from uniproto.pretraining.optimizer import learning_rates, make_optimizer
-from uniproto.pretraining.pool_choice import choose
-from uniproto.pretraining.step_settings import DTYPES, StepSettings
-from uniproto.pretraining.token_losses import mean_loss, token_losses
+from uniproto.pretraining.choose import choose
+from uniproto.pretraining.gradients import mean_loss, token_losses
+from uniproto.pretraining.model import ModelConfig, Params, hidden_states, initial_params
+from uniproto.pretraining.pretrain_settings import DTYPES, StepSettings
 
 __all__ = [
     "StepReport",
@@ -41,7 +40,7 @@ __all__ = [
 
 
 class TrainState(NamedTuple):
-    """All that a run carries from step to step; arrays alone, so that it can be saved."""
+    """Everything a run carries from step to step; arrays alone, so that it can be saved."""
 
     params: Params
     optimizer: Any
@@ -50,7 +49,7 @@ class TrainState(NamedTuple):
 
 
 class StepReport(NamedTuple):
-    """What a step says about itself. Reading any of it waits for the step to end."""
+    """What a step reports. Reading any of it waits for the step to end."""
 
     loss: Array  # mean over the tokens trained on, before the update
     picks: Array  # int32[keep]: rows of the pool in the order picked (`full`: all of them)
@@ -64,7 +63,7 @@ class StepReport(NamedTuple):
 def initial_state(config: ModelConfig, settings: StepSettings, seed: int) -> TrainState:
     """The state before the first step.
 
-    >>> from uniproto.pretraining.architecture import model_config
+    >>> from uniproto.pretraining.model import model_config
     >>> config = model_config("tiny", vocab=50, length=8)
     >>> int(initial_state(config, StepSettings(), seed=0).step)
     0
@@ -89,7 +88,7 @@ def make_step(
     given is used up: its memory becomes that of the state returned. With a mesh of devices the
     first axis shares out the pool; everything else is the same on all of them.
 
-    >>> from uniproto.pretraining.architecture import model_config
+    >>> from uniproto.pretraining.model import model_config
     >>> config = model_config("tiny", vocab=50, length=8)
     >>> settings = StepSettings(pool=4, keep=2, dtype="float32")
     >>> step = make_step(config, settings)
@@ -162,13 +161,13 @@ def _step(
     rate = learning_rates(settings)(state.step)
     key = jax.random.fold_in(state.key, state.step)
     choice = choose(config, settings, state.params, pool, key, rate, axis)
-    kept = _share(pool, choice.rows, axis)
+    batch = _share(pool, choice.rows, axis)
 
     def batch_loss(params: Params) -> Array:
         hidden = hidden_states(
-            params, kept[:, :-1], config, dtype=dtype, recompute=settings.recompute
+            params, batch[:, :-1], config, dtype=dtype, recompute=settings.recompute
         )
-        return mean_loss(hidden, params["head"], kept[:, 1:], settings.tokens_per_slice)
+        return mean_loss(hidden, params["head"], batch[:, 1:], settings.tokens_per_slice)
 
     loss, gradients = jax.value_and_grad(batch_loss)(state.params)
     if axis is not None:
@@ -176,7 +175,7 @@ def _step(
     norm = jnp.sqrt(sum(jnp.sum(part * part) for part in jax.tree.leaves(gradients)))
     updates, optimizer = make_optimizer(settings).update(gradients, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
-    # With fewer usable sequences than wanted the picks are none of the method's.
+    # With fewer usable sequences than `keep` some picks are not the method's.
     finite = jnp.isfinite(loss) & jnp.isfinite(norm) & (choice.left_out <= _spare(settings))
     params, optimizer = jax.tree.map(
         lambda new, old: jnp.where(finite, new, old),
@@ -211,3 +210,42 @@ def _require_even(name: str, count: int, mesh: Mesh) -> None:
             f"{count} for {devices} devices",
             "Choose another count, or use fewer devices.",
         )
+
+
+def make_optimizer(settings: StepSettings) -> Any:
+    """Adam with the schedule, clipping and decay of the settings, for float32 gradients."""
+    parts = []
+    if settings.clip is not None:
+        parts.append(optax.clip_by_global_norm(settings.clip))
+    parts.append(optax.scale_by_adam())
+    if settings.weight_decay:
+        parts.append(optax.add_decayed_weights(settings.weight_decay, mask=_matrices))
+    parts.append(optax.scale_by_learning_rate(learning_rates(settings)))
+    return optax.chain(*parts)
+
+
+def learning_rates(settings: StepSettings) -> Callable[[Any], Any]:
+    """The learning rate as a function of the steps taken before.
+
+    >>> rate = learning_rates(StepSettings(learning_rate=1.0, warmup=2))
+    >>> [float(rate(step)) for step in range(4)]
+    [0.5, 1.0, 1.0, 1.0]
+    """
+    highest, warmup = settings.learning_rate, settings.warmup
+    if settings.schedule == "cosine":
+        assert settings.steps is not None  # StepSettings requires it
+        after = optax.cosine_decay_schedule(highest, settings.steps - warmup)
+    else:
+        after = optax.constant_schedule(highest)
+    if not warmup:
+        return after
+    # The first step learns too: the rate is highest/warmup there, not 0.
+    rising = optax.linear_schedule(highest / warmup, highest, warmup - 1)
+    return optax.join_schedules([rising, after], [warmup])
+
+
+def _matrices(params: Any) -> Any:
+    """Which parameters are matrices: all but the norms, which are named so."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: not str(path[-1].key).endswith("norm"), params
+    )

@@ -12,16 +12,16 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from uniproto.algorithm import fill_costs, uniprot  # noqa: E402
-from uniproto.pretraining import batch_choice, entropic_lax  # noqa: E402
+from uniproto.pretraining import choose  # noqa: E402
 from uniproto.problem.masses import whole_masses  # noqa: E402
 from uniproto.training.kernels import pick_by_coverage  # noqa: E402
 from uniproto.transport import entropic  # noqa: E402
 
 POOL = 24  # one size for all: a size of its own is a compilation of its own
-pick_by_fills = jax.jit(batch_choice.pick_by_fills, static_argnums=2)
-pick_medoids = jax.jit(batch_choice.pick_medoids, static_argnums=2)
-pick_by_entropic_fills = jax.jit(batch_choice.pick_by_entropic_fills, static_argnums=(2, 3, 4))
-entropic_claims = jax.jit(entropic_lax.entropic_claims, static_argnums=(3, 4))
+pick_by_fills = jax.jit(choose.pick_by_fills, static_argnums=2)
+pick_medoids = jax.jit(choose.pick_medoids, static_argnums=2)
+pick_by_entropic_fills = jax.jit(choose.pick_by_entropic_fills, static_argnums=(2, 3, 4))
+entropic_claims = jax.jit(choose.entropic_claims, static_argnums=(3, 4))
 
 
 @st.composite
@@ -63,12 +63,12 @@ def test_medoids_are_those_of_the_batch_selector(problem, keep):
     assert picks.tolist() == rows[expected].tolist()
 
 
-def test_whole_costs_order_as_the_costs_and_never_overflow():
+def test_integer_costs_order_as_the_costs_and_never_overflow():
     random = np.random.default_rng(0)
     costs = random.random((POOL, POOL)).astype(np.float32) * 3
     costs[2, :] = costs[:, 2] = np.nan
     usable = np.arange(POOL) != 2
-    whole, unit = batch_choice.whole_costs(jnp.asarray(costs), jnp.asarray(usable))
+    whole, unit = choose.integer_costs(jnp.asarray(costs), jnp.asarray(usable))
     whole = np.asarray(whole).astype(np.int64)
     assert (whole[2] == 0).all()
     assert whole.max() * POOL < 2**31
@@ -76,7 +76,7 @@ def test_whole_costs_order_as_the_costs_and_never_overflow():
 
 
 def test_costs_that_are_all_zero_pick_the_first_rows():
-    costs, _ = batch_choice.whole_costs(jnp.zeros((POOL, POOL)), jnp.ones(POOL, bool))
+    costs, _ = choose.integer_costs(jnp.zeros((POOL, POOL)), jnp.ones(POOL, bool))
     assert pick_by_fills(costs, jnp.ones(POOL, bool), 7).rows.tolist() == list(range(7))
 
 
@@ -89,8 +89,8 @@ def clustered_costs(seed):
 
 
 def test_the_solver_has_the_constants_of_the_plain_one():
-    assert entropic_lax._TOLERANCE == entropic._TOLERANCE
-    assert entropic_lax._STEPS_PER_STRENGTH == entropic._STEPS_PER_STRENGTH
+    assert choose._TOLERANCE == entropic._TOLERANCE
+    assert choose._STEPS_PER_STRENGTH == entropic._STEPS_PER_STRENGTH
 
 
 @pytest.mark.parametrize("iterations", [20, 200])
@@ -164,7 +164,7 @@ def test_falls_are_those_of_greats():
         expected.append(row)
         falls = falls - rate * products[row]
     usable = jnp.ones(POOL, bool)
-    picks = batch_choice.pick_falls(jnp.asarray(products), jnp.asarray(anchors), usable, keep, rate)
+    picks = choose.pick_greats(jnp.asarray(products), jnp.asarray(anchors), usable, keep, rate)
     assert picks.tolist() == expected
 
 
@@ -172,9 +172,9 @@ def test_an_anchor_that_is_not_finite_counts_for_nothing():
     features = np.random.default_rng(1).normal(size=(POOL, 8)).astype(np.float32)
     features[5] = np.nan
     products = jnp.asarray(features @ features.T)
-    usable = batch_choice.usable_rows(jnp.zeros(POOL), products)
-    with_it = batch_choice.pick_falls(products, jnp.array([1, 5]), usable, 6, 1e-4)
-    without = batch_choice.pick_falls(products, jnp.array([1]), usable, 6, 1e-4)
+    usable = choose.usable_rows(jnp.zeros(POOL), products)
+    with_it = choose.pick_greats(products, jnp.array([1, 5]), usable, 6, 1e-4)
+    without = choose.pick_greats(products, jnp.array([1]), usable, 6, 1e-4)
     assert with_it.tolist() == without.tolist()
     assert 5 not in with_it.tolist()
 
@@ -182,19 +182,19 @@ def test_an_anchor_that_is_not_finite_counts_for_nothing():
 def test_the_largest_come_first_and_equals_in_order():
     values = jnp.array([1.0, jnp.nan, 3.0, 3.0, jnp.inf, 2.0])
     usable = jnp.isfinite(values)
-    assert batch_choice.pick_largest(values, usable, 4).tolist() == [2, 3, 5, 0]
+    assert choose.pick_largest(values, usable, 4).tolist() == [2, 3, 5, 0]
 
 
 def test_random_rows_differ_and_follow_the_key():
-    rows = batch_choice.pick_random(jax.random.key(3), POOL, 10).tolist()
+    rows = choose.pick_random(jax.random.key(3), POOL, 10).tolist()
     assert len(set(rows)) == 10
-    assert rows == batch_choice.pick_random(jax.random.key(3), POOL, 10).tolist()
-    assert rows != batch_choice.pick_random(jax.random.key(4), POOL, 10).tolist()
+    assert rows == choose.pick_random(jax.random.key(3), POOL, 10).tolist()
+    assert rows != choose.pick_random(jax.random.key(4), POOL, 10).tolist()
 
 
 def test_usable_rows_have_finite_scores_and_where_asked_a_direction():
     losses = jnp.array([1.0, jnp.nan, 1.0, 1.0])
     products = jnp.diag(jnp.array([1.0, 1.0, 0.0, jnp.inf]))
-    assert batch_choice.usable_rows(losses, products).tolist() == [True, False, True, False]
-    usable = batch_choice.usable_rows(losses, products, direction=True)
+    assert choose.usable_rows(losses, products).tolist() == [True, False, True, False]
+    usable = choose.usable_rows(losses, products, direction=True)
     assert usable.tolist() == [True, False, False, False]

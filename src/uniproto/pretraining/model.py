@@ -1,18 +1,23 @@
-"""A LLaMA-3 language model as plain functions of a tree of parameters.
+"""A LLaMA-3 language model as plain functions of a tree of parameters, and what a step of it costs.
 
 RMSNorm before each part of a layer, rotary positions, grouped-query attention, SwiGLU, no biases.
 The layers' parameters are stacked along a first axis and scanned, so that a deep model compiles
 as quickly as a shallow one. As in LLaMA-3 8B the output projection is a matrix of its own, not
 the transposed embedding: the gradient of the last layer is then the gradient of one parameter.
+
+Costs are model FLOPs, as utilisation is commonly reported: only products count, a multiplication
+and an addition each. Of causal attention the half above the diagonal does not count. A backward
+pass is twice its forward pass; what is computed again to save memory does not count either.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from uniproto.errors import MissingExtraError, invalid, require_name
+from uniproto.pretraining.pretrain_settings import SIZES, StepSettings
 
 try:
     import jax
@@ -24,9 +29,9 @@ except ModuleNotFoundError as error:  # pragma: no cover
 Params = dict[str, Any]
 
 _SPREAD = 0.02  # standard deviation of initial weights, as in GPT-2 and LLaMA
-# (batch, length, …) products with weights are kept for the backward pass; what lies between them
-# is cheap to compute again, and dear to write to memory and read back.
-_KEEP_PRODUCTS = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+# (batch, length, …) products with weights are saved for the backward pass; what lies between them
+# is cheap to compute again, and costly to write to memory and read back.
+_SAVE_PRODUCTS = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
 
 
 @dataclass(frozen=True)
@@ -81,14 +86,6 @@ class ModelConfig:
         """How many numbers are trained."""
         layer = self.width * (self.qkv_width + self.width + 3 * self.hidden + 2)
         return 2 * self.vocab * self.width + self.layers * layer + self.width
-
-
-# `hidden` is 3.5 × `width` and a key serves 4 heads, both as in LLaMA-3 8B.
-SIZES: dict[str, dict[str, int]] = {
-    "tiny": {"width": 64, "layers": 2, "heads": 4, "kv_heads": 1, "hidden": 224},
-    "60m": {"width": 512, "layers": 8, "heads": 8, "kv_heads": 2, "hidden": 1792},
-    "500m": {"width": 1280, "layers": 20, "heads": 20, "kv_heads": 5, "hidden": 4480},
-}
 
 
 def model_config(size: str, vocab: int, length: int) -> ModelConfig:
@@ -164,7 +161,7 @@ def hidden_states(
         read = _attention(queries, keys, values)
         return after_attention(stream, read, weights), None
 
-    @partial(jax.checkpoint, policy=_KEEP_PRODUCTS)
+    @partial(jax.checkpoint, policy=_SAVE_PRODUCTS)
     def before_attention(stream: Array, weights: Params) -> tuple[Array, Array, Array]:
         rows, length, _ = stream.shape
         normed = rms_norm(stream, weights["attention_norm"], config.norm_eps)
@@ -174,7 +171,7 @@ def hidden_states(
         )
         return _rotate(queries, turns), _rotate(keys, turns), values
 
-    @partial(jax.checkpoint, policy=_KEEP_PRODUCTS)
+    @partial(jax.checkpoint, policy=_SAVE_PRODUCTS)
     def after_attention(stream: Array, read: Array, weights: Params) -> Array:
         stream = stream + read.reshape(stream.shape) @ weights["attention_out"]
         normed = rms_norm(stream, weights["mlp_norm"], config.norm_eps)
@@ -227,3 +224,89 @@ def _attention(queries: Array, keys: Array, values: Array) -> Array:
         is_causal=True,
         implementation="cudnn" if fused and on_nvidia else "xla",
     )
+
+
+# --- what a step costs ----------------------------------------------------------------------------
+
+
+class Product(NamedTuple):
+    """`batch` products of (m × k) and (k × n) matrices at once, `times` in a step."""
+
+    name: str
+    batch: int
+    m: int
+    k: int
+    n: int
+    times: int = 1
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.batch * self.m * self.k * self.n * self.times
+
+
+def step_flops(config: ModelConfig, settings: StepSettings) -> dict[str, int]:
+    """Model FLOPs of one step: `scoring` the pool, `sketching`, `training`, and the `total`.
+
+    Exact features cost two more products of the output projection's size, and one of all pairs.
+
+    >>> cost = step_flops(model_config("60m", 32_000, 512), StepSettings(method="full"))
+    >>> {name: f"{value / 1e12:.1f} TFLOP" for name, value in cost.items() if value}
+    {'training': '18.0 TFLOP', 'total': '18.0 TFLOP'}
+    """
+    scoring = settings.pool * sequence_flops(config) if settings.scores else 0
+    sketching = feature_flops(config, settings) if settings.compares else 0
+    training = 3 * settings.trained * sequence_flops(config)
+    return {
+        "scoring": scoring,
+        "sketching": sketching,
+        "training": training,
+        "total": scoring + sketching + training,
+    }
+
+
+def sequence_flops(config: ModelConfig) -> int:
+    """Of the forward pass of one sequence."""
+    layer = config.width * (config.qkv_width + config.width + 3 * config.hidden)
+    attended = (config.length + 1) * config.width  # products with keys and with values, causal
+    per_token = config.layers * (layer + attended) + config.width * config.vocab
+    return 2 * config.length * per_token
+
+
+def feature_flops(config: ModelConfig, settings: StepSettings) -> int:
+    """Of the gradient features of the pool, beyond the forward pass, and of comparing them."""
+    tokens, pairs = settings.pool * config.length, settings.pool**2
+    size = config.width * config.vocab
+    if settings.features == "exact":
+        return 2 * (2 * tokens * size + pairs * size)
+    left, right = settings.sketch
+    sketched = config.width * left + left * right
+    return 2 * (tokens * sketched + pairs * left * right)
+
+
+def bare_products(config: ModelConfig, settings: StepSettings) -> list[Product]:
+    """Every product of the training part of a step, forward and backward, without scoring.
+
+    Timed on their own they are what the step cannot be quicker than with the same matrix
+    library. Attention is counted in full, as products without a mask.
+    """
+    tokens = settings.trained * config.length
+    width, hidden, layers = config.width, config.hidden, config.layers
+    weights = [
+        ("qkv", width, config.qkv_width, layers),
+        ("attention out", width, width, layers),
+        ("gate and up", width, 2 * hidden, layers),
+        ("down", hidden, width, layers),
+        ("head", width, config.vocab, 1),
+    ]
+    products = []
+    for name, k, n, times in weights:
+        products += [
+            Product(name, 1, tokens, k, n, times),
+            Product(f"{name}: gradient of inputs", 1, tokens, n, k, times),
+            Product(f"{name}: gradient of weights", 1, k, tokens, n, times),
+        ]
+    heads, length, part = settings.trained * config.heads, config.length, config.head_width
+    # Scores and reading; backward, the gradients of both factors of each.
+    scores = Product("attention scores", heads, length, part, length, 2 * layers)
+    reading = Product("attention reading", heads, length, length, part, 4 * layers)
+    return [*products, scores, reading]

@@ -15,19 +15,23 @@ from hypothesis import strategies as st
 
 tokenizers = pytest.importorskip("tokenizers", reason="needs the extra 'jax'")
 
-from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
-from uniproto.pretraining.sequences import Sequences, batch_numbers, read_ahead  # noqa: E402
-from uniproto.pretraining.token_files import TRAIN, VALIDATION, load_tokens  # noqa: E402
-from uniproto.pretraining.token_folder import alone_in  # noqa: E402
-from uniproto.pretraining.token_preparation import (  # noqa: E402
+from uniproto.errors import InputFileError, InvalidInputError, OutputError  # noqa: E402
+from uniproto.pretraining.preparation import (  # noqa: E402
     Preparation,
+    exclusive_folder,
     held_out,
     prepare_tokens,
 )
-from uniproto.pretraining.vocabulary import (  # noqa: E402
+from uniproto.pretraining.tokens import (  # noqa: E402  # noqa: E402  # noqa: E402
     END_OF_TEXT,
+    TRAIN,
+    VALIDATION,
+    Sequences,
+    batch_numbers,
     learn_vocabulary,
+    load_tokens,
     load_vocabulary,
+    read_ahead,
 )
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "while", "rain", "fell", "and", "日本", "ünï"]
@@ -109,6 +113,42 @@ def test_folders_that_are_not_complete_are_told(corpus, tmp_path):
         load_tokens(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"format": 2},
+        {"dtype": "float64"},
+        {"dtype": "object"},
+        {"dtype": 7},
+        {"vocab": 0},
+        {"vocab": 2**16 + 1},
+        {"vocab": "320"},
+        {"end_of_text": -1},
+        {"end_of_text": 2**16},
+        {"train_tokens": -1},
+        {"validation_tokens": 1.5},
+        {"train_documents": None},
+        {"corpus": ...},
+    ],
+)
+def test_a_forged_header_is_refused(corpus, tmp_path, forged):
+    header = prepared(tmp_path, corpus).header | forged
+    content = {name: value for name, value in header.items() if value is not ...}
+    (tmp_path / "tokens.json").write_text(json.dumps(content))
+    with pytest.raises(InputFileError, match="It is damaged"):
+        load_tokens(tmp_path)
+
+
+def test_tokens_beyond_the_vocabulary_are_refused(tmp_path):
+    tokens = np.arange(101, dtype=np.uint16)
+    tokens[57] = 200
+    tokens.tofile(tmp_path / "a.bin")
+    sequences = Sequences(tmp_path / "a.bin", np.dtype(np.uint16), 10, vocab=200)
+    assert sequences.read(np.arange(5)).max() == 50
+    with pytest.raises(InputFileError, match=r"must be below 200.* Got 200 instead"):
+        sequences.read(np.arange(10))
+
+
 def test_a_large_vocabulary_takes_four_bytes(corpus, tmp_path):
     names = [END_OF_TEXT, *WORDS, *(f"word{n}" for n in range(70_000))]
     inner = tokenizers.Tokenizer(
@@ -170,19 +210,19 @@ def test_an_epoch_sees_every_sequence_once(count, size, seed):
 
 def test_sequences_predict_every_token_once(tmp_path):
     np.arange(32, dtype=np.uint16).tofile(tmp_path / "a.bin")
-    sequences = Sequences(tmp_path / "a.bin", np.dtype(np.uint16), 10)
+    sequences = Sequences(tmp_path / "a.bin", np.dtype(np.uint16), 10, vocab=200)
     assert len(sequences) == 3
     found = sequences.read(np.arange(3))
     assert found.dtype == np.int32
     assert found[:, 1:].ravel().tolist() == list(range(1, 31))
     assert found[:, 0].tolist() == [0, 10, 20]
     (tmp_path / "b.bin").write_bytes(b"")
-    assert len(Sequences(tmp_path / "b.bin", np.dtype(np.uint16), 10)) == 0
+    assert len(Sequences(tmp_path / "b.bin", np.dtype(np.uint16), 10, vocab=200)) == 0
 
 
 def test_reading_ahead_gives_the_batches_in_order(tmp_path):
     np.arange(101, dtype=np.uint16).tofile(tmp_path / "a.bin")
-    sequences = Sequences(tmp_path / "a.bin", np.dtype(np.uint16), 10)
+    sequences = Sequences(tmp_path / "a.bin", np.dtype(np.uint16), 10, vocab=200)
     found = list(read_ahead(sequences, range(3, 9), 4, seed=1))
     assert len(found) == 6
     for step, batch in zip(range(3, 9), found, strict=True):
@@ -192,7 +232,7 @@ def test_reading_ahead_gives_the_batches_in_order(tmp_path):
 
 _SLOW = """
 import sys, time
-from uniproto.pretraining import token_preparation as made
+from uniproto.pretraining import preparation as made
 real = made.read_documents
 def slowly(*given):
     for document in real(*given):
@@ -287,6 +327,23 @@ def test_refused_preparations_keep_what_was_there(corpus, tmp_path):
     assert load_tokens(folder).header == header
 
 
+def test_a_tokenizer_with_ids_beyond_int32_is_refused(corpus, tmp_path):
+    prepared(tmp_path / "whole", corpus)
+    content = json.loads((tmp_path / "whole" / "tokenizer.json").read_text())
+    content["model"]["vocab"]["zzzz"] = 2**31
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(InputFileError, match=f"Got {2**31} instead"):
+        load_vocabulary(tmp_path)
+
+
+@pytest.mark.parametrize("name", [TRAIN, "tokenizer.json", "tokenizer_config.json"])
+def test_files_of_somebody_else_are_not_overwritten(corpus, tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(OutputError, match="must be new, or made by this command"):
+        prepared(tmp_path, corpus)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {name: "mine"}
+
+
 def test_a_run_that_waited_for_a_refused_one_makes_the_folder_anew(corpus, tmp_path):
     """The refused one takes away the very file the other one waits for."""
     pytest.importorskip("fcntl")
@@ -294,7 +351,7 @@ def test_a_run_that_waited_for_a_refused_one_makes_the_folder_anew(corpus, tmp_p
     waiting = threading.Thread(target=prepared, args=(folder, corpus))
 
     def refused():
-        with alone_in(folder):
+        with exclusive_folder(folder):
             waiting.start()
             time.sleep(0.2)
             raise InputFileError("refused")

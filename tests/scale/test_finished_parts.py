@@ -1,0 +1,111 @@
+"""Finished parts: saved in a folder of our own, checked when they are read, removed alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from uniproto.errors import InputFileError, OutputError
+from uniproto.scale.parts import PARTS_FOLDER, FinishedParts, Part, remove_finished_parts
+from uniproto.scale.shards import Shard
+
+NOTHING = np.empty(0, np.int64)
+SHARD = Shard("a", "", rows=9, first=0, stamp="1")
+PART = Part(np.array([1, 4, 5]), np.ones((3, 2), np.float32), 0.0, 2.0, "0f" * 32, 1.5)
+
+
+def store(out: Path, **identity: Any) -> FinishedParts:
+    return FinishedParts(out, {"k": 3, **identity}, per_part=3, width=2)
+
+
+def saved_file(out: Path) -> Path:
+    (file,) = (out / PARTS_FOLDER).glob("*.npz")
+    return file
+
+
+def test_a_part_comes_back_for_the_same_selection_and_shard_only(tmp_path: Path) -> None:
+    store(tmp_path).write(SHARD, NOTHING, PART)
+    again = store(tmp_path).read(SHARD, NOTHING)
+    assert again is not None
+    np.testing.assert_array_equal(again.features, PART.features)
+    assert again.rows.tolist() == [1, 4, 5]
+    assert (again.digest, again.shift, again.reach) == (PART.digest, 0.0, 2.0)
+    assert store(tmp_path, k=4).read(SHARD, NOTHING) is None
+    assert store(tmp_path).read(Shard("a", "", 9, 0, stamp="2"), NOTHING) is None
+    assert store(tmp_path).read(SHARD, np.array([7])) is None
+
+
+def test_a_truncated_part_is_refused(tmp_path: Path) -> None:
+    store(tmp_path).write(SHARD, NOTHING, PART)
+    file = saved_file(tmp_path)
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(InputFileError, match="Delete it, and it is computed again"):
+        store(tmp_path).read(SHARD, NOTHING)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"rows": np.array([1, 4, 9])},
+        {"rows": np.array([-1, 4, 5])},
+        {"rows": np.array([1, 4, 4])},
+        {"rows": np.array([4, 1, 5])},
+        {"rows": np.array([1, 4])},
+        {"rows": np.array([[1, 4, 5]])},
+        {"rows": np.array([1.0, 4.0, 5.0])},
+        {"features": np.ones((3, 3), np.float32)},
+        {"features": np.ones((2, 2), np.float32)},
+        {"features": np.full((3, 2), np.nan)},
+        {"features": np.full((3, 2), "x")},
+        {"numbers": np.array([0.0, np.inf, 1.0])},
+        {"numbers": np.array([0.0, -1.0, 1.0])},
+        {"numbers": np.array([0.0, 1.0])},
+        {"digest": np.array("none")},
+    ],
+)
+def test_a_forged_part_is_refused(tmp_path: Path, forged: dict[str, Any]) -> None:
+    store(tmp_path).write(SHARD, NOTHING, PART)
+    file = saved_file(tmp_path)
+    with np.load(file) as arrays:
+        content = dict(arrays)
+    np.savez(file, **(content | forged))
+    with pytest.raises(InputFileError, match="must be a complete file of this version"):
+        store(tmp_path).read(SHARD, NOTHING)
+
+
+def test_only_our_own_files_are_removed(tmp_path: Path) -> None:
+    store(tmp_path).write(SHARD, NOTHING, PART)
+    folder = tmp_path / PARTS_FOLDER
+    (folder / "notes.npz").write_text("of the user")
+    remove_finished_parts(tmp_path)
+    assert [path.name for path in folder.iterdir()] == ["notes.npz"]
+    with pytest.raises(OutputError, match="must be our own"):
+        store(tmp_path).write(SHARD, NOTHING, PART)
+    (folder / "notes.npz").unlink()
+    store(tmp_path).write(SHARD, NOTHING, PART)
+    remove_finished_parts(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_our_marker_is_not_removed(tmp_path: Path) -> None:
+    (tmp_path / PARTS_FOLDER).mkdir()
+    file = tmp_path / PARTS_FOLDER / f"{'0f' * 16}.npz"  # even if it is named as ours are
+    file.write_text("of the user")
+    remove_finished_parts(tmp_path)
+    assert file.read_text() == "of the user"
+
+
+def test_a_link_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    store(elsewhere).write(SHARD, NOTHING, PART)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / PARTS_FOLDER).symlink_to(elsewhere / PARTS_FOLDER)
+    assert store(out).read(SHARD, NOTHING) is None
+    with pytest.raises(OutputError, match="Got a link"):
+        store(out).write(SHARD, NOTHING, PART)
+    remove_finished_parts(out)
+    assert saved_file(elsewhere).exists()
