@@ -11,6 +11,8 @@ from typing import Any
 from uniproto.errors import invalid
 from uniproto.judging.answering_model import AnsweringModel
 from uniproto.judging.answers import extract_answer, program_answer, same_answer
+from uniproto.judging.answers.programs import extract_program
+from uniproto.judging.answers.reader import UnreadableAnswerError, read_in_time
 from uniproto.judging.echoes import repeats_the_question
 from uniproto.judging.items import (
     BY_LIKELIHOOD,
@@ -21,7 +23,6 @@ from uniproto.judging.items import (
     WRONG,
     Item,
 )
-from uniproto.judging.programs import extract_program
 from uniproto.judging.prompts import fill, program_instruction
 from uniproto.judging.question import Question
 from uniproto.judging.sandbox import run_programs
@@ -53,14 +54,11 @@ class Asking:
         prompts = [fill(self.template, program_instruction(each.text)) for each in questions]
         outputs = self.model.generate(prompts)
         items = [
-            self._begun(question, prompt)
-            | {
-                "output": output.text,
-                "stopped": output.stopped,
-                "program": extract_program(output.text),
-            }
+            self._begun(question, prompt) | {"output": output.text, "stopped": output.stopped}
             for question, prompt, output in zip(questions, prompts, outputs, strict=True)
         ]
+        for item in items:
+            item["program"] = _read(item, extract_program, item["output"])
         self._run(items)
         again = [
             (question, item)
@@ -72,8 +70,13 @@ class Asking:
         for (_, item), prompt, output in zip(again, prompts, outputs, strict=True):
             item["program_prompt"], item["program_output"] = item["prompt"], item["output"]
             item["prompt"], item["output"], item["stopped"] = prompt, output.text, output.stopped
-            item["predicted"] = extract_answer(
-                output.text, item["dataset"], item["question"], cut_off=output.stopped == "length"
+            item["predicted"] = _read(
+                item,
+                extract_answer,
+                output.text,
+                item["dataset"],
+                item["question"],
+                cut_off=output.stopped == "length",
             )
             item["how"] = NOT_ANSWERED if item["predicted"] is None else BY_REASONING
         for item in items:
@@ -91,7 +94,9 @@ class Asking:
         for item, result in zip(with_program, results, strict=True):
             item["program_status"], item["printed"] = result.status, result.output
             if result.status == "ok":
-                item["predicted"] = program_answer(result.output, item["dataset"], item["question"])
+                item["predicted"] = _read(
+                    item, program_answer, result.output, item["dataset"], item["question"]
+                )
                 item["how"] = BY_PROGRAM
 
     def _classify(self, questions: Sequence[Question]) -> list[Item]:
@@ -131,9 +136,19 @@ class Asking:
             "program_status": None,
             "printed": None,
             "predicted": None,
+            "unreadable": None,
             "how": NOT_ANSWERED,
             "verdict": WRONG,
         }
+
+
+def _read(item: Item, reader: Callable[..., str | None], *arguments: Any, **named: Any) -> Any:
+    """What a reader finds; where it cannot in time, nothing, and the item says why."""
+    try:
+        return read_in_time(reader, *arguments, **named)
+    except UnreadableAnswerError as error:
+        item["unreadable"] = str(error)
+        return None
 
 
 def _is_right(item: Item) -> bool:

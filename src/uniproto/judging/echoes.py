@@ -6,7 +6,9 @@ import re
 
 _SIZE = re.compile(r"\\[dt](?=frac|binom)")
 _FRACTION = re.compile(r"\\frac\{(-?\w+)\}\{(-?\w+)\}")
-_DRAWN = re.compile(r"\\binom(?:\{(\w+)\}|(\d))(?:\{(\w+)\}|(\d))|\{?(\w+)\\choose(\w+)\}?")
+_DRAWN = re.compile(
+    r"\\binom(?:\{(\w+)\}|(\d))(?:\{(\w+)\}|(\d))|\{?(\w{1,40})\\choose(\w{1,40})\}?"
+)
 _PERIOD = re.compile(r"\\(?:bar|dot)\{?(\d+)\}?|(?<=\d\.)\((\d+)\)")
 _SPACING = re.compile(r"\\[,;!: ]|\\left|\\right|[\s$]+")
 _BETWEEN = re.compile(r"[\s$,;]+")

@@ -19,8 +19,18 @@ if TYPE_CHECKING:
     from uniproto.judging.evaluation import Evaluation
 
 _LONGEST = 6000  # letters of one text on the page; items.jsonl has all of it
-_SHOWN = ("id", "question", "gold", "predicted", "verdict", "how", "stopped", "scores")
-_TEXTS = ("output", "program", "program_status", "printed", "program_output")
+_SHOWN = (
+    "id",
+    "question",
+    "gold",
+    "predicted",
+    "unreadable",
+    "verdict",
+    "how",
+    "stopped",
+    "scores",
+)
+_TEXTS = ("output", "program", "program_status", "printed", "program_output", "unreadable")
 
 
 def render(evaluation: Evaluation) -> str:

@@ -17,7 +17,7 @@ AMOUNT = re.compile(
     r"(?<![A-Za-z_])(?:(?<![\w.)\]}])-\s?)?(?:\\?\$\s?)?-?(?<![A-Za-z_.])"
     r"(?:\d*\s?\\[dt]?frac\s?\{[^{}\n]{1,40}\}\{[^{}\n]{1,40}\}"
     r"|\d*\.\d*\\(?:overline|bar|dot)\s?\{\d{1,40}\}"
-    r"|\d{1,3}(?:,\d{3})+(?!,?\d)(?:\.\d+)?|\d{1,9}\s+\d{1,9}/\d{1,9}|\d{1,15}/\d{1,15}"
+    r"|\d{1,3}(?:,\d{3}){1,12}(?!,?\d)(?:\.\d+)?|\d{1,9}\s+\d{1,9}/\d{1,9}|\d{1,15}/\d{1,15}"
     r"|\d*\.\d+(?:[eE][+-]?\d+)?|\d+(?:[eE][+-]?\d+)?)(?:\s?\\?%"
     r"|\s(?:(?:hundred|thousand|million|billion|trillion)|halves|(?:third|fourth|fifth|sixth|seventh"
     r"|eighth|ninth|tenth)s)\b)?"

@@ -21,10 +21,11 @@ MAX_ANNOUNCEMENTS = 50  # looked at, from the end
 MAX_BARE_ANSWER = 40  # characters of a line that is an answer and nothing else
 MAX_OPTION = 150  # characters of a line that picks an option; longer ones discuss them
 MAX_STATEMENT = 400  # characters; nobody states a final answer at greater length
+MAX_GROUP = 2000  # characters of LaTeX between braces, or after ####
 
 _NEXT_TURN = re.compile(
-    r"\n\s*(?:#+\s*(?:Instruction|Question|Input|Problem)\b|(?:Question|Problem|Exercise)\s*\d*\s*:"
-    r"|Q\s*\d*\s*:|Human:|User:|<\|)",
+    r"\n[^\S\n]*(?:#+\s*(?:Instruction|Question|Input|Problem)\b"
+    r"|(?:Question|Problem|Exercise|Q)\s*(?:\d+\s*)?:|Human:|User:|<\|)",
     re.IGNORECASE,
 )
 _ANNOUNCED = re.compile(
@@ -57,9 +58,8 @@ _ITEM = re.compile(r"^\W*\d+[.)]\s")  # the number of a point in a list
 _NAMED = re.compile(rf"\b[A-Za-z]\w{{0,20}}\s*=\s*{AMOUNT.pattern}(?!\w|\s*[*/+(-])")
 _NAMED_LINE = re.compile(rf"[A-Za-z]\w{{0,20}}\s*[=:]\s*{AMOUNT.pattern}")
 _VALUE_LINE = re.compile(rf"(?:[A-Za-z]\w{{0,20}}\s*[=:]\s*)?{AMOUNT.pattern}")
-_LISTED = re.compile(  # "… are 5 and 3", "… is (5, 3)"
-    rf"\b(?:is|are)\s*[:(]*\s*({AMOUNT.pattern}(?:\s*(?:,\s*and|,|and)\s*{AMOUNT.pattern})+)\s*\)?$"
-)
+_LIST_BEGINS = re.compile(r"\b(?:is|are)[\s:(]*")  # "… are 5 and 3", "… is (5, 3)"
+_LIST_GOES_ON = re.compile(r"\s*(?:,\s*and|,|and)\s*")
 _NO_SOLUTION = re.compile(r"no\s+(?:\w+\s+)?solutions?\b", re.IGNORECASE)
 _LABELLED = re.compile(rf"[A-Za-z]\w*\s*[=:]\s*{AMOUNT.pattern}")
 _LABEL = re.compile(r"[A-Za-z][\w ,'()-]*:\s*(?=\S)")
@@ -136,7 +136,7 @@ def program_answer(printed: str, dataset: str, question: str | None = None) -> s
 def _own_turn(text: str) -> str:
     for turn in _NEXT_TURN.finditer(text):
         if text[: turn.start()].strip():
-            return text[: turn.start()]
+            return text[: turn.start()].rstrip()
     return text
 
 
@@ -150,6 +150,7 @@ def _last_statement(text: str) -> tuple[str | None, str]:
             raw = _sentence(text, match.end())
         else:
             raw = match[1] if match.re is _HASHES else _group(text, match.end())
+            raw = raw if len(raw) <= MAX_GROUP else ""
         statement = _cleaned(raw)
         if match.re is _ANNOUNCED and _DENIED.match(match[0]):
             statement = f"not {statement}"
@@ -175,7 +176,7 @@ def _group(text: str, start: int) -> str:
         bare = re.match(r"[^\s$\\{}]+", text[start : start + 40])
         return bare[0] if bare else ""
     depth = 0
-    for at in range(start, min(len(text), start + MAX_STATEMENT * 5)):
+    for at in range(start, min(len(text), start + MAX_GROUP)):
         if text[at] == "\\" or text[at - 1] == "\\":
             continue
         depth += (text[at] == "{") - (text[at] == "}")
@@ -229,8 +230,26 @@ def _unknowns(text: str, *, bare: bool = False) -> str | None:
     named = [match[0] for match in _NAMED.finditer(last)]
     if len(named) > 1:
         return ", ".join(named)
-    listed = _LISTED.search(last)
-    return ", ".join(AMOUNT.findall(listed[1])) if listed else None
+    return _listed(last)
+
+
+def _listed(sentence: str) -> str | None:
+    """The amounts that a sentence ends with; None for fewer than two.
+
+    Read from left to right without going back: one pattern for all of it would try two ways to
+    read each sign, and 2^n ways to read n numbers.
+    """
+    begins = list(_LIST_BEGINS.finditer(sentence))
+    at = begins[-1].end() if begins else len(sentence)
+    amounts: list[str] = []
+    while amount := AMOUNT.match(sentence, at):
+        amounts.append(amount[0])
+        more = _LIST_GOES_ON.match(sentence, amount.end())
+        if more is None:
+            is_end = sentence[amount.end() :].strip() in ("", ")")
+            return ", ".join(amounts) if is_end and len(amounts) > 1 else None
+        at = more.end()
+    return None
 
 
 def _last_amount(text: str) -> str | None:
