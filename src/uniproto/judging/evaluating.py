@@ -14,6 +14,7 @@ from uniproto.judging.asking import Asking
 from uniproto.judging.benchmarks import BENCHMARKS
 from uniproto.judging.evaluation import RESULTS, Evaluation
 from uniproto.judging.items import Items
+from uniproto.judging.model_files import locate
 from uniproto.judging.prompts import fill, stop_strings
 from uniproto.judging.question import Question
 from uniproto.judging.questions import DataSet, digest, read_questions
@@ -165,8 +166,6 @@ class _InFiles:
     """A model that is loaded when there is something left to ask."""
 
     def __init__(self, model: str | Path, base: str | None) -> None:
-        from uniproto.judging.language_model import locate
-
         self.place, self.name = locate(model, base), str(model)
         self.template = self.place.template
         self.identity = {

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 from uniproto.errors import InputFileError, MissingExtraError
@@ -14,74 +12,29 @@ from uniproto.judging.answering_model import Completion
 from uniproto.judging.batches import Batches
 from uniproto.judging.generation import complete
 from uniproto.judging.likelihood import label_scores
+from uniproto.judging.model_files import ModelPlace, unreadable_weights
 
 try:
     import torch
     import transformers
+    from safetensors import SafetensorError
 
-    from uniproto.training.run_folder import MODEL, SETTINGS
     from uniproto.training.tuned_model import load_model
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Judging a model", "judge") from error
 
-_ADAPTER = "adapter_config.json"
-_WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
-_TAIL = 2**20
-
-
-@dataclass(frozen=True)
-class ModelPlace:
-    """Where a model is: the weights, an adapter on top of them, and how it was asked in tuning."""
-
-    base: str
-    adapter: Path | None = None
-    template: str | None = None
-
-    def fingerprint(self) -> str | None:
-        """Different weights under the same name differ here; None for a name on the hub.
-
-        The end of every file of weights and its length: all of it would take minutes to read.
-        """
-        place = Path(self.adapter or self.base)
-        files = [place] if place.is_file() else sorted(p for g in _WEIGHTS for p in place.glob(g))
-        if not files:
-            return None
-        whole = hashlib.sha256()
-        for file in files:
-            size = file.stat().st_size
-            with file.open("rb") as handle:
-                handle.seek(max(0, size - _TAIL))
-                whole.update(f"{file.name} {size} ".encode() + handle.read())
-        return whole.hexdigest()
-
-
-def locate(model: str | Path, base: str | None = None) -> ModelPlace:
-    """Find out what a path or name stands for; nothing is loaded yet.
-
-    A folder that `uniproto finetune` wrote knows its base model and its template.
-    """
-    folder = Path(model)
-    if not folder.is_dir():
-        return ModelPlace(str(model))
-    run = folder if (folder / SETTINGS).is_file() else folder.parent
-    tuned = _json(run / SETTINGS) if (run / SETTINGS).is_file() else {}
-    if run == folder:
-        folder = run / MODEL
-        if not folder.is_dir():
-            raise InputFileError(
-                f"{run}: the tuning run must be finished. There is no {MODEL}/ in it yet. Let "
-                "`uniproto finetune` come to its end, or name one of its checkpoints."
-            )
-    template = tuned.get("template")
-    if not (folder / _ADAPTER).is_file():
-        return ModelPlace(str(folder), None, template)
-    known = base or tuned.get("model") or _json(folder / _ADAPTER).get("base_model_name_or_path")
-    if not known:
-        raise InputFileError(
-            f"{folder}: the adapter must say which model it belongs to. It does not. Name it with "
-            "--base."
-        )
-    return ModelPlace(str(known), folder, template)
+# What reading damaged weights raises, besides what `load_model` explains itself.
+_DAMAGED = (
+    SafetensorError,
+    RuntimeError,
+    AssertionError,
+    IndexError,
+    TypeError,
+    OverflowError,
+    EOFError,
+    UnpicklingError,
+    struct.error,
+)
 
 
 class LanguageModel:
@@ -125,13 +78,18 @@ def load_language_model(
     place: ModelPlace, *, bf16: bool = False, device: str = "auto", **options: Any
 ) -> LanguageModel:
     """Load the weights, melt an adapter into them, and put them on the device."""
-    model, tokenizer = load_model(place.base, half=bf16 and place.adapter is None)
+    try:
+        model, tokenizer = load_model(place.base, half=bf16 and place.adapter is None)
+    except _DAMAGED as error:
+        raise unreadable_weights(place.base, error) from error
     name = place.base
     if place.adapter is not None:
         import peft
 
         try:
             model = peft.PeftModel.from_pretrained(model, str(place.adapter)).merge_and_unload()
+        except SafetensorError as error:
+            raise unreadable_weights(place.adapter, error) from error
         except (ValueError, RuntimeError, KeyError) as error:
             reason = str(error).strip().splitlines()[0]
             raise InputFileError(
@@ -145,13 +103,3 @@ def load_language_model(
     on_gpu = device == "auto" and torch.cuda.is_available()
     model = model.to("cuda" if on_gpu else "cpu")
     return LanguageModel(model, tokenizer, name=name, **options)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise InputFileError(
-            f"{path}: the file must say how the model was made. It cannot be read ({error}). "
-            "Name the model's own folder."
-        ) from error
