@@ -20,11 +20,11 @@ pytest.importorskip("sympy", reason="comparing formulas needs the extra 'judge'"
 from uniproto.errors import InvalidInputError, MissingExtraError, SolverError
 from uniproto.judging.answers import algebra, extract_answer, program_answer, same_answer
 from uniproto.judging.answers.choices import options_of
+from uniproto.judging.answers.equivalence import exact_value
 from uniproto.judging.answers.parser import NotAFormulaError, parse_formula
 from uniproto.judging.answers.process import HelperProcess
 from uniproto.judging.answers.reading import read_answer
 from uniproto.judging.answers.tokens import tokens_of
-from uniproto.judging.answers.values import exact_value
 
 DATASETS = ("gsm8k", "math", "numglue", "svamp", "deepmind", "simuleq", "some other")
 

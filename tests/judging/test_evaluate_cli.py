@@ -140,3 +140,5 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     for part in ("--trust-generated-code", "items.jsonl", "goes on where it stopped", "superglue"):
         assert part in said
+    assert len(said.splitlines()) <= 100  # two screens
+    assert said.index("--batch-size") < said.index("more options") < said.index("--template")

@@ -22,8 +22,7 @@ from uniproto.judging.sandbox import (
     ContainmentError,
     ProgramResult,
     containment,
-    layout,
-    limits,
+    environment,
     run_program,
     run_programs,
 )
@@ -114,7 +113,7 @@ def test_packages_that_programs_import(package: str, code: str, output: str) -> 
 def test_no_other_package_is_seen() -> None:
     code = "import os, sys\nfor p in sys.path[3:]: print(*sorted(os.listdir(p)))"
     seen = {name.removesuffix(".libs").removesuffix(".py") for name in printed(code).split()}
-    assert seen <= set(layout.PACKAGES)
+    assert seen <= set(environment.PACKAGES)
 
 
 @needs_walls
@@ -149,7 +148,7 @@ def test_an_error_tells_why() -> None:
     result = run_program("print('so far')\n1 / 0")
     assert (result.status, result.output) == ("error", "so far\n")
     assert result.detail.endswith("ZeroDivisionError: division by zero")
-    assert len(run_program("raise ValueError('x' * 10**5)").detail) <= limits.DETAIL
+    assert len(run_program("raise ValueError('x' * 10**5)").detail) <= environment.DETAIL
 
 
 @needs_walls
@@ -339,8 +338,8 @@ def test_numbers_of_system_calls(machine: str) -> None:
 
 
 def test_limits_of_the_kernel() -> None:
-    named = dict(limits.rlimits(2.5, contained=True))
+    named = dict(environment.rlimits(2.5, contained=True))
     assert named[resource.RLIMIT_CPU] == 4
-    assert named[resource.RLIMIT_AS] == limits.MEMORY
+    assert named[resource.RLIMIT_AS] == environment.MEMORY
     assert resource.RLIMIT_NPROC in named
-    assert resource.RLIMIT_NPROC not in dict(limits.rlimits(2.5, contained=False))
+    assert resource.RLIMIT_NPROC not in dict(environment.rlimits(2.5, contained=False))

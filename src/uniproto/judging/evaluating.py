@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import invalid, require_count, require_name
-from uniproto.judging.answering_model import AnsweringModel
-from uniproto.judging.asking import Asking
-from uniproto.judging.benchmarks import BENCHMARKS
+from uniproto.judging.asking import AnsweringModel, Asking, fill, stop_strings
+from uniproto.judging.benchmarks import BENCHMARKS, Question
 from uniproto.judging.evaluation import RESULTS, Evaluation
 from uniproto.judging.items import Items
 from uniproto.judging.model_files import locate
-from uniproto.judging.prompts import fill, stop_strings
-from uniproto.judging.question import Question
 from uniproto.judging.questions import DataSet, digest, read_questions
 from uniproto.judging.sandbox import LONGEST, containment, run_program
+from uniproto.judging.settings import EvaluateSettings
 from uniproto.report.words import counted
 from uniproto.runtime.progress import Progress
 
@@ -30,20 +28,20 @@ _BATCHES_TOGETHER = 4
 def evaluate(
     model: Any,
     *,
-    suite: str | Sequence[str] = "math",
+    suite: str | Sequence[str] = EvaluateSettings.suite,
     data: str | Path,
     out: str | Path,
-    template: str | None = None,
-    base: str | None = None,
-    batch_size: int = 16,
-    limit: int | None = None,
-    max_new_tokens: int = 2048,
-    program_seconds: float = 5.0,
-    trust_generated_code: bool = False,
-    allow_partial: bool = False,
-    bf16: bool = False,
-    device: str = "auto",
-    fresh: bool = False,
+    template: str | None = EvaluateSettings.template,
+    base: str | None = EvaluateSettings.base,
+    batch_size: int = EvaluateSettings.batch_size,
+    limit: int | None = EvaluateSettings.limit,
+    max_new_tokens: int = EvaluateSettings.max_new_tokens,
+    program_seconds: float = EvaluateSettings.program_seconds,
+    trust_generated_code: bool = EvaluateSettings.trust_generated_code,
+    allow_partial: bool = EvaluateSettings.allow_partial,
+    bf16: bool = EvaluateSettings.bf16,
+    device: str = EvaluateSettings.device,
+    fresh: bool = EvaluateSettings.fresh,
     progress: bool | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Evaluation:

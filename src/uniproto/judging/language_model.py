@@ -8,10 +8,8 @@ from pickle import UnpicklingError
 from typing import Any
 
 from uniproto.errors import InputFileError, MissingExtraError
-from uniproto.judging.answering_model import Completion
-from uniproto.judging.batches import Batches
-from uniproto.judging.generation import complete
-from uniproto.judging.likelihood import label_scores
+from uniproto.judging.asking import Completion
+from uniproto.judging.inference import Batches, complete, label_scores
 from uniproto.judging.model_files import ModelPlace, unreadable_weights
 
 try:

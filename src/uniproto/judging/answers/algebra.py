@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from uniproto.errors import MissingExtraError
-from uniproto.judging.answers.formula import Formula
+from uniproto.judging.answers.parser import Formula
 from uniproto.judging.answers.process import HelperProcess, TooLateError
 
 WORKER = HelperProcess(Path(__file__).with_name("algebra_worker.py"), "compares formulas")
