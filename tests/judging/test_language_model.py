@@ -14,9 +14,9 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'judg
 peft = pytest.importorskip("peft", reason="needs the extra 'judge'")
 
 from uniproto.errors import InputFileError  # noqa: E402
-from uniproto.judging import inference, model_files  # noqa: E402
-from uniproto.judging.inference import Batches  # noqa: E402
+from uniproto.judging import language_model, model_files  # noqa: E402
 from uniproto.judging.language_model import (  # noqa: E402
+    Batches,
     LanguageModel,
     load_language_model,
 )
@@ -62,7 +62,7 @@ def greedy(model: LanguageModel, prompt: str, tokens: int) -> tuple[str, bool]:
 def test_batches_write_what_single_prompts_do(
     folder: Path, first_round: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inference, "FIRST_ROUND", first_round)
+    monkeypatch.setattr(language_model, "FIRST_ROUND", first_round)
     model = load(folder)
     for prompt, found in zip(PROMPTS, model.generate(PROMPTS), strict=True):
         text, ended = greedy(model, prompt, 24)

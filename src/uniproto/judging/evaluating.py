@@ -74,8 +74,10 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
     writes_programs = any(BENCHMARKS[name].is_math for name in datasets)
     if writes_programs:
         run_program("pass", timeout=30.0, trust=trust_generated_code)  # or say now why not
-    judged: _Judged = _InFiles(model, base) if isinstance(model, str | Path) else _Given(model)
-    template = template or judged.template or _usual_template()
+    judged: _JudgedModel = (
+        _ModelOnDisk(model, base) if isinstance(model, str | Path) else _LoadedModel(model)
+    )
+    template = template or judged.template or _default_template()
     fill(template, "")  # a template without a place for the question is told before any work
     settings = {
         **judged.identity,
@@ -140,7 +142,7 @@ def _ask_all(
             advance(len(some))
 
 
-class _Given:
+class _LoadedModel:
     """A model that the caller brought along."""
 
     template: str | None = None
@@ -160,7 +162,7 @@ class _Given:
         return self.model
 
 
-class _InFiles:
+class _ModelOnDisk:
     """A model that is loaded when there is something left to ask."""
 
     def __init__(self, model: str | Path, base: str | None) -> None:
@@ -178,10 +180,10 @@ class _InFiles:
         return load_language_model(self.place, **options)
 
 
-_Judged = _Given | _InFiles
+_JudgedModel = _LoadedModel | _ModelOnDisk
 
 
-def _usual_template() -> str:
+def _default_template() -> str:
     from uniproto.training.tuning_data import TEMPLATE
 
     return TEMPLATE
