@@ -13,7 +13,6 @@ from uniproto.judging.asking import AnsweringModel, Asking, fill, stop_strings
 from uniproto.judging.benchmarks import BENCHMARKS, Question
 from uniproto.judging.evaluation import RESULTS, Evaluation
 from uniproto.judging.items import Items
-from uniproto.judging.model_files import locate
 from uniproto.judging.questions import DataSet, digest, read_questions
 from uniproto.judging.sandbox import LONGEST, containment, run_program
 from uniproto.judging.settings import EvaluateSettings
@@ -166,6 +165,11 @@ class _ModelOnDisk:
     """A model that is loaded when there is something left to ask."""
 
     def __init__(self, model: str | Path, base: str | None) -> None:
+        # Now, not when it is needed: a missing extra is told before anything is written.
+        from uniproto.judging.language_model import load_language_model
+        from uniproto.judging.model_files import locate
+
+        self._load = load_language_model
         self.place, self.name = locate(model, base), str(model)
         self.template = self.place.template
         self.identity = {
@@ -175,9 +179,7 @@ class _ModelOnDisk:
         }
 
     def load(self, **options: Any) -> AnsweringModel:
-        from uniproto.judging.language_model import load_language_model
-
-        return load_language_model(self.place, **options)
+        return self._load(self.place, **options)
 
 
 _JudgedModel = _LoadedModel | _ModelOnDisk

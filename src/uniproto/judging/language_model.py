@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from uniproto.errors import InputFileError, MissingExtraError
 from uniproto.judging.asking import Completion
-from uniproto.judging.model_files import ModelPlace, unreadable_weights
 from uniproto.runtime.threads import finish
 
 try:
@@ -20,6 +19,7 @@ try:
     import transformers
     from safetensors import SafetensorError
 
+    from uniproto.judging.model_files import ModelPlace, unreadable_weights
     from uniproto.training.tuned_model import load_model
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Judging a model", "judge") from error
