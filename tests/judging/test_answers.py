@@ -20,10 +20,11 @@ pytest.importorskip("sympy", reason="comparing formulas needs the extra 'judge'"
 from uniproto.errors import InvalidInputError, MissingExtraError, SolverError
 from uniproto.judging.answers import algebra, extract_answer, program_answer, same_answer
 from uniproto.judging.answers.choices import options_of
+from uniproto.judging.answers.equivalence import exact_value
 from uniproto.judging.answers.parser import NotAFormulaError, parse_formula
+from uniproto.judging.answers.process import HelperProcess
 from uniproto.judging.answers.reading import read_answer
 from uniproto.judging.answers.tokens import tokens_of
-from uniproto.judging.answers.values import exact_value
 
 DATASETS = ("gsm8k", "math", "numglue", "svamp", "deepmind", "simuleq", "some other")
 
@@ -208,11 +209,12 @@ def test_a_late_worker_is_replaced() -> None:
 def test_a_killed_worker_is_replaced() -> None:
     pair = _formula("(x+1)^2"), _formula("x^2+2x+1")
     assert algebra.ask_algebra("same", *pair, seconds=30)
-    before = algebra._worker().process
-    os.kill(before.pid, signal.SIGKILL)
-    before.wait()
+    before = algebra.WORKER.pid
+    os.kill(before, signal.SIGKILL)
+    while _is_running(before):
+        time.sleep(0.01)
     assert algebra.ask_algebra("same", *pair, seconds=30)
-    assert algebra._worker().process.pid != before.pid
+    assert algebra.WORKER.pid != before
 
 
 def _is_running(process: int) -> bool:
@@ -228,7 +230,7 @@ def test_no_worker_outlives_a_killed_judge() -> None:
     code = (
         "import time; from uniproto.judging.answers import algebra, same_answer;"
         "same_answer('(x+1)^2', 'x^2+2x+1', 'math', time_limit=30);"
-        "print(algebra._worker().process.pid, flush=True); time.sleep(60)"
+        "print(algebra.WORKER.pid, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as judge:
         assert judge.stdout is not None
@@ -243,14 +245,12 @@ def test_no_worker_outlives_a_killed_judge() -> None:
 def test_a_worker_that_cannot_start_is_an_error_not_a_verdict(monkeypatch, tmp_path) -> None:
     broken = tmp_path / "worker.py"
     broken.write_text("raise SystemExit(1)")
-    monkeypatch.setattr(algebra, "_SCRIPT", broken)
-    monkeypatch.setattr(algebra, "_current", None)
+    monkeypatch.setattr(algebra, "WORKER", HelperProcess(broken, "compares formulas"))
     with pytest.raises(SolverError, match="did not start"):
         algebra.ask_algebra("same", _formula("x"), _formula("y"), seconds=1)
 
 
 def test_without_sympy_the_extra_is_named(monkeypatch) -> None:
-    monkeypatch.setattr(algebra, "_current", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"uniproto\[judge\]"):
         same_answer(r"\sqrt{8}", r"2\sqrt{2}", "math")

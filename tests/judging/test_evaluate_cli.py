@@ -140,3 +140,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     for part in ("--trust-generated-code", "items.jsonl", "goes on where it stopped", "superglue"):
         assert part in said
+    assert len(said.splitlines()) <= 100  # two screens
+    common, _, more = said.partition("\noptions:")[2].partition("more options:")
+    assert "--batch-size" in common
+    assert "--template" in more

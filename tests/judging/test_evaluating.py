@@ -13,9 +13,8 @@ import pytest
 
 from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.judging import Evaluation, evaluate
-from uniproto.judging.asking import Asking
-from uniproto.judging.prompts import PROGRAM_REQUEST
-from uniproto.judging.question import Question
+from uniproto.judging.asking import PROGRAM_REQUEST, Asking
+from uniproto.judging.benchmarks import Question
 
 TEMPLATE = "### Instruction:\n{instruction}\n\n### Response:\n"
 

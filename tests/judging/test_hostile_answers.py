@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from uniproto.judging.asking import Asking
+from uniproto.judging.asking import PROGRAM_REQUEST, Asking
+from uniproto.judging.benchmarks import Question
 from uniproto.judging.page import page_items
-from uniproto.judging.prompts import PROGRAM_REQUEST
-from uniproto.judging.question import Question
 from uniproto.judging.sandbox import containment
 
 if containment() is None:

@@ -14,14 +14,13 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'judg
 peft = pytest.importorskip("peft", reason="needs the extra 'judge'")
 
 from uniproto.errors import InputFileError  # noqa: E402
-from uniproto.judging import generation  # noqa: E402
-from uniproto.judging.batches import Batches  # noqa: E402
+from uniproto.judging import language_model, model_files  # noqa: E402
 from uniproto.judging.language_model import (  # noqa: E402
+    Batches,
     LanguageModel,
-    ModelPlace,
     load_language_model,
-    locate,
 )
+from uniproto.judging.model_files import ModelPlace, locate  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 STORIES = Path(__file__).resolve().parents[3] / "shared" / "data" / "models" / "stories260k"
@@ -63,7 +62,7 @@ def greedy(model: LanguageModel, prompt: str, tokens: int) -> tuple[str, bool]:
 def test_batches_write_what_single_prompts_do(
     folder: Path, first_round: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generation, "FIRST_ROUND", first_round)
+    monkeypatch.setattr(language_model, "FIRST_ROUND", first_round)
     model = load(folder)
     for prompt, found in zip(PROMPTS, model.generate(PROMPTS), strict=True):
         text, ended = greedy(model, prompt, 24)
@@ -236,3 +235,66 @@ def test_an_adapter_of_another_model_is_told(run: Path, folder: Path, tmp_path: 
     transformers.LlamaForCausalLM(transformers.LlamaConfig(**config)).save_pretrained(other)
     with pytest.raises(InputFileError, match="must fit the model"):
         load(ModelPlace(str(other), run / "model"))
+
+
+@pytest.fixture
+def copied(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model of one's own to damage, and an empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return Path(shutil.copytree(folder, tmp_path / "copied"))
+
+
+def _change_first_weight(weights: Path) -> None:
+    """One bit, far from the end of the file; size and name stay."""
+    data = bytearray(weights.read_bytes())
+    data[8 + int.from_bytes(data[:8], "little")] ^= 1
+    weights.write_bytes(data)
+
+
+def test_a_fingerprint_sees_every_byte_and_every_file(copied: Path) -> None:
+    weights = copied / "model.safetensors"
+    before = locate(copied).fingerprint()
+    assert locate(copied).fingerprint() == before
+    _change_first_weight(weights)
+    changed = locate(copied).fingerprint()
+    assert changed != before
+    (copied / "tokenizer_config.json").write_text("{}")
+    assert locate(copied).fingerprint() not in (before, changed)
+
+
+def test_a_fingerprint_sees_the_base_of_an_adapter(run: Path, copied: Path) -> None:
+    place = ModelPlace(str(copied), run / "model")
+    before = place.fingerprint()
+    _change_first_weight(copied / "model.safetensors")
+    assert place.fingerprint() != before
+
+
+def test_digests_are_remembered_and_a_damaged_cache_is_made_anew(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = locate(copied).fingerprint()
+    cache = model_files._cache_file()
+    assert cache.is_file()
+    with monkeypatch.context() as patched:
+        patched.setattr(model_files, "_sha256", lambda file: pytest.fail("read again"))
+        assert locate(copied).fingerprint() == before
+    cache.write_text("[1, 2")
+    assert locate(copied).fingerprint() == before
+
+
+@pytest.mark.parametrize("length", [0, 4, 100, -200, -1])
+def test_truncated_weights_are_one_clear_error(copied: Path, length: int) -> None:
+    weights = copied / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:length])
+    with pytest.raises(InputFileError, match="model") as told:
+        load(copied)
+    assert str(weights) in str(told.value)
+    assert "fetch it again" in str(told.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"GGUF", b"GGUF" + b"\3\0\0\0" + b"\x09" * 40])
+def test_a_truncated_gguf_is_one_clear_error(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(content)
+    with pytest.raises(InputFileError, match=r"model\.gguf"):
+        load(file)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 pytest.importorskip("sympy", reason="comparing formulas needs the extra 'judge'")
 
 from uniproto.judging.answers import extract_answer, program_answer, same_answer
-from uniproto.judging.answers.number_words import number_in_words
+from uniproto.judging.answers.comparison import repeats_the_question
+from uniproto.judging.answers.equivalence import TooLargeError, exact_value
 from uniproto.judging.answers.parser import parse_formula
 from uniproto.judging.answers.tokens import tokens_of
-from uniproto.judging.answers.values import TooLargeError, exact_value
-from uniproto.judging.echoes import repeats_the_question
+from uniproto.judging.answers.units import number_in_words
 
 SMALL = [
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",

@@ -13,8 +13,8 @@ import pytest
 
 from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.judging import read_questions, superglue_rows
+from uniproto.judging.benchmark_files import last_boxed
 from uniproto.judging.benchmarks import BENCHMARKS, datasets_of
-from uniproto.judging.math_files import last_boxed
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 

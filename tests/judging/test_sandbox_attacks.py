@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import platform
 import select
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from uniproto.judging import sandbox
 from uniproto.judging.sandbox import containment, run_program, run_programs
 from uniproto.judging.sandbox.start import run_trusted
 
@@ -171,6 +173,45 @@ def test_the_checks_would_see_an_escape(name: str, outside: Outside) -> None:
     result = run_trusted(outside.fill_in(code), 30.0)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         outside.check(result.output + result.detail)
+
+
+AS_ANOTHER_USER = """
+import json, sys, types
+package = types.ModuleType("uniproto")  # without its __init__, which needs what may not be here
+package.__path__ = [sys.argv[1]]
+sys.modules["uniproto"] = package
+from uniproto.judging import sandbox
+from uniproto.judging.sandbox import containment, run_program
+results = [run_program(code, timeout) for code, timeout in json.load(sys.stdin)]
+print(json.dumps([containment(), [[r.status, r.output + r.detail] for r in results]]))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become others")
+@pytest.mark.parametrize("file", ["kernel", "sharing", "resources"])
+def test_attacks_as_an_ordinary_user(file: str, outside: Outside) -> None:
+    """User 65534 with /usr/bin/python3, since the tests' own Python may lie in root's home."""
+    python = Path("/usr/bin/python3")
+    recent = "import sys; sys.exit(sys.version_info < (3, 10))"
+    if not python.exists() or subprocess.run([python, "-c", recent]).returncode:
+        pytest.skip("no /usr/bin/python3 of 3.10 or later")
+    some = [each for each in ALL if each[0] == file and "numpy" not in each[1]]
+    if platform.machine() != "x86_64":
+        some = [each for each in some if not any(word in each[1] for word in X86_ONLY)]
+    codes = [(outside.fill_in(c), 0.3 if "timeout" in s else 10.0) for _, _, s, c in some]
+    told = subprocess.run(
+        [python, "-B", "-c", AS_ANOTHER_USER, Path(sandbox.__file__).parents[2]],
+        input=json.dumps(codes), user=65534, group=65534, extra_groups=[], cwd="/", env={},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    if "PermissionError" in told.stderr or "ModuleNotFoundError" in told.stderr:
+        pytest.skip("the source tree is not readable for others")
+    assert told.returncode == 0, told.stderr
+    method, results = json.loads(told.stdout)
+    assert method == sandbox._METHODS["user"]
+    for (_, name, statuses, _), (status, shown) in zip(some, results, strict=True):
+        assert status in statuses, (name, status, shown)
+        outside.check(shown)
 
 
 def test_good_programs_among_attacks(outside: Outside) -> None:

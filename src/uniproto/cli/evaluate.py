@@ -7,6 +7,9 @@ import sys
 import textwrap
 from typing import Any
 
+from uniproto.cli.settings_options import add_settings
+from uniproto.judging.settings import EvaluateSettings
+
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
@@ -48,55 +51,8 @@ def add_parser(commands: Any) -> None:
         metavar="MODEL",
         help="a folder of 'uniproto finetune', weights, a .gguf file, or a hub name",
     )
-    parser.add_argument(
-        "--suite", default="math", help="math, superglue, or names of data sets (math)"
-    )
-    parser.add_argument("--data", metavar="DIR", required=True, help="folder of the benchmarks")
-    parser.add_argument("-o", "--out", metavar="DIR", required=True, help="folder for the results")
-    parser.add_argument(
-        "--limit", type=int, metavar="N", help="only the first N of each data set (all)"
-    )
-    parser.add_argument(
-        "--allow-partial", action="store_true", help="accept data sets that lack questions"
-    )
-    asking = parser.add_argument_group("how it is asked")
-    asking.add_argument(
-        "--batch-size", type=int, metavar="N", default=16, help="prompts at a time (16)"
-    )
-    asking.add_argument(
-        "--max-new-tokens", type=int, metavar="N", default=2048, help="longest answer (2048)"
-    )
-    asking.add_argument(
-        "--template",
-        metavar="TEXT",
-        help="the prompt, with {instruction} in it (the one the model was tuned with)",
-    )
-    asking.add_argument(
-        "--base", metavar="PATH_OR_HUB_ID", help="the model an adapter belongs to (it says so)"
-    )
-    asking.add_argument("--bf16", action="store_true", help="bfloat16 arithmetic (float32)")
-    asking.add_argument(
-        "--device",
-        choices=("auto", "cpu"),
-        default="auto",
-        help="auto takes a GPU where there is one",
-    )
-    programs = parser.add_argument_group("programs that the model writes")
-    programs.add_argument(
-        "--program-seconds",
-        type=float,
-        metavar="SECONDS",
-        default=5.0,
-        help="time for one program (5)",
-    )
-    programs.add_argument(
-        "--trust-generated-code",
-        action="store_true",
-        help="run programs even where the system cannot lock them in: they can then do whatever "
-        "you can do",
-    )
-    parser.add_argument("--fresh", action="store_true", help="forget earlier answers in OUT")
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no table")
+    add_settings(parser, EvaluateSettings, required=("data", "out"))
     parser.set_defaults(run=run)
 
 

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from uniproto.judging.answers import extract_answer, program_answer, same_answer
     from uniproto.judging.evaluating import evaluate
-    from uniproto.judging.evaluation import Evaluation
+    from uniproto.judging.evaluation import Evaluation, side_by_side
     from uniproto.judging.questions import read_questions
     from uniproto.judging.sandbox import ProgramResult, run_program, run_programs
     from uniproto.judging.superglue import superglue_rows
-    from uniproto.judging.tables import side_by_side
 
 _HOMES = {  # read only when asked for: torch, transformers and sympy take seconds to load
     "Evaluation": "uniproto.judging.evaluation",
@@ -29,7 +28,7 @@ _HOMES = {  # read only when asked for: torch, transformers and sympy take secon
     "run_program": "uniproto.judging.sandbox",
     "run_programs": "uniproto.judging.sandbox",
     "same_answer": "uniproto.judging.answers",
-    "side_by_side": "uniproto.judging.tables",
+    "side_by_side": "uniproto.judging.evaluation",
     "superglue_rows": "uniproto.judging.superglue",
 }
 

@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from uniproto.errors import invalid
-from uniproto.judging.answering_model import AnsweringModel
 from uniproto.judging.answers import extract_answer, program_answer, same_answer
-from uniproto.judging.echoes import repeats_the_question
+from uniproto.judging.answers.comparison import repeats_the_question
+from uniproto.judging.answers.programs import extract_program
+from uniproto.judging.answers.reader import UnreadableAnswerError, read_in_time
+from uniproto.judging.benchmarks import Question
 from uniproto.judging.items import (
     BY_LIKELIHOOD,
     BY_PROGRAM,
@@ -21,10 +23,68 @@ from uniproto.judging.items import (
     WRONG,
     Item,
 )
-from uniproto.judging.programs import extract_program
-from uniproto.judging.prompts import fill, program_instruction
-from uniproto.judging.question import Question
 from uniproto.judging.sandbox import run_programs
+
+PROGRAM_REQUEST = "Let's write a Python program to solve it."
+_SHORTEST_STOP = 4
+
+
+def program_instruction(question: str) -> str:
+    """Program of thought: the question, and the request for a program.
+
+    >>> program_instruction("What is 2 + 2?")
+    "What is 2 + 2? Let's write a Python program to solve it."
+    """
+    return f"{question} {PROGRAM_REQUEST}"
+
+
+def fill(template: str, instruction: str) -> str:
+    """The prompt: the template with the instruction in it.
+
+    >>> fill("Q: {instruction}\\nA:", "What is 2 + 2?")
+    'Q: What is 2 + 2?\\nA:'
+    """
+    if "{instruction}" not in template:
+        raise invalid(
+            "template", "must hold {instruction}", repr(template), "Say where the question goes."
+        )
+    return template.replace("{instruction}", instruction)
+
+
+def stop_strings(template: str) -> list[str]:
+    """Where an answer ends even without an end-of-text token: at the next question's heading.
+
+    >>> stop_strings("### Instruction:\\n{instruction}\\n\\n### Response:\\n")
+    ['### Instruction:']
+    """
+    lines = template.partition("{instruction}")[0].strip().splitlines()
+    heading = lines[-1].strip() if lines else ""
+    return [heading] if len(heading) >= _SHORTEST_STOP else []
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What came after a prompt; `stopped` is "end", or "length" where the tokens ran out."""
+
+    text: str
+    stopped: str
+
+
+@runtime_checkable
+class AnsweringModel(Protocol):
+    """Whatever can be judged. `LanguageModel` is one; a wrapper of your own server may be, too."""
+
+    name: str
+
+    def generate(self, prompts: Sequence[str]) -> Sequence[Completion]:
+        """What the model writes after each prompt."""
+        ...
+
+    def label_scores(
+        self, prompts: Sequence[str], words: Sequence[Sequence[str]]
+    ) -> Sequence[Sequence[float]]:
+        """The log-likelihood of each prompt's words."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -53,14 +113,11 @@ class Asking:
         prompts = [fill(self.template, program_instruction(each.text)) for each in questions]
         outputs = self.model.generate(prompts)
         items = [
-            self._begun(question, prompt)
-            | {
-                "output": output.text,
-                "stopped": output.stopped,
-                "program": extract_program(output.text),
-            }
+            self._begun(question, prompt) | {"output": output.text, "stopped": output.stopped}
             for question, prompt, output in zip(questions, prompts, outputs, strict=True)
         ]
+        for item in items:
+            item["program"] = _read(item, extract_program, item["output"])
         self._run(items)
         again = [
             (question, item)
@@ -72,8 +129,13 @@ class Asking:
         for (_, item), prompt, output in zip(again, prompts, outputs, strict=True):
             item["program_prompt"], item["program_output"] = item["prompt"], item["output"]
             item["prompt"], item["output"], item["stopped"] = prompt, output.text, output.stopped
-            item["predicted"] = extract_answer(
-                output.text, item["dataset"], item["question"], cut_off=output.stopped == "length"
+            item["predicted"] = _read(
+                item,
+                extract_answer,
+                output.text,
+                item["dataset"],
+                item["question"],
+                cut_off=output.stopped == "length",
             )
             item["how"] = NOT_ANSWERED if item["predicted"] is None else BY_REASONING
         for item in items:
@@ -91,7 +153,9 @@ class Asking:
         for item, result in zip(with_program, results, strict=True):
             item["program_status"], item["printed"] = result.status, result.output
             if result.status == "ok":
-                item["predicted"] = program_answer(result.output, item["dataset"], item["question"])
+                item["predicted"] = _read(
+                    item, program_answer, result.output, item["dataset"], item["question"]
+                )
                 item["how"] = BY_PROGRAM
 
     def _classify(self, questions: Sequence[Question]) -> list[Item]:
@@ -131,9 +195,19 @@ class Asking:
             "program_status": None,
             "printed": None,
             "predicted": None,
+            "unreadable": None,
             "how": NOT_ANSWERED,
             "verdict": WRONG,
         }
+
+
+def _read(item: Item, reader: Callable[..., str | None], *arguments: Any, **named: Any) -> Any:
+    """What a reader finds; where it cannot in time, nothing, and the item says why."""
+    try:
+        return read_in_time(reader, *arguments, **named)
+    except UnreadableAnswerError as error:
+        item["unreadable"] = str(error)
+        return None
 
 
 def _is_right(item: Item) -> bool:

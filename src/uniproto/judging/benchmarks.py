@@ -8,6 +8,23 @@ from types import MappingProxyType
 
 from uniproto.errors import invalid, unknown_name
 
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked and what is right.
+
+    `words` are the label words of a classification task, empty where the answer is free text;
+    `group` joins the answers to one question of MultiRC.
+    """
+
+    dataset: str
+    id: str
+    text: str
+    gold: str
+    words: tuple[str, ...] = ()
+    group: str | None = None
+
+
 IN_DOMAIN, OUT_OF_DOMAIN, SUPERGLUE = "in-domain", "out-of-domain", "superglue"
 
 

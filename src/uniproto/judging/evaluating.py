@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import invalid, require_count, require_name
-from uniproto.judging.answering_model import AnsweringModel
-from uniproto.judging.asking import Asking
-from uniproto.judging.benchmarks import BENCHMARKS
+from uniproto.judging.asking import AnsweringModel, Asking, fill, stop_strings
+from uniproto.judging.benchmarks import BENCHMARKS, Question
 from uniproto.judging.evaluation import RESULTS, Evaluation
 from uniproto.judging.items import Items
-from uniproto.judging.prompts import fill, stop_strings
-from uniproto.judging.question import Question
 from uniproto.judging.questions import DataSet, digest, read_questions
 from uniproto.judging.sandbox import LONGEST, containment, run_program
+from uniproto.judging.settings import EvaluateSettings
 from uniproto.report.words import counted
 from uniproto.runtime.progress import Progress
 
@@ -29,20 +27,20 @@ _BATCHES_TOGETHER = 4
 def evaluate(
     model: Any,
     *,
-    suite: str | Sequence[str] = "math",
+    suite: str | Sequence[str] = EvaluateSettings.suite,
     data: str | Path,
     out: str | Path,
-    template: str | None = None,
-    base: str | None = None,
-    batch_size: int = 16,
-    limit: int | None = None,
-    max_new_tokens: int = 2048,
-    program_seconds: float = 5.0,
-    trust_generated_code: bool = False,
-    allow_partial: bool = False,
-    bf16: bool = False,
-    device: str = "auto",
-    fresh: bool = False,
+    template: str | None = EvaluateSettings.template,
+    base: str | None = EvaluateSettings.base,
+    batch_size: int = EvaluateSettings.batch_size,
+    limit: int | None = EvaluateSettings.limit,
+    max_new_tokens: int = EvaluateSettings.max_new_tokens,
+    program_seconds: float = EvaluateSettings.program_seconds,
+    trust_generated_code: bool = EvaluateSettings.trust_generated_code,
+    allow_partial: bool = EvaluateSettings.allow_partial,
+    bf16: bool = EvaluateSettings.bf16,
+    device: str = EvaluateSettings.device,
+    fresh: bool = EvaluateSettings.fresh,
     progress: bool | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Evaluation:
@@ -75,8 +73,10 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
     writes_programs = any(BENCHMARKS[name].is_math for name in datasets)
     if writes_programs:
         run_program("pass", timeout=30.0, trust=trust_generated_code)  # or say now why not
-    judged: _Judged = _InFiles(model, base) if isinstance(model, str | Path) else _Given(model)
-    template = template or judged.template or _usual_template()
+    judged: _JudgedModel = (
+        _ModelOnDisk(model, base) if isinstance(model, str | Path) else _LoadedModel(model)
+    )
+    template = template or judged.template or _default_template()
     fill(template, "")  # a template without a place for the question is told before any work
     settings = {
         **judged.identity,
@@ -141,7 +141,7 @@ def _ask_all(
             advance(len(some))
 
 
-class _Given:
+class _LoadedModel:
     """A model that the caller brought along."""
 
     template: str | None = None
@@ -161,12 +161,15 @@ class _Given:
         return self.model
 
 
-class _InFiles:
+class _ModelOnDisk:
     """A model that is loaded when there is something left to ask."""
 
     def __init__(self, model: str | Path, base: str | None) -> None:
-        from uniproto.judging.language_model import locate
+        # Now, not when it is needed: a missing extra is told before anything is written.
+        from uniproto.judging.language_model import load_language_model
+        from uniproto.judging.model_files import locate
 
+        self._load = load_language_model
         self.place, self.name = locate(model, base), str(model)
         self.template = self.place.template
         self.identity = {
@@ -176,15 +179,13 @@ class _InFiles:
         }
 
     def load(self, **options: Any) -> AnsweringModel:
-        from uniproto.judging.language_model import load_language_model
-
-        return load_language_model(self.place, **options)
+        return self._load(self.place, **options)
 
 
-_Judged = _Given | _InFiles
+_JudgedModel = _LoadedModel | _ModelOnDisk
 
 
-def _usual_template() -> str:
+def _default_template() -> str:
     from uniproto.training.finetune.settings import TEMPLATE
 
     return TEMPLATE

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import InputFileError
+from uniproto.comparing.results import aligned
+from uniproto.errors import InputFileError, invalid
 from uniproto.judging.benchmarks import BENCHMARKS, IN_DOMAIN, OUT_OF_DOMAIN, SUPERGLUE
 from uniproto.judging.items import (
     BY_PROGRAM,
@@ -22,16 +24,82 @@ from uniproto.judging.items import (
     Item,
     unwritable,
 )
-from uniproto.judging.metrics import (
-    Score,
-    accuracy,
-    by_dataset,
-    exact_match,
-    f1,
-    macro_f1,
-    mean,
-)
+from uniproto.judging.page import render
 from uniproto.runs.atomic import write_json, write_text
+from uniproto.runs.records import versions, without_infinity
+
+
+@dataclass(frozen=True)
+class Score:
+    """A share between 0 and 1 with its standard error (None where it has no simple one)."""
+
+    value: float
+    error: float | None = None
+
+
+def accuracy(right: Sequence[bool]) -> Score:
+    """The share that is right; its standard error is sqrt(p (1 − p) / n).
+
+    >>> accuracy([True, True, True, False])
+    Score(value=0.75, error=0.21650635094610965)
+    """
+    share = sum(right) / len(right)
+    return Score(share, math.sqrt(share * (1 - share) / len(right)))
+
+
+def f1(predicted: Sequence[str | None], gold: Sequence[str], positive: str) -> float:
+    """The harmonic mean of precision and recall of one class; 0 where it was never found.
+
+    >>> f1(["yes", "yes", "no"], ["yes", "no", "no"], "yes")
+    0.6666666666666666
+    """
+    pairs = list(zip(predicted, gold, strict=True))
+    both = sum(p == positive and g == positive for p, g in pairs)
+    either = sum((p == positive) + (g == positive) for p, g in pairs)
+    return 2 * both / either if either else 0.0
+
+
+def macro_f1(predicted: Sequence[str | None], gold: Sequence[str]) -> float:
+    """The mean of F1 over the classes that occur on either side, as CB is scored.
+
+    >>> macro_f1(["a", "b", "b"], ["a", "b", "a"])
+    0.6666666666666666
+    """
+    classes = sorted({*gold, *(each for each in predicted if each is not None)})
+    return math.fsum(f1(predicted, gold, each) for each in classes) / len(classes)
+
+
+def exact_match(right: Iterable[tuple[str, bool]]) -> Score:
+    """MultiRC per question: the share of groups in which every answer was judged rightly.
+
+    >>> exact_match([("q1", True), ("q1", False), ("q2", True)]).value
+    0.5
+    """
+    groups: dict[str, bool] = {}
+    for group, each in right:
+        groups[group] = groups.get(group, True) and each
+    return accuracy(list(groups.values()))
+
+
+def mean(scores: Sequence[Score]) -> Score:
+    """The plain mean of several data sets' scores, each counting the same.
+
+    >>> mean([Score(0.5, 0.03), Score(0.7, 0.04)])
+    Score(value=0.6, error=0.025)
+    """
+    errors = [each.error for each in scores if each.error is not None]
+    value = math.fsum(each.value for each in scores) / len(scores)
+    known = len(errors) == len(scores)
+    return Score(value, math.hypot(*errors) / len(scores) if known else None)
+
+
+def by_dataset(items: Iterable[Mapping[str, object]]) -> dict[str, list[Mapping[str, object]]]:
+    """Items in one list per data set, in the order of their first appearance."""
+    found: dict[str, list[Mapping[str, object]]] = {}
+    for item in items:
+        found.setdefault(str(item["dataset"]), []).append(item)
+    return found
+
 
 SCORES, TABLE, TABLE_CSV, PAGE = "scores.json", "table.txt", "table.csv", "page.html"
 RESULTS = (SCORES, TABLE, TABLE_CSV, PAGE)
@@ -83,8 +151,6 @@ class Evaluation:
 
     def table(self) -> str:
         """The scores for people: per cent, ± one standard error."""
-        from uniproto.comparing.results import aligned
-
         rows = [_cells(name, self.scores[name]) for name in self.order]
         columns = {title: [row[title] for row in rows] for title in rows[0]}
         used = {t: cells for t, cells in columns.items() if any(c.strip() for c in cells)}
@@ -96,9 +162,6 @@ class Evaluation:
 
     def save(self, folder: str | Path) -> Path:
         """Write scores.json, table.txt, table.csv and page.html."""
-        from uniproto.judging.page import render
-        from uniproto.runs.records import versions, without_infinity
-
         folder = Path(folder)
         table = io.StringIO()
         titles = ["name", *dict.fromkeys(key for each in self.scores.values() for key in each)]
@@ -118,7 +181,8 @@ class Evaluation:
         try:
             write_text(folder / TABLE, self.table() + "\n")
             write_text(folder / TABLE_CSV, table.getvalue())
-            write_text(folder / PAGE, render(self))
+            page = render(self.model, self.items, self.scores, self.notes, self.settings or {})
+            write_text(folder / PAGE, page)
             write_json(folder / SCORES, without_infinity(record))  # last: it says all is there
         except OSError as error:
             raise unwritable(folder, error) from error
@@ -201,3 +265,41 @@ def _cells(name: str, scores: Mapping[str, Any]) -> dict[str, str]:
         "no answer": count("no_answer"),
         "cut off": count("cut_off"),
     }
+
+
+def side_by_side(evaluations: Mapping[str, Evaluation]) -> str:
+    """Accuracy in per cent, ± one standard error: a row per model, a column per data set.
+
+    >>> def judged(verdict):
+    ...     items = [{"dataset": "svamp", "id": "svamp-0", "verdict": verdict, "how": "program"}]
+    ...     return Evaluation("model", items, {})
+    >>> print(side_by_side({"before": judged("wrong"), "after": judged("right")}))
+    %             SVAMP
+    before    0.0 ± 0.0
+    after   100.0 ± 0.0
+    """
+    if not evaluations:
+        raise invalid("evaluations", "must hold a model or more", "none", "Evaluate one.")
+    orders = {name: each.order for name, each in evaluations.items()}
+    order = next(iter(orders.values()))
+    for name, each in orders.items():
+        if each != order:
+            raise invalid(
+                "evaluations",
+                f"must have the same data sets ({', '.join(order)})",
+                f"{', '.join(each)} for {name!r}",
+                "Compare models on the same suite.",
+            )
+    columns = {"%": list(evaluations)}
+    for column in order:
+        columns[Evaluation.title_of(column)] = [
+            _cell(each.scores[column]["accuracy"], each.scores[column]["error"])
+            for each in evaluations.values()
+        ]
+    found = [note for each in evaluations.values() for note in each.notes.items() if note[1]]
+    notes = [f"{Evaluation.title_of(name)}: {note}" for name, note in dict.fromkeys(found)]
+    return "\n".join([aligned(columns), *notes])
+
+
+def _cell(value: float, error: float | None) -> str:
+    return f"{100 * value:.1f}" + ("" if error is None else f" ± {100 * error:.1f}")

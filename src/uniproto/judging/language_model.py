@@ -1,87 +1,245 @@
-"""The model that is judged: a folder, an adapter, a tuning run, a .gguf file or a hub's name."""
+"""A causal language model that is judged: what it writes after prompts, how likely words are."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Sequence
+import gc
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from functools import partial
+from pickle import UnpicklingError
+from typing import Any, TypeVar
 
 from uniproto.errors import InputFileError, MissingExtraError
-from uniproto.judging.answering_model import Completion
-from uniproto.judging.batches import Batches
-from uniproto.judging.generation import complete
-from uniproto.judging.likelihood import label_scores
+from uniproto.judging.asking import Completion
+from uniproto.runtime.threads import finish
 
 try:
     import torch
     import transformers
+    from safetensors import SafetensorError
 
-    from uniproto.training.finetune.folder import MODEL, SETTINGS
+    from uniproto.judging.model_files import ModelPlace, unreadable_weights
     from uniproto.training.finetune.model import load_model
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Judging a model", "judge") from error
 
-_ADAPTER = "adapter_config.json"
-_WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
-_TAIL = 2**20
+# A batch runs until its last answer ends. Most answers are short; the few long ones are set aside
+# after so many tokens and finished together, so that they do not hold up every batch.
+FIRST_ROUND = 256
+
+Part = TypeVar("Part")
+Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True)
-class ModelPlace:
-    """Where a model is: the weights, an adapter on top of them, and how it was asked in tuning."""
-
-    base: str
-    adapter: Path | None = None
-    template: str | None = None
-
-    def fingerprint(self) -> str | None:
-        """Different weights under the same name differ here; None for a name on the hub.
-
-        The end of every file of weights and its length: all of it would take minutes to read.
-        """
-        place = Path(self.adapter or self.base)
-        files = [place] if place.is_file() else sorted(p for g in _WEIGHTS for p in place.glob(g))
-        if not files:
-            return None
-        whole = hashlib.sha256()
-        for file in files:
-            size = file.stat().st_size
-            with file.open("rb") as handle:
-                handle.seek(max(0, size - _TAIL))
-                whole.update(f"{file.name} {size} ".encode() + handle.read())
-        return whole.hexdigest()
+def prompt_tokens(tokenizer: Any, prompts: Sequence[str]) -> list[list[int]]:
+    """Every prompt with the special tokens it begins with, as in tuning; none that end it."""
+    if not prompts:
+        return []
+    rows = [list(row) for row in tokenizer(list(prompts), verbose=False)["input_ids"]]
+    end = tokenizer.eos_token_id
+    return [row[:-1] if end is not None and row[-1:] == [end] else row for row in rows]
 
 
-def locate(model: str | Path, base: str | None = None) -> ModelPlace:
-    """Find out what a path or name stands for; nothing is loaded yet.
+def left_padded(rows: Sequence[Sequence[int]], padding: int, device: Any) -> dict[str, Any]:
+    """Rows of one length that end together, so that what comes next is at the same place in all.
 
-    A folder that `uniproto finetune` wrote knows its base model and its template.
+    >>> left_padded([[5, 6], [7]], padding=0, device="cpu")["input_ids"].tolist()
+    [[5, 6], [0, 7]]
     """
-    folder = Path(model)
-    if not folder.is_dir():
-        return ModelPlace(str(model))
-    run = folder if (folder / SETTINGS).is_file() else folder.parent
-    tuned = _json(run / SETTINGS) if (run / SETTINGS).is_file() else {}
-    if run == folder:
-        folder = run / MODEL
-        if not folder.is_dir():
-            raise InputFileError(
-                f"{run}: the tuning run must be finished. There is no {MODEL}/ in it yet. Let "
-                "`uniproto finetune` come to its end, or name one of its checkpoints."
-            )
-    template = tuned.get("template")
-    if not (folder / _ADAPTER).is_file():
-        return ModelPlace(str(folder), None, template)
-    known = base or tuned.get("model") or _json(folder / _ADAPTER).get("base_model_name_or_path")
-    if not known:
-        raise InputFileError(
-            f"{folder}: the adapter must say which model it belongs to. It does not. Name it with "
-            "--base."
-        )
-    return ModelPlace(str(known), folder, template)
+    longest = max(map(len, rows))
+    ids = torch.full((len(rows), longest), padding)
+    mask = torch.zeros((len(rows), longest), dtype=torch.int64)
+    for place, row in enumerate(rows):
+        ids[place, longest - len(row) :] = torch.tensor(row)
+        mask[place, longest - len(row) :] = 1
+    return {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
+
+
+def padding_of(tokenizer: Any) -> int:
+    """Any token will do: padding is masked out."""
+    known = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
+    return int(next(token for token in known if token is not None))
+
+
+def context_of(model: Any) -> int | None:
+    """How many tokens the model can look at, None where it does not say."""
+    most = getattr(model.config, "max_position_embeddings", None)
+    return most if isinstance(most, int) else None
+
+
+class Batches:
+    """Cuts work into batches: smaller ones for good, once a GPU's memory does not hold one."""
+
+    def __init__(self, size: int, tell: Callable[[str], None]) -> None:
+        self.size, self.tell = size, tell
+
+    def map(
+        self, parts: Sequence[Part], work: Callable[[Sequence[Part]], Sequence[Answer]]
+    ) -> Iterator[Answer]:
+        """`work` on every batch, in order.
+
+        >>> list(Batches(2, print).map([1, 2, 3], lambda some: [sum(some)] * len(some)))
+        [3, 3, 3]
+        """
+        place = 0
+        while place < len(parts):
+            some = parts[place : place + self.size]
+            try:
+                answers = work(some)
+            except torch.cuda.OutOfMemoryError:
+                if len(some) == 1:
+                    raise
+                answers = None
+            if answers is None:  # outside of the handler, which would keep the tensors alive
+                self.size = len(some) // 2
+                self.tell(f"a batch of {len(some)} does not fit into memory: {self.size} from here")
+                gc.collect()
+                torch.cuda.empty_cache()
+                continue
+            yield from answers
+            place += len(some)
+
+
+def label_scores(
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[str],
+    words: Sequence[Sequence[str]],
+    *,
+    batches: Batches,
+) -> list[list[float]]:
+    """log p(word | prompt) of each prompt's words: the sum over the word's tokens alone."""
+    ways = [
+        [tokenizer(word, add_special_tokens=False)["input_ids"] for word in each] for each in words
+    ]
+    longest = max((len(way) for each in ways for way in each), default=1)
+    context = context_of(model)
+    room = None if context is None else context - longest + 1
+    begun = [row if room is None else row[-room:] for row in prompt_tokens(tokenizer, prompts)]
+    # A word's last token is predicted, never read. So words of one token share one pass over the
+    # prompt, and longer ones share it with those that begin alike.
+    reading = sorted(
+        {(place, tuple(way[:-1])) for place, each in enumerate(ways) for way in each},
+        key=lambda each: (-len(begun[each[0]]) - len(each[1]), each),
+    )
+
+    def read(some: Sequence[tuple[int, tuple[int, ...]]]) -> list[Any]:
+        rows = [[*begun[place], *beginning] for place, beginning in some]
+        return _last_log_probabilities(model, rows, padding_of(tokenizer), longest)
+
+    scores = [[0.0] * len(each) for each in words]
+    for (place, beginning), table in zip(reading, batches.map(reading, read), strict=True):
+        for number, way in enumerate(ways[place]):
+            if tuple(way[:-1]) == beginning:
+                rows = torch.arange(len(table) - len(way), len(table))
+                scores[place][number] = float(table[rows, torch.tensor(way)].sum())
+    return scores
+
+
+@torch.inference_mode()
+def _last_log_probabilities(
+    model: Any, rows: Sequence[Sequence[int]], padding: int, last: int
+) -> list[Any]:
+    """Of each row, log p(next token) at its last places: (last or fewer, vocabulary)."""
+    inputs = left_padded(rows, padding, model.device)
+    places = (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+    logits = model(**inputs, position_ids=places, use_cache=False, logits_to_keep=last).logits
+    return list(logits[:, -last:].float().log_softmax(-1).cpu())
+
+
+@dataclass
+class _Writing:
+    """An answer on its way."""
+
+    prompt: list[int]
+    room: int
+    written: list[int]
+    text: str = ""
+    stopped: str | None = None
+
+
+def complete(
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[str],
+    *,
+    batches: Batches,
+    max_new_tokens: int,
+    stops: Sequence[str] = (),
+) -> list[Completion]:
+    """One completion per prompt: the likeliest token every time, until the end or a stop string.
+
+    A prompt longer than the model's context loses its beginning, as it does in tuning.
+    """
+    context = context_of(model)
+    answers = []
+    for tokens in prompt_tokens(tokenizer, prompts):
+        if context is not None:  # at least a quarter of the context remains to answer in
+            tokens = tokens[-max(1, context - min(max_new_tokens, context // 4)) :]
+        room = max_new_tokens if context is None else min(max_new_tokens, context - len(tokens))
+        answers.append(_Writing(tokens, room, []))
+    limit = FIRST_ROUND
+    while waiting := [answer for answer in answers if answer.stopped is None]:
+        # Longest first: what does not fit into memory shows at once, and batches pad little.
+        waiting.sort(key=lambda answer: -len(answer.prompt) - len(answer.written))
+        finish(batches.map(waiting, partial(_write, model, tokenizer, limit, stops)))
+        limit = max_new_tokens
+    return [Completion(answer.text, answer.stopped or "length") for answer in answers]
+
+
+@torch.inference_mode()
+def _write(
+    model: Any, tokenizer: Any, limit: int, stops: Sequence[str], some: Sequence[_Writing]
+) -> Sequence[_Writing]:
+    """Let some answers grow to at most `limit` tokens, and none beyond its room."""
+    ends = end_tokens(model, tokenizer)
+    steps = min(max(1, min(answer.room, limit) - len(answer.written)) for answer in some)
+    rows = [answer.prompt + answer.written for answer in some]
+    inputs = left_padded(rows, padding_of(tokenizer), model.device)
+    config = transformers.GenerationConfig(
+        do_sample=False,
+        max_new_tokens=steps,
+        eos_token_id=ends or None,
+        pad_token_id=padding_of(tokenizer),
+        stop_strings=list(stops) or None,
+        use_cache=True,
+    )
+    made = model.generate(**inputs, generation_config=config, tokenizer=tokenizer)
+    made = made[:, inputs["input_ids"].shape[1] :].tolist()
+    for answer, fresh in zip(some, made, strict=True):
+        end = next((place for place, token in enumerate(fresh) if token in ends), None)
+        answer.written += fresh[:end]
+        answer.text = tokenizer.decode(answer.written, skip_special_tokens=True)
+        places = [answer.text.find(stop) for stop in stops if stop in answer.text]
+        if places:
+            answer.text = answer.text[: min(places)]
+        if places or end is not None:
+            answer.stopped = "end"
+        elif len(answer.written) >= answer.room:
+            answer.stopped = "length"
+    return some
+
+
+def end_tokens(model: Any, tokenizer: Any) -> list[int]:
+    """Every token that ends a text, by the model's word or the tokenizer's."""
+    given = getattr(model.generation_config, "eos_token_id", None)
+    listed = given if isinstance(given, list) else [given]
+    return sorted({int(each) for each in (*listed, tokenizer.eos_token_id) if each is not None})
+
+
+# What reading damaged weights raises, besides what `load_model` explains itself.
+_DAMAGED = (
+    SafetensorError,
+    RuntimeError,
+    AssertionError,
+    IndexError,
+    TypeError,
+    OverflowError,
+    EOFError,
+    UnpicklingError,
+    struct.error,
+)
 
 
 class LanguageModel:
@@ -125,13 +283,18 @@ def load_language_model(
     place: ModelPlace, *, bf16: bool = False, device: str = "auto", **options: Any
 ) -> LanguageModel:
     """Load the weights, melt an adapter into them, and put them on the device."""
-    model, tokenizer = load_model(place.base, half=bf16 and place.adapter is None)
+    try:
+        model, tokenizer = load_model(place.base, half=bf16 and place.adapter is None)
+    except _DAMAGED as error:
+        raise unreadable_weights(place.base, error) from error
     name = place.base
     if place.adapter is not None:
         import peft
 
         try:
             model = peft.PeftModel.from_pretrained(model, str(place.adapter)).merge_and_unload()
+        except SafetensorError as error:
+            raise unreadable_weights(place.adapter, error) from error
         except (ValueError, RuntimeError, KeyError) as error:
             reason = str(error).strip().splitlines()[0]
             raise InputFileError(
@@ -145,13 +308,3 @@ def load_language_model(
     on_gpu = device == "auto" and torch.cuda.is_available()
     model = model.to("cuda" if on_gpu else "cpu")
     return LanguageModel(model, tokenizer, name=name, **options)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise InputFileError(
-            f"{path}: the file must say how the model was made. It cannot be read ({error}). "
-            "Name the model's own folder."
-        ) from error

@@ -81,6 +81,7 @@
         make("dl", {},
           ...term("right answer", item.gold),
           ...term("model's answer", item.predicted ?? "none"),
+          ...term("why", item.unreadable),
           ...term("log-likelihoods", scores),
           ...term("program", item.program_status),
           ...term("printed", item.printed)),

@@ -8,41 +8,44 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uniproto.judging.benchmarks import BENCHMARKS
 
 # The look and the policy are the report's: one style of page for all that uniproto writes.
 from uniproto.report.page import content_policy, template_environment
 
-if TYPE_CHECKING:
-    from uniproto.judging.evaluation import Evaluation
-
 _LONGEST = 6000  # letters of one text on the page; items.jsonl has all of it
 _SHOWN = ("id", "question", "gold", "predicted", "verdict", "how", "stopped", "scores")
-_TEXTS = ("output", "program", "program_status", "printed", "program_output")
+_TEXTS = ("output", "program", "program_status", "printed", "program_output", "unreadable")
 
 
-def render(evaluation: Evaluation) -> str:
-    """The whole page. What models wrote reaches it only as compressed data, shown as text."""
+def render(
+    model: str,
+    items: Sequence[Mapping[str, Any]],
+    scores: Mapping[str, Mapping[str, Any]],
+    notes: Mapping[str, str],
+    settings: Mapping[str, Any],
+) -> str:
+    """The page of an evaluation. What models wrote reaches it as compressed data, shown as text."""
     from markupsafe import Markup
 
     style = _file("uniproto.report", "style.css") + _file("uniproto.judging", "page.css")
     script = _file("uniproto.judging", "page.js")
-    headline, averages = _headline(evaluation.scores)
+    headline, averages = _headline(scores)
     rendered = _template().render(
-        model=evaluation.model,
+        model=model,
         headline=headline,
         averages=averages,
-        rows=_rows(evaluation),
-        notes=[f"{BENCHMARKS[name].title}: {note}" for name, note in evaluation.notes.items()],
-        template=(evaluation.settings or {}).get("template"),
-        trusted=(evaluation.settings or {}).get("contained") is False,
-        count=len(evaluation.items),
+        rows=_rows(scores),
+        notes=[f"{BENCHMARKS[name].title}: {note}" for name, note in notes.items()],
+        template=settings.get("template"),
+        trusted=settings.get("contained") is False,
+        count=len(items),
         policy=content_policy(style, script),
         style=Markup(style),
         script=Markup(script),
-        data=packed(page_items(evaluation.items)),
+        data=packed(page_items(items)),
     )
     return str(rendered)
 
@@ -101,9 +104,9 @@ def _headline(scores: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[tuple[
     return f"{right:,} of {asked:,} right", []
 
 
-def _rows(evaluation: Evaluation) -> list[dict[str, str]]:
+def _rows(scores: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
     rows = []
-    for name, each in evaluation.scores.items():
+    for name, each in scores.items():
         if name not in BENCHMARKS:
             continue
         rows.append(

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from uniproto.errors import InputFileError, invalid
-from uniproto.judging.benchmarks import BENCHMARKS, datasets_of
-from uniproto.judging.math_files import math_questions
-from uniproto.judging.question import Question
+from uniproto.judging.benchmark_files import math_questions
+from uniproto.judging.benchmarks import BENCHMARKS, Question, datasets_of
 from uniproto.judging.superglue import labelled_examples
 
 

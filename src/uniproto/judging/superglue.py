@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Any
 
 from uniproto.errors import InputFileError, invalid, require_name
-from uniproto.judging.files import field, is_archive, json_lines, read_member, read_text
-from uniproto.judging.question import Question
+from uniproto.judging.benchmark_files import field, is_archive, json_lines, read_member, read_text
+from uniproto.judging.benchmarks import Question
 
 SPLITS = ("train", "validation")
 SIZES: Mapping[tuple[str, str], int] = MappingProxyType(

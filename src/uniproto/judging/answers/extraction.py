@@ -10,21 +10,112 @@ from __future__ import annotations
 
 import re
 
-from uniproto.judging.answers.amounts import AMOUNT, amount_of
 from uniproto.judging.answers.choices import denies, option_letter, option_said, options_of
 from uniproto.judging.answers.comparison import NUMBER_SETS
-from uniproto.judging.answers.kinds import Words
+from uniproto.judging.answers.kinds import Answer, Digits, Listing, Quantity, Relation, Row, Words
 from uniproto.judging.answers.reading import read_answer
+from uniproto.judging.answers.units import is_unit
+
+AMOUNT = re.compile(
+    r"(?<![A-Za-z_])(?:(?<![\w.)\]}])-\s?)?(?:\\?\$\s?)?-?(?<![A-Za-z_.])"
+    r"(?:\d*\s?\\[dt]?frac\s?\{[^{}\n]{1,40}\}\{[^{}\n]{1,40}\}"
+    r"|\d*\.\d*\\(?:overline|bar|dot)\s?\{\d{1,40}\}"
+    r"|\d{1,3}(?:,\d{3}){1,12}(?!,?\d)(?:\.\d+)?|\d{1,9}\s+\d{1,9}/\d{1,9}|\d{1,15}/\d{1,15}"
+    r"|\d*\.\d+(?:[eE][+-]?\d+)?|\d+(?:[eE][+-]?\d+)?)(?:\s?\\?%"
+    r"|\s(?:(?:hundred|thousand|million|billion|trillion)|halves|(?:third|fourth|fifth|sixth|seventh"
+    r"|eighth|ninth|tenth)s)\b)?"
+)
+_RATIO_OR_CLOCK = re.compile(r"\d+(?:\s?:\s?\d+)+(?:\s?[ap]\.?\s?m\.?)?", re.IGNORECASE)
+_WORKED_OUT = re.compile(r"=|\b(?:is|are|equals?|so|gives)\b", re.IGNORECASE)
+# After the first amount: more is to be done with it.
+_GOES_ON = re.compile(
+    r"\s?[-+*/×÷:x']\s?[\d(]|\s+and\s+(?:a|one)\s+(?:half|third|quarter)\b|\s+(?:more|less|fewer)\s+(?:\w+\s+)?than\b|\s+(?:less|of|to)\s+\d"
+    r"|\s+(?:times|plus|minus|divided|multiplied|is\s+(?:not|wrong|incorrect))\b",
+    re.IGNORECASE,
+)
+# Before the last amount: it is not what the answer is said to be.
+_UNSTATED = re.compile(
+    r"\b(?:not|never|between|(?:more|less|fewer|greater|larger|smaller) than|half|twice|double"
+    r"|triple|(?:third|fourth|fifth|quarter|sum|product|difference|square|cube|root) of)\b",
+    re.IGNORECASE,
+)
+_TWO_MEASURES = re.compile(rf"{AMOUNT.pattern}\s?([a-z]+)[\s,]+{AMOUNT.pattern}\s?([a-z]+)")
+
+
+def amount_of(statement: str, dataset: str) -> str | None:
+    """The amount a statement gives: all of it if it is one, else its first or last number.
+
+    >>> amount_of("18 dollars", "gsm8k"), amount_of("18, for 20 - 2 = 18", "gsm8k")
+    ('18 dollars', '18')
+    >>> amount_of("less than 10", "gsm8k")
+    """
+    if dataset == "deepmind" and statement.lower() in ("true", "false"):
+        return statement
+    if dataset == "numglue":
+        letter = option_letter(statement, loose=True)
+        if letter is not None:
+            return letter
+    if _is_amount(read_answer(statement, brackets_are_lists=True)) or _RATIO_OR_CLOCK.fullmatch(
+        statement
+    ):
+        return statement
+    amounts = list(AMOUNT.finditer(statement))
+    if not amounts:
+        denied = _UNSTATED.match(statement) is not None
+        return statement if dataset == "numglue" and not denied else None
+    first, last = amounts[0], amounts[-1]
+    if _are_two_measures(statement):
+        return None
+    if first.start() == 0:
+        if not _GOES_ON.match(statement, first.end()):
+            return first[0].strip()
+        worked_out = _WORKED_OUT.search(statement, first.end(), last.start())
+        return last[0].strip() if worked_out else None
+    unstated = _UNSTATED.search(statement, 0, last.start())
+    if unstated and not _WORKED_OUT.search(statement, unstated.end(), last.start()):
+        return None
+    return last[0].strip()
+
+
+def _is_amount(answer: Answer) -> bool:
+    """Whether all of it is an amount, or a list."""
+    if isinstance(answer, Listing | Row):
+        first, *others = answer.items
+        plain = isinstance(first, Quantity) and not first.formula.symbols
+        return not any(isinstance(item, Words) for item in answer.items) and not (
+            plain and any(map(_is_remark, others))
+        )
+    if isinstance(answer, Relation):
+        return isinstance(answer.sides[-1], Quantity)
+    return isinstance(answer, Quantity | Digits)
+
+
+def _is_remark(item: Answer) -> bool:
+    """What follows "18," without being a second amount: "so it is", "since 20 - 2 = 18"."""
+    if isinstance(item, Relation):
+        name = item.sides[0]
+        worked_out = isinstance(name, Words) and any(map(str.isdigit, name.text))
+        return worked_out and set(item.signs) == {"="}
+    # Short words look like products of variables; -2, w, 5 is a list with a variable.
+    return isinstance(item, Quantity) and item.text.isalpha() and len(item.formula.symbols) > 1
+
+
+def _are_two_measures(statement: str) -> bool:
+    """5 hours 30 minutes is neither 5 nor 30."""
+    match = _TWO_MEASURES.match(statement.lower())
+    return match is not None and is_unit(match[1]) and is_unit(match[2])
+
 
 MAX_OUTPUT = 100_000  # characters, from the end
 MAX_ANNOUNCEMENTS = 50  # looked at, from the end
 MAX_BARE_ANSWER = 40  # characters of a line that is an answer and nothing else
 MAX_OPTION = 150  # characters of a line that picks an option; longer ones discuss them
 MAX_STATEMENT = 400  # characters; nobody states a final answer at greater length
+MAX_GROUP = 2000  # characters of LaTeX between braces, or after ####
 
 _NEXT_TURN = re.compile(
-    r"\n\s*(?:#+\s*(?:Instruction|Question|Input|Problem)\b|(?:Question|Problem|Exercise)\s*\d*\s*:"
-    r"|Q\s*\d*\s*:|Human:|User:|<\|)",
+    r"\n[^\S\n]*(?:#+\s*(?:Instruction|Question|Input|Problem)\b"
+    r"|(?:Question|Problem|Exercise|Q)\s*(?:\d+\s*)?:|Human:|User:|<\|)",
     re.IGNORECASE,
 )
 _ANNOUNCED = re.compile(
@@ -57,9 +148,8 @@ _ITEM = re.compile(r"^\W*\d+[.)]\s")  # the number of a point in a list
 _NAMED = re.compile(rf"\b[A-Za-z]\w{{0,20}}\s*=\s*{AMOUNT.pattern}(?!\w|\s*[*/+(-])")
 _NAMED_LINE = re.compile(rf"[A-Za-z]\w{{0,20}}\s*[=:]\s*{AMOUNT.pattern}")
 _VALUE_LINE = re.compile(rf"(?:[A-Za-z]\w{{0,20}}\s*[=:]\s*)?{AMOUNT.pattern}")
-_LISTED = re.compile(  # "… are 5 and 3", "… is (5, 3)"
-    rf"\b(?:is|are)\s*[:(]*\s*({AMOUNT.pattern}(?:\s*(?:,\s*and|,|and)\s*{AMOUNT.pattern})+)\s*\)?$"
-)
+_LIST_BEGINS = re.compile(r"\b(?:is|are)[\s:(]*")  # "… are 5 and 3", "… is (5, 3)"
+_LIST_GOES_ON = re.compile(r"\s*(?:,\s*and|,|and)\s*")
 _NO_SOLUTION = re.compile(r"no\s+(?:\w+\s+)?solutions?\b", re.IGNORECASE)
 _LABELLED = re.compile(rf"[A-Za-z]\w*\s*[=:]\s*{AMOUNT.pattern}")
 _LABEL = re.compile(r"[A-Za-z][\w ,'()-]*:\s*(?=\S)")
@@ -136,7 +226,7 @@ def program_answer(printed: str, dataset: str, question: str | None = None) -> s
 def _own_turn(text: str) -> str:
     for turn in _NEXT_TURN.finditer(text):
         if text[: turn.start()].strip():
-            return text[: turn.start()]
+            return text[: turn.start()].rstrip()
     return text
 
 
@@ -150,6 +240,7 @@ def _last_statement(text: str) -> tuple[str | None, str]:
             raw = _sentence(text, match.end())
         else:
             raw = match[1] if match.re is _HASHES else _group(text, match.end())
+            raw = raw if len(raw) <= MAX_GROUP else ""
         statement = _cleaned(raw)
         if match.re is _ANNOUNCED and _DENIED.match(match[0]):
             statement = f"not {statement}"
@@ -175,7 +266,7 @@ def _group(text: str, start: int) -> str:
         bare = re.match(r"[^\s$\\{}]+", text[start : start + 40])
         return bare[0] if bare else ""
     depth = 0
-    for at in range(start, min(len(text), start + MAX_STATEMENT * 5)):
+    for at in range(start, min(len(text), start + MAX_GROUP)):
         if text[at] == "\\" or text[at - 1] == "\\":
             continue
         depth += (text[at] == "{") - (text[at] == "}")
@@ -229,8 +320,26 @@ def _unknowns(text: str, *, bare: bool = False) -> str | None:
     named = [match[0] for match in _NAMED.finditer(last)]
     if len(named) > 1:
         return ", ".join(named)
-    listed = _LISTED.search(last)
-    return ", ".join(AMOUNT.findall(listed[1])) if listed else None
+    return _listed(last)
+
+
+def _listed(sentence: str) -> str | None:
+    """The amounts that a sentence ends with; None for fewer than two.
+
+    Read from left to right without going back: one pattern for all of it would try two ways to
+    read each sign, and 2^n ways to read n numbers.
+    """
+    begins = list(_LIST_BEGINS.finditer(sentence))
+    at = begins[-1].end() if begins else len(sentence)
+    amounts: list[str] = []
+    while amount := AMOUNT.match(sentence, at):
+        amounts.append(amount[0])
+        more = _LIST_GOES_ON.match(sentence, amount.end())
+        if more is None:
+            is_end = sentence[amount.end() :].strip() in ("", ")")
+            return ", ".join(amounts) if is_end and len(amounts) > 1 else None
+        at = more.end()
+    return None
 
 
 def _last_amount(text: str) -> str | None:

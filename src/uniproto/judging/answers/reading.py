@@ -9,7 +9,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from uniproto.judging.answers.formula import number
 from uniproto.judging.answers.kinds import (
     Answer,
     Digits,
@@ -21,10 +20,9 @@ from uniproto.judging.answers.kinds import (
     Union,
     Words,
 )
-from uniproto.judging.answers.number_words import number_in_words
-from uniproto.judging.answers.parser import NotAFormulaError, parse_formula
+from uniproto.judging.answers.parser import NotAFormulaError, number, parse_formula
 from uniproto.judging.answers.tokens import Token, tokens_of
-from uniproto.judging.answers.units import LETTER_UNITS, Unit, is_unit, unit_of
+from uniproto.judging.answers.units import LETTER_UNITS, Unit, is_unit, number_in_words, unit_of
 
 MAX_ITEMS = 64  # a longer list is no answer
 MAX_NESTING = 8

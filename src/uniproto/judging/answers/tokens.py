@@ -93,7 +93,7 @@ _BETWEEN_NUMBERS = {"times": "*", "plus": "+", "minus": "-", "over": "/"}  # 5 t
 _MARK_WORDS = {"and": "and", "or": "or", "percent": "%", "degrees": "°", "degree": "°"}
 
 _THOUSANDS_GLUE = re.compile(r"(?<=\d)\s*(?:,\s*\\!|\{,\}|\\,)\s*(?=\d{3})")
-_GROUPED_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?!,?\d)(?:\.\d+)?")
+_GROUPED_NUMBER = re.compile(r"\d{1,3}(?:,\d{3}){1,12}(?!,?\d)(?:\.\d+)?")
 _NUMBER = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 _REPEATING = re.compile(  # 0.1\overline{6}; 0.1\dot{6}; 0.\dot{1}42\dot{3}; 0.(6), but 2.5(6) is 15
     r"(\d*\.\d*)\s*(?:\\(?:overline|bar)\s*(?:\{\s*(\d+)\s*\}|(\d))"

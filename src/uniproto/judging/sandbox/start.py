@@ -14,12 +14,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from uniproto.judging.sandbox import limits
-from uniproto.judging.sandbox.inside.job import Job
+from uniproto.judging.sandbox.environment import (
+    DETAIL,
+    ERRORS,
+    OUTPUT,
+    SCRATCH,
+    SCRATCH_BYTES,
+    SCRATCH_FILES,
+    layout,
+    rlimits,
+)
+from uniproto.judging.sandbox.inside import Job
 from uniproto.judging.sandbox.inside.seccomp import ARCHITECTURES
-from uniproto.judging.sandbox.layout import SCRATCH, layout
-from uniproto.judging.sandbox.result import ContainmentError, ProgramResult
-from uniproto.judging.sandbox.watch import Outcome, watch
+from uniproto.judging.sandbox.watch import ContainmentError, Outcome, ProgramResult, watch
 
 _LAUNCHER = "import sys; sys.path.append({folder!r}); from inside.launch import main; main()"
 
@@ -73,12 +80,12 @@ def _run(code: str, timeout: float, method: str, program: str, scratch: str) -> 
             command=[shown.executable, *_PROGRAM, "-c", start],
             program=program,
             scratch=scratch,
-            scratch_bytes=limits.SCRATCH_BYTES,
-            scratch_files=limits.SCRATCH_FILES,
+            scratch_bytes=SCRATCH_BYTES,
+            scratch_files=SCRATCH_FILES,
             links=shown.links,
             binds=shown.binds,
             masks=shown.masks,
-            rlimits=limits.rlimits(timeout, contained=method != "trust"),
+            rlimits=rlimits(timeout, contained=method != "trust"),
             cpu=cpu,
             parent=os.getpid(),
         )
@@ -138,9 +145,9 @@ def _write(descriptor: int, data: bytes) -> None:
 
 def verdict(outcome: Outcome, timeout: float) -> ProgramResult:
     """The result, by what the kernel said of the end and never by what the program said."""
-    output, told = _text(outcome.stdout), _text(outcome.stderr)[-limits.DETAIL :].strip()
+    output, told = _text(outcome.stdout), _text(outcome.stderr)[-DETAIL:].strip()
     if outcome.flooded:
-        most = limits.OUTPUT if outcome.flooded == "standard output" else limits.ERRORS
+        most = OUTPUT if outcome.flooded == "standard output" else ERRORS
         return ProgramResult("killed", output, f"wrote more than {most} bytes to {outcome.flooded}")
     if outcome.timed_out:
         return ProgramResult("timeout", output, f"still running after {timeout:g} seconds")

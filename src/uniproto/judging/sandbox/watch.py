@@ -9,8 +9,37 @@ import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Literal
 
-from uniproto.judging.sandbox import limits
+from uniproto.errors import UniprotoError
+from uniproto.judging.sandbox.environment import DETAIL, ERRORS, OUTPUT
+
+Status = Literal["ok", "error", "timeout", "killed"]
+
+
+@dataclass(frozen=True)
+class ProgramResult:
+    """How a program ended, and what it printed.
+
+    Attributes:
+        status: `ok`: it came to its end by itself, with exit status 0. `error`: it ended by itself
+            with another one (an exception, `sys.exit(1)`). `timeout`: its time was over.
+            `killed`: a signal ended it (a crash, a limit) or it printed too much.
+        output: what it wrote to standard output until its end, whatever ended it; at most 64 KiB.
+        detail: why it was not ok: the end of standard error, or what ended it.
+
+    >>> ProgramResult("ok", "42\\n").output
+    '42\\n'
+    """
+
+    status: Status
+    output: str
+    detail: str = ""
+
+
+class ContainmentError(UniprotoError, RuntimeError):
+    """This system offers no way to lock a program in, or the walls could not be put up."""
+
 
 _START_SECONDS = 60.0  # for the walls to stand, on a machine however busy
 _END_SECONDS = 10.0  # for the kernel to end what was told to end
@@ -92,7 +121,7 @@ class _Watched:
         return len(chunk)
 
     def _read_output(self, chunk: bytes) -> None:
-        room = limits.OUTPUT - len(self.outcome.stdout)
+        room = OUTPUT - len(self.outcome.stdout)
         self.outcome.stdout += chunk[:room]
         if len(chunk) > room:
             self._flooded("standard output")
@@ -100,8 +129,8 @@ class _Watched:
     def _read_errors(self, chunk: bytes) -> None:
         self._error_bytes += len(chunk)
         self.outcome.stderr += chunk
-        del self.outcome.stderr[: -4 * limits.DETAIL]  # a letter has at most four bytes
-        if self._error_bytes > limits.ERRORS:
+        del self.outcome.stderr[: -4 * DETAIL]  # a letter has at most four bytes
+        if self._error_bytes > ERRORS:
             self._flooded("standard error")
 
     def _read_status(self, chunk: bytes) -> None:

@@ -13,7 +13,7 @@ import os
 import resource
 import sys
 
-from .job import Job, unpacked
+from . import Job, unpacked
 from .kernel import (
     CLONE_NEWCGROUP,
     CLONE_NEWIPC,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .job import Job
+from . import Job
 from .kernel import (
     MS_BIND,
     MS_NOATIME,
