@@ -100,10 +100,11 @@ class FeatureCosts:
             for rows in row_blocks(*facing.shape):
                 found = -facing.block(rows).min(axis=1)  # without a shift yet
                 largest[rows] = np.maximum(largest[rows], found)
-        if self.dtype == np.float64:
-            return float(largest.max())
         slack = 2 * self._relative_rounding() * greatest_length(self.source)
         slack *= greatest_length(self.target)
+        overflowed = not np.isfinite(slack + largest.max())  # which is refused by and by
+        if self.dtype == np.float64 or overflowed:
+            return float(largest.max())
         likely = np.flatnonzero(largest >= largest.max() - slack)
         products = (
             self._exact(0, likely[rows]) @ self._exact(1, columns).T
