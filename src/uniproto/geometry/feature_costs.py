@@ -89,6 +89,12 @@ class FeatureCosts:
         )
 
     @property
+    def settles_near_ones(self) -> bool:
+        """Whether small exact costs are computed from differences, and keep their digits."""
+        distances = ("cosine", "euclidean", "sqeuclidean")
+        return self.metric in distances and not is_sparse(self.source)
+
+    @property
     def _on_disk(self) -> bool:
         return isinstance(self.source, RowsOnDisk) or isinstance(self.target, RowsOnDisk)
 
@@ -166,7 +172,7 @@ class FeatureCosts:
 
     def _exact_costs(self, source: Any, target: Any) -> NDArray[np.float64]:
         costs = np.maximum(self._costs(source, target), 0.0)
-        if self.metric in ("cosine", "euclidean", "sqeuclidean") and not sp.issparse(source):
+        if self.settles_near_ones:
             settle_near_ones(costs, source, target, self.metric)
         return costs
 
