@@ -97,7 +97,7 @@ def checks(folder: Path) -> Iterator[Check]:
     yield from _costs(selection, problem, slack)
     yield from _gains(manifest, selection, problem, slack)
     if not embedded:
-        yield from _picks(manifest, selection, question)
+        yield from _picks(manifest, selection, problem)
     yield from _certificate(manifest, selection, problem, slack)
     yield _sums(selection)
 
@@ -121,6 +121,8 @@ def _files(folder: Path, manifest: dict[str, Any]) -> Check:
 
 def _record(manifest: dict[str, Any], selection: Selection, problem: Problem) -> Check:
     """What the manifest says twice, or could be read from the inputs."""
+    import numpy as np
+
     method = asked_method(argparse.Namespace(**_NO_OPTIONS | manifest["arguments"]))
     timings = manifest["timings"]
     pairs = {
@@ -134,7 +136,8 @@ def _record(manifest: dict[str, Any], selection: Selection, problem: Problem) ->
         "group_costs": (list(selection.group_costs), [label for label, _ in _groups(problem)]),
         "timings": (all(0 <= seconds < math.inf for seconds in timings.values()), True),
     }
-    wrong = [name for name, (said, found) in pairs.items() if not _same(said, found)]
+    eps = float(np.finfo(problem.costs.dtype).eps)
+    wrong = [name for name, (said, found) in pairs.items() if not _same(said, found, 64 * eps)]
     return Check("the record agrees with the inputs", not wrong, ", ".join(wrong))
 
 
@@ -293,14 +296,13 @@ def _gains(
     yield Check("the gains can be those of these rows", not doubts, "; ".join(doubts[:3]))
 
 
-def _picks(manifest: dict[str, Any], selection: Selection, question: Question) -> Iterator[Check]:
+def _picks(manifest: dict[str, Any], selection: Selection, problem: Problem) -> Iterator[Check]:
     """Whether the options on record lead to these rows, where finding out takes a moment.
 
     Polishing ends by the clock, approximate lists and shards have their own picks.
     """
     import numpy as np
 
-    from uniproto.problem.problem import make_problem
     from uniproto.select import answer
 
     options = argparse.Namespace(**_NO_OPTIONS | manifest["arguments"])
@@ -309,13 +311,20 @@ def _picks(manifest: dict[str, Any], selection: Selection, question: Question) -
     m, n = selection.shape
     if not alike or m * n > _REPEATED_ENTRIES or selection.k > _REPEATED_ROWS:
         return
-    again = answer(make_problem(**question.asked), method, progress=False)
+    again = answer(problem, method, progress=False)
     different = np.flatnonzero(again.indices != selection.indices)
     yield Check(
         "the options on record lead to these rows",
         not len(different),
         f"row {again.indices[different[0]]} at rank {different[0] + 1}" if len(different) else "",
     )
+    if not len(different):
+        off = 4 * problem.costs.rounding + _SUMS * problem.costs.ceiling
+        yield Check(
+            "and to these gains and weights",
+            bool((np.abs(again.gains - selection.gains) <= off).all())
+            and np.allclose(again.weights, selection.weights, rtol=1e-6, atol=0),
+        )
 
 
 def _certificate(
@@ -366,8 +375,8 @@ def _groups(problem: Problem) -> list[tuple[Any, Group]]:
     return [(plain(group.label), group) for group in problem.groups]
 
 
-def _same(said: Any, found: Any) -> bool:
+def _same(said: Any, found: Any, share: float = _SUMS) -> bool:
     """Equal, or as near as numbers computed on another machine are."""
     if isinstance(said, float) and isinstance(found, float):
-        return math.isclose(said, found, rel_tol=1e-5)
+        return math.isclose(said, found, rel_tol=share)
     return bool(said == found)
