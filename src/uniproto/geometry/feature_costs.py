@@ -49,11 +49,14 @@ class FeatureCosts:
         shift: float | None = None,
         ceiling: float | None = None,
         prepared: bool = False,
+        given: tuple[Any, Any] | None = None,
+        centre: NDArray[np.float64] | None = None,
     ) -> None:
+        """`given` and `centre` say what rows that are `prepared` already were prepared from."""
         self.metric = metric
         self.dtype = np.result_type(float_type(source.dtype), float_type(target.dtype))
         self.shape = (source.shape[0], target.shape[0])
-        self._centre: NDArray[np.float64] | None = None
+        self._centre = centre
         self._kept_target: Any = None
         self.shift = 0.0
         with np.errstate(over="ignore", invalid="ignore"):  # such costs are refused below
@@ -61,9 +64,10 @@ class FeatureCosts:
                 (source, target) if prepared else self._prepared(source, target)
             )
             # Preparing rows in single precision rounds them: exact costs go back to those given.
-            self._as_given = not prepared and self.dtype == np.float32
-            given = (source, target) if self._as_given else (self.source, self.target)
-            self._given = tuple(map(readable_as_doubles, given))
+            before = given if prepared else (source, target)
+            self._as_given = before is not None and self.dtype == np.float32
+            rows = before if before and self._as_given else (self.source, self.target)
+            self._given = tuple(map(readable_as_doubles, rows))
             self._places: tuple[Rows, Rows] = (EVERY, EVERY)  # those this object speaks of
             if shift is not None and ceiling is not None:
                 self.shift, self.ceiling = shift, ceiling
