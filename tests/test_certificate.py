@@ -482,3 +482,35 @@ def test_a_crash_while_a_certificate_is_replaced(
     expected = {0: old.lower_bound, 3: new.lower_bound}.get(moved)
     assert (found.lower_bound if found else None) == expected
     assert {file.name for file in folder.iterdir()} == files
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
+@pytest.mark.parametrize("kind", ["f2", "f4", "i1"])
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "sqeuclidean", "dot", "l1"])
+def test_single_precision_is_bounded_as_given(metric: str, kind: str, offset: float) -> None:
+    """Rows were once scaled and moved in single precision: bounds were above the optimum."""
+    rng = np.random.default_rng(5)
+    for _ in range(5):
+        source = rng.normal(size=(6, 3)) * 20
+        if kind == "f4":
+            source = source + offset
+        source = source.astype(kind)
+        selection = uniproto.select(source, 2, metric=metric, certify=True)
+        wide = source.astype(np.float64)
+        exact = uniproto.select(wide, 2, metric=metric, initial=selection.indices)
+        assert selection.cost == pytest.approx(exact.cost, rel=1e-9, abs=1e-13)
+        costs = make_problem(wide, 2, metric=metric).costs.exact_block(slice(None))
+        problem = make_problem(costs, 2, metric="precomputed")
+        best = optimum(problem, costs, choices_of(6, 2))
+        assert selection.certificate.lower_bound <= best * (1 + 1e-12)
+
+
+def test_a_cost_that_no_row_pays_does_not_weaken_the_bound() -> None:
+    costs = np.random.default_rng(6).random((12, 9))
+    bounds = []
+    for large in (1.0, 1e14):
+        costs[3, 4] = large
+        selection = uniproto.select(costs, 3, metric="precomputed", certify=True)
+        bounds.append(selection.certificate.lower_bound)
+    assert bounds[0] > 0
+    assert bounds[1] == pytest.approx(bounds[0], rel=1e-3)

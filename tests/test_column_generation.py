@@ -5,6 +5,7 @@ Both leave most of the work out by duality; both must answer like the plain comp
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -228,3 +229,33 @@ def test_exact_gains_of_near_duplicates(metric: str, dtype: type) -> None:
             for rows in (20, 25)
         )
         assert_exact_gains(source, 5, target, metric=metric)
+
+
+@pytest.mark.parametrize("large", [1e9, 1e13])
+def test_large_costs_that_no_plan_pays_do_not_hide_what_is_missing(
+    large: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arcs were once priced to 1e-10 of the largest cost: 12 % too much was called exact."""
+    rng = np.random.default_rng(0)
+    costs = rng.random((40, 400))
+    costs[rng.random(costs.shape) < 0.01] = large
+    problem = make_problem(costs, 40, metric="precomputed")
+    rows = np.arange(40)
+    dense = prototypes.transport(problem, rows)
+    monkeypatch.setattr(prototypes, "_DENSE_ENTRIES", 0)
+    listed = prototypes.transport(problem, rows)
+    assert dense.is_exact
+    assert listed.is_exact
+    assert listed.cost == pytest.approx(dense.cost, rel=1e-13)
+
+
+def test_a_plan_over_few_arcs_is_exact_only_if_it_is_proven(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(prototypes, "_DENSE_ENTRIES", 0)
+    solve = prototypes.sparse_plan
+    monkeypatch.setattr(
+        prototypes, "sparse_plan", lambda *given: replace(solve(*given), gap=1e-6, is_proven=False)
+    )
+    problem = make_problem(np.random.default_rng(0).random((5, 40)), 5, metric="precomputed")
+    assert not prototypes.transport(problem, np.arange(5)).is_exact

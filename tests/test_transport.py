@@ -15,6 +15,7 @@ from uniproto.transport import incremental
 from uniproto.transport.entropic import entropic_plan
 from uniproto.transport.exact import Plan, import_ot, partial_plan, verify_flow
 from uniproto.transport.incremental import IncrementalPlan
+from uniproto.transport.proof import prove, reduced_costs
 
 properties = settings(deadline=None, max_examples=40, derandomize=True)
 
@@ -327,3 +328,58 @@ def test_a_plan_cut_short_does_not_claim_to_have_converged() -> None:
     patient = entropic_plan(costs, capacity, reg=0.1, iterations=5000)
     assert patient.converged
     assert patient.iterations < 5000
+
+
+@pytest.mark.parametrize("exponent", [-900, -54, -27, 40, 900])
+def test_a_power_of_two_changes_no_digit_of_the_exact_plan(exponent: int) -> None:
+    """The solver's tolerance is absolute: costs of 1e-16 used to count as equal."""
+    points = np.random.default_rng(0).normal(size=(120, 5))
+    costs = ((points[:12, None] - points) ** 2).sum(axis=2)
+    masses = whole_masses(12, 120)
+    plan = partial_plan(costs, masses.offer, masses.need)
+    scaled = partial_plan(np.ldexp(costs, exponent), masses.offer, masses.need)
+    assert scaled.is_proven
+    assert scaled.cost == np.ldexp(plan.cost, exponent)
+    np.testing.assert_array_equal(scaled.masses.toarray(), plan.masses.toarray())
+    np.testing.assert_array_equal(scaled.prices, np.ldexp(plan.prices, exponent))
+
+
+@pytest.mark.parametrize("rows", [12, 9])
+@pytest.mark.parametrize("large", [1e9, 1e13, 1e100, 1e280])
+def test_costs_that_no_plan_pays_take_no_digit_away(large: float, rows: int) -> None:
+    rng = np.random.default_rng(1)
+    costs = rng.random((rows, 120))
+    forbidden = rng.random(costs.shape) < 0.05
+    masses = whole_masses(12, 120)
+    low, high = (
+        partial_plan(np.where(forbidden, value, costs), masses.offer, masses.need)
+        for value in (1e3, large)
+    )
+    assert high.is_proven
+    assert not high.masses.toarray()[forbidden].any()
+    assert high.cost == pytest.approx(low.cost, rel=1e-14)
+
+
+def test_costs_in_use_may_span_more_digits_than_a_number_has() -> None:
+    rng = np.random.default_rng(2)
+    masses = whole_masses(8, 30)
+    for rows in (5, 8):
+        costs = 10.0 ** rng.uniform(-200, 200, (rows, 30))
+        plan = partial_plan(costs, masses.offer, masses.need)
+        assert plan.is_proven
+        assert_feasible(plan.masses, masses)
+        by_paths = IncrementalPlan(masses.offer, masses.need, rows)
+        rises = sum(by_paths.add(row) for row in costs)
+        assert plan.cost / masses.need == pytest.approx(rises, rel=1e-12)
+
+
+def test_a_plan_that_could_be_cheaper_is_not_proven() -> None:
+    costs = np.array([[0.0, 1.0], [1.0, 2.0 + 1e-9]])
+    straight, crossed = (sp.csr_array(np.eye(2, dtype=np.int64)[::way]) for way in (1, -1))
+    assert prove(costs, crossed).holds
+    proof = prove(costs, straight)
+    assert not proof.holds
+    assert proof.gap >= 1e-9
+    reduced = reduced_costs(costs, proof)
+    assert reduced.min() >= 0
+    assert partial_plan(reduced, np.array([1, 1]), 1).masses.toarray().tolist() == [[0, 1], [1, 0]]

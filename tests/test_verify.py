@@ -667,3 +667,64 @@ def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -
     assert f"uniproto {command} " in out
     assert "example" in out
     assert max(map(len, out.splitlines())) <= 100
+
+
+def test_one_huge_cost_that_no_plan_pays_excuses_nothing(select: Select, run: Run) -> None:
+    """The tolerance was once a share of the largest cost: 0.0142 passed for 0.0710."""
+    costs = np.abs(X @ Y.T)
+    costs[3, 4] = 1e12
+    np.save("costs.npy", costs)
+    select("costs.npy", "--metric", "precomputed", "--certify")
+    assert_yes(run)
+    forge(lambda manifest: manifest.update(cost=0.2 * manifest["cost"]))
+    assert_no(run, "the plan costs what is written", "no plan of these rows costs less")
+    select("costs.npy", "--metric", "precomputed", "--certify")
+
+    def no_gap(manifest: dict[str, Any]) -> None:
+        cost = manifest["cost"]
+        manifest["certificate"].update(lower_bound=cost, gap=0.0, absolute_gap=0.0)
+
+    forge(no_gap)
+    assert_no(run, "the prices prove it")
+
+
+def test_options_that_lead_to_other_rows(select: Select, run: Run) -> None:
+    folder = select("pool.npy")
+    first = int(Selection.load(folder).indices[0])
+    select("pool.npy", "--exclude", first, "--distinct", "0.001")
+    assert_yes(run)
+    forge(lambda manifest: manifest["arguments"].update(exclude=None))
+    assert_no(run, "the options on record lead to these rows")
+    select("pool.npy", "--exclude", first, "--distinct", "0.001")
+    forge(lambda manifest: manifest["arguments"].update(distinct=1.0))
+    status, out, err = run("verify", "out")
+    assert status != 0, out + err
+
+
+def test_an_exact_cost_is_called_exact(select: Select, run: Run) -> None:
+    select("pool.npy")
+    forge(lambda manifest: manifest.update(cost_is_exact=False))
+    assert_no(run, "no plan of these rows costs less")
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "1", 2, None])
+def test_a_format_is_the_number_1(select: Select, run: Run, value: Any) -> None:
+    select("pool.npy")
+    forge(lambda manifest: manifest.update(format=value))
+    assert_no(run)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-8-sig"])
+def test_a_manifest_is_utf_8(select: Select, run: Run, encoding: str) -> None:
+    path = select("pool.npy") / "manifest.json"
+    path.write_bytes(path.read_text("utf-8").encode(encoding))
+    assert_no(run)
+
+
+def test_endless_timings(select: Select, run: Run) -> None:
+    path = select("pool.npy") / "manifest.json"
+    text = path.read_text("utf-8")
+    path.write_text(text.replace('"timings": {', '"timings": {"select": 1e999, '), "utf-8")
+    assert_no(run, "the record agrees with the inputs")
+    path.write_text(json.dumps({**json.loads(text), "timings": float("inf")}), "utf-8")
+    assert_no(run)

@@ -12,6 +12,7 @@ from uniproto.runs.checkpoint import Checkpoint
 
 from .cases import cases
 from .commands import run_command
+from .forged import forged_results
 from .outcomes import assert_adds_up, attempt
 from .saved import CHECKPOINT_IDENTITY, Change, changed_checkpoints, changed_results
 
@@ -46,6 +47,30 @@ def test_verifying(change: Change) -> None:
         assert np.isclose(sound.cost, changed.cost, rtol=1e-9)
     else:
         assert "verified: yes" not in out
+
+
+@given(forged_results())
+@cases(60)
+def test_a_forged_field_is_refused_or_harmless(change: Change) -> None:
+    """What `verify` accepts says of the selection what the sound result says."""
+    status, _, _ = attempt(change, lambda: run_command("verify", str(change.folder)))
+    if status != 0:
+        return
+    sound, forged = Selection.load(change.sound), Selection.load(change.folder)
+    assert np.array_equal(sound.indices, forged.indices)
+    assert (sound.shape, sound.metric, sound.method) == (forged.shape, forged.metric, forged.method)
+    assert sound.cost_is_exact == forged.cost_is_exact
+    close = {"rtol": 1e-9, "atol": 1e-12}
+    np.testing.assert_allclose(forged.gains, sound.gains, **close)
+    np.testing.assert_allclose(forged.weights, sound.weights, **close)
+    np.testing.assert_allclose(forged.cost, sound.cost, **close)
+    np.testing.assert_allclose(forged.beta, sound.beta, **close)
+    np.testing.assert_allclose(forged.plan.toarray(), sound.plan.toarray(), **close)
+    if sound.certificate is not None and forged.certificate is not None:
+        assert forged.certificate.lower_bound <= sound.certificate.lower_bound * (1 + 1e-9)
+        np.testing.assert_allclose(
+            forged.certificate.absolute_gap, sound.certificate.absolute_gap, **close
+        )
 
 
 @given(changed_results())

@@ -30,6 +30,8 @@ from uniproto.certificate.coarse_prices import coarse_prices
 from uniproto.fills.priced_rows import PricedRows, exact_values
 from uniproto.geometry.blocks import EVERY, Rows
 from uniproto.geometry.costs import Costs
+from uniproto.geometry.distances import NEAR
+from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
@@ -314,8 +316,8 @@ def proven_bound(
 
     `bounds` are lower bounds of all rows' values, from which the rows worth computing exactly are
     chosen; without them every row is computed exactly. `least=False` takes costs as they are
-    computed, rather than the least they may really be: no honest bound from these prices is
-    above that, whatever the order in which it was computed.
+    computed, rather than the least they may really be, and rounds up: no honest bound from these
+    prices is above that, whatever the order in which it was computed.
     """
     rows, quotas = _admissible(problem)
     costs = problem.costs
@@ -340,17 +342,29 @@ def proven_bound(
                 if values[order[computed]] >= exact[quota.count - 1]:
                     break  # no row is summed of which only a bound is known
         total += math.fsum(np.partition(values[quota.free], quota.count - 1)[: quota.count])
+    if not least:
+        return total / problem.k + _rounding_of_sums(problem, prices, total)
     return rounded_down(problem, prices, total)
 
 
 def rounded_down(problem: Problem, prices: NDArray[np.float64], total: float) -> float:
     """The bound that a sum of the k smallest values proves, whatever rounding did; at least 0."""
-    magnitude = problem.costs.ceiling + float(np.abs(prices).max())
-    margin = (problem.n + 64) * np.finfo(np.float64).eps * magnitude
+    margin = _rounding_of_sums(problem, prices, total)
     if problem.target_weights is not None:  # whole masses differ from them by a hair
         moved = np.abs(problem.masses.weights - problem.target_weights).sum() / 2
         margin += float(moved) * problem.costs.ceiling
     return max(float(np.nextafter(total / problem.k - margin, -np.inf)), 0.0)
+
+
+def _rounding_of_sums(problem: Problem, prices: NDArray[np.float64], total: float) -> float:
+    """How far rounding may put the bound off, by what is summed: costs that no row pays are not.
+
+    The values of the summed rows are sums of costs and prices, at least 0 unless a price is less.
+    """
+    capacity = problem.masses.offer / problem.masses.need
+    paid = abs(total + float(capacity @ prices)) + float(capacity @ np.abs(prices))
+    magnitude = paid / problem.k + 2 * max(0.0, -float(prices.min()))
+    return (problem.n + 64) * float(np.finfo(np.float64).eps) * magnitude
 
 
 class LeastCosts:
@@ -366,14 +380,29 @@ class LeastCosts:
 def extreme_costs(costs: Costs, block: NDArray[np.float64], side: int) -> NDArray[np.float64]:
     """The least (`side` −1) or the most (+1) that costs in double precision may really be.
 
-    Also of what `exact_block` gives for them in blocks of another shape, hence twice the error. A
-    distance is the root of a difference of squares: where two rows are close, half of its digits
-    are lost.
+    Also of what `exact_block` gives for them in blocks of another shape, hence twice the error.
     """
     if costs.rounding == 0:
         return block
     # `rounding` is that of the costs' own precision.
     shrunk = float(np.finfo(np.float64).eps / np.finfo(costs.dtype).eps)
     if costs.metric == "euclidean":
-        return np.sqrt(np.maximum(block**2 + side * 2 * shrunk * costs.rounding**2, 0.0))
-    return np.maximum(block + side * 2 * shrunk * costs.rounding, 0.0)
+        error = _error_of_squares(costs, block**2, shrunk * costs.rounding**2, costs.ceiling**2)
+        return np.sqrt(np.maximum(block**2 + side * error, 0.0))
+    error = _error_of_squares(costs, block, shrunk * costs.rounding, costs.ceiling)
+    return np.maximum(block + side * error, 0.0)
+
+
+def _error_of_squares(
+    costs: Costs, squares: NDArray[np.float64], most: float, ceiling: float
+) -> NDArray[np.float64] | float:
+    """Twice how far squared distances may be off; `most` holds for the largest, `ceiling`.
+
+    Where those that lost digits are computed from differences, none is off by more than a share
+    of itself, and by what preparing the rows has rounded.
+    """
+    if not (isinstance(costs, FeatureCosts) and costs.settles_near_ones):
+        return 2 * most
+    relative = most / ceiling
+    own = relative * (2 * squares / NEAR + np.sqrt(squares * ceiling)) + relative**2 * ceiling
+    return np.asarray(2 * np.minimum(most, own))

@@ -90,6 +90,9 @@ def _relaxed(
     Σ_a y_a = k.
     """
     sources, targets = costs.shape
+    largest = float(costs.max())  # the solver's tolerances are absolute
+    if largest == 0:
+        return None
     pairs = sources * targets
     sums = sparse.kron(sparse.eye_array(sources), np.ones((1, targets)))
     equal = sparse.vstack(
@@ -108,7 +111,7 @@ def _relaxed(
     )
     most = np.concatenate([np.full(pairs, np.inf), available])
     solved = linprog(
-        np.concatenate([costs.ravel(), np.zeros(sources)]),
+        np.concatenate([costs.ravel() / largest, np.zeros(sources)]),
         A_ub=below.tocsr(),
         b_ub=np.concatenate([capacity, np.zeros(pairs)]),
         A_eq=equal.tocsr(),
@@ -116,4 +119,4 @@ def _relaxed(
         bounds=np.column_stack([np.zeros_like(most), most]),
         method="highs",
     )
-    return -solved.ineqlin.marginals[:targets] if solved.success else None
+    return -solved.ineqlin.marginals[:targets] * largest if solved.success else None

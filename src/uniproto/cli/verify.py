@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from uniproto.problem.problem import Group, Problem
     from uniproto.selection.selection import Selection
 
-_SUMS = 1e-12  # how far rounding puts sums off, as a share of the largest cost
+_SUMS = 1e-12  # how far rounding puts sums off, as a share of them
 _SHARES = 1e-9  # and sums of shares, as a share of what they should be
 _EMBEDDED = 1e-5  # vectors computed anew, in other batches, are off by as much
-_SOLVER = 1e-9  # the exact solver stops at 1e-10 of the largest cost
+_REPEATED_ENTRIES = 4_000_000  # costs up to which a selection is made again
+_REPEATED_ROWS = 100  # and prototypes
 _NO_OPTIONS = {"plan": None, "gains": None, "reg": None, "polish": None}
 
 
@@ -96,6 +97,8 @@ def checks(folder: Path) -> Iterator[Check]:
     slack = _EMBEDDED * problem.costs.ceiling if embedded else 0.0
     yield from _costs(selection, problem, slack)
     yield from _gains(manifest, selection, problem, slack)
+    if not embedded:
+        yield from _picks(manifest, selection, problem)
     yield from _certificate(manifest, selection, problem, slack)
     yield _sums(selection)
 
@@ -119,6 +122,8 @@ def _files(folder: Path, manifest: dict[str, Any]) -> Check:
 
 def _record(manifest: dict[str, Any], selection: Selection, problem: Problem) -> Check:
     """What the manifest says twice, or could be read from the inputs."""
+    import numpy as np
+
     method = asked_method(argparse.Namespace(**_NO_OPTIONS | manifest["arguments"]))
     timings = manifest["timings"]
     pairs = {
@@ -132,7 +137,8 @@ def _record(manifest: dict[str, Any], selection: Selection, problem: Problem) ->
         "group_costs": (list(selection.group_costs), [label for label, _ in _groups(problem)]),
         "timings": (all(0 <= seconds < math.inf for seconds in timings.values()), True),
     }
-    wrong = [name for name, (said, found) in pairs.items() if not _same(said, found)]
+    eps = float(np.finfo(problem.costs.dtype).eps)
+    wrong = [name for name, (said, found) in pairs.items() if not _same(said, found, 64 * eps)]
     return Check("the record agrees with the inputs", not wrong, ", ".join(wrong))
 
 
@@ -222,7 +228,10 @@ def _shares(selection: Selection, problem: Problem) -> Check:
 
 
 def _costs(selection: Selection, problem: Problem, slack: float) -> Iterator[Check]:
-    """The cost of the plan as it is written, and of the best plan of these rows."""
+    """The cost of the plan as it is written, and of the best plan of these rows.
+
+    Tolerances are those of the costs in use: one that no plan pays, however large, has no say.
+    """
     import numpy as np
 
     from uniproto.transport.prototypes import transport
@@ -234,13 +243,14 @@ def _costs(selection: Selection, problem: Problem, slack: float) -> Iterator[Che
         abs(found - selection.cost) <= tolerance,
         f"{selection.cost:.10g} written, {found:.10g} found",
     )
-    if not selection.cost_is_exact:
-        return
     best = transport(problem, selection.indices)
-    tolerance += _SOLVER * problem.costs.ceiling
+    if not (best.is_exact or selection.cost_is_exact):
+        return  # then no exact solve fits, and the cost is the plan's
+    tolerance += _SUMS * best.cost
     yield Check(
         "no plan of these rows costs less",
-        best.is_exact and abs(best.cost - selection.cost) <= tolerance,
+        best.is_exact == selection.cost_is_exact
+        and abs(best.cost - selection.cost) <= 2 * tolerance,
         f"{best.cost:.10g} by another exact solve",
     )
     wrong = []
@@ -249,7 +259,8 @@ def _costs(selection: Selection, problem: Problem, slack: float) -> Iterator[Che
         cost = math.nan
         if len(inside) == group.problem.k:
             cost = transport(group.problem, inside).cost
-        if not abs(cost - selection.group_costs[label]) <= tolerance:
+        allowed = 2 * tolerance + _SUMS * cost
+        if not abs(cost - selection.group_costs[label]) <= allowed:
             wrong.append(str(label))
     if problem.groups:
         yield Check("the groups cost what is written", not wrong, ", ".join(wrong))
@@ -262,7 +273,7 @@ def _cost_of_plan(selection: Selection, problem: Problem) -> tuple[float, float]
     from uniproto.certificate.certificate import extreme_costs
 
     plan = selection.plan
-    found, tolerance = 0.0, _SUMS * problem.costs.ceiling
+    found, tolerance = 0.0, 0.0
     with np.errstate(all="ignore"):  # a plan that somebody has edited can hold anything
         for place, row in enumerate(selection.indices):
             part = slice(plan.indptr[place], plan.indptr[place + 1])
@@ -270,7 +281,7 @@ def _cost_of_plan(selection: Selection, problem: Problem) -> tuple[float, float]
             least, most = (extreme_costs(problem.costs, costs, side)[0] for side in (-1, 1))
             found += float(costs[0] @ plan.data[part])
             tolerance += float((most - least) @ plan.data[part])
-    return found, tolerance
+    return found, tolerance + _SUMS * found
 
 
 def _gains(
@@ -285,6 +296,37 @@ def _gains(
     exact_lists = asked.get("lists") in (None, "exact")
     doubts = doubts_about_gains(selection, problem, slack=slack, exact_lists=exact_lists)
     yield Check("the gains can be those of these rows", not doubts, "; ".join(doubts[:3]))
+
+
+def _picks(manifest: dict[str, Any], selection: Selection, problem: Problem) -> Iterator[Check]:
+    """Whether the options on record lead to these rows, where finding out takes a moment.
+
+    Polishing ends by the clock, approximate lists and shards have their own picks.
+    """
+    import numpy as np
+
+    from uniproto.select import answer
+
+    options = argparse.Namespace(**_NO_OPTIONS | manifest["arguments"])
+    method = asked_method(options)
+    alike = not options.polish and options.engine == "local" and options.lists == "exact"
+    m, n = selection.shape
+    if not alike or m * n > _REPEATED_ENTRIES or selection.k > _REPEATED_ROWS:
+        return
+    again = answer(problem, method, progress=False)
+    different = np.flatnonzero(again.indices != selection.indices)
+    yield Check(
+        "the options on record lead to these rows",
+        not len(different),
+        f"row {again.indices[different[0]]} at rank {different[0] + 1}" if len(different) else "",
+    )
+    if not len(different):
+        off = 4 * problem.costs.rounding + _SUMS * problem.costs.ceiling
+        yield Check(
+            "and to these gains and weights",
+            bool((np.abs(again.gains - selection.gains) <= off).all())
+            and np.allclose(again.weights, selection.weights, rtol=1e-6, atol=0),
+        )
 
 
 def _certificate(
@@ -302,7 +344,7 @@ def _certificate(
         proven = -math.inf
     yield Check(
         f"no choice of {problem.k} rows can be below the lower bound: the prices prove it",
-        bound <= proven + _SUMS * problem.costs.ceiling + slack,
+        bound <= proven + slack,
         f"{bound:.10g} written, {proven:.10g} proven",
     )
     yield Check("the lower bound is not above the cost", bound <= selection.cost)
@@ -335,8 +377,8 @@ def _groups(problem: Problem) -> list[tuple[Any, Group]]:
     return [(plain(group.label), group) for group in problem.groups]
 
 
-def _same(said: Any, found: Any) -> bool:
+def _same(said: Any, found: Any, share: float = _SUMS) -> bool:
     """Equal, or as near as numbers computed on another machine are."""
     if isinstance(said, float) and isinstance(found, float):
-        return math.isclose(said, found, rel_tol=1e-5)
+        return math.isclose(said, found, rel_tol=share)
     return bool(said == found)

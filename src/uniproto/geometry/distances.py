@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.features import is_sparse, narrow_indices, squared_norms
 
-_NEAR = 1e-6  # squared distances below this share of the squared norms have lost too many digits
+NEAR = 1e-3  # squared distances below this share of the squared norms have lost too many digits
 
 
 def costs_between(source: Any, target: Any, metric: str, shift: float = 0.0) -> NDArray[Any]:
@@ -42,14 +42,19 @@ def costs_between(source: Any, target: Any, metric: str, shift: float = 0.0) -> 
 def settle_near_ones(
     costs: NDArray[np.float64], source: NDArray[Any], target: NDArray[Any], metric: str
 ) -> None:
-    """Compute the smallest distances from differences: x² + y² − 2xy leaves them no digits."""
+    """Compute the smallest distances from differences: x² + y² − 2xy leaves them no digits.
+
+    Neither does 1 − xy, which for rows of length 1 is half the square of their distance.
+    """
     reach = squared_norms(source)[:, None] + squared_norms(target)[None, :]
     squares = costs**2 if metric == "euclidean" else costs
-    rows, columns = np.nonzero(squares < _NEAR * reach)
+    rows, columns = np.nonzero(squares < NEAR * reach)
     for part in row_blocks(len(rows), 2 * source.shape[1]):
         apart = source[rows[part]] - target[columns[part]]
         near = np.einsum("ij,ij->i", apart, apart)
-        costs[rows[part], columns[part]] = np.sqrt(near) if metric == "euclidean" else near
+        if metric == "euclidean":
+            near = np.sqrt(near)
+        costs[rows[part], columns[part]] = near / 2 if metric == "cosine" else near
 
 
 def distances_from(own: Any, rows: Any, metric: str) -> NDArray[np.float64]:

@@ -30,6 +30,7 @@ from uniproto.geometry.features import (
     largest_l1_norm,
     mean_row,
     prepare,
+    readable_as_doubles,
     unit_rows,
 )
 from uniproto.runtime.threads import finish, pieces_of, side_by_side
@@ -48,17 +49,26 @@ class FeatureCosts:
         shift: float | None = None,
         ceiling: float | None = None,
         prepared: bool = False,
+        given: tuple[Any, Any] | None = None,
+        centre: NDArray[np.float64] | None = None,
     ) -> None:
+        """`given` and `centre` say what rows that are `prepared` already were prepared from."""
         self.metric = metric
         self.dtype = np.result_type(float_type(source.dtype), float_type(target.dtype))
         self.shape = (source.shape[0], target.shape[0])
-        self._centre: NDArray[np.float64] | None = None
+        self._centre = centre
         self._kept_target: Any = None
         self.shift = 0.0
         with np.errstate(over="ignore", invalid="ignore"):  # such costs are refused below
             self.source, self.target = (
                 (source, target) if prepared else self._prepared(source, target)
             )
+            # Preparing rows in single precision rounds them: exact costs go back to those given.
+            before = given if prepared else (source, target)
+            self._as_given = before is not None and self.dtype == np.float32
+            rows = before if before and self._as_given else (self.source, self.target)
+            self._given = tuple(map(readable_as_doubles, rows))
+            self._places: tuple[Rows, Rows] = (EVERY, EVERY)  # those this object speaks of
             if shift is not None and ceiling is not None:
                 self.shift, self.ceiling = shift, ceiling
             else:
@@ -66,8 +76,7 @@ class FeatureCosts:
                     self.shift = self._largest_product()
                 self.ceiling = self._ceiling()
                 self._require_range(prepared)
-        # A product of w terms is off by at most about w units in the last place.
-        relative = (self.source.shape[1] + 16) * float(np.finfo(self.dtype).eps)
+        relative = self._relative_rounding()
         scale = self.ceiling + abs(self.shift)
         self.rounding = scale * (relative**0.5 if metric == "euclidean" else relative)
 
@@ -84,16 +93,39 @@ class FeatureCosts:
         )
 
     @property
+    def settles_near_ones(self) -> bool:
+        """Whether small exact costs are computed from differences, and keep their digits."""
+        distances = ("cosine", "euclidean", "sqeuclidean")
+        return self.metric in distances and not is_sparse(self.source)
+
+    @property
     def _on_disk(self) -> bool:
         return isinstance(self.source, RowsOnDisk) or isinstance(self.target, RowsOnDisk)
 
     def _largest_product(self) -> float:
-        largest = -np.inf
+        """The largest product of two rows, in double precision."""
+        largest = np.full(self.shape[0], -np.inf)
         for columns in self.column_blocks():
             facing = self.read(EVERY, columns)
             for rows in row_blocks(*facing.shape):
-                largest = max(largest, -float(facing.block(rows).min()))  # without a shift yet
-        return largest
+                found = -facing.block(rows).min(axis=1)  # without a shift yet
+                largest[rows] = np.maximum(largest[rows], found)
+        slack = 2 * self._relative_rounding() * greatest_length(self.source)
+        slack *= greatest_length(self.target)
+        overflowed = not np.isfinite(slack + largest.max())  # which is refused by and by
+        if self.dtype == np.float64 or overflowed:
+            return float(largest.max())
+        likely = np.flatnonzero(largest >= largest.max() - slack)
+        products = (
+            self._exact(0, likely[rows]) @ self._exact(1, columns).T
+            for columns in self.column_blocks()
+            for rows in row_blocks(len(likely), columns.stop - columns.start)
+        )
+        return max(float(product.max()) for product in products)
+
+    def _relative_rounding(self) -> float:
+        """How far a product of w terms may be off: about w units in the last place."""
+        return (self.source.shape[1] + 16) * float(np.finfo(self.dtype).eps)
 
     def block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[Any]:
         if self._on_disk:
@@ -104,9 +136,8 @@ class FeatureCosts:
         if self._on_disk or self.shape[1] * self.target.shape[1] > _KEPT_ENTRIES:
             return self._by_parts(rows, columns, exact=True)
         if self._kept_target is None:
-            self._kept_target = self._exact(self.target, "target")
-        source = self._exact(_part(self.source, rows), "source")
-        return self._exact_costs(source, _part(self._kept_target, columns))
+            self._kept_target = self._exact(1, EVERY)
+        return self._exact_costs(self._exact(0, rows), _part(self._kept_target, columns))
 
     def _by_parts(self, rows: Rows, columns: Rows, *, exact: bool) -> NDArray[Any]:
         """Costs for which few rows at a time are read from disk, or turned into doubles."""
@@ -127,39 +158,48 @@ class FeatureCosts:
         return costs
 
     def _tile(self, rows: Rows, columns: Rows, exact: bool) -> NDArray[Any]:
-        source, target = _read(self.source, rows), _read(self.target, columns)
-        if not exact:
-            return self._costs(source, target)
-        return self._exact_costs(self._exact(source, "source"), self._exact(target, "target"))
+        if exact:
+            return self._exact_costs(self._exact(0, rows), self._exact(1, columns))
+        return self._costs(_read(self.source, rows), _read(self.target, columns))
 
     def _costs(self, source: Any, target: Any) -> NDArray[Any]:
         return costs_between(source, target, self.metric, self.shift)
 
-    def _exact(self, rows: Any, parameter: str) -> Any:
-        rows = rows.astype(np.float64)
-        # Rows scaled to unit length in single precision are off by its rounding.
-        return unit_rows(rows, parameter) if self.metric == "cosine" else rows
+    def _exact(self, side: int, rows: Rows) -> Any:
+        """Rows of the source (side 0) or the target (1), prepared in double precision."""
+        given = _read(self._given[side], within(self._places[side], rows)).astype(np.float64)
+        if self.metric == "cosine":
+            return unit_rows(given, ("source", "target")[side])
+        if self._centre is None or not self._as_given:
+            return given
+        return given - self._centre
 
     def _exact_costs(self, source: Any, target: Any) -> NDArray[np.float64]:
         costs = np.maximum(self._costs(source, target), 0.0)
-        if self.metric in ("euclidean", "sqeuclidean") and not sp.issparse(source):
+        if self.settles_near_ones:
             settle_near_ones(costs, source, target, self.metric)
         return costs
 
     def restrict(self, rows: Rows, columns: Rows) -> FeatureCosts:
         source = _only(self.source, rows)
-        if self.source is self.target and _are_same(rows, columns):  # one set stays one
-            return self._between(source, source)
-        return self._between(source, _only(self.target, columns))
+        one_set = self.source is self.target and _are_same(rows, columns)
+        part = self._between(source, source if one_set else _only(self.target, columns))
+        return part._placed(rows, columns)
 
     def read(self, rows: Rows, columns: Rows) -> FeatureCosts:
-        return self._between(_part(self.source, rows), _part(self.target, columns))
+        part = self._between(_part(self.source, rows), _part(self.target, columns))
+        return part._placed(rows, columns)
 
     def _between(self, source: Any, target: Any) -> FeatureCosts:
         part = copy.copy(self)
         part.source, part.target, part._kept_target = source, target, None
         part.shape = (source.shape[0], target.shape[0])
         return part
+
+    def _placed(self, rows: Rows, columns: Rows) -> FeatureCosts:
+        """This object, a new one, speaking of these of the rows it was made from."""
+        self._places = within(self._places[0], rows), within(self._places[1], columns)
+        return self
 
     def column_blocks(self, most: int = COLUMNS_PER_BLOCK) -> Iterator[slice]:
         if isinstance(self.target, RowsOnDisk):

@@ -75,6 +75,12 @@ def prepare(
     return prepared
 
 
+def readable_as_doubles(values: Any) -> Any:
+    """Rows as they are; those on disk stay there, and are read in double precision."""
+    on_disk = isinstance(values, np.memmap)
+    return RowsOnDisk(values, np.dtype(np.float64), None, None) if on_disk else values
+
+
 def is_sparse(*arrays: Any) -> bool:
     """Whether any of these is a SciPy sparse matrix."""
     return any(sp.issparse(array) for array in arrays)

@@ -26,7 +26,7 @@ class MatrixCosts:
         self.matrix = matrix
         self.shape = matrix.shape
         self.dtype = np.dtype(float_type(matrix.dtype))  # on disk it may have another
-        self.rounding = 0.0
+        self.rounding = 0.0  # costs are the matrix; similarities are taken from their maximum
         self._rows: Rows = EVERY  # those of the matrix this object speaks of
         self._columns: Rows = EVERY
         self.shift = 0.0 if shift is None else shift
@@ -46,16 +46,21 @@ class MatrixCosts:
             else:
                 self.shift, self.ceiling = highest, highest - lowest
             require_finite_sums(self.ceiling, metric, self.dtype, "Rescale the matrix.")
+        if metric == "similarity":
+            self.rounding = float(np.finfo(self.dtype).eps) * self.ceiling
 
     def block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[Any]:
-        part = _submatrix(self.matrix, within(self._rows, rows), within(self._columns, columns))
-        part = part.astype(self.dtype, copy=False)
+        part = self._entries(rows, columns).astype(self.dtype, copy=False)
         if self.metric == "similarity":
             return np.subtract(self.dtype.type(self.shift), part)
         return part
 
     def exact_block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[np.float64]:
-        return self.block(rows, columns).astype(np.float64)
+        part = self._entries(rows, columns).astype(np.float64)
+        return self.shift - part if self.metric == "similarity" else part
+
+    def _entries(self, rows: Rows, columns: Rows) -> NDArray[Any]:
+        return _submatrix(self.matrix, within(self._rows, rows), within(self._columns, columns))
 
     def restrict(self, rows: Rows, columns: Rows) -> MatrixCosts:
         part = copy.copy(self)  # the matrix is shared: only the entries asked for are ever read

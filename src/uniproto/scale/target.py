@@ -26,6 +26,7 @@ class Target:
     """What every part is selected against: rows ready for the metric, and their weights."""
 
     rows: NDArray[Any]
+    given: NDArray[Any]  # as they were read: what exact costs are computed from
     metric: str
     centre: NDArray[np.float64] | None
     weights: NDArray[np.float64] | None
@@ -46,7 +47,16 @@ class Target:
             parameter=name,
         )
         shift, ceiling = scale or (None, None)
-        return FeatureCosts(ready, self.rows, self.metric, shift, ceiling, prepared=True)
+        return FeatureCosts(
+            ready,
+            self.rows,
+            self.metric,
+            shift,
+            ceiling,
+            prepared=True,
+            given=(source, self.given),
+            centre=self.centre,
+        )
 
 
 @dataclass(frozen=True)
@@ -172,6 +182,7 @@ def _joined(options: TargetOptions, first_row: NDArray[Any], *pieces: _Piece) ->
         distances = options.metric in ("euclidean", "sqeuclidean")
         return Target(
             rows=problem.costs.target,
+            given=features,
             metric=options.metric,
             centre=mean_row(features) if distances else None,
             weights=problem.target_weights,

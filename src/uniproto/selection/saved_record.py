@@ -68,6 +68,7 @@ def _are_group_costs(value: Any) -> bool:
 
 
 _FIELDS: dict[str, Callable[[Any], bool]] = {
+    "format": _is_count,  # not true, which Python takes for 1
     "method": _is_text,
     "options": _is_mapping,
     "metric": _is_text,

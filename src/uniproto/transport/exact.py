@@ -1,8 +1,19 @@
-"""Exact partial optimal transport by network simplex, with dual prices, checked every time."""
+"""Exact partial optimal transport by network simplex, with the dual proof of every answer.
+
+The solver (POT's) stops at a tolerance that depends on the largest cost and on 1. So it is given
+costs scaled by a power of two, which changes none of their digits, and its answer is not taken on
+trust: a dual proof, made from the plan alone, says how far from optimal it can be. Where costs of
+very different magnitude leave a gap, the plan is solved again for the reduced costs of that
+proof: they are as small as the gap, which is what the solver's tolerance then refers to. Where
+that does not help either, because costs in use span more digits than a number has, the plan is
+built path by path, which takes longer and looks at nothing but costs in use.
+"""
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -12,8 +23,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.errors import SolverError
+from uniproto.transport.incremental import IncrementalPlan
+from uniproto.transport.proof import ArcCosts, Proof, prove, reduced_costs
 
 _ITERATIONS = 100_000_000
+_MOST_ROUNDS = 12
+_SCALE = 10  # the largest cost the solver is given is about 2^10: beside it, its 1 is small
 
 
 @dataclass(frozen=True)
@@ -22,13 +37,16 @@ class Plan:
 
     `prices` are optimal dual variables v ≥ 0 of the target capacities: a target with mass left
     over has price 0. `potentials` are those of the rows: u_i ≤ C_ij + v_j, with equality wherever
-    mass flows.
+    mass flows. `gap` is how much more than the cheapest plan this one can cost at most, and
+    `is_proven` whether that is nothing but rounding.
     """
 
     masses: sp.csr_array
     cost: float
     prices: NDArray[np.float64]
     potentials: NDArray[np.float64]
+    gap: float
+    is_proven: bool
 
 
 def partial_plan(costs: NDArray[Any], offer: NDArray[np.int64], need: int) -> Plan:
@@ -41,7 +59,6 @@ def partial_plan(costs: NDArray[Any], offer: NDArray[np.int64], need: int) -> Pl
     >>> plan.cost, plan.masses.toarray().tolist()
     (1.0, [[1, 1, 0]])
     """
-    ot = import_ot()
     rows, n = costs.shape
     spare = int(offer.sum()) - rows * need
     if spare < 0:
@@ -49,44 +66,120 @@ def partial_plan(costs: NDArray[Any], offer: NDArray[np.int64], need: int) -> Pl
             f"{rows} rows need {rows * need} units of mass but the targets offer "
             f"{int(offer.sum())}. Take fewer rows."
         )
-    supply = np.full(rows + (spare > 0), float(need))
+    offered = np.flatnonzero(offer)
+    supply = np.full(rows + (spare > 0), need)
     full = np.ascontiguousarray(costs, dtype=np.float64)
+    part = full[:, offered]
     if spare > 0:
         supply[-1] = spare
-        full = np.vstack([full, np.zeros((1, n))])
-    demand = offer.astype(np.float64)
-    flow, log = ot.emd(supply, demand, full, numItermax=_ITERATIONS, log=True)
-    flow = np.rint(flow)
-    verify_flow(flow.sum(axis=1), flow.sum(axis=0), supply, demand, log)
-    masses = sp.csr_array(flow[:rows].astype(np.int64))
-    cost = float(masses.multiply(full[:rows]).sum())
+        part = np.vstack([part, np.zeros((1, len(offered)))])
+    masses, proof = _solve(part, supply, offer[offered], _dense_flow)
+    if not proof.holds:
+        masses, proof = _solve_by_paths(part, offer[offered], rows, need)
     # The dummy row is free: with its potential at 0 the prices of the targets are at least 0.
-    floor = float(log["u"][-1]) if spare > 0 else -float(log["v"].max())
-    prices, potentials = -(log["v"] + floor), log["u"][:rows] - floor
-    return Plan(masses, cost, np.maximum(prices, 0.0), potentials)
+    floor = float(proof.potentials[-1]) if spare > 0 else float(proof.prices.min())
+    potentials = proof.potentials[:rows] - floor
+    # A target that offers nothing is claimed by nobody: the lowest price that keeps rows away.
+    prices = np.maximum((potentials[:, None] - full).max(axis=0), 0.0)
+    prices[offered] = np.maximum(proof.prices - floor, 0.0)
+    return _plan(_spread(masses[:rows], offered, n), prices, potentials, proof)
 
 
 def sparse_plan(costs: sp.coo_array, offer: NDArray[np.int64], need: int) -> Plan:
     """The same over the stored arcs alone, for as many rows as claim everything offered.
 
-    The arcs must admit a plan. Targets that offer nothing are left out, because the solver can go
-    round in circles on them; their price is 0.
+    The arcs must admit a plan. Targets that offer nothing have price 0.
     """
-    ot = import_ot()
     offered = np.flatnonzero(offer)
-    part = sp.coo_array(sp.csc_array(costs)[:, offered])
-    supply, demand = np.full(costs.shape[0], float(need)), offer[offered].astype(np.float64)
-    flow, log = ot.emd(supply, demand, part, numItermax=_ITERATIONS, log=True)
-    flow = sp.coo_array(flow)
-    masses = np.rint(flow.data)
-    plan = sp.csr_array((masses, (flow.row, offered[flow.col])), shape=costs.shape)
-    verify_flow(plan.sum(axis=1), plan.sum(axis=0)[offered], supply, demand, log)
-    plan.eliminate_zeros()
-    cost = float(plan.multiply(sp.csr_array(costs)).sum())
-    floor = -float(log["v"].max())
+    part = sp.csr_array(sp.csc_array(costs)[:, offered])
+    masses, proof = _solve(part, np.full(costs.shape[0], need), offer[offered], _sparse_flow)
+    floor = float(proof.prices.min())
     prices = np.zeros(len(offer))
-    prices[offered] = -(log["v"] + floor)
-    return Plan(plan.astype(np.int64), cost, prices, log["u"] - floor)
+    prices[offered] = proof.prices - floor
+    masses = _spread(masses, offered, len(offer))
+    return _plan(masses, prices, proof.potentials - floor, proof)
+
+
+Flow = Callable[[ArcCosts, NDArray[np.float64], NDArray[np.float64]], tuple[sp.csr_array, Any]]
+
+
+def _solve(
+    costs: ArcCosts, supply: NDArray[np.int64], demand: NDArray[np.int64], flow: Flow
+) -> tuple[sp.csr_array, Proof]:
+    """The best plan found, in whole masses, and its proof.
+
+    Targets that offer nothing must be left out: the solver can go round in circles on them.
+    """
+    best: tuple[sp.csr_array, Proof] | None = None
+    reduced = costs
+    for _ in range(_MOST_ROUNDS):
+        found, log = flow(_scaled(reduced), supply.astype(np.float64), demand.astype(np.float64))
+        masses = sp.csr_array((np.rint(found.data), found.indices, found.indptr), found.shape)
+        verify_flow(masses.sum(axis=1), masses.sum(axis=0), supply, demand, log)
+        masses.eliminate_zeros()
+        proof = prove(costs, masses.astype(np.int64))
+        if best is None or proof.gap < best[1].gap:
+            best = masses.astype(np.int64), proof
+        elif not proof.holds:
+            break
+        if proof.holds:
+            break
+        reduced = reduced_costs(costs, proof)
+    assert best is not None
+    return best
+
+
+def _solve_by_paths(
+    costs: NDArray[np.float64], offer: NDArray[np.int64], rows: int, need: int
+) -> tuple[sp.csr_array, Proof]:
+    """The plan by cheapest augmenting paths; a row of `costs` after `rows` takes what is left."""
+    growing = IncrementalPlan(offer, need, rows)
+    for row in costs[:rows]:
+        growing.add(row)
+    masses = growing.masses()
+    if len(costs) > rows:
+        masses = sp.csr_array(sp.vstack([masses, sp.csr_array(growing.unclaimed[None])]))
+    return masses, prove(costs, masses)
+
+
+def _scaled(costs: ArcCosts) -> ArcCosts:
+    """The costs times a power of two, the largest about 2^10."""
+    values = costs if isinstance(costs, np.ndarray) else costs.data
+    _, exponent = math.frexp(float(values.max()))
+    scaled = np.ldexp(values, _SCALE - exponent)
+    if isinstance(costs, np.ndarray):
+        return scaled
+    return sp.csr_array((scaled, costs.indices, costs.indptr), shape=costs.shape)
+
+
+def _dense_flow(
+    costs: ArcCosts, supply: NDArray[np.float64], demand: NDArray[np.float64]
+) -> tuple[sp.csr_array, Any]:
+    flow, log = import_ot().emd(supply, demand, costs, numItermax=_ITERATIONS, log=True)
+    return sp.csr_array(flow), log
+
+
+def _sparse_flow(
+    costs: ArcCosts, supply: NDArray[np.float64], demand: NDArray[np.float64]
+) -> tuple[sp.csr_array, Any]:
+    arcs = sp.coo_array(costs)
+    flow, log = import_ot().emd(supply, demand, arcs, numItermax=_ITERATIONS, log=True)
+    return sp.csr_array(flow), log
+
+
+def _spread(masses: sp.csr_array, columns: NDArray[np.intp], n: int) -> sp.csr_array:
+    """The masses in their places among all n targets."""
+    shape = (masses.shape[0], n)
+    return sp.csr_array((masses.data, columns[masses.indices], masses.indptr), shape=shape)
+
+
+def _plan(
+    masses: sp.csr_array,
+    prices: NDArray[np.float64],
+    potentials: NDArray[np.float64],
+    proof: Proof,
+) -> Plan:
+    return Plan(masses, proof.cost, prices, potentials, proof.gap, proof.holds)
 
 
 def verify_flow(

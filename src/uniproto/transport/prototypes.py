@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from uniproto.geometry.blocks import block_rows
 from uniproto.problem.problem import Problem
 from uniproto.runtime.threads import finish, pieces_of, side_by_side
-from uniproto.transport.exact import partial_plan, sparse_plan
+from uniproto.transport.exact import Plan, partial_plan, sparse_plan
+from uniproto.transport.proof import TOLERANCE
 
 _DENSE_ENTRIES = 200_000  # below this the whole matrix of costs is the quickest way
 _NEAREST = 16  # prototypes that each target may be sent to at first
 _ADDED = 4  # and those added where the prices show that something cheaper was left out
 _LARGEST_TARGET = 400_000  # beyond this the exact solver takes too long
 _TARGETS_PER_PIECE = 4096
-_TOLERANCE = 1e-10
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,13 @@ def transport(
     """The optimal plan of these prototypes.
 
     `kept` is any plan the prototypes already have. Where an exact solve would take too long, it
-    is the answer: its cost is an upper bound, and `is_exact` is False.
+    is the answer: its cost is an upper bound, and `is_exact` is False. A solved plan is called
+    exact if its dual prices prove its cost, but for 1e-12 of it.
     """
     masses = problem.masses
     if len(rows) * problem.n <= _DENSE_ENTRIES:
-        exact = partial_plan(problem.costs.exact_block(rows), masses.offer, masses.need)
-        return Transport(
-            exact.cost / masses.total, _shares(exact.masses, masses.total), True, exact.prices
-        )
+        solved = partial_plan(problem.costs.exact_block(rows), masses.offer, masses.need)
+        return _transport_of(solved, masses.total, solved.is_proven)
     if kept is None:
         kept = _any_plan(problem, rows)
     if problem.n > _LARGEST_TARGET:
@@ -61,22 +60,24 @@ def _by_column_generation(
 ) -> Transport:
     """Solve over few arcs; add those the dual prices show to be missing; repeat.
 
-    When no arc has a negative reduced cost, the plan is optimal over all k × n of them.
+    When no arc has a negative reduced cost, the plan is optimal over all k × n of them. What they
+    are short of 0, summed over the rows, is what another plan could save at most.
     """
     masses = problem.masses
-    tolerance = _TOLERANCE * problem.costs.ceiling
     arcs = sp.csr_array((np.ones(kept.nnz, np.int8), kept.indices, kept.indptr), shape=kept.shape)
     nothing = np.zeros(len(rows)), np.zeros(problem.n)
-    arcs = arcs + _cheapest_arcs(problem, rows, *nothing, _NEAREST, np.inf)
+    arcs = arcs + _cheapest_arcs(problem, rows, *nothing, _NEAREST, np.inf)[0]
     while True:
         costs = _costs_of_arcs(problem, rows, arcs)
         solved = sparse_plan(costs, masses.offer, masses.need)
-        missing = _cheapest_arcs(
-            problem, rows, solved.potentials, solved.prices, _ADDED, -tolerance
+        negligible = TOLERANCE / 2 * solved.cost / masses.total
+        missing, lowest = _cheapest_arcs(
+            problem, rows, solved.potentials, solved.prices, _ADDED, -negligible
         )
-        if missing.nnz == 0:
-            shares = _shares(solved.masses, masses.total)
-            return Transport(solved.cost / masses.total, shares, True, solved.prices)
+        gap = solved.gap + masses.need * float(np.maximum(-lowest, 0.0).sum())
+        is_proven = gap <= TOLERANCE * solved.cost
+        if is_proven or missing.nnz == 0:
+            return _transport_of(solved, masses.total, is_proven)
         arcs = arcs + missing
 
 
@@ -87,25 +88,31 @@ def _cheapest_arcs(
     prices: NDArray[np.float64],
     count: int,
     below: float,
-) -> sp.csr_array:
-    """For each target, the `count` arcs of lowest reduced cost, if they are below a limit."""
+) -> tuple[sp.csr_array, NDArray[np.float64]]:
+    """For each target, the `count` arcs of lowest reduced cost, if they are below a limit.
+
+    Also the lowest reduced cost of each row.
+    """
     count = min(count, len(rows))
 
-    def search(piece: slice) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def search(
+        piece: slice,
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
         reduced = problem.costs.exact_block(rows, piece)
         reduced -= potentials[:, None]
         reduced += prices[piece]
+        reduced[:, problem.masses.offer[piece] == 0] = np.inf
         lowest = np.argpartition(reduced, count - 1, axis=0)[:count]
         wanted = np.take_along_axis(reduced, lowest, axis=0) < below
-        wanted &= problem.masses.offer[piece] > 0
         columns = np.broadcast_to(np.arange(piece.start, piece.stop), lowest.shape)
-        return lowest[wanted], columns[wanted]
+        return lowest[wanted], columns[wanted], reduced.min(axis=1)
 
     found = list(side_by_side(search, _pieces(problem, rows)))
-    places = np.concatenate([part for part, _ in found])
-    columns = np.concatenate([part for _, part in found])
+    places = np.concatenate([part for part, _, _ in found])
+    columns = np.concatenate([part for _, part, _ in found])
     shape = (len(rows), problem.n)
-    return sp.csr_array((np.ones(len(places), np.int8), (places, columns)), shape=shape)
+    arcs = sp.csr_array((np.ones(len(places), np.int8), (places, columns)), shape=shape)
+    return arcs, np.min([part for _, _, part in found], axis=0)
 
 
 def _costs_of_arcs(problem: Problem, rows: NDArray[np.intp], arcs: sp.csr_array) -> sp.coo_array:
@@ -148,6 +155,11 @@ def _cost_of(problem: Problem, rows: NDArray[np.intp], plan: sp.csr_array) -> fl
         costs = problem.costs.exact_block(np.array([row]), plan.indices[line])[0]
         total += float(costs @ plan.data[line])
     return total
+
+
+def _transport_of(solved: Plan, total: int, is_exact: bool) -> Transport:
+    shares = _shares(solved.masses, total)
+    return Transport(solved.cost / total, shares, is_exact, solved.prices)
 
 
 def _shares(masses: sp.csr_array, total: int) -> sp.csr_array:

@@ -1,0 +1,112 @@
+"""Saved results in which somebody has changed one field, and signed what he changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import shutil
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import strategies as st
+
+from .places import new_folder
+from .saved import CERTIFICATE, MANIFEST, PLAN, SELECTION, Change, sound_results
+
+Place = tuple[Any, ...]
+
+
+def _leaves(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """Every single value of a manifest, and where it is."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, entry in inner:
+        if isinstance(entry, dict | list) and entry:
+            yield from _leaves(entry, (*place, key))
+        else:
+            yield (*place, key), entry
+
+
+def _others(value: Any) -> list[Any]:
+    """What could be written instead: a little different, very different, or of another kind."""
+    kinds: list[Any] = [None, True, False, 1, 0.5, "", "0", "0,1,2", [], {}, math.inf, math.nan]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        near = [value + 1, value - 1] if isinstance(value, int) else []
+        kinds += [*near, value * (1 + 1e-6), value * (1 - 1e-6), value * 10, -value, 1e308]
+    if isinstance(value, str):
+        kinds += [value + " ", value[1:], "euclidean", "random", "l1"]
+    return [other for other in kinds if repr(other) != repr(value)]
+
+
+@cache
+def _places(folder: Path) -> list[tuple[Place, Any]]:
+    return list(_leaves(json.loads((folder / MANIFEST).read_text("utf-8"))))
+
+
+def _forge_manifest(draw: st.DrawFn, folder: Path, sound: Path) -> str:
+    place, value = draw(st.sampled_from(_places(sound)))
+    other = draw(st.sampled_from(_others(value)))
+    manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
+    entry = manifest
+    for key in place[:-1]:
+        entry = entry[key]
+    entry[place[-1]] = other
+    _write(folder, manifest)
+    return f"{'.'.join(map(str, place))}: {value!r} is now {other!r}"
+
+
+def _forge_column(draw: st.DrawFn, folder: Path, sound: Path) -> str:
+    table = pq.read_table(folder / SELECTION)
+    name = draw(st.sampled_from(["index", "gain", "mass"]))
+    values = table.column(name).to_pylist()
+    place = draw(st.integers(0, len(values) - 1))
+    near = values[place] * (1 + 1e-6) if isinstance(values[place], float) else values[place] + 1
+    values[place] = draw(st.sampled_from([near, 0, values[place - 1], -values[place]]))
+    column = pa.array(values, table.column(name).type, safe=False)
+    pq.write_table(
+        table.set_column(table.column_names.index(name), name, column), folder / SELECTION
+    )
+    return f"{name}[{place}] is now {values[place]!r}"
+
+
+def _forge_array(draw: st.DrawFn, folder: Path, sound: Path) -> str:
+    file, name = draw(st.sampled_from([(PLAN, "data"), (PLAN, "indices"), (CERTIFICATE, "prices")]))
+    if not (folder / file).exists():
+        file, name = PLAN, "data"
+    with np.load(folder / file) as archive:
+        arrays = dict(archive)
+    place = draw(st.integers(0, arrays[name].size - 1))
+    if name == "indices":
+        arrays[name][place] = (arrays[name][place] + 1) % 14
+    else:
+        arrays[name][place] *= draw(st.sampled_from([1 + 1e-6, 0.5, 0.0, 1e6, -1.0]))
+    np.savez(folder / file, **arrays)
+    return f"{file}, {name}[{place}] is now {arrays[name][place]!r}"
+
+
+def _write(folder: Path, manifest: Any) -> None:
+    """With the digests of the files as they are, if there still is a place for digests."""
+    if isinstance(manifest.get("files"), dict):
+        for name in manifest["files"]:
+            if (folder / name).is_file():
+                content = (folder / name).read_bytes()
+                manifest["files"][name] = hashlib.sha256(content).hexdigest()
+    (folder / MANIFEST).write_text(json.dumps(manifest), "utf-8")
+
+
+@st.composite
+def forged_results(draw: st.DrawFn) -> Change:
+    """A result of the command line with one field changed, and signed again."""
+    sound = draw(st.sampled_from(sound_results()[1:]))
+    folder = new_folder() / "out"
+    shutil.copytree(sound, folder)
+    forge = draw(st.sampled_from([_forge_manifest, _forge_manifest, _forge_column, _forge_array]))
+    what = forge(draw, folder, sound)
+    if forge is not _forge_manifest:
+        _write(folder, json.loads((folder / MANIFEST).read_text("utf-8")))
+    return Change(sound, folder, what)

@@ -1,0 +1,135 @@
+"""Small questions of every magnitude and type, answered exactly: against rational arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+import uniproto
+from uniproto import Selection, UniprotoError
+
+from .cases import cases
+from .outcomes import assert_adds_up, attempt
+from .rational import best_choice, best_transport, true_costs
+
+_FEATURES = ("cosine", "euclidean", "sqeuclidean", "l1", "dot")
+_TYPES = ("f2", "f4", "f4", "f8", "f8", "i1", "u1", "i4", "i8")
+_EPS = float(np.finfo(np.float64).eps)
+_PROVEN = 1e-11  # of the cost: what the dual proof leaves open, and the sums
+
+
+@dataclass(frozen=True)
+class Small:
+    """A question so small that every choice can be tried."""
+
+    source: np.ndarray
+    target: np.ndarray | None
+    metric: str
+    k: int
+
+    def costs(self) -> list[list[Fraction]]:
+        target = self.source if self.target is None else self.target
+        return true_costs(self.source, target, self.metric)
+
+    def rounding(self) -> float:
+        """How far double precision may put a single cost off.
+
+        By a few units in the last place of what is added up on the way: of squared lengths, moved
+        near the origin, for distances; of products; of the largest similarity.
+        """
+        if self.metric == "precomputed":
+            return 0.0
+        source = self.source.astype(np.float64)
+        target = source if self.target is None else self.target.astype(np.float64)
+        unit = 64 * _EPS * (source.shape[1] + 1)
+        if self.metric == "cosine":
+            return unit
+        if self.metric == "similarity":
+            return _EPS * float(np.ptp(source))
+        if self.metric == "l1":
+            return unit * float(np.abs(source).max() + np.abs(target).max())
+        if self.metric != "dot":
+            middle = (target.max(axis=0) + target.min(axis=0)) / 2
+            source, target = source - middle, target - middle
+        reach = max(_length(source), _length(target))
+        return unit * 8 * reach if self.metric == "euclidean" else unit * 8 * reach * reach
+
+
+def _length(rows: np.ndarray) -> float:
+    peak = float(np.abs(rows).max())
+    return 0.0 if peak == 0 else peak * float(np.sqrt(((rows / peak) ** 2).sum(axis=1)).max())
+
+
+@st.composite
+def small_questions(draw: st.DrawFn) -> Small:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    m, n, width = (draw(st.integers(1, most)) for most in (6, 6, 3))
+    kind = draw(st.sampled_from(_TYPES))
+    metric = draw(st.sampled_from([*_FEATURES, "precomputed", "similarity"]))
+    if metric in _FEATURES:
+        source = _numbers(draw, rng, (m, width), kind, signed=True)
+        target = _numbers(draw, rng, (n, width), kind, signed=True) if draw(st.booleans()) else None
+    else:
+        source = _numbers(draw, rng, (m, n), kind, signed=metric == "similarity")
+        target = None
+    return Small(source, target, metric, draw(st.integers(1, min(m, 3))))
+
+
+def _numbers(
+    draw: st.DrawFn, rng: np.random.Generator, shape: tuple[int, int], kind: str, *, signed: bool
+) -> np.ndarray:
+    """Normal, tied or of all magnitudes at once; floating-point ones scaled and moved."""
+    form = draw(st.sampled_from(["normal", "tied", "wild", "one large"]))
+    if np.dtype(kind).kind in "iu":
+        values = rng.integers(0, 3 if form == "tied" else 120, shape)
+        if signed and kind != "u1" and form != "tied":
+            values = values - 60
+        return values.astype(kind)
+    tied = rng.integers(0, 3, shape).astype(float)
+    values = tied if form == "tied" else rng.normal(size=shape)
+    if form == "wild":
+        values = values * 10.0 ** rng.uniform(-12, 12, shape)
+    if form == "one large":
+        values[0, 0] = 1e12
+    most = {"f2": 4, "f4": 30, "f8": 300}[kind]
+    magnitude = 10.0 ** draw(st.sampled_from([0, 0, -most, most, -8, 8, -most // 2]))
+    with np.errstate(all="ignore"):
+        values = values * magnitude
+        if signed and draw(st.integers(0, 3)) == 0:
+            values = values + 1e6 * np.abs(values).max()
+        values = (values if signed else np.abs(values)).astype(kind)
+    return values if np.isfinite(values).all() else np.ones(shape, kind)
+
+
+def _select(question: Small) -> Selection:
+    selection: Any = uniproto.select(
+        question.source,
+        question.k,
+        question.target,
+        metric=question.metric,
+        certify=True,
+        progress=False,
+    )
+    return selection
+
+
+@given(small_questions())
+@cases(150)
+def test_costs_and_certificates_are_true(question: Small) -> None:
+    selection = attempt(question, lambda: _select(question))
+    if isinstance(selection, UniprotoError):
+        return
+    assert_adds_up(selection)
+    costs = question.costs()
+    assert selection.cost_is_exact
+    true = best_transport(costs, tuple(selection.indices.tolist()))
+    off = abs(Fraction(selection.cost) - true)
+    allowed = _PROVEN * float(true) + question.rounding() + 1e-307
+    assert off <= allowed, f"cost {selection.cost!r}, really {float(true)!r}"
+    bound, best = Fraction(selection.certificate.lower_bound), best_choice(costs, question.k)
+    assert bound <= best, f"bound {float(bound)!r}, best {float(best)!r}"
