@@ -499,8 +499,8 @@ def test_single_precision_is_bounded_as_given(metric: str, kind: str, offset: fl
         wide = source.astype(np.float64)
         exact = uniproto.select(wide, 2, metric=metric, initial=selection.indices)
         assert selection.cost == pytest.approx(exact.cost, rel=1e-9, abs=1e-13)
-        costs = make_problem(wide, 2, metric=metric).costs.exact_block(slice(None))
-        problem = make_problem(costs, 2, metric="precomputed")
+        costs = Problem(wide, k=2, metric=metric).costs.exact_block(slice(None))
+        problem = Problem(costs, k=2, metric="precomputed")
         best = optimum(problem, costs, choices_of(6, 2))
         assert selection.certificate.lower_bound <= best * (1 + 1e-12)
 

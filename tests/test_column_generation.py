@@ -239,7 +239,7 @@ def test_large_costs_that_no_plan_pays_do_not_hide_what_is_missing(
     rng = np.random.default_rng(0)
     costs = rng.random((40, 400))
     costs[rng.random(costs.shape) < 0.01] = large
-    problem = make_problem(costs, 40, metric="precomputed")
+    problem = Problem(costs, k=40, metric="precomputed")
     rows = np.arange(40)
     dense = prototypes.transport(problem, rows)
     monkeypatch.setattr(prototypes, "_DENSE_ENTRIES", 0)
@@ -257,5 +257,5 @@ def test_a_plan_over_few_arcs_is_exact_only_if_it_is_proven(
     monkeypatch.setattr(
         prototypes, "sparse_plan", lambda *given: replace(solve(*given), gap=1e-6, is_proven=False)
     )
-    problem = make_problem(np.random.default_rng(0).random((5, 40)), 5, metric="precomputed")
+    problem = Problem(np.random.default_rng(0).random((5, 40)), k=5, metric="precomputed")
     assert not prototypes.transport(problem, np.arange(5)).is_exact
