@@ -189,7 +189,7 @@ def _sidecar(output: Path) -> Path:
 
 def _require_usable(output: Path, data: str) -> None:
     """Refuse, before the work, an output that cannot be written or would cost somebody a file."""
-    refuse_inputs_inside(output, [Path(data)])
+    refuse_inputs_inside(output, [data])
     for path in (output, _sidecar(output)):
         if os.path.lexists(path) and not _is_ours(output):
             raise OutputError(

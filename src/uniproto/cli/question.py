@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import glob
 from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,16 +221,12 @@ def row_numbers(text: str | None, parameter: str) -> list[int] | None:
         ) from None
 
 
-def input_paths(options: argparse.Namespace) -> list[Path]:
-    """The files and folders that POOL and --target name; patterns name what they match."""
+def input_paths(options: argparse.Namespace) -> list[str]:
+    """What POOL and --target name: paths or patterns, but not addresses in a store."""
     from uniproto.data.files import possible_path
 
-    found = []
-    for text in (options.pool, options.target):
-        if text is not None and "://" not in text:
-            possible_path(text)
-            found += [Path(path) for path in glob.glob(text)] or [Path(text)]
-    return found
+    given = [text for text in (options.pool, options.target) if text and "://" not in text]
+    return [str(possible_path(text)) for text in given]
 
 
 def recorded(options: argparse.Namespace, weights: Any) -> dict[str, Any]:

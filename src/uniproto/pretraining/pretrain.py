@@ -18,7 +18,6 @@ from uniproto.errors import (
     InputFileError,
     InvalidInputError,
     MissingExtraError,
-    OutputError,
     invalid,
 )
 from uniproto.pretraining.checkpoints import (
@@ -33,10 +32,10 @@ from uniproto.pretraining.preparation import prepare_tokens
 from uniproto.pretraining.pretrain_settings import PretrainSettings, StepSettings
 from uniproto.pretraining.tokens import TRAIN, VALIDATION, Sequences, TokenFiles
 from uniproto.pretraining.train import NAN_BATCH, Plan, train
-from uniproto.runs.atomic import write_json
-from uniproto.runs.folder import require_same
+from uniproto.runs.atomic import unwritable, write_json
+from uniproto.runs.folder import require_run_folder, require_same
 from uniproto.runs.lock import locked
-from uniproto.runs.metrics import METRICS, MetricsFile, read_metrics
+from uniproto.runs.metrics import METRICS, MetricsFile
 
 try:
     import jax
@@ -44,6 +43,7 @@ except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Pretraining", "jax") from error
 
 TOKENS, RESULT = "tokens", "result.json"
+SETTINGS = "pretrain.json"  # says whose folder it is
 _RESULT_FILES = (*CURVE_FILES, NAN_BATCH, RESULT, METRICS)
 _ROWS_OF_VOCABULARY = 128  # a multiple of this is what matrix units work on without padding
 _VALIDATED_AT_ONCE = 64
@@ -72,6 +72,8 @@ def pretrain(settings: PretrainSettings, fresh: bool = False) -> dict[str, Any]:
     step_settings = settings.step_settings(_dtype(settings))  # refuses before anything is read
     model_config(settings.size, vocab=1, length=1)
     mesh = _mesh(settings.devices)
+    out = Path(settings.out)
+    require_run_folder(out, SETTINGS, _RESULT_FILES, [settings.data] if settings.data else [])
     tokens = prepare(settings, fresh)
     training = tokens.sequences(TRAIN, settings.length)
     validation = tokens.sequences(VALIDATION, settings.length)
@@ -79,8 +81,6 @@ def pretrain(settings: PretrainSettings, fresh: bool = False) -> dict[str, Any]:
     vocab = -(-tokens.vocab // _ROWS_OF_VOCABULARY) * _ROWS_OF_VOCABULARY
     config = model_config(settings.size, vocab=vocab, length=settings.length)
     configuration = _configuration(settings, step_settings, tokens)
-    out = Path(settings.out)
-    require_own_files(out)
     if not fresh:
         finished = finished_result(out, settings.steps, configuration)
         if finished is not None:
@@ -102,6 +102,8 @@ def pretrain(settings: PretrainSettings, fresh: bool = False) -> dict[str, Any]:
     with locked(out):
         if fresh:
             remove_run(out)
+        if not (out / SETTINGS).exists():
+            write_json(out / SETTINGS, configuration)
         metrics, timing = _train(plan, out)
         return _publish(out, settings, plan, tokens, metrics, timing)
 
@@ -216,7 +218,7 @@ def _publish(
     try:
         write_json(out / RESULT, result)
     except OSError as error:
-        raise unwritable(out, error) from error
+        raise unwritable(out, error, "results") from error
     return dict(result)
 
 
@@ -258,46 +260,13 @@ def require_continuing(
     require_same(before, now, out, "a run of the same configuration")
 
 
-def require_own_files(out: Path) -> None:
-    """Refuse a folder that holds files with names of ours which no pretraining run has written."""
-    found = [name for name in _RESULT_FILES if (out / name).exists()]
-    if found and not (_has_own_metrics(out) or _has_own_result(out)):
-        raise InvalidInputError(
-            f"{out}: the folder must be new, or hold a pretraining run. Got a {found[0]} of "
-            "something else instead, which would be lost. Choose another folder with --out."
-        )
-
-
-def _has_own_metrics(out: Path) -> bool:
-    """Whether metrics.jsonl has rows of a pretraining run, or none yet."""
-    try:
-        text = (out / METRICS).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    rows = read_metrics(out)
-    return all("pool_loss" in row for row in rows) if rows else text[:9] == '{"step": '[: len(text)]
-
-
-def _has_own_result(out: Path) -> bool:
-    try:
-        result = json.loads((out / RESULT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(result, dict) and {"configuration", "step_flops"} <= result.keys()
-
-
 def remove_run(out: Path) -> None:
-    """Remove an earlier run, but not its tokens; the files that mark it as a run go last."""
+    """Remove an earlier run, but not its tokens; the file that marks it as a run goes last."""
+    if not (out / SETTINGS).is_file():
+        return
     try:
         remove_checkpoints(out)
-        for name in _RESULT_FILES:
+        for name in (*_RESULT_FILES, SETTINGS):
             (out / name).unlink(missing_ok=True)
     except OSError as error:
-        raise unwritable(out, error) from error
-
-
-def unwritable(out: Path, error: OSError) -> OutputError:
-    return OutputError(
-        f"{out}: the results must go to a folder that can be written. Writing failed "
-        f"({error.strerror or error}). Choose another one with --out, or free some space."
-    )
+        raise unwritable(out, error, "results") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,14 @@ from uniproto.runs.publish import refuse_inputs_inside, require_unused
 
 
 def require_run_folder(
-    folder: Path, settings: str, names: Iterable[str], inputs: Iterable[str | os.PathLike[str]]
+    folder: Path, settings: str, names: Iterable[str], inputs: Iterable[str]
 ) -> None:
     """Refuse a folder that holds an input, or somebody else's files, or cannot be written.
 
     A folder with the file `settings` is that of a run of ours; in any other, the `names` that a
-    run writes must be unused. Inputs that are no paths, such as names on a hub, are ignored.
+    run writes must be unused.
     """
-    refuse_inputs_inside(folder, [Path(path) for path in inputs if os.path.exists(path)])
+    refuse_inputs_inside(folder, inputs)
     if not (folder / settings).is_file():
         require_unused(folder, {settings, *names})
     require_writable(folder)

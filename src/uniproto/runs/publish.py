@@ -11,6 +11,7 @@ the moves of a run that was killed. Before that moment the old set has not been 
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
@@ -137,11 +139,15 @@ def is_our_page(path: Path) -> bool:
         return PAGE_MARK.encode() in file.read(4096)
 
 
-def refuse_inputs_inside(output: Path, inputs: Iterable[Path]) -> None:
-    """Refuse an output folder that is, or contains, something the command reads."""
+def refuse_inputs_inside(output: Path, inputs: Iterable[str]) -> None:
+    """Refuse an output that is, or contains, something the command reads.
+
+    Inputs are paths or patterns; what is there by neither, such as a name on a hub, is ignored.
+    """
     place = output.resolve()
-    for path in inputs:
-        read = path.resolve()
+    found = [path for text in inputs for path in (glob.glob(text) or [text]) if exists(path)]
+    for path in found:
+        read = Path(path).resolve()
         if place == read or place in read.parents:
             raise OutputError(
                 f"{output}: the output must not be, or contain, an input. It is or contains "

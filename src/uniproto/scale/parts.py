@@ -24,17 +24,15 @@ from uniproto.errors import InputFileError, OutputError
 from uniproto.geometry.costs import Costs
 from uniproto.methods import UniProto
 from uniproto.problem.problem import Problem
-from uniproto.runs.atomic import atomic_write, write_text
+from uniproto.runs.atomic import atomic_write
+from uniproto.runs.lock import PRIVATE, private_folder
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import one_thread
 from uniproto.scale.shards import Shard, Shards, read_digest, read_features
 from uniproto.scale.target import Target, TargetOptions
 
-PARTS_FOLDER = ".uniproto-parts"
-_MARKER = "made-by-uniproto.txt"
-_MARKER_TEXT = "Finished parts of a selection. uniproto removes this folder when the run ends.\n"
-# The names that we give to files in that folder, also while they are being written.
-_OWN_NAME = re.compile(rf"\.?([0-9a-f]{{32}}\.npz|{re.escape(_MARKER)})(\..*)?")
+PARTS_FOLDER = f"{PRIVATE}/parts"
+_OWN_NAME = re.compile(r"[0-9a-f]{32}\.npz|\.uniproto-[0-9a-f]{32}")  # or one being written
 
 
 @dataclass(frozen=True)
@@ -161,8 +159,7 @@ class FinishedParts:
 
     A file is named by a digest of everything its picks follow from: the settings, the target, the
     excluded rows and the shard itself. A part of another selection has another name and is never
-    read. Only a folder that holds our marker is written to or removed, and only files with names
-    of ours inside it.
+    read. Only files with names of ours are ever removed.
     """
 
     def __init__(
@@ -243,32 +240,23 @@ def remove_finished_parts(out: Path) -> None:
     if not _is_ours(folder):
         return
     with suppress(OSError):  # the result is safe: what cannot be removed may stay
-        ours = [path for path in folder.iterdir() if _OWN_NAME.fullmatch(path.name)]
-        for path in sorted(ours, key=lambda path: path.name == _MARKER):  # the marker goes last
-            path.unlink()
-        folder.rmdir()
+        for path in folder.iterdir():
+            if _OWN_NAME.fullmatch(path.name):
+                path.unlink()
+        for empty in (folder, folder.parent):
+            empty.rmdir()
 
 
 def _is_ours(folder: Path) -> bool:
-    try:
-        return (
-            not folder.is_symlink()
-            and (folder / _MARKER).read_text(encoding="utf-8") == _MARKER_TEXT
-        )
-    except (OSError, UnicodeDecodeError):
-        return False
+    """Whether the folder is there, and no link to somewhere else."""
+    return folder.is_dir() and not (folder.is_symlink() or folder.parent.is_symlink())
 
 
 def _make_ours(folder: Path) -> None:
-    """Make and mark the folder; refuse one that somebody else uses."""
-    if _is_ours(folder):
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    foreign = [path.name for path in folder.iterdir() if not _OWN_NAME.fullmatch(path.name)]
-    if folder.is_symlink() or foreign:
-        found = "a link" if folder.is_symlink() else f"other files, such as {foreign[0]!r},"
+    private_folder(folder.parent.parent)
+    folder.mkdir(exist_ok=True)
+    if not _is_ours(folder):
         raise OutputError(
-            f"{folder}: the folder of finished parts must be our own. Got {found} instead. Move "
-            "them away, or choose another output folder."
+            f"{folder}: the folder of finished parts must be our own. Got a link instead. Remove "
+            "it, or choose another output folder."
         )
-    write_text(folder / _MARKER, _MARKER_TEXT)
