@@ -70,13 +70,7 @@ def test_a_result_survives_a_kill(command: str, call: int) -> None:
     if found.k == old.k:
         assert found.indices.tolist() == old.indices.tolist()
     assert (out / "notes.txt").read_text() == "of the user"
-    assert (
-        main(
-            [*COMMANDS["another selection"][:1], str(folder / "pool.npy"), "-k", "5"]
-            + ["-o", str(out), "--quiet"]
-        )
-        == 0
-    )
+    assert main(["select", str(folder / "pool.npy"), "-k", "5", "-o", str(out), "--quiet"]) == 0
     assert uniproto.Selection.load(out).k == 5
     left = {path.name for path in out.iterdir()} - {".uniproto"}
     assert left == {"selection.parquet", "plan.npz", "manifest.json", "notes.txt"}
