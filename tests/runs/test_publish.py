@@ -221,7 +221,7 @@ def test_planted_links_are_not_followed(tmp_path: Path) -> None:
     precious.write_text("mine")
     folder = tmp_path / "out"
     (folder / PRIVATE).mkdir(parents=True)
-    (folder / PRIVATE / "lock").symlink_to(precious)
+    (folder / PRIVATE / "run.lock").symlink_to(precious)
     with pytest.raises(OutputError), locked(folder):
         pass
     link = tmp_path / "link.jsonl"
@@ -250,6 +250,12 @@ def test_a_lock_is_not_emptied_and_goes_when_done(tmp_path: Path) -> None:
             pass
         (tmp_path / "run" / "metrics.jsonl").write_text("{}")
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["metrics.jsonl"]
+
+
+def test_a_run_publishes_into_its_own_folder(tmp_path: Path) -> None:
+    with locked(tmp_path), publishing(tmp_path, "record.json") as stage:
+        write_record(stage, "record.json", {"what": "a test"})
+    assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
 
 
 def test_a_refused_publication_leaves_nothing_behind(tmp_path: Path) -> None:

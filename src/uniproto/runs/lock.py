@@ -14,7 +14,6 @@ from uniproto.runs.atomic import open_own, unwritable
 
 # Our hidden folder inside an output folder: locks, checkpoints, unfinished files.
 PRIVATE = ".uniproto"
-_LOCK = "lock"
 _PAUSE = 0.05
 
 
@@ -54,10 +53,15 @@ def private_folder(folder: Path) -> Path:
 
 @contextmanager
 def locked(folder: Path, what: str = "a run", wait: float = 0.0) -> Iterator[None]:
-    """Make a folder and keep other runs out of it; what was made and stayed empty is removed."""
+    """Make a folder and keep others out who would write the same: `what`, in words.
+
+    A run may publish results into its own folder: these are two locks. Folders that were made here
+    and stayed empty are removed.
+    """
+    name = f"{what.split()[-1]}.lock"
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
-        lock = _open_lock(folder, what, wait)
+        lock = _open_lock(folder, name, what, wait)
     except OSError as error:
         if isinstance(error, OutputError):
             raise
@@ -67,15 +71,15 @@ def locked(folder: Path, what: str = "a run", wait: float = 0.0) -> Iterator[Non
             yield
         finally:
             with suppress(OSError):  # something of ours or of the user's is left in one of them
-                (folder / PRIVATE / _LOCK).unlink()
+                (folder / PRIVATE / name).unlink()
                 for path in (folder / PRIVATE, *missing):
                     path.rmdir()
 
 
-def _open_lock(folder: Path, what: str, wait: float) -> IO[bytes]:
+def _open_lock(folder: Path, name: str, what: str, wait: float) -> IO[bytes]:
     """Open and lock the lock file; one that its last holder has just removed is made again."""
     while True:
-        path = private_folder(folder) / _LOCK
+        path = private_folder(folder) / name
         with suppress(FileNotFoundError):
             lock = open_own(path, "a+b")
             try:
