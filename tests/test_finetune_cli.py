@@ -299,7 +299,7 @@ def test_results_of_something_else_are_left_alone(model_folder, data, tmp_path, 
     for out in (done, begun):
         for more in ((), ("--fresh",)):
             said = error_of(capsys, words(model_folder, data, out, *more))
-            assert "results of something else" in said
+            assert "which uniproto did not write there" in said
         assert not (out / "finetune.json").exists()
     assert (done / "result.json").read_text() == "{}"
 

@@ -23,7 +23,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.errors import SolverError
-from uniproto.transport.incremental import IncrementalPlan
 from uniproto.transport.proof import ArcCosts, Proof, prove, reduced_costs
 
 _ITERATIONS = 100_000_000
@@ -133,6 +132,8 @@ def _solve_by_paths(
     costs: NDArray[np.float64], offer: NDArray[np.int64], rows: int, need: int
 ) -> tuple[sp.csr_array, Proof]:
     """The plan by cheapest augmenting paths; a row of `costs` after `rows` takes what is left."""
+    from uniproto.transport.incremental import IncrementalPlan  # loads Numba: seldom needed
+
     growing = IncrementalPlan(offer, need, rows)
     for row in costs[:rows]:
         growing.add(row)
