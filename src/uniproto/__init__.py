@@ -34,7 +34,7 @@ from uniproto.methods import (
 )
 from uniproto.problem.problem import Problem
 from uniproto.problem.weights import DensityWeights
-from uniproto.select import select
+from uniproto.select import cost, select
 from uniproto.selection.selection import Selection
 from uniproto.version import __version__ as __version__
 
@@ -71,6 +71,7 @@ __all__ = [
     "UniProto",
     "UniprotoError",
     "compare",
+    "cost",
     "path",
     "select",
 ]

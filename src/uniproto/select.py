@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from uniproto.errors import seconds
+from uniproto.data.arrays import as_rows
+from uniproto.errors import invalid, seconds
 from uniproto.methods import Method, as_method
 from uniproto.methods.grouped import pick
 from uniproto.problem.problem import Problem, as_problem
 from uniproto.runtime.progress import Progress
 from uniproto.selection.selection import Selection
+from uniproto.transport.prototypes import transport
 
 
 def select(
@@ -91,6 +93,38 @@ def select(
     if certified:
         selection.certify(time_limit=limit, progress=progress)
     return selection
+
+
+def cost(
+    source: Any,
+    indices: Any,
+    target: Any = None,
+    *,
+    metric: str = "cosine",
+    target_weights: Any = None,
+    target_labels: Any = None,
+) -> float:
+    """The exact optimal-transport cost of given rows, all with equal weight.
+
+    What `Selection.cost` is for the rows of a selection: the number to compare any other choice
+    by, wherever its rows come from.
+
+    >>> import uniproto
+    >>> points = [[0.0], [1.0], [5.0], [6.0]]
+    >>> uniproto.cost(points, [0, 2], metric="euclidean")
+    0.5
+    """
+    problem = as_problem(
+        source,
+        target,
+        metric=metric,
+        target_weights=target_weights,
+        target_labels=target_labels,
+    )
+    rows = as_rows(indices, "indices", problem.m)
+    if not len(rows):
+        raise invalid("indices", "must name at least one row", "none", "Pass row numbers.")
+    return transport(problem.with_k(len(rows)), rows).cost
 
 
 def as_time_limit(certify: Any) -> tuple[bool, float | None]:
