@@ -65,12 +65,14 @@ def _prices(
 ) -> tuple[NDArray[np.float64], float] | None:
     """Prices that give every prototype about its share, and how near to a tie a target may be."""
     n, k = costs.shape
+    if k == 1:
+        return None  # nothing to decide
     order = np.random.default_rng(0).permutation(n)
     some = costs[order[: min(n, 2000)]]
     typical = float(np.median(some - some.min(axis=1, keepdims=True)))
     if not 0 < typical < math.inf:
         return None
-    prices, size, smoothing = np.zeros(k), min(n, _FIRST_SAMPLE * k), 0.0
+    prices, size, smoothing = _first_prices(some), min(n, _FIRST_SAMPLE * k), 0.0
     lengths = [share * typical for share in _SMOOTHING]
     while True:
         part = np.sort(order[:size]) if size < n else slice(None)
@@ -85,6 +87,13 @@ def _prices(
             return prices, smoothing
         size = min(n, _GROWTH * size)
         lengths = [_SMOOTHING[-1] * typical * math.sqrt(_FIRST_SAMPLE * k / size)]
+
+
+def _first_prices(costs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What each prototype alone would have to be lowered by to win its share, far ones too."""
+    two = np.partition(costs, 1, axis=1)[:, :2]
+    rivals = np.where(costs == two[:, :1], two[:, 1:], two[:, :1])
+    return np.quantile(costs - rivals, 1 / costs.shape[1], axis=0)
 
 
 def _newton(
