@@ -1,4 +1,4 @@
-"""Uniform prototypes: the k examples that, all counting equally, stand best for your data.
+"""Uniform prototypes: the k examples that, with equal weights, best represent your data.
 
 >>> import uniproto
 >>> sel = uniproto.select([[1.0, 0.0], [0.9, 0.2], [0.0, 1.0]], k=2)
@@ -83,7 +83,7 @@ _LATE = {  # loaded when asked for: scikit-learn and Arrow take a second to impo
     "compare": "uniproto.comparing.compare",
     "path": "uniproto.comparing.choosing_k",
 }
-_ROOMS = {  # need no import of their own
+_ROOMS = {  # available without an import of their own
     "data": "uniproto.data",
     "evaluation": "uniproto.comparing.accuracy",
     "features": "uniproto.features",

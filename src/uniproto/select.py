@@ -1,4 +1,4 @@
-"""The front door: a question in, a Selection out."""
+"""`select`: build a problem, let a method solve it, return a `Selection`."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ def select(
 
     Args:
         source: the pool, one row per example: an array, a table, a sparse matrix, the `Path` of a
-            file; or a `Problem`, which holds everything below but k, method and certify.
+            file; or a `Problem`, which holds everything below except k, method and certify.
         k: how many rows to choose. The first 15 picks of k=60 are not the picks of k=15.
         target: what the chosen rows must represent. Default: the source itself.
-        method: a method's name, or a method object with its options, such as
+        method: the name of a method, or a method object with its options, such as
             `UniProto(plan="resolve")`.
         metric, target_weights, target_labels, groups, target_groups, budgets, initial, exclude,
             distinct, seed, memory, device, lists: as for `Problem`, which explains each.
         certify: also compute the certificate (as `Selection.certify` does later): a lower bound
-            on the cost of any k rows; a number: for at most so many seconds.
+            on the cost of any k rows. A number limits the search to so many seconds.
         progress: True or False to force or forbid progress bars. Default: on a terminal.
 
     Returns:
@@ -139,7 +139,7 @@ def as_time_limit(certify: Any) -> tuple[bool, float | None]:
 
 
 def answer(problem: Problem, method: Method, *, progress: bool | None = None) -> Selection:
-    """Let a method answer a problem that has been checked."""
+    """Let a method solve a checked problem."""
     begin = time.perf_counter()
     picks, group_rows = pick(problem, method, Progress(progress))
     origin = problem.weights_origin
