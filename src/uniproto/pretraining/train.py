@@ -330,7 +330,7 @@ def _print(plan: Plan, bar: Any, text: str) -> None:
 
 
 class _Interruption:
-    """The signal that stopped the run to stop, once there was one."""
+    """What ended the run, once a signal has come."""
 
     error: KeyboardInterrupt | None = None
 
