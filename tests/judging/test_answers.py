@@ -22,7 +22,7 @@ from uniproto.judging.answers import algebra, extract_answer, program_answer, sa
 from uniproto.judging.answers.choices import options_of
 from uniproto.judging.answers.equivalence import exact_value
 from uniproto.judging.answers.parser import NotAFormulaError, parse_formula
-from uniproto.judging.answers.process import HelperProcess
+from uniproto.judging.answers.helpers import HelperProcess
 from uniproto.judging.answers.reading import read_answer
 from uniproto.judging.answers.tokens import tokens_of
 

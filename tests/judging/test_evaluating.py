@@ -13,7 +13,7 @@ import pytest
 
 from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.judging import Evaluation, evaluate
-from uniproto.judging.asking import PROGRAM_REQUEST, Asking
+from uniproto.judging.session import PROGRAM_REQUEST, Asking
 from uniproto.judging.benchmarks import Question
 
 TEMPLATE = "### Instruction:\n{instruction}\n\n### Response:\n"
@@ -173,7 +173,7 @@ class Adder(Scripted):
 @pytest.fixture
 def quietly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """`evaluate` on made-up questions, in silence, with programs that need no sandbox."""
-    import uniproto.judging.evaluating as evaluating
+    import uniproto.judging.run as evaluating
 
     monkeypatch.setattr(evaluating, "run_program", lambda *_, **__: None)
     monkeypatch.setattr(evaluating, "containment", lambda: "pretended")

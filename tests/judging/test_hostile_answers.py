@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from uniproto.judging.asking import PROGRAM_REQUEST, Asking
+from uniproto.judging.session import PROGRAM_REQUEST, Asking
 from uniproto.judging.benchmarks import Question
 from uniproto.judging.page import page_items
 from uniproto.judging.sandbox import containment

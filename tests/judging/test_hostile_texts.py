@@ -12,10 +12,10 @@ import pytest
 
 from uniproto.judging.answers import extract_answer, program_answer, reader, same_answer
 from uniproto.judging.answers.comparison import repeats_the_question
-from uniproto.judging.answers.process import HelperProcess
+from uniproto.judging.answers.helpers import HelperProcess
 from uniproto.judging.answers.programs import extract_program
 from uniproto.judging.answers.reader import UnreadableAnswerError, read_in_time
-from uniproto.judging.asking import Asking
+from uniproto.judging.session import Asking
 from uniproto.judging.benchmarks import Question
 
 SECONDS = 5.0  # of processor time; what was quadratic took from 30 s to hours

@@ -27,7 +27,7 @@ from uniproto.judging.sandbox import (
     run_programs,
 )
 from uniproto.judging.sandbox.inside import seccomp
-from uniproto.judging.sandbox.start import run_trusted, verdict
+from uniproto.judging.sandbox.process import run_trusted, verdict
 from uniproto.judging.sandbox.watch import Outcome
 
 needs_walls = pytest.mark.skipif(

@@ -57,7 +57,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int | None:
-    from uniproto.judging.evaluating import evaluate
+    from uniproto.judging.run import evaluate
 
     given = {k: v for k, v in vars(options).items() if k not in ("run", "model", "quiet")}
     if options.quiet:

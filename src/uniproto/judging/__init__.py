@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from uniproto.judging.answers import extract_answer, program_answer, same_answer
-    from uniproto.judging.evaluating import evaluate
+    from uniproto.judging.run import evaluate
     from uniproto.judging.evaluation import Evaluation, side_by_side
     from uniproto.judging.questions import read_questions
     from uniproto.judging.sandbox import ProgramResult, run_program, run_programs
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _HOMES = {  # read only when asked for: torch, transformers and sympy take seconds to load
     "Evaluation": "uniproto.judging.evaluation",
     "ProgramResult": "uniproto.judging.sandbox",
-    "evaluate": "uniproto.judging.evaluating",
+    "evaluate": "uniproto.judging.run",
     "extract_answer": "uniproto.judging.answers",
     "program_answer": "uniproto.judging.answers",
     "read_questions": "uniproto.judging.questions",

@@ -11,7 +11,7 @@ from pickle import UnpicklingError
 from typing import Any, TypeVar
 
 from uniproto.errors import InputFileError, MissingExtraError
-from uniproto.judging.asking import Completion
+from uniproto.judging.session import Completion
 from uniproto.runtime.threads import finish
 
 try:

@@ -12,9 +12,9 @@ from typing import Literal
 
 from uniproto.errors import MissingExtraError
 from uniproto.judging.answers.parser import Formula
-from uniproto.judging.answers.process import HelperProcess, TooLateError
+from uniproto.judging.answers.helpers import HelperProcess, TooLateError
 
-WORKER = HelperProcess(Path(__file__).with_name("algebra_worker.py"), "compares formulas")
+WORKER = HelperProcess(Path(__file__).with_name("helper_main.py"), "compares formulas")
 
 Question = Literal["same", "proportional"]
 

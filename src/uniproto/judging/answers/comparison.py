@@ -58,7 +58,7 @@ from uniproto.judging.answers.kinds import (
 )
 from uniproto.judging.answers.parser import Formula, number, product
 from uniproto.judging.answers.reading import read_answer
-from uniproto.judging.answers.units import LETTER_UNITS
+from uniproto.judging.answers.words import LETTER_UNITS
 
 MAX_LENGTH = 2000  # characters; a longer text is no final answer
 

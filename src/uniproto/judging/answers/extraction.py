@@ -14,7 +14,7 @@ from uniproto.judging.answers.choices import denies, option_letter, option_said,
 from uniproto.judging.answers.comparison import NUMBER_SETS
 from uniproto.judging.answers.kinds import Answer, Digits, Listing, Quantity, Relation, Row, Words
 from uniproto.judging.answers.reading import read_answer
-from uniproto.judging.answers.units import is_unit
+from uniproto.judging.answers.words import is_unit
 
 AMOUNT = re.compile(
     r"(?<![A-Za-z_])(?:(?<![\w.)\]}])-\s?)?(?:\\?\$\s?)?-?(?<![A-Za-z_.])"

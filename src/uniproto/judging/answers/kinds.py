@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from uniproto.judging.answers.parser import Formula, negative
-from uniproto.judging.answers.units import Unit
+from uniproto.judging.answers.words import Unit
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from uniproto.judging.answers.process import HelperProcess, TooLateError
+from uniproto.judging.answers.helpers import HelperProcess, TooLateError
 
 READ_SECONDS = 10.0  # honest answers take a hundredth of one
 MAX_CHARACTERS = 1_000_000  # of one text; a model writes thousands

@@ -22,7 +22,7 @@ from uniproto.judging.answers.kinds import (
 )
 from uniproto.judging.answers.parser import NotAFormulaError, number, parse_formula
 from uniproto.judging.answers.tokens import Token, tokens_of
-from uniproto.judging.answers.units import LETTER_UNITS, Unit, is_unit, number_in_words, unit_of
+from uniproto.judging.answers.words import LETTER_UNITS, Unit, is_unit, number_in_words, unit_of
 
 MAX_ITEMS = 64  # a longer list is no answer
 MAX_NESTING = 8

@@ -9,7 +9,7 @@ import re
 import unicodedata
 from typing import NamedTuple
 
-from uniproto.judging.answers.units import is_unit
+from uniproto.judging.answers.words import is_unit
 
 FUNCTIONS = frozenset(
     {

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from uniproto.errors import invalid
-from uniproto.judging.sandbox.start import run_contained, run_trusted
+from uniproto.judging.sandbox.process import run_contained, run_trusted
 from uniproto.judging.sandbox.watch import ContainmentError, ProgramResult, Status
 
 __all__ = [

@@ -31,7 +31,7 @@ from .kernel import (
     set_host_name,
     unshare,
 )
-from .root import build_root
+from .system import build_root
 from .seccomp import filter_for
 
 TYPE_CHECKING = False

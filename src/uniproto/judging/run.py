@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import invalid, require_count, require_name
-from uniproto.judging.asking import AnsweringModel, Asking, fill, stop_strings
+from uniproto.judging.session import AnsweringModel, Asking, fill, stop_strings
 from uniproto.judging.benchmarks import BENCHMARKS, Question
 from uniproto.judging.evaluation import RESULTS, Evaluation
 from uniproto.judging.items import Items
