@@ -13,8 +13,8 @@ import pytest
 
 from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.judging import Evaluation, evaluate
-from uniproto.judging.session import PROGRAM_REQUEST, Asking
 from uniproto.judging.benchmarks import Question
+from uniproto.judging.session import PROGRAM_REQUEST, Asking
 
 TEMPLATE = "### Instruction:\n{instruction}\n\n### Response:\n"
 

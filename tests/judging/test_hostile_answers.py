@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from uniproto.judging.session import PROGRAM_REQUEST, Asking
 from uniproto.judging.benchmarks import Question
 from uniproto.judging.page import page_items
 from uniproto.judging.sandbox import containment
+from uniproto.judging.session import PROGRAM_REQUEST, Asking
 
 if containment() is None:
     pytest.skip("this system offers no containment for programs", allow_module_level=True)

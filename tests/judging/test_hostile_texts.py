@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
-from uniproto.judging.answers import extract_answer, program_answer, reader, same_answer
+from uniproto.judging.answers import extract_answer, helpers, program_answer, same_answer
 from uniproto.judging.answers.comparison import repeats_the_question
-from uniproto.judging.answers.helpers import HelperProcess
+from uniproto.judging.answers.helpers import (
+    HelperProcess,
+    UnreadableAnswerError,
+    read_in_time,
+)
 from uniproto.judging.answers.programs import extract_program
-from uniproto.judging.answers.reader import UnreadableAnswerError, read_in_time
-from uniproto.judging.session import Asking
 from uniproto.judging.benchmarks import Question
+from uniproto.judging.session import Asking
 
 SECONDS = 5.0  # of processor time; what was quadratic took from 30 s to hours
 SIZES = (1_000, 60_000)
@@ -99,9 +102,9 @@ def stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HelperProcess:
     """A reader that is ready and then takes for ever."""
     script = tmp_path / "stuck.py"
     script.write_text("import sys, time\nprint('\"ready\"', flush=True)\ntime.sleep(600)")
-    helper = HelperProcess(script, "reads answers")
-    monkeypatch.setattr(reader, "WORKER", helper)
-    monkeypatch.setattr(reader, "READ_SECONDS", 0.2)
+    helper = HelperProcess("reads answers", str(script))
+    monkeypatch.setattr(helpers, "READER", helper)
+    monkeypatch.setattr(helpers, "READ_SECONDS", 0.2)
     return helper
 
 

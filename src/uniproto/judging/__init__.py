@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from uniproto.judging.answers import extract_answer, program_answer, same_answer
-    from uniproto.judging.run import evaluate
     from uniproto.judging.evaluation import Evaluation, side_by_side
     from uniproto.judging.questions import read_questions
+    from uniproto.judging.run import evaluate
     from uniproto.judging.sandbox import ProgramResult, run_program, run_programs
     from uniproto.judging.superglue import superglue_rows
 

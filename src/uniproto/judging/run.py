@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import invalid, require_count, require_name
-from uniproto.judging.session import AnsweringModel, Asking, fill, stop_strings
 from uniproto.judging.benchmarks import BENCHMARKS, Question
 from uniproto.judging.evaluation import RESULTS, Evaluation
 from uniproto.judging.items import Items
 from uniproto.judging.questions import DataSet, digest, read_questions
 from uniproto.judging.sandbox import LONGEST, containment, run_program
+from uniproto.judging.session import AnsweringModel, Asking, fill, stop_strings
 from uniproto.judging.settings import EvaluateSettings
 from uniproto.report.words import counted
 from uniproto.runtime.progress import Progress

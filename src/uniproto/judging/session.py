@@ -11,8 +11,8 @@ from typing import Any, Protocol, runtime_checkable
 from uniproto.errors import invalid
 from uniproto.judging.answers import extract_answer, program_answer, same_answer
 from uniproto.judging.answers.comparison import repeats_the_question
+from uniproto.judging.answers.helpers import UnreadableAnswerError, read_in_time
 from uniproto.judging.answers.programs import extract_program
-from uniproto.judging.answers.reader import UnreadableAnswerError, read_in_time
 from uniproto.judging.benchmarks import Question
 from uniproto.judging.items import (
     BY_LIKELIHOOD,

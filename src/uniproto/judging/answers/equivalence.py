@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
-from uniproto.judging.answers.algebra import ask_algebra
+from uniproto.judging.answers.helpers import ask_algebra
 from uniproto.judging.answers.parser import Formula, negative, total
 
 NOISE = Fraction(1, 10**6)  # relative, of floating point and of decimals written out at length

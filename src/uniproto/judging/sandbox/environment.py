@@ -122,11 +122,11 @@ ERRORS = 1 << 20
 """Bytes of standard error; a program that writes more is killed."""
 
 DETAIL = 2000
-"""Letters of standard error that are kept, the last ones."""
+"""Letters of standard error in a result, the last ones."""
 
 
 def rlimits(timeout: float, contained: bool) -> list[tuple[int, int]]:
-    """The limits the kernel keeps by itself, as (resource, value).
+    """The limits that the kernel enforces, as (resource, value).
 
     The processor time lies above the time limit: it is there for a program whose parent stalls.
     """

@@ -1,9 +1,9 @@
-"""Put up the walls, start the program behind them, and report how it ended.
+"""Set up the sandbox, start the program in it, and report how it ended.
 
     parent ── launcher ── init (process 1 of its own process namespace) ── program
 
 The status pipe is held by the launcher and init, never by the program: it can print what it likes,
-but what ended it is told by the kernel to init, and by init to the parent.
+but the kernel reports what ended it to init, and init to the parent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import resource
 import sys
 
 from . import Job, unpacked
-from .kernel import (
+from .seccomp import filter_for
+from .system import (
     CLONE_NEWCGROUP,
     CLONE_NEWIPC,
     CLONE_NEWNET,
@@ -22,6 +23,7 @@ from .kernel import (
     CLONE_NEWPID,
     CLONE_NEWUSER,
     CLONE_NEWUTS,
+    build_root,
     die_with_parent,
     drop_capabilities,
     empty_bounding_set,
@@ -31,8 +33,6 @@ from .kernel import (
     set_host_name,
     unshare,
 )
-from .system import build_root
-from .seccomp import filter_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # without `typing`, which is slow to load too
@@ -58,7 +58,7 @@ def main() -> None:
         else:
             _launch(job, status)
     except BaseException as error:
-        _tell(status, f"failed {type(error).__name__}: {error}")
+        _report(status, f"failed {type(error).__name__}: {error}")
         os._exit(1)
 
 
@@ -158,7 +158,7 @@ def _be_init(job: Job, user: int, group: int, waiting: int, status: int) -> None
     ended, code = os.wait()
     while ended != program:
         ended, code = os.wait()
-    _tell(status, f"ended {code}")
+    _report(status, f"ended {code}")
     os._exit(0)
 
 
@@ -168,7 +168,7 @@ def _be_program(job: Job, status: int) -> None:
     _prepare(job)
     forbid_new_privileges()
     filter_system_calls(system_calls)
-    _tell(status, "started")
+    _report(status, "started")
     os.execve(job.command[0], job.command, {})
 
 
@@ -186,7 +186,7 @@ def _prepare(job: Job) -> None:
 
 
 def _launch_trusted(job: Job, status: int) -> None:
-    """The same without walls: limits, and an end in time for all that stays in our group."""
+    """The same without containment: limits, and an end in time for all that stays in our group."""
     if sys.platform == "linux":
         _stay_with(job.parent)
     with open(job.program, "xb") as file:
@@ -194,7 +194,7 @@ def _launch_trusted(job: Job, status: int) -> None:
     program = os.fork()
     if program == 0:
         _guarded(status, lambda: _be_trusted(job, status))
-    _tell(status, f"ended {_reap(program)}")
+    _report(status, f"ended {_reap(program)}")
     os._exit(0)
 
 
@@ -202,7 +202,7 @@ def _be_trusted(job: Job, status: int) -> None:
     if sys.platform == "linux":
         die_with_parent(signal.SIGKILL)
     _prepare(job)
-    _tell(status, "started")
+    _report(status, "started")
     os.execve(job.command[0], job.command, {})
 
 
@@ -211,9 +211,9 @@ def _guarded(status: int, work: Callable[[], None]) -> None:
     try:
         work()
     except BaseException as error:
-        _tell(status, f"failed {type(error).__name__}: {error}")
+        _report(status, f"failed {type(error).__name__}: {error}")
     os._exit(1)
 
 
-def _tell(status: int, line: str) -> None:
+def _report(status: int, line: str) -> None:
     os.write(status, " ".join(line.split()).encode(errors="replace")[:1000] + b"\n")
