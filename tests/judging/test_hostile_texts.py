@@ -18,8 +18,8 @@ from uniproto.judging.answers.helpers import (
     read_in_time,
 )
 from uniproto.judging.answers.programs import extract_program
-from uniproto.judging.benchmarks import Question
-from uniproto.judging.session import Asking
+from uniproto.judging.benchmark_files import Question
+from uniproto.judging.session import Session
 
 SECONDS = 5.0  # of processor time; what was quadratic took from 30 s to hours
 SIZES = (1_000, 60_000)
@@ -133,7 +133,7 @@ class Model:
 
 def test_an_answer_that_cannot_be_read_is_wrong_and_says_why(stuck: HelperProcess) -> None:
     question = Question("gsm8k", "gsm8k-0", "6 * 7?", "42")
-    [item] = Asking(Model(), "{instruction}").items([question])
+    [item] = Session(Model(), "{instruction}").ask([question])
     assert (item["how"], item["verdict"], item["predicted"]) == ("no answer", "wrong", None)
     assert "took more than 0.2 seconds" in item["unreadable"]
     stuck.close()
@@ -141,5 +141,5 @@ def test_an_answer_that_cannot_be_read_is_wrong_and_says_why(stuck: HelperProces
 
 def test_an_answer_that_can_be_read_has_no_such_remark() -> None:
     question = Question("gsm8k", "gsm8k-0", "6 * 7?", "42")
-    [item] = Asking(Model(), "{instruction}").items([question])
+    [item] = Session(Model(), "{instruction}").ask([question])
     assert (item["how"], item["verdict"], item["unreadable"]) == ("reasoning", "right", None)

@@ -5,15 +5,31 @@ from __future__ import annotations
 import json
 import re
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from uniproto.data.files import json_objects
 from uniproto.errors import InputFileError
-from uniproto.judging.benchmarks import Question
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked and what is right.
+
+    `words` are the label words of a classification task, empty where the answer is free text;
+    `group` joins the answers to one question of MultiRC.
+    """
+
+    dataset: str
+    id: str
+    text: str
+    gold: str
+    words: tuple[str, ...] = ()
+    group: str | None = None
 
 
 def is_archive(path: Path) -> bool:
@@ -74,6 +90,17 @@ def field(row: dict[str, Any], key: str, name: str) -> Any:
             "instead. Is it the file of another benchmark, or of a test set without labels?"
         )
     return row[key]
+
+
+def require_complete(
+    dataset: str, questions: Sequence[Question], published: int, file: str, *, allow_partial: bool
+) -> None:
+    """Refuse a file with fewer questions than were published, unless a part is allowed."""
+    if not questions or (len(questions) < published and not allow_partial):
+        raise InputFileError(
+            f"{file}: {dataset} must have its {published:,} questions. Got {len(questions):,} "
+            "instead. Fetch the complete file, or allow a part of it (--allow-partial)."
+        )
 
 
 def unreadable(path: Path, error: BaseException) -> InputFileError:

@@ -15,17 +15,9 @@ from typing import Any
 from uniproto.comparing.results import aligned
 from uniproto.errors import InputFileError, invalid
 from uniproto.judging.benchmarks import BENCHMARKS, IN_DOMAIN, OUT_OF_DOMAIN, SUPERGLUE
-from uniproto.judging.items import (
-    BY_PROGRAM,
-    BY_REASONING,
-    ITEMS,
-    NOT_ANSWERED,
-    RIGHT,
-    Item,
-    unwritable,
-)
 from uniproto.judging.page import render
-from uniproto.runs.atomic import write_json, write_text
+from uniproto.judging.session import BY_PROGRAM, BY_REASONING, NOT_ANSWERED, RIGHT, Item
+from uniproto.runs.atomic import unwritable, write_json, write_text
 from uniproto.runs.records import versions, without_infinity
 
 
@@ -101,6 +93,7 @@ def by_dataset(items: Iterable[Mapping[str, object]]) -> dict[str, list[Mapping[
     return found
 
 
+SETTINGS, ITEMS = "evaluation.json", "items.jsonl"
 SCORES, TABLE, TABLE_CSV, PAGE = "scores.json", "table.txt", "table.csv", "page.html"
 RESULTS = (SCORES, TABLE, TABLE_CSV, PAGE)
 _OVERALL = "overall"
@@ -185,7 +178,7 @@ class Evaluation:
             write_text(folder / PAGE, page)
             write_json(folder / SCORES, without_infinity(record))  # last: it says all is there
         except OSError as error:
-            raise unwritable(folder, error) from error
+            raise unwritable(folder, error, "results") from error
         return folder
 
     @classmethod

@@ -1,27 +1,37 @@
-"""The front door: a model and a suite in, an `Evaluation` and its files out."""
+"""`evaluate`: a model and a suite in, an `Evaluation` and its files out.
+
+OUT/evaluation.json says what was asked of which model, and OUT/items.jsonl holds one line per
+answered question. The same evaluation goes on where it stopped; another one is refused.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import invalid, require_count, require_name
-from uniproto.judging.benchmarks import BENCHMARKS, Question
-from uniproto.judging.evaluation import RESULTS, Evaluation
-from uniproto.judging.items import Items
-from uniproto.judging.questions import DataSet, digest, read_questions
+from uniproto.errors import InputFileError, invalid, require_count, require_name
+from uniproto.judging.benchmark_files import Question
+from uniproto.judging.benchmarks import BENCHMARKS, DataSet, digest, read_questions
+from uniproto.judging.evaluation import ITEMS, RESULTS, SETTINGS, Evaluation
 from uniproto.judging.sandbox import LONGEST, containment, run_program
-from uniproto.judging.session import AnsweringModel, Asking, fill, stop_strings
+from uniproto.judging.session import AnsweringModel, Item, Session, fill, stop_strings
 from uniproto.judging.settings import EvaluateSettings
 from uniproto.report.words import counted
+from uniproto.runs.atomic import unwritable, write_json
+from uniproto.runs.folder import require_run_folder, require_same
+from uniproto.runs.journal import Journal
+from uniproto.runs.lock import locked
 from uniproto.runtime.progress import Progress
+from uniproto.training.finetune.settings import TEMPLATE
 
-# Questions asked together, in batches: full batches for the second asking, and long answers
-# finished together. It is also what a kill loses at most.
+# Batches of questions asked together: enough for full batches in the second round, and for long
+# answers to be finished together. It is also what a kill loses at most.
 _BATCHES_TOGETHER = 4
+_OUR_MARK = "questions_sha256"  # a setting that every evaluation.json of ours has
 
 
 def evaluate(
@@ -42,13 +52,13 @@ def evaluate(
     device: str = EvaluateSettings.device,
     fresh: bool = EvaluateSettings.fresh,
     progress: bool | None = None,
-    tell: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> Evaluation:
     """Ask a model every question of a suite, judge its answers, and write all of it to `out`.
 
     `model` is what `uniproto finetune` wrote, a folder of weights or of an adapter, a .gguf file, a
     name on the hub, or an `AnsweringModel` of your own. Called again with the same
-    arguments, it goes on where it stopped. `tell` gets a line now and then (default: standard
+    arguments, it goes on where it stopped. `log` gets a line now and then (default: standard
     error); `progress` is as for `uniproto.select`.
 
     >>> evaluate("run", suite="gms8k", data=".", out="judged")
@@ -56,6 +66,62 @@ def evaluate(
     uniproto.errors.InvalidInputError: 'suite' must be one of cb, deepmind, gsm8k, math, multirc, \
 numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm8k'?
     """
+    _check_options(batch_size, max_new_tokens, limit, program_seconds, device)
+    log = log or partial(print, file=sys.stderr)
+    folder = Path(out)
+    datasets = read_questions(suite, data, limit=limit, allow_partial=allow_partial)
+    source: _LoadedModel | _ModelOnDisk = (
+        _ModelOnDisk(model, base) if isinstance(model, str | Path) else _LoadedModel(model)
+    )
+    require_run_folder(folder, SETTINGS, (ITEMS, *RESULTS), [data, *source.files])
+    template = template or source.template or TEMPLATE
+    fill(template, "")  # refuses a template without a place for the question before any work
+    writes_programs = any(BENCHMARKS[name].is_math for name in datasets)
+    if writes_programs:
+        run_program("pass", timeout=30.0, trust=trust_generated_code)  # or say now why not
+    settings = {
+        **source.identity,
+        "template": template,
+        "datasets": list(datasets),
+        _OUR_MARK: digest(datasets),
+        "limit": limit,
+        "max_new_tokens": max_new_tokens,
+        "program_seconds": program_seconds,
+        "contained": containment() is not None if writes_programs else None,
+        "bf16": bf16,
+    }
+    questions = [question for each in datasets.values() for question in each.questions]
+    with locked(folder, "an evaluation"):
+        items = ItemsFile(folder, settings, fresh=fresh)
+        for line in _counts(datasets, items):
+            log(line)
+        if len(items) < len(questions):
+            for name in RESULTS:  # of an earlier run
+                (folder / name).unlink(missing_ok=True)
+            answering = source.load(
+                bf16=bf16,
+                device=device,
+                batch_size=batch_size,
+                max_new_tokens=max_new_tokens,
+                stops=stop_strings(template),
+                log=log,
+            )
+            session = Session(answering, template, program_seconds, trust_generated_code)
+            together = batch_size * _BATCHES_TOGETHER
+            _ask_all(session, questions, items, together, Progress(progress))
+        evaluation = Evaluation(
+            source.name,
+            items.in_order_of(question.id for question in questions),
+            {name: note for name, each in datasets.items() if (note := each.note())},
+            settings,
+        )
+        evaluation.save(folder)
+    return evaluation
+
+
+def _check_options(
+    batch_size: int, max_new_tokens: int, limit: int | None, program_seconds: float, device: str
+) -> None:
     require_count("batch_size", batch_size)
     require_count("max_new_tokens", max_new_tokens)
     if limit is not None:
@@ -68,56 +134,10 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
             "5 is usual.",
         )
     require_name("device", device, ("auto", "cpu"))
-    tell = tell or partial(print, file=sys.stderr)
-    datasets = read_questions(suite, data, limit=limit, allow_partial=allow_partial)
-    writes_programs = any(BENCHMARKS[name].is_math for name in datasets)
-    if writes_programs:
-        run_program("pass", timeout=30.0, trust=trust_generated_code)  # or say now why not
-    judged: _JudgedModel = (
-        _ModelOnDisk(model, base) if isinstance(model, str | Path) else _LoadedModel(model)
-    )
-    template = template or judged.template or _default_template()
-    fill(template, "")  # a template without a place for the question is told before any work
-    settings = {
-        **judged.identity,
-        "template": template,
-        "datasets": list(datasets),
-        "questions_sha256": digest(datasets),
-        "limit": limit,
-        "max_new_tokens": max_new_tokens,
-        "program_seconds": program_seconds,
-        "contained": containment() is not None if writes_programs else None,
-        "bf16": bf16,
-    }
-    items = Items(Path(out), settings, fresh)
-    questions = [question for each in datasets.values() for question in each.questions]
-    for line in counts(datasets, items):
-        tell(line)
-    if len(items) < len(questions):
-        for name in RESULTS:  # of an earlier run: they do not speak of this one
-            (Path(out) / name).unlink(missing_ok=True)
-        answering = judged.load(
-            bf16=bf16,
-            device=device,
-            batch_size=batch_size,
-            max_new_tokens=max_new_tokens,
-            stops=stop_strings(template),
-            tell=tell,
-        )
-        asking = Asking(answering, template, program_seconds, trust_generated_code)
-        _ask_all(asking, questions, items, batch_size * _BATCHES_TOGETHER, Progress(progress))
-    evaluation = Evaluation(
-        judged.name,
-        items.in_order_of(question.id for question in questions),
-        {name: note for name, each in datasets.items() if (note := each.note())},
-        settings,
-    )
-    evaluation.save(out)
-    return evaluation
 
 
-def counts(datasets: Mapping[str, DataSet], items: Items) -> list[str]:
-    """What is about to be asked, in words."""
+def _counts(datasets: Mapping[str, DataSet], items: ItemsFile) -> list[str]:
+    """A line per data set: how many questions, and how many of them are answered."""
     lines = []
     for name, each in datasets.items():
         done = sum(question.id in items for question in each.questions)
@@ -128,7 +148,11 @@ def counts(datasets: Mapping[str, DataSet], items: Items) -> list[str]:
 
 
 def _ask_all(
-    asking: Asking, questions: Sequence[Question], items: Items, together: int, progress: Progress
+    session: Session,
+    questions: Sequence[Question],
+    items: ItemsFile,
+    together: int,
+    progress: Progress,
 ) -> None:
     # Longest first: a memory that is too small shows at once, and the work gets faster, not
     # slower, than the time left that is shown.
@@ -137,14 +161,81 @@ def _ask_all(
     with progress.stage("asking", len(waiting)) as advance:
         for first in range(0, len(waiting), together):
             some = waiting[first : first + together]
-            items.add(asking.items(some))
+            items.add(session.ask(some))
             advance(len(some))
 
 
+class ItemsFile:
+    """The answered questions in a folder, and a place for more.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> settings = {"questions_sha256": "5e1f"}
+    >>> ItemsFile(folder, settings).add([{"dataset": "cb", "id": "cb-0", "verdict": "right"}])
+    >>> again = ItemsFile(folder, settings)
+    >>> "cb-0" in again, "cb-1" in again
+    (True, False)
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any], *, fresh: bool = False) -> None:
+        wanted = json.loads(json.dumps(settings))
+        earlier = _read_settings(folder)
+        if earlier is None:  # first of all: from now on the folder is ours
+            _write_settings(folder, wanted)
+        self._journal = Journal(folder / ITEMS, "the answers", fresh=fresh)
+        if self._journal.entries:
+            require_same(earlier or {}, wanted, folder, "answers of the same evaluation")
+        else:
+            _write_settings(folder, wanted)
+        try:
+            self._items: dict[str, Item] = {item["id"]: item for item in self._journal.entries}
+        except (KeyError, TypeError) as error:
+            raise self._journal.damaged(error) from error
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, items: Sequence[Item]) -> None:
+        """Save answered questions; when this returns, they are on the disk."""
+        self._journal.append(*items)
+        self._items |= {item["id"]: item for item in items}
+
+    def in_order_of(self, ids: Iterable[str]) -> list[Item]:
+        return [self._items[id] for id in ids]
+
+
+def _read_settings(folder: Path) -> dict[str, Any] | None:
+    """The settings of the evaluation in a folder, None where there is none."""
+    path = folder / SETTINGS
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        if _OUR_MARK not in settings:
+            raise ValueError(f"it has no {_OUR_MARK}")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise InputFileError(
+            f"{path}: the file must hold the settings of an evaluation by uniproto. It does not "
+            f"({error}). Choose another folder with --out, or move that file away."
+        ) from error
+    return dict(settings)
+
+
+def _write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    try:
+        write_json(folder / SETTINGS, settings)
+    except OSError as error:
+        raise unwritable(folder, error, "results") from error
+
+
 class _LoadedModel:
-    """A model that the caller brought along."""
+    """A model that the caller has loaded."""
 
     template: str | None = None
+    files: Sequence[str | Path] = ()
 
     def __init__(self, model: Any) -> None:
         if not isinstance(model, AnsweringModel):
@@ -165,27 +256,24 @@ class _ModelOnDisk:
     """A model that is loaded when there is something left to ask."""
 
     def __init__(self, model: str | Path, base: str | None) -> None:
-        # Now, not when it is needed: a missing extra is told before anything is written.
+        # Now, not when it is needed: a missing extra is reported before anything is written.
         from uniproto.judging.language_model import load_language_model
         from uniproto.judging.model_files import locate
 
         self._load = load_language_model
         self.place, self.name = locate(model, base), str(model)
+        self.files = [model, self.place.base]
         self.template = self.place.template
-        self.identity = {
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What tells this model from others; every file of it is read, unless it is known."""
+        adapter = self.place.adapter
+        return {
             "model": self.place.base,
-            "adapter": None if self.place.adapter is None else str(self.place.adapter),
+            "adapter": None if adapter is None else str(adapter),
             "weights": self.place.fingerprint(),
         }
 
     def load(self, **options: Any) -> AnsweringModel:
         return self._load(self.place, **options)
-
-
-_JudgedModel = _LoadedModel | _ModelOnDisk
-
-
-def _default_template() -> str:
-    from uniproto.training.finetune.settings import TEMPLATE
-
-    return TEMPLATE
