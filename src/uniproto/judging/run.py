@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -91,8 +92,7 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
         "bf16": bf16,
     }
     questions = [question for each in datasets.values() for question in each.questions]
-    with locked(folder, "an evaluation"):
-        items = ItemsFile(folder, settings, fresh=fresh)
+    with _open_items(folder, settings, fresh=fresh) as items:
         for line in _counts(datasets, items):
             log(line)
         if len(items) < len(questions):
@@ -136,7 +136,7 @@ def _check_options(
     require_name("device", device, ("auto", "cpu"))
 
 
-def _counts(datasets: Mapping[str, DataSet], items: ItemsFile) -> list[str]:
+def _counts(datasets: Mapping[str, DataSet], items: Items) -> list[str]:
     """A line per data set: how many questions, and how many of them are answered."""
     lines = []
     for name, each in datasets.items():
@@ -150,7 +150,7 @@ def _counts(datasets: Mapping[str, DataSet], items: ItemsFile) -> list[str]:
 def _ask_all(
     session: Session,
     questions: Sequence[Question],
-    items: ItemsFile,
+    items: Items,
     together: int,
     progress: Progress,
 ) -> None:
@@ -165,32 +165,15 @@ def _ask_all(
             advance(len(some))
 
 
-class ItemsFile:
-    """The answered questions in a folder, and a place for more.
+class Items:
+    """The answered questions in a journal, and a place for more."""
 
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> settings = {"questions_sha256": "5e1f"}
-    >>> ItemsFile(folder, settings).add([{"dataset": "cb", "id": "cb-0", "verdict": "right"}])
-    >>> again = ItemsFile(folder, settings)
-    >>> "cb-0" in again, "cb-1" in again
-    (True, False)
-    """
-
-    def __init__(self, folder: Path, settings: Mapping[str, Any], *, fresh: bool = False) -> None:
-        wanted = json.loads(json.dumps(settings))
-        earlier = _read_settings(folder)
-        if earlier is None:  # first of all: from now on the folder is ours
-            _write_settings(folder, wanted)
-        self._journal = Journal(folder / ITEMS, "the answers", fresh=fresh)
-        if self._journal.entries:
-            require_same(earlier or {}, wanted, folder, "answers of the same evaluation")
-        else:
-            _write_settings(folder, wanted)
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
         try:
-            self._items: dict[str, Item] = {item["id"]: item for item in self._journal.entries}
+            self._items: dict[str, Item] = {item["id"]: item for item in journal.entries}
         except (KeyError, TypeError) as error:
-            raise self._journal.damaged(error) from error
+            raise journal.damaged(error) from error
 
     def __contains__(self, id: str) -> bool:
         return id in self._items
@@ -205,6 +188,22 @@ class ItemsFile:
 
     def in_order_of(self, ids: Iterable[str]) -> list[Item]:
         return [self._items[id] for id in ids]
+
+
+@contextmanager
+def _open_items(folder: Path, settings: Mapping[str, Any], *, fresh: bool) -> Iterator[Items]:
+    """Lock the folder, and read what an evaluation of the same settings has answered."""
+    wanted = json.loads(json.dumps(settings))
+    with locked(folder, "an evaluation"):
+        earlier = _read_settings(folder)
+        if earlier is None:  # first of all: from now on the folder is ours
+            _write_settings(folder, wanted)
+        with Journal(folder / ITEMS, "the answers", fresh=fresh) as journal:
+            if journal.entries:
+                require_same(earlier or {}, wanted, folder, "answers of the same evaluation")
+            else:
+                _write_settings(folder, wanted)
+            yield Items(journal)
 
 
 def _read_settings(folder: Path) -> dict[str, Any] | None:

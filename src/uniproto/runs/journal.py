@@ -18,9 +18,10 @@ from uniproto.runs.lock import hold
 class Journal:
     """The JSON values in a file, one per line, and a place for more.
 
-    While it is open nobody else can write to it. A last line that a kill left incomplete is
-    ignored, and removed by the next `append`: opening alone never changes a file, which may turn
-    out to be somebody else's. `what` the file holds is for the messages, e.g. "the answers".
+    Nobody else can write to it until it is closed, by `with` or by being forgotten. A last line
+    that a kill left incomplete is ignored, and removed by the next `append`: opening alone never
+    changes a file, which may turn out to be somebody else's. `what` the file holds is for the
+    messages, e.g. "the answers".
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "answers.jsonl"
@@ -36,14 +37,24 @@ class Journal:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = open_own(path, "a+b")
-            weakref.finalize(self, self._file.close)  # which releases the lock, too
+        except OSError as error:
+            raise self._unwritable(error) from error
+        self.close = weakref.finalize(self, self._file.close)  # which releases the lock, too
+        try:
             hold(self._file, path, what)
             if fresh:
                 self._file.truncate(0)
             self.entries: list[Any] = self._read()
             sync(path.parent)
         except OSError as error:
+            self.close()
             raise error if isinstance(error, UniprotoError) else self._unwritable(error) from error
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def append(self, *values: Any) -> None:
         """Add values; when this returns, they are on the disk.
