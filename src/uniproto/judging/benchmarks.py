@@ -13,6 +13,7 @@ from uniproto.judging.benchmark_files import Question, math_questions, require_c
 from uniproto.judging.superglue import labelled_examples
 
 IN_DOMAIN, OUT_OF_DOMAIN, SUPERGLUE = "in-domain", "out-of-domain", "superglue"
+OVERALL = "overall"
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,17 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
 )
 MATH_SUITE = tuple(each.name for each in BENCHMARKS.values() if each.is_math)
 SUPERGLUE_SUITE = tuple(each.name for each in BENCHMARKS.values() if not each.is_math)
+
+
+def title_of(name: str) -> str:
+    """What a data set or an average is called in a table.
+
+    >>> title_of("gsm8k"), title_of("overall"), title_of("superglue")
+    ('GSM8K', 'overall average', 'average')
+    """
+    if name in BENCHMARKS:
+        return BENCHMARKS[name].title
+    return "average" if name == SUPERGLUE else f"{name} average"
 
 
 def datasets_of(suite: str | Sequence[str]) -> list[str]:

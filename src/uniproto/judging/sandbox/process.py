@@ -19,16 +19,8 @@ from pathlib import Path
 from typing import Literal
 
 from uniproto.errors import UniprotoError
-from uniproto.judging.sandbox.environment import (
-    DETAIL,
-    ERRORS,
-    OUTPUT,
-    SCRATCH,
-    SCRATCH_BYTES,
-    SCRATCH_FILES,
-    layout,
-    rlimits,
-)
+from uniproto.judging.sandbox import environment
+from uniproto.judging.sandbox.environment import DETAIL, ERRORS, OUTPUT, SCRATCH
 from uniproto.judging.sandbox.inside import Job
 from uniproto.judging.sandbox.inside.seccomp import ARCHITECTURES
 
@@ -106,7 +98,7 @@ def run_trusted(code: str, timeout: float) -> ProgramResult:
 
 
 def _run(code: str, timeout: float, method: str, program: str, scratch: str) -> ProgramResult:
-    shown = layout()
+    shown = environment.layout()
     start = _START.format(path=program, search=shown.search)
     with _one_cpu() as cpu:
         job = Job(
@@ -115,12 +107,12 @@ def _run(code: str, timeout: float, method: str, program: str, scratch: str) -> 
             command=[shown.executable, *_PROGRAM, "-c", start],
             program=program,
             scratch=scratch,
-            scratch_bytes=SCRATCH_BYTES,
-            scratch_files=SCRATCH_FILES,
+            scratch_bytes=environment.SCRATCH_BYTES,
+            scratch_files=environment.SCRATCH_FILES,
             links=shown.links,
             binds=shown.binds,
             masks=shown.masks,
-            rlimits=rlimits(timeout, contained=method != "trust"),
+            rlimits=environment.rlimits(timeout, contained=method != "trust"),
             cpu=cpu,
             parent=os.getpid(),
         )
@@ -159,7 +151,7 @@ def _launch(executable: str, job: Job, timeout: float) -> Outcome:
     with launcher:
         try:
             assert launcher.stdin is not None
-            with suppress(BrokenPipeError):  # the launcher is dead: watch will tell
+            with suppress(BrokenPipeError):  # the launcher is dead, as `watch` finds out
                 _write(launcher.stdin.fileno(), job.packed())
             launcher.stdin.close()
             return watch(launcher, status, timeout)
