@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from uniproto.errors import InputFileError, invalid, unknown_name
+from uniproto.errors import InputFileError, invalid, require_count, unknown_name
 from uniproto.judging.benchmark_files import Question, math_questions, require_complete
 from uniproto.judging.superglue import labelled_examples
 
@@ -103,12 +103,11 @@ class DataSet:
     name: str
     questions: tuple[Question, ...]
     found: int  # in the files
-    limit: int | None = None
 
     def note(self) -> str:
         """What a reader of a score must know; empty where nothing is unusual.
 
-        >>> DataSet("cb", (), 56, limit=10).note()
+        >>> DataSet("cb", (), 56).note()
         'the first 0 of 56'
         """
         size = BENCHMARKS[self.name].size
@@ -138,8 +137,8 @@ def read_questions(
     Traceback (most recent call last):
     uniproto.errors.InputFileError: ...: svamp must have its 1,000 questions. Got 1 instead. ...
     """
-    if limit is not None and limit < 1:
-        raise invalid("limit", "must be at least 1", limit, "Leave it out for all questions.")
+    if limit is not None:
+        require_count("limit", limit)
     folder = Path(data)
     if not folder.exists():
         raise InputFileError(
@@ -148,7 +147,7 @@ def read_questions(
     found = {}
     for name in datasets_of(suite):
         questions = _all_questions(name, folder, allow_partial)
-        found[name] = DataSet(name, tuple(questions[:limit]), len(questions), limit)
+        found[name] = DataSet(name, tuple(questions[:limit]), len(questions))
     return found
 
 

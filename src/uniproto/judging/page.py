@@ -6,7 +6,6 @@ import base64
 import gzip
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -40,7 +39,8 @@ def render(
     style = _file("uniproto.report", "style.css") + _file("uniproto.judging", "page.css")
     script = _file("uniproto.judging", "page.js")
     headline, averages = _headline(scores)
-    rendered = _template().render(
+    page = template_environment("uniproto.judging").get_template("page.html.j2")
+    rendered = page.render(
         model=model,
         headline=headline,
         averages=averages,
@@ -129,11 +129,5 @@ def _error(score: Mapping[str, Any]) -> str:
     return "" if score["error"] is None else f"± {100 * score['error']:.1f}"
 
 
-@cache
-def _template() -> Any:
-    return template_environment("uniproto.judging").get_template("page.html.j2")
-
-
-@cache
 def _file(package: str, name: str) -> str:
     return files(package).joinpath(name).read_text(encoding="utf-8")

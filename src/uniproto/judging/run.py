@@ -67,7 +67,12 @@ def evaluate(
     uniproto.errors.InvalidInputError: 'suite' must be one of cb, deepmind, gsm8k, math, multirc, \
 numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm8k'?
     """
-    _check_options(batch_size, max_new_tokens, limit, program_seconds, device)
+    require_count("batch_size", batch_size)
+    require_count("max_new_tokens", max_new_tokens)
+    require_name("device", device, ("auto", "cpu"))
+    if not (isinstance(program_seconds, int | float) and 0 < program_seconds <= LONGEST):
+        limits = f"must be above 0 and at most {LONGEST}"
+        raise invalid("program_seconds", limits, repr(program_seconds), "5 is usual.")
     log = log or partial(print, file=sys.stderr)
     folder = Path(out)
     datasets = read_questions(suite, data, limit=limit, allow_partial=allow_partial)
@@ -117,23 +122,6 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
         )
         evaluation.save(folder)
     return evaluation
-
-
-def _check_options(
-    batch_size: int, max_new_tokens: int, limit: int | None, program_seconds: float, device: str
-) -> None:
-    require_count("batch_size", batch_size)
-    require_count("max_new_tokens", max_new_tokens)
-    if limit is not None:
-        require_count("limit", limit)
-    if not (isinstance(program_seconds, int | float) and 0 < program_seconds <= LONGEST):
-        raise invalid(
-            "program_seconds",
-            f"must be above 0 and at most {LONGEST}",
-            repr(program_seconds),
-            "5 is usual.",
-        )
-    require_name("device", device, ("auto", "cpu"))
 
 
 def _counts(datasets: Mapping[str, DataSet], items: Items) -> list[str]:

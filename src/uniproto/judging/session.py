@@ -25,15 +25,6 @@ PROGRAM_REQUEST = "Let's write a Python program to solve it."
 _SHORTEST_STOP = 4
 
 
-def program_instruction(question: str) -> str:
-    """Program of thought: the question, and the request for a program.
-
-    >>> program_instruction("What is 2 + 2?")
-    "What is 2 + 2? Let's write a Python program to solve it."
-    """
-    return f"{question} {PROGRAM_REQUEST}"
-
-
 def fill(template: str, instruction: str) -> str:
     """The prompt: the template with the instruction in it.
 
@@ -107,7 +98,7 @@ class Session:
         """A program first; where none comes, runs or prints an answer, the answer in words."""
         if not questions:
             return []
-        prompts = [fill(self.template, program_instruction(each.text)) for each in questions]
+        prompts = [fill(self.template, f"{each.text} {PROGRAM_REQUEST}") for each in questions]
         outputs = self.model.generate(prompts)
         items = [
             _new_item(question, prompt) | {"output": output.text, "stopped": output.stopped}

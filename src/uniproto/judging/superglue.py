@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,15 +24,19 @@ from uniproto.judging.benchmark_files import (
 )
 
 SPLITS = ("train", "validation")
-
-
-@dataclass(frozen=True)
-class Task:
-    """A classification task: its files with their sizes by split, and how they become examples."""
-
-    name: str
-    files: Mapping[str, tuple[str, int]]
-    examples: Callable[[str, str], Iterator[Question]]
+_FILES: Mapping[tuple[str, str], tuple[str, int]] = MappingProxyType(
+    {  # by task and split: the file, and how many examples it has
+        ("sst2", "train"): ("SST-2/train.tsv", 67349),
+        ("sst2", "validation"): ("SST-2/dev.tsv", 872),
+        ("cb", "train"): ("CB/train.jsonl", 250),
+        ("cb", "validation"): ("CB/val.jsonl", 56),
+        ("multirc", "train"): ("MultiRC/train.jsonl", 27243),
+        ("multirc", "validation"): ("MultiRC/val.jsonl", 4848),
+    }
+)
+SST2_WORDS = ("positive", "negative")
+CB_WORDS = ("yes", "no", "maybe")
+MULTIRC_WORDS = ("yes", "no")
 
 
 def superglue_rows(
@@ -76,11 +79,11 @@ def labelled_examples(
     task: str, split: str, data: str | Path, *, allow_partial: bool = False
 ) -> list[Question]:
     """Every example of a split, in the file's order; fewer than there should be is an error."""
-    require_name("task", task, TASKS)
+    require_name("task", task, _READERS)
     require_name("split", split, SPLITS)
-    file, published = TASKS[task].files[split]
+    file, published = _FILES[task, split]
     text, name = _find(task, Path(file), Path(data))
-    found = list(TASKS[task].examples(text, name))
+    found = list(_READERS[task](text, name))
     require_complete(task, found, published, name, allow_partial=allow_partial)
     return found
 
@@ -165,28 +168,6 @@ def _label(row: dict[str, Any], words: Mapping[str, str], name: str) -> str:
     return words[label]
 
 
-SST2_WORDS = ("positive", "negative")
-CB_WORDS = ("yes", "no", "maybe")
-MULTIRC_WORDS = ("yes", "no")
-
-TASKS: Mapping[str, Task] = MappingProxyType(
-    {
-        task.name: task
-        for task in (
-            Task(
-                "sst2",
-                {"train": ("SST-2/train.tsv", 67349), "validation": ("SST-2/dev.tsv", 872)},
-                _sst2,
-            ),
-            Task("cb", {"train": ("CB/train.jsonl", 250), "validation": ("CB/val.jsonl", 56)}, _cb),
-            Task(
-                "multirc",
-                {
-                    "train": ("MultiRC/train.jsonl", 27243),
-                    "validation": ("MultiRC/val.jsonl", 4848),
-                },
-                _multirc,
-            ),
-        )
-    }
+_READERS: Mapping[str, Callable[[str, str], Iterator[Question]]] = MappingProxyType(
+    {"sst2": _sst2, "cb": _cb, "multirc": _multirc}
 )

@@ -70,13 +70,9 @@ ALLOWED: dict[str, tuple[int | None, int | None]] = {
 }  # fmt: skip
 # Allowed with some arguments only; `_checks` says which.
 CHECKED: dict[str, tuple[int, int]] = {
-    "clone": (56, 220),
-    "fcntl": (72, 25),
-    "ioctl": (16, 29),
-    "prctl": (157, 167),
-    "sendto": (44, 206),
-    "socketpair": (53, 199),
-}
+    "clone": (56, 220), "fcntl": (72, 25), "ioctl": (16, 29), "prctl": (157, 167),
+    "sendto": (44, 206), "socketpair": (53, 199),
+}  # fmt: skip
 CLONE3 = 435  # its flags lie behind a pointer, where no filter sees them: glibc then takes clone
 NEWEST = 450  # of Linux 5.17
 

@@ -112,14 +112,9 @@ def filter_system_calls(instructions: bytes) -> None:
 # --- the root ------------------------------------------------------------------------------------
 
 _FLAGS = {
-    "ro": MS_RDONLY,
-    "nosuid": MS_NOSUID,
-    "nodev": MS_NODEV,
-    "noexec": MS_NOEXEC,
-    "noatime": MS_NOATIME,
-    "nodiratime": MS_NODIRATIME,
-    "relatime": MS_RELATIME,
-}
+    "ro": MS_RDONLY, "nosuid": MS_NOSUID, "nodev": MS_NODEV, "noexec": MS_NOEXEC,
+    "noatime": MS_NOATIME, "nodiratime": MS_NODIRATIME, "relatime": MS_RELATIME,
+}  # fmt: skip
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 _OLD = "/old"
 
