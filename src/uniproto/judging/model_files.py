@@ -105,12 +105,10 @@ def _cache_file() -> Path:
 
 def _known_digests(cache: Path) -> dict[str, str]:
     try:
-        known = json.loads(cache.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # none yet, or damaged: it is written again
+        known = json.loads(cache.read_text(encoding="utf-8")).items()
+    except (OSError, ValueError, AttributeError):  # none yet, or damaged: it is written again
         return {}
-    if not isinstance(known, dict):
-        return {}
-    return {str(key): value for key, value in known.items() if isinstance(value, str)}
+    return {key: value for key, value in known if isinstance(value, str)}
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -189,7 +189,7 @@ class _Judge:
         if self.dataset == "simuleq":
             return self._in_any_order([_value_of(item) for item in said.items], gold.items)
         same_brackets = (said.opening, said.closing) == (gold.opening, gold.closing)
-        # Of two ends the brackets tell open from closed; of three coordinates they tell nothing.
+        # Brackets tell open ends from closed ones; around three coordinates they mean nothing.
         if len(gold.items) == 2 and "" not in (said.opening, gold.opening) and not same_brackets:
             return False
         return self._in_order(said.items, gold.items)
@@ -372,10 +372,10 @@ def repeats_the_question(predicted: str, question: str, gold: str) -> bool:
     >>> repeats_the_question(r"\binom{8}{6}", r"Compute $\dbinom{8}{6}$.", "28")
     True
     """
-    said, asked, right = map(_plain, (predicted, question, gold))
+    said, text, right = map(_plain, (predicted, question, gold))
     choices = {_plain(word).rstrip("?") for word in _BETWEEN.split(question)}
     is_open = said != right and right not in choices
-    return is_open and bool(_OPERATION.search(said)) and said in asked
+    return is_open and bool(_OPERATION.search(said)) and said in text
 
 
 def _plain(text: str) -> str:

@@ -90,12 +90,9 @@ def build(sympy: Any, tree: list[Any]) -> Any:
         return sympy.Symbol(atom)
     if head == "constant":
         return {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}[atom]
-    if head == "sum":
-        return sympy.Add(*built)
-    if head == "product":
-        return sympy.Mul(*built)
-    if head == "power":
-        return sympy.Pow(*built)
+    operations = {"sum": sympy.Add, "product": sympy.Mul, "power": sympy.Pow}
+    if head in operations:
+        return operations[head](*built)
     names = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "ln": "log", "abs": "Abs"}
     return getattr(sympy, names.get(atom, atom))(*built)
 

@@ -50,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Listing:
-    """Things in any order: solutions, a set. The order they were written in is kept."""
+    """Things in any order: solutions, a set. They stay in the order they were written in."""
 
     items: tuple[Answer, ...]
     braces: bool = False
@@ -187,14 +187,12 @@ class _Reader:
     def single(self, tokens: Sequence[Token], nesting: int) -> Answer:
         if not tokens:
             return Words("")
-        if len(tokens) == 1 and tokens[0].kind == "digits":
-            digits, _, base = tokens[0].text.partition("_")
-            if base == "10" and digits.isdigit():
+        sign, last = "".join(token.text for token in tokens[:-1]), tokens[-1]
+        if last.kind == "digits" and sign in ("", "-"):
+            digits, _, base = last.text.partition("_")
+            if base == "10" and digits.isdigit() and not sign:
                 return self.single([Token("number", digits)], nesting)
-            return Digits(digits, int(base))
-        if [t.kind for t in tokens] == ["mark", "digits"] and tokens[0].text == "-":
-            digits, _, base = tokens[1].text.partition("_")
-            return Digits("-" + digits, int(base))
+            return Digits(sign + digits, int(base))
         return (
             self.grid(tokens, nesting)
             or self.bracketed(tokens, nesting)

@@ -109,8 +109,8 @@ def _stay_with(parent: int) -> None:
 def _reap(child: int) -> int:
     """Wait for the end; SIGTERM from the parent ends the child, and only then us.
 
-    Both signals are blocked and asked for one by one, so that none can come too early or too late.
-    Of init, the kernel says that it ended only when its whole namespace is dead.
+    Both signals are blocked and taken one by one, so that none can come too early or too late.
+    Of init, the kernel says that it ended only when all of its namespace is dead.
     """
     while True:
         if signal.sigwait(_AWAITED) == signal.SIGTERM:
@@ -142,11 +142,17 @@ def _be_init(job: Job, user: int, group: int, waiting: int, status: int) -> None
 
 
 def _be_program(job: Job, status: int) -> None:
-    system_calls = filter_for(os.uname().machine)
-    os.setsid()  # else a signal to its own process group would also reach the launcher
+    """Become the program; from here on it has what the job allows and no more."""
+    contained = job.method != "trust"
+    system_calls = filter_for(os.uname().machine) if contained else b""
+    if contained:
+        os.setsid()  # else a signal to its own process group would also reach the launcher
+    elif sys.platform == "linux":
+        system.die_with_parent(signal.SIGKILL)
     _prepare(job)
-    system.forbid_new_privileges()
-    system.filter_system_calls(system_calls)
+    if contained:
+        system.forbid_new_privileges()
+        system.filter_system_calls(system_calls)
     _report(status, "started")
     os.execve(job.command[0], job.command, {})
 
@@ -172,17 +178,9 @@ def _launch_trusted(job: Job, status: int) -> None:
         file.write(job.code)
     program = os.fork()
     if program == 0:
-        _guarded(status, lambda: _be_trusted(job, status))
+        _guarded(status, lambda: _be_program(job, status))
     _report(status, f"ended {_reap(program)}")
     os._exit(0)
-
-
-def _be_trusted(job: Job, status: int) -> None:
-    if sys.platform == "linux":
-        system.die_with_parent(signal.SIGKILL)
-    _prepare(job)
-    _report(status, "started")
-    os.execve(job.command[0], job.command, {})
 
 
 def _guarded(status: int, work: Callable[[], None]) -> None:
