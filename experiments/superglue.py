@@ -60,7 +60,7 @@ def _run_part(setup: Setup, name: str) -> list[dict[str, Any]]:
         bf16=settings.bf16,
         batch_size=64,
         progress=setup.progress,
-        tell=lambda _: None,
+        log=lambda _: None,
     )
     found = {"task": task, "method": method, "seed": int(seed), "log_perplexity": last["overall"]}
     return [

@@ -16,7 +16,7 @@ def add_parser(commands: Any) -> None:
         "evaluate",
         help="judge a language model on mathematics or SuperGLUE",
         description="Ask a language model every question of some benchmarks and judge its answers. "
-        "Mathematics: it is asked for a Python program, which runs locked in; where no program "
+        "Mathematics: it is asked for a Python program, which runs in a sandbox; where no program "
         "works, it is asked to reason in words. Classification: the likeliest label word.",
         epilog=textwrap.dedent("""\
             examples:
@@ -57,11 +57,11 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int | None:
-    from uniproto.judging.evaluating import evaluate
+    from uniproto.judging.run import evaluate
 
     given = {k: v for k, v in vars(options).items() if k not in ("run", "model", "quiet")}
     if options.quiet:
-        given |= {"progress": False, "tell": lambda line: None}
+        given |= {"progress": False, "log": lambda line: None}
     try:
         found = evaluate(options.model, **given)
     except KeyboardInterrupt:
