@@ -19,7 +19,7 @@ from support.runs import Runs, Setup, command_line
 from support.statistics import by, difference, mean_and_interval, not_lowest
 from uniproto import UniProto
 from uniproto.comparing.accuracy import accuracy, nearest_prototype, weight_skew
-from uniproto.comparing.contenders import small_problem, warms_up
+from uniproto.comparing.compare import small_problem, warms_up
 from uniproto.comparing.results import aligned
 from uniproto.data import Dataset, balanced_source_and_target, load_dataset
 from uniproto.methods import METHODS

@@ -21,8 +21,7 @@ import uniproto
 from uniproto import Comparison, MissingExtraError, Stochastic, UniProto, compare
 from uniproto.cli import main
 from uniproto.comparing.accuracy import LabelsWarning, nearest_prototype
-from uniproto.comparing.contenders import METHOD_NAMES, draws_at_random, method_label
-from uniproto.comparing.peak_memory import PeakMemory
+from uniproto.comparing.compare import METHOD_NAMES, PeakMemory, draws_at_random, method_label
 from uniproto.comparing.results import as_seeds, number_column
 from uniproto.errors import InvalidInputError
 from uniproto.methods import METHODS

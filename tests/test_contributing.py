@@ -65,7 +65,7 @@ def test_what_the_page_names_is_there() -> None:
     for path in (
         "docs/structure.md",
         "docs/api/methods.md",
-        "src/uniproto/comparing/contenders.py",
+        "src/uniproto/comparing/compare.py",
     ):
         assert path.removeprefix("src/uniproto/") in text
         assert (PAGE.parent / path).exists(), path

@@ -264,8 +264,8 @@ def no_loading(monkeypatch: pytest.MonkeyPatch) -> None:
         assert options["local_files_only"], "the hub was asked"
         return str(download(*arguments, **options))
 
-    monkeypatch.setattr("uniproto.features.text_models.TransformersModel._load_tokenizer", loaded)
-    monkeypatch.setattr("uniproto.features.text_models.TransformersModel._load_network", loaded)
+    monkeypatch.setattr("uniproto.features.text.TransformersModel._load_tokenizer", loaded)
+    monkeypatch.setattr("uniproto.features.text.TransformersModel._load_network", loaded)
     monkeypatch.setattr("huggingface_hub.snapshot_download", local_only)
 
 

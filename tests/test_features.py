@@ -511,9 +511,7 @@ def test_a_cache_with_other_vectors_is_refused(own_cache: Path, tiny_bert: str) 
 
 
 def test_timm_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "uniproto.features.image_models.find_spec", lambda name: name != "timm" or None
-    )
+    monkeypatch.setattr("uniproto.features.images.find_spec", lambda name: name != "timm" or None)
     with pytest.raises(InputFileError, match="pip install timm"):
         embed_images([picture()], model="resnet18")
 
@@ -541,7 +539,7 @@ def test_timm_models(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     )
     monkeypatch.setitem(sys.modules, "timm", stand_in)
-    monkeypatch.setattr("uniproto.features.image_models.find_spec", lambda name: True)
+    monkeypatch.setattr("uniproto.features.images.find_spec", lambda name: True)
     assert embed_images([picture()], model="small").vectors.shape == (1, 3)
     with pytest.raises(InvalidInputError, match="Did you mean 'small'"):
         embed_images([picture()], model="smal")

@@ -92,7 +92,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.comparing.choosing_k import path
+    from uniproto.comparing.path import path
     from uniproto.comparing.results import require_results_folder
     from uniproto.runs.publish import refuse_inputs_inside
 

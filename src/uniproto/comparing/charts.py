@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uniproto.report.charts import BLUE, GREEN, GREY, ORANGE, PINK, loose_scale, styled
 
 if TYPE_CHECKING:
-    from uniproto.comparing.comparison import Comparison
-    from uniproto.comparing.k_path import KPath
+    from uniproto.comparing.results import Comparison, KPath
 
 _ROW_HEIGHT = 26
 _PANEL_WIDTH = 270
