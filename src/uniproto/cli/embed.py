@@ -134,10 +134,8 @@ def left_out_lines(found: Embedded | None) -> Iterator[str]:
         yield f"cut to what the model reads: {found.notes['truncated']:,} of the texts"
     if found.left_out:
         yield f"rows left out: {len(found.left_out):,}: {in_words(found.left_out, 5)}"
-    if "damaged_shards" in found.notes:
-        yield f"{found.notes['damaged_shards']} damaged files of the cache were not used"
     if "cache" in found.notes:
-        yield f"nothing was kept for another run: {found.notes['cache']}"
+        yield f"cache: {found.notes['cache']}"
 
 
 def _write(output: Path, items: Items, found: Embedded) -> None:
