@@ -188,7 +188,7 @@ def test_a_method_that_cannot_run_is_left_out_with_its_reason() -> None:
     assert "fasterpam" not in found.methods
     assert "source itself" in found.skipped["fasterpam"]
     assert not _of(found, "fasterpam")
-    assert "left out: fasterpam: 'target' must be the source itself" in str(found)
+    assert "skipped: fasterpam: 'target' must be the source itself" in str(found)
 
 
 def test_a_missing_extra_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

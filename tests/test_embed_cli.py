@@ -104,7 +104,7 @@ def test_embed_then_select(run: Run) -> None:
         "embed", "t.csv", "--text", "text", "--on-error", "skip", "-o", "v.parquet"
     )
     assert (status, err) == (0, "")
-    assert "rows left out: 2: row 3 (empty), row 7 (only white space)" in out
+    assert "rows skipped: 2: row 3 (empty), row 7 (only white space)" in out
     table = pq.read_table("v.parquet")
     assert table["doc"].to_pylist() == [f"d{row}" for row in KEPT]
     assert table.schema.field("embedding").type == pa.list_(pa.float32())
@@ -378,7 +378,7 @@ def test_a_target_is_embedded_too(run: Run) -> None:
         ("t.parquet --text text --column weight", "'--text' excludes --column"),
         ("t.parquet --text text --metric precomputed", "needs a metric of vectors"),
         ("t.parquet --text text", "row 3 (empty)"),
-        ("t.parquet --text text --on-error skip --initial 3", "row 3, left out"),
+        ("t.parquet --text text --on-error skip --initial 3", "the skipped row 3"),
         ("t.parquet --text text --on-error skip --exclude 12", "from 0 to 11"),
         ("pics", "Add --images"),
         ("pics --images other", "'--images' must be"),

@@ -179,7 +179,7 @@ def _run(
     *,
     explicit: bool,
 ) -> _Ran:
-    """Every method on every seed it needs, and why some were left out."""
+    """Every method on every seed it needs, and why some were skipped."""
     planned: dict[str, list[int | None]] = {
         label: [*seeds] if draws_at_random(method) else [None] for label, method in methods.items()
     }
@@ -290,8 +290,8 @@ def method_label(method: Method) -> str:
     polish = isinstance(method, UniProto) and options.get("polish") is True
     if polish:
         del options["polish"]
-    told = ", ".join(f"{name}={value}" for name, value in options.items())
-    return f"{method.name}{f'({told})' if told else ''}{'+polish' if polish else ''}"
+    shown = ", ".join(f"{name}={value}" for name, value in options.items())
+    return f"{method.name}{f'({shown})' if shown else ''}{'+polish' if polish else ''}"
 
 
 def as_compared(method: str | Method) -> Method:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from uniproto.errors import as_index, invalid
+from uniproto.errors import as_index, invalid, printable
 from uniproto.report.words import mean_and_spread
 from uniproto.runs.atomic import require_writable
 from uniproto.runs.publish import publishing, require_publishable, write_record
@@ -79,6 +79,7 @@ def aligned(columns: Mapping[str, Sequence[str]]) -> str:
     """A table of text by column titles: the first to the left, the others to the right."""
     parts = []
     for place, (title, cells) in enumerate(columns.items()):
+        title, cells = printable(title), [printable(cell) for cell in cells]
         # A title stands above the numbers, not above the spreads beside them.
         blank = max((len(cell) - len(cell.rstrip()) for cell in cells), default=0)
         width = max(map(len, (title, *cells)))
@@ -130,8 +131,8 @@ class Comparison:
     where the process stood), `weight_ratio` and `weight_entropy` (of the weights the method
     learned; 1 and 1 where all count equally), `accuracy`, `balanced_accuracy`,
     `minority_accuracy` (None without labels, the last also without minority classes),
-    `class_accuracy` (a dict, empty without labels) and `indices`. `skipped` says for each method
-    left out why; `warnings` what a reader of the accuracies must know.
+    `class_accuracy` (a dict, empty without labels) and `indices`. `skipped` says why a method
+    was skipped; `warnings` what a reader of the accuracies must know.
     """
 
     rows: list[dict[str, Any]]
@@ -170,7 +171,7 @@ class Comparison:
         return sorted(found, key=lambda summary: summary["cost"])
 
     def table(self) -> None:
-        """Print the methods, the lowest cost first, and what was left out and why."""
+        """Print the methods, the lowest cost first, and what was skipped and why."""
         print(self)
 
     def __str__(self) -> str:
@@ -263,9 +264,9 @@ class Comparison:
         elif self.classes:
             notes.append("no class is below half the mean class size: there is no minority")
         notes += [f"warning: {text}" for text in self.warnings]
-        notes += [f"left out: {label}: {reason}" for label, reason in self.skipped.items()]
+        notes += [f"skipped: {label}: {reason}" for label, reason in self.skipped.items()]
         return [
-            textwrap.fill(note, _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+            textwrap.fill(printable(note), _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
             for note in notes
         ]
 
@@ -280,12 +281,12 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 class KPath:
     """Costs over k. Made by `uniproto.path`.
 
-    `rows` has one dict for each k asked for, ascending: `k`, `cost`, `cost_is_exact`,
-    `lower_bound` (no choice of k rows can be below it; None where not asked for), `random_cost`
+    `rows` has one dict for each k in `ks`, ascending: `k`, `cost`, `cost_is_exact`,
+    `lower_bound` (no choice of k rows can be below it; None without `certify`), `random_cost`
     and `random_spread` (mean and standard deviation of random choices) and `seconds` (of picking).
     `knee` is the k after which more prototypes help least, see `knee_of`. With `max_cost`,
     `chosen` is the smallest k found that reaches it, `selection` its selection, and `searched`
-    the costs at every k tried between those asked for.
+    the costs at every k tried between those of `ks`.
     """
 
     rows: list[dict[str, Any]]
@@ -319,7 +320,7 @@ class KPath:
             "seconds": [f"{row['seconds']:.3g}" for row in rows],
         }
         parts = [
-            f"{self.method} on {m:,} source rows for {n:,} targets ({self.metric})",
+            f"{printable(self.method)} on {m:,} source rows for {n:,} targets ({self.metric})",
             aligned(columns),
         ]
         if self.selection is not None:
