@@ -122,8 +122,9 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def _chart(rows: Sequence[Mapping[str, Any]]) -> Any:
     import altair as alt
 
+    from support.charts import dots_and_means
     from support.finetuning import at_the_end
-    from uniproto.report.charts import BLUE, GREY, dots_and_means, small_multiples, styled
+    from uniproto.report.charts import BLUE, GREY, small_multiples, styled
 
     last = [dict(row) for row in at_the_end(rows)]
     studies = {"ratio": "share kept of 128", "lambda": "λ", "pool": "pool and kept"}

@@ -581,7 +581,7 @@ def _pooled(
 
 def curves_chart(rows: Sequence[dict[str, Any]]) -> Any:
     """Accuracy against the number of prototypes, a panel for each setting."""
-    from uniproto.report.charts import seed_bands_chart
+    from support.charts import seed_bands_chart
 
     shown = {
         ("uniproto", "plain"): "UniPROT",
@@ -610,7 +610,7 @@ def curves_chart(rows: Sequence[dict[str, Any]]) -> Any:
 
 def factors_chart(table: Sequence[dict[str, Any]]) -> Any:
     """What UniPROT's minority accuracy is above k-medoids', a panel for each data and metric."""
-    from uniproto.report.charts import differences_chart
+    from support.charts import differences_chart
 
     cells = [
         {

@@ -141,14 +141,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def _chart(rows: Sequence[Mapping[str, Any]]) -> Any:
     import altair as alt
 
-    from uniproto.report.charts import (
-        BLUE,
-        GREY,
-        dots_and_means,
-        loose_scale,
-        small_multiples,
-        styled,
-    )
+    from support.charts import dots_and_means
+    from uniproto.report.charts import BLUE, GREY, loose_scale, small_multiples, styled
 
     methods = list(dict.fromkeys(row["method"] for row in rows))
     panels = [

@@ -235,7 +235,7 @@ def _told(ours: Sequence[float], theirs: Sequence[float]) -> str:
 
 
 def _charts(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    from uniproto.report.charts import seed_bands_chart
+    from support.charts import seed_bands_chart
 
     shown = {
         "uniproto": "UniPROT",

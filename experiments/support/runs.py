@@ -134,7 +134,7 @@ class Runs:
         import pyarrow.csv  # all of this takes a second to load, and a list needs none of it
         import pyarrow.parquet as pq
 
-        from uniproto.report.charts import save_chart_files
+        from support.charts import save_chart_files
         from uniproto.runs.publish import publishing, write_record
         from uniproto.runs.records import as_table, versions, without_infinity
 

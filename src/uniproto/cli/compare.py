@@ -15,9 +15,6 @@ from uniproto.cli.options import ProblemOptions, add_settings
 from uniproto.cli.parser import add_output, add_pool, names
 from uniproto.cli.parser import seeds as as_seeds
 from uniproto.errors import (
-    InputFileError,
-    InvalidInputError,
-    UniprotoError,
     invalid,
     printable,
     require_name,
@@ -111,7 +108,7 @@ def run(options: argparse.Namespace) -> None:
     if options.output:
         refuse_inputs_inside(Path(options.output), input_paths(options))
         require_results_folder(Path(options.output), "comparison")
-    inputs = _read(options)
+    inputs = read_inputs(options)
     labels, target_labels = _labels(inputs, options)
     machine = {"memory": options.memory, "device": options.device, "lists": options.lists}
     with warnings.catch_warnings():
@@ -132,24 +129,6 @@ def run(options: argparse.Namespace) -> None:
         comparison.table()
         if options.output:
             print(f"\nwritten to {printable(options.output)}")
-
-
-def _read(options: argparse.Namespace) -> Inputs:
-    """The inputs; where the files make no sense for want of the column of labels, say that."""
-    from uniproto.data.tables import read_input
-
-    try:
-        return read_inputs(options)
-    except InvalidInputError as error:
-        for file in (options.pool, options.target) if options.labels else ():
-            try:
-                read_input(file, options.labels) if file else None
-            except InputFileError as missing:
-                text = str(missing).replace("'--column'", "'--labels'")
-                raise InputFileError(text) from error
-            except UniprotoError:
-                continue  # it is there, but of course it is no column of features
-        raise
 
 
 def _labels(

@@ -1,4 +1,4 @@
-"""`uniproto demo`: the whole journey on a data set everyone has."""
+"""`uniproto demo`: every step on a data set everyone has."""
 
 from __future__ import annotations
 

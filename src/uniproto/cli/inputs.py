@@ -343,7 +343,7 @@ def _refuse_unknown_columns(
     for option, belongs_here in (
         ("id", of_pool),
         ("groups", True),
-        ("labels", of_target),
+        ("labels", of_target or "minority" in options),  # compare needs those of both
         ("weights", of_target),
     ):
         name = getattr(options, option)
@@ -359,7 +359,7 @@ def _refuse_unknown_columns(
 
 
 def _is_word(text: str | None) -> bool:
-    """Whether --weights asks for weights by a word: balanced, density or density:options.
+    """Whether --weights names weights by a word: balanced, density or density:options.
 
     >>> _is_word("density:q=30"), _is_word("importance")
     (True, False)

@@ -10,7 +10,7 @@ from typing import Any
 
 from uniproto.cli.inputs import input_paths, read_inputs
 from uniproto.cli.options import ProblemOptions, add_settings
-from uniproto.cli.parser import add_output, add_pool, number, seconds, seeds, whole_numbers
+from uniproto.cli.parser import add_output, add_pool, number, parse_ints, seconds, seeds
 from uniproto.errors import printable
 from uniproto.methods import METHODS
 from uniproto.runtime.settings import setting
@@ -25,7 +25,7 @@ class PathOptions(ProblemOptions):
         "the numbers of rows to try (about eight, up to half of POOL or 500)",
         common=True,
         metavar="K,K,…",
-        parse=whole_numbers,
+        parse=parse_ints,
     )
     max_cost: float | None = setting(
         None,

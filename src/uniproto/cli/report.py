@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> None:
         require_same_problem(folder, selection, problem)
         source, target = examples_of(inputs, manifest, options)
         title = options.title or inputs.pool.path.name
-    else:  # saved from Python: the page can only tell what the folder holds
+    else:  # saved from Python: the page only shows what the folder holds
         source, target = _nothing_known(selection)
         title = options.title or folder.resolve().name
     path = write_report(

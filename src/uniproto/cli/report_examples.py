@@ -250,27 +250,19 @@ def _only_column_of_pairs(data: InputData) -> str | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from uniproto.data.columns import is_list, is_numeric
+
     if not isinstance(data.table, pa.Table):
         return None
     found = []
     for field in data.table.schema:
-        if _is_numbers(field.type) and field.name not in data.feature_columns:
+        is_numbers = is_list(field.type) and is_numeric(field.type.value_type)
+        if is_numbers and field.name not in data.feature_columns:
             values = data.table.column(field.name)
             lengths = pc.unique(pc.list_value_length(values)).to_pylist()
             if lengths == [2] and not pc.list_flatten(values).null_count:
                 found.append(field.name)
     return found[0] if len(found) == 1 else None
-
-
-def _is_numbers(kind: Any) -> bool:
-    import pyarrow as pa
-
-    is_list = (
-        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    )
-    return is_list and (
-        pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
-    )
 
 
 def _is_list(data: InputData) -> bool:

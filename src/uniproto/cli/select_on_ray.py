@@ -134,7 +134,7 @@ def chosen_rows(cluster: Cluster, source: Shards, rows: NDArray[Any]) -> pa.Tabl
 
 
 class _IdsOfRows:
-    """Ids of the chosen rows, asked for by row number as an array of all ids would be."""
+    """Ids of the chosen rows, looked up by row number like an array of all ids."""
 
     def __init__(self, rows: NDArray[Any], ids: NDArray[Any]) -> None:
         self._rows, self._ids = rows, ids
@@ -214,9 +214,9 @@ def _print_summary(request: Request, result: RoundsResult, output: Path) -> None
         f"{sum(first['picks_per_part']):,} rows{again}"
     )
     if request.target_options.sample is not None:
-        whole = result.target.shards.rows
+        total = result.target.shards.rows
         print(
-            f"  target                  {request.target_options.sample:,} rows drawn of {whole:,}"
+            f"  target                  {request.target_options.sample:,} rows drawn of {total:,}"
         )
     columns = textwrap.shorten(", ".join(request.settings.columns), 72, placeholder=" …")
     print(f"  features                {printable(columns)}")

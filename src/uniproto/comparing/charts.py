@@ -162,7 +162,7 @@ def path_chart(path: KPath) -> Any:
         alt.layer(*layers).properties(width=620, height=360),
         f"How many prototypes of {m:,} source rows for {n:,} targets?",
         f"{path.metric} costs"
-        + ("" if path.max_cost is None else f"; dotted: the cost of {path.max_cost:g} asked for"),
+        + ("" if path.max_cost is None else f"; dotted: the cost allowed, {path.max_cost:g}"),
     )
 
 

@@ -327,6 +327,6 @@ def warms_up(small: Problem, method: Method) -> bool:
         method = replace(method, polish=_WARM_UP_POLISH)
     try:
         answer(small, method, progress=False)
-    except UniprotoError:  # the whole problem will say it better
+    except UniprotoError:  # the full problem gives the better message
         return False
     return True

@@ -10,20 +10,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.formats import (
-    read_arrays,
-    read_cifar,
-    read_idx,
-    read_libsvm,
-    read_lines,
-    reading,
-)
 from uniproto.data.published import (
     VARIABLE,
     Dataset,
@@ -31,6 +24,12 @@ from uniproto.data.published import (
     checked_labels,
     checked_rows,
     count_note,
+    read_arrays,
+    read_cifar,
+    read_idx,
+    read_libsvm,
+    read_lines,
+    reading,
 )
 from uniproto.errors import require_name
 
@@ -122,15 +121,8 @@ def cifar10_features(path: Path | None) -> Dataset:
     )
     stand_in = "features of an ImageNet EfficientNet-Lite0, PCA-128, not pictures"
     note = f"{stand_in}; {found.note}" if found.note else stand_in
-    return Dataset(
-        found.name,
-        found.train.astype(np.float32),
-        found.train_labels,
-        found.test.astype(np.float32),
-        found.test_labels,
-        found.class_names,
-        note=note,
-    )
+    train, test = found.train.astype(np.float32), found.test.astype(np.float32)
+    return replace(found, train=train, test=test, note=note)
 
 
 def usps(path: Path | None) -> Dataset:
@@ -167,10 +159,10 @@ def _mnist_like(
     if files and _is_fashion(files[0].parent) == fashion:
         arrays = [read_idx(file) for file in files]
         return _dataset(places.name, files[0], arrays, names, (28, 28), _MNIST)
-    told = "a folder with 'fashion' in its name" if fashion else "a folder not called 'fashion'"
+    place = "a folder with 'fashion' in its name" if fashion else "a folder not called 'fashion'"
     raise places.missing(
         archives[0],
-        f"{_IDX[0][0]}-{_IDX[0][1]}-ubyte.gz and the three files beside it, in {told}",
+        f"{_IDX[0][0]}-{_IDX[0][1]}-ubyte.gz and the three files beside it, in {place}",
     )
 
 

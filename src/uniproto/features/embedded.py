@@ -29,7 +29,7 @@ class Embedded:
     """The vectors of the rows that could be embedded.
 
     `vectors[i]` is the vector of row `rows[i]` of the input; `left_out` holds (row, reason) for
-    every other row. `model` is the name or path it was asked for by, `model_digest` what the
+    every other row. `model` is the name or path that was given, `model_digest` what the
     vectors depend on (weights, preprocessing), `content_sha256` a digest of what was embedded.
     `notes` say how many vectors were computed and how many came from the cache, how many texts
     were cut off at the length the model reads, and how long it took.
@@ -72,7 +72,7 @@ class Unreadable:
 
 
 class _Lookup:
-    """Whether the vector of some content is known; remembers those asked for."""
+    """Whether the vector of some content is known; remembers those found."""
 
     def __init__(self, stored: VectorCache) -> None:
         self.found: dict[bytes, CachedVector] = {}

@@ -342,9 +342,6 @@ class TimmFolder(TimmModel):
         return folder_identity(self._home)
 
 
-__all__ = ["embed_images"]
-
-
 def embed_images(
     images: Iterable[Any] | str | os.PathLike[str],
     *,

@@ -158,8 +158,8 @@ class TransformersModel(_TextModel):
                 self._load_tokenizer()
         tokens = self._tokens(texts, self._longest)
         full = [place for place, ids in enumerate(tokens) if len(ids) >= self._longest]
-        whole = self._tokens([texts[place] for place in full], None) if full else []
-        cut = {place for place, ids in zip(full, whole, strict=True) if len(ids) > self._longest}
+        uncut = self._tokens([texts[place] for place in full], None) if full else []
+        cut = {place for place, ids in zip(full, uncut, strict=True) if len(ids) > self._longest}
         return [
             (ids, len(ids), TRUNCATED if place in cut else 0) for place, ids in enumerate(tokens)
         ]
@@ -325,9 +325,6 @@ def what_is_wrong(text: Any) -> str | None:
     return f"no text but {type(text).__name__}"
 
 
-__all__ = ["embed_text"]
-
-
 def embed_text(
     texts: Iterable[Any],
     *,
@@ -349,7 +346,7 @@ def embed_text(
             tokens.
         batch_size: texts at a time (32, on a GPU 256). Texts of like length go together.
         device: `auto`, `cpu`, `cuda`, `mps`, …
-        cache: keep vectors, and take those kept before, so that a run that was stopped goes on
+        cache: save vectors, and use those saved before, so that a run that was stopped goes on
             and the same text is never computed twice: True (the folder of the environment
             variable UNIPROTO_CACHE or the system's cache), False, or a folder.
         on_error: `fail` raises InputFileError where a text is missing, empty or no text; `skip`

@@ -47,8 +47,8 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Stood:
-    """A target that a prototype stands for: its item, its share of the prototype, its words."""
+class Represented:
+    """A target that a prototype represents: its item, its share of the prototype, its words."""
 
     item: int
     share: float
@@ -72,10 +72,10 @@ class Card:
     picture: int | None
     missing: str  # why there is no picture, where one was expected
     text: str | None
-    length: int  # of the whole text, in characters, where the card shows only its beginning
+    length: int  # of the full text, in characters, where the card shows only its beginning
     fields: list[tuple[str, str]]
-    stands_for: list[Stood]
-    lights: list[int]  # items on the map it stands for
+    represented: list[Represented]
+    lights: list[int]  # items on the map it represents
     x: float | None = None
     y: float | None = None
 
@@ -120,7 +120,7 @@ class Worst:
 
 @dataclass(frozen=True)
 class Curve:
-    """What the picks cost, added up, as shares of the whole: the last is a total cost."""
+    """What the picks cost, added up, as shares of the total: the last is the cost."""
 
     title: str
     values: list[float]
@@ -177,7 +177,7 @@ class Codes:
     source: NDArray[np.intp]
     target: NDArray[np.intp] | None
     by_label: dict[Any, int]
-    left_out: int  # labels put together as "others"
+    others: int  # labels counted together as "others"
 
 
 def as_codes(
@@ -203,13 +203,13 @@ def as_codes(
     order = sorted(range(len(seen)), key=lambda code: (-mass[code], -chosen[code], code))
     if _in_natural_order(names):  # numbers and short sets of words are easier to find sorted
         order = sorted(range(len(seen)), key=lambda code: names[code])
-    kept, rest = order, []
+    named, rest = order, []
     if len(order) > _MOST_CLASSES:
         ranked = sorted(order, key=lambda code: (chosen[code] == 0, -mass[code]))
-        kept, rest = ranked[:_MOST_CLASSES], ranked[_MOST_CLASSES:]
-    to = np.full(len(seen), len(kept), np.intp)
-    to[kept] = np.arange(len(kept))
-    shown = _told_apart([cut(names[code], LONGEST_NAME).strip() or "(empty)" for code in kept])
+        named, rest = ranked[:_MOST_CLASSES], ranked[_MOST_CLASSES:]
+    to = np.full(len(seen), len(named), np.intp)
+    to[named] = np.arange(len(named))
+    shown = _distinct([cut(names[code], LONGEST_NAME).strip() or "(empty)" for code in named])
     if rest:
         shown.append(f"others ({len(rest):,})")
     by_label = {name: int(to[code]) for name, code in seen.items()}
@@ -217,7 +217,7 @@ def as_codes(
     return Codes(shown, to[coded[0]], coded_target, by_label, len(rest))
 
 
-def _told_apart(names: list[str]) -> list[str]:
+def _distinct(names: list[str]) -> list[str]:
     """Names that look alike once shortened, numbered."""
     times: dict[str, int] = {}
     found = []
@@ -275,12 +275,12 @@ def coverage_of(
         ]
         uneven = weights.max() - weights.min() > 1e-9 * weights.max()
         note = "Shares of the target are shares of its weights. " if uneven else ""
-        if codes.left_out:
-            note += f"{codes.left_out:,} smaller ones are counted together as others. "
+        if codes.others:
+            note += f"{codes.others:,} smaller ones are counted together as others. "
         found.append(Coverage(kind, codes.names, shares, note))
     if len(found) == 2 and labels is not None and groups is not None:
         same = labels.names == groups.names and np.array_equal(labels.source, groups.source)
-        if same:  # the groups are the classes: they are told once, with their costs
+        if same:  # the groups are the classes: they are shown once, with their costs
             return found[1:]
     return found
 

@@ -16,7 +16,7 @@ from uniproto.report.content import (
     Codes,
     Content,
     Item,
-    Stood,
+    Represented,
     Worst,
     as_codes,
     code_of,
@@ -158,7 +158,7 @@ def _worst(
     costs: NDArray[np.float64],
     place_of: Mapping[int, int],
 ) -> list[Worst]:
-    """The targets that cost most, with the ranks of the prototypes that stand for them."""
+    """The targets that cost most, with the ranks of the prototypes that represent them."""
     words = RowWords(target, problem, worst, WORST_TEXT, of_target=True)
     by_target = sp.csc_array(plan)
     return [
@@ -203,9 +203,9 @@ def make_cards(
     fields = None
     if texts is None and source.pictures is None and read is not None:
         fields = read(rows)
-    stood = np.concatenate([targets for targets, _ in cited])
+    on_cards = np.concatenate([targets for targets, _ in cited])
     words = RowWords(
-        target, problem, np.unique(stood), share_of(_EXAMPLE_TEXT, len(stood)), of_target=True
+        target, problem, np.unique(on_cards), share_of(_EXAMPLE_TEXT, len(on_cards)), of_target=True
     )
     given = 0 if problem is None else len(problem.initial)
     places = None if projection is None else projection.prototypes
@@ -235,8 +235,8 @@ def make_cards(
                     (cut(name, LONGEST_NAME), cut(value, _FIELDS[1]))
                     for name, value in list((fields[place] if fields else {}).items())[:columns]
                 ],
-                stands_for=[
-                    Stood(place_of[int(t)], float(share), words(int(t)))
+                represented=[
+                    Represented(place_of[int(t)], float(share), words(int(t)))
                     for t, share in zip(*cited[place], strict=True)
                 ],
                 lights=lights,

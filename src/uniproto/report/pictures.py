@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.data.files import first_line
 from uniproto.errors import MissingExtraError
 from uniproto.features.pictures import UnreadableError, open_picture, read_picture
 from uniproto.report.examples import Examples
@@ -56,7 +57,7 @@ def data_uri(picture: Any, edge: int, white: float | None = None) -> str:
     except UnreadableError as error:
         raise PictureError(str(error)) from None
     except Exception as error:  # what a decoder makes of a damaged file can be anything
-        raise PictureError(str(error).split("\n")[0] or type(error).__name__) from error
+        raise PictureError(first_line(error)) from error
     if max(pixels.shape[:2]) > _SMALL or pixels.shape[2] > 1:
         try:
             from PIL import Image
@@ -164,7 +165,7 @@ class Album:
         self._size = 0
         self._places: dict[tuple[bool, int], int] = {}
         self._broken: dict[tuple[bool, int], str] = {}
-        self._left_out = 0
+        self._without_picture = 0
 
     def prototypes(self, rows: NDArray[np.int64]) -> None:
         """The pictures of the prototypes, at the largest size at which all of them fit."""
@@ -177,7 +178,7 @@ class Album:
             if not sizes or np.mean(sizes) * len(rows) <= _PROTOTYPE_BYTES:
                 break
         for row, uri in self._encode(False, rows, edge):
-            self._keep(False, row, uri)
+            self._store(False, row, uri)
 
     def targets(self, rows: NDArray[np.intp]) -> None:
         """The pictures of targets that cards show."""
@@ -208,10 +209,10 @@ class Album:
             if count > _NAMED_GAPS:
                 reasons = Counter(why for why in self._broken.values())
                 found.append(f"and {count - _NAMED_GAPS:,} more ({len(reasons):,} reasons)")
-        if self._left_out:
+        if self._without_picture:
             found.append(
-                f"{counted(self._left_out, 'target')} on the map and in lists are without their "
-                "picture, to keep the page small."
+                f"{counted(self._without_picture, 'target')} on the map and in lists are without "
+                "their picture, to keep the page small."
             )
         return found
 
@@ -224,11 +225,11 @@ class Album:
         begin = time.perf_counter()
         for start in range(0, len(wanted), _BATCH):
             if self._size > _ALL_BYTES or time.perf_counter() - begin > limit:
-                self._left_out += len(wanted) - start
+                self._without_picture += len(wanted) - start
                 return
             some = np.array(wanted[start : start + _BATCH], np.intp)
             for row, uri in self._encode(other, some, _TARGET_EDGE):
-                self._keep(other, row, uri)
+                self._store(other, row, uri)
 
     def _encode(
         self, of_target: bool, rows: NDArray[Any], edge: int
@@ -249,7 +250,7 @@ class Album:
 
         return list(side_by_side(encode, pictures))
 
-    def _keep(self, of_target: bool, row: int, uri: str | None) -> None:
+    def _store(self, of_target: bool, row: int, uri: str | None) -> None:
         if uri is not None and (of_target, row) not in self._places:
             self._places[of_target, row] = len(self.uris)
             self.uris.append(uri)

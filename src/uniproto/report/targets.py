@@ -201,7 +201,7 @@ def _of_costs(
         total = np.asarray(part.sum(axis=1)).ravel()
         positions = fitted(described)
         chosen = (part @ positions) / np.where(total > 0, total, 1)[:, None]
-        where = "a prototype lies in the middle of the targets it stands for"
+        where = "a prototype lies in the middle of the targets it represents"
     return Projection(
         fitted(described),
         chosen,

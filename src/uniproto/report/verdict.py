@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 RANDOM_DRAWS = 5
 _RANDOM_SECONDS = 30.0
-_LOOSE = 0.5  # of the cost: a bound that leaves more than this open tells nobody anything
+_LOOSE = 0.5  # of the cost: a bound that leaves more than this open says nothing
 
 
 def random_costs(
@@ -46,7 +46,7 @@ def random_costs(
 ) -> tuple[list[float], str]:
     """Costs of random choices: from a comparison, or drawn now where that is affordable."""
     if draws == 0:
-        return [], "Random choices were not asked for."
+        return [], "Random choices were switched off (--random 0)."
     if comparison is not None and draws is None:
         rows = [row for row in comparison["rows"] if row["method"] == "random"]
         known = [row["cost"] for row in rows if row["cost"] is not None]
@@ -55,12 +55,12 @@ def random_costs(
     if problem is None:
         return [], "Random's cost is not known. " + NO_DATA
     if not selection.cost_is_exact:
-        return [], "Random's cost is left out: no exact solve fits this many targets."
+        return [], "Random's cost is missing: no exact solve fits this many targets."
     limit = _RANDOM_SECONDS if draws is None else math.inf
     expected = selection.timings.get("plan", 0.0)
     if expected > limit:
         return [], (
-            f"Random's cost is left out: one exact solve took {seconds(expected)} here. "
+            f"Random's cost is missing: one exact solve took {seconds(expected)} here. "
             "Ask for it with --random 5 (random=5 in Python)."
         )
     found: list[float] = []
@@ -152,7 +152,7 @@ def verdict_of(
             or "not recorded",
         ),
     ]
-    headline = f"{counted(k, 'example')} stand{'s' if k == 1 else ''} for {n:,}"
+    headline = f"{counted(k, 'example')} represent{'s' if k == 1 else ''} {n:,}"
     return Verdict(headline, "".join(parts) + ".", tiles)
 
 
@@ -231,7 +231,7 @@ def methods_box(
             f"equal weights to the target's weights; by {exact}.",
         ),
         (
-            "Stands for",
+            "Represents",
             "The targets that a prototype sends mass to in the cheapest plan; a share is the part "
             "of the prototype's mass that goes there.",
         ),
