@@ -58,14 +58,12 @@ PARTS = [f"{name}-{seed}" for seed in SEEDS for name in _variations()]
 
 
 def run(setup: Setup) -> None:
-    """Run the parts asked for; where all are asked for, join and publish what they came to."""
+    """Run the parts of `setup`; once all have run, join and publish their results."""
     from support.finetuning import run_study
 
     settings = _settings(setup)
     rows = run_study(setup, settings)
-    if setup.part is not None:
-        done = ", ".join(dict.fromkeys(row["run"] for row in rows))
-        print(f"{done}: done. The same command without --part joins all parts.")
+    if setup.waits_for_others(dict.fromkeys(row["run"] for row in rows)):
         return
     publish_joined(setup, "finetuning_ablations", _with_variation(rows), table, _chart)
 

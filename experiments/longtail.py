@@ -271,13 +271,12 @@ QUICK_PARTS = {
 
 
 def run(setup: Setup) -> None:
-    """Run the parts asked for; where all parts are asked for, join and publish their results."""
+    """Run the parts of `setup`; once all have run, join and publish their results."""
     parts = QUICK_PARTS if setup.quick else FULL_PARTS if setup.full else PARTS
     rows: dict[str, list[dict[str, Any]]] = {}
     for name in setup.parts(list(parts)):
         rows[name] = list(_run_part(setup, name, parts[name]))
-    if setup.part is not None:
-        print(f"{', '.join(rows)}: done. The same command without --part joins all parts.")
+    if setup.waits_for_others(rows):
         return
     joined = [row for name in rows for row in rows[name]]
     table = differences(joined)

@@ -287,6 +287,28 @@ def test_a_damaged_vector_is_not_used(tmp_path: Path, column: str) -> None:
         assert cache.find(keys[0]) is not None
 
 
+def test_no_flipped_byte_gives_a_wrong_vector(tmp_path: Path) -> None:
+    keys, vectors = [b"k" * 32, b"l" * 32], np.arange(1, 9, dtype=np.float32).reshape(2, 4)
+    with VectorCache(tmp_path / "c", required=True) as cache:
+        cache.add(keys, vectors, [0, 1])
+    database = tmp_path / "c" / DATABASE
+    content = database.read_bytes()
+    write_version = 18  # another one makes the file read-only, as permissions would
+    used = [place for place, byte in enumerate(content) if byte and place != write_version]
+    for place in used[:: max(1, len(used) // 300)]:
+        flipped = bytearray(content)
+        flipped[place] ^= 0xFF
+        database.write_bytes(flipped)
+        with VectorCache(tmp_path / "c", required=True) as cache:
+            for key, vector, flags in zip(keys, vectors, (0, 1), strict=True):
+                found = cache.find(key)
+                if found is not None:
+                    assert (found.vector.tolist(), found.flags) == (vector.tolist(), flags)
+            cache.add(keys, vectors, [0, 1])
+        with VectorCache(tmp_path / "c", required=True) as cache:
+            assert all(cache.find(key) is not None for key in keys)
+
+
 def test_several_processes_fill_one_cache(tmp_path: Path) -> None:
     """Opening at once, writing at once: nothing is lost and nobody fails."""
     with ProcessPoolExecutor(4, multiprocessing.get_context("spawn")) as pool:

@@ -18,7 +18,7 @@ import json
 import os
 import sys
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,12 @@ class Setup:
         if not chosen:
             raise unknown_name("part", str(self.part), names)
         return chosen
+
+    def waits_for_others(self, done: Iterable[str]) -> bool:
+        """Whether only some parts were run; then says how to join all of them."""
+        if self.part is not None:
+            print(f"{', '.join(done)}: done. The same command without --part joins all parts.")
+        return self.part is not None
 
 
 class Runs:

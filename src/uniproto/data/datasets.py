@@ -24,6 +24,7 @@ from uniproto.data.published import (
     checked_labels,
     checked_rows,
     count_note,
+    encoded,
     read_arrays,
     read_cifar,
     read_idx,
@@ -363,38 +364,6 @@ def credit(path: Path | None) -> Dataset:
         feature_names=features,
         note=f"{split}; {short}" if short else split,
     )
-
-
-def encoded(
-    train: dict[str, NDArray[Any]],
-    test: dict[str, NDArray[Any]],
-    *,
-    is_number: Callable[[str], bool],
-) -> tuple[NDArray[np.float32], NDArray[np.float32], tuple[str, ...]]:
-    """Columns of text as features, by the training rows alone; and the features' names.
-
-    >>> train = {"age": np.array(["20", "40"]), "work": np.array(["farm", "?"])}
-    >>> test = {"age": np.array(["30"]), "work": np.array(["navy"])}
-    >>> encoded(train, test, is_number=lambda name: name == "age")
-    (array([[-1., 0., 1.], [ 1., 1., 0.]], dtype=float32), array([[0., 0., 0.]], dtype=float32),
-     ('age', 'work=?', 'work=farm'))
-    """
-    sides: tuple[list[NDArray[Any]], list[NDArray[Any]]] = ([], [])
-    names: list[str] = []
-    for name, known in train.items():
-        if is_number(name):
-            numbers = known.astype(np.float64)
-            centre, spread = numbers.mean(), numbers.std()
-            for side, values in zip(sides, (known, test[name]), strict=True):
-                side.append((values.astype(np.float64) - centre) / (spread if spread > 0 else 1.0))
-            names.append(name)
-            continue
-        for value in np.unique(known):
-            for side, values in zip(sides, (known, test[name]), strict=True):
-                side.append(values == value)
-            names.append(f"{name}={value}")
-    first, second = (np.column_stack(side).astype(np.float32) for side in sides)
-    return first, second, tuple(names)
 
 
 DATASETS: dict[str, Callable[[Path | None], Dataset]] = {

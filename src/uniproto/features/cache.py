@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,10 @@ VARIABLE = "UNIPROTO_CACHE"
 DATABASE = "vectors.sqlite"
 SECONDS_BETWEEN_WRITES = 2.0  # at most this much work is lost when a run is killed
 _SECONDS_TO_WAIT = 60.0  # for another process that is writing
+# What SQLite says of a disk, a folder or another process; anything else it says is damage.
+# (Its error codes would be plainer; Python 3.10 does not give them.)
+_UNUSABLE = ("locked", "readonly", "disk I/O", "disk is full", "unable to open", "permission")
+_ERRORS = (sqlite3.Error, UnicodeDecodeError)  # the second for damaged names of columns
 _TABLE = """CREATE TABLE IF NOT EXISTS vectors
     (key BLOB PRIMARY KEY, flags INTEGER NOT NULL, checksum INTEGER NOT NULL, vector BLOB NOT NULL)
 """
@@ -75,8 +79,9 @@ def open_cache(cache: bool | str | os.PathLike[str], model_digest: str) -> Vecto
 class VectorCache:
     """The vectors of one model: those on disk, and those of this run, written every two seconds.
 
-    Use it as a context manager. A folder that somebody named is `required` to be writable; without
-    the customary one a run goes on and saves nothing. `note` says so.
+    Use it as a context manager: leaving it saves what was computed, also when the run failed. A
+    folder that somebody named is `required` to be writable; without the customary one a run goes
+    on and saves nothing. `note` says so.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, VectorCache(Path(folder), required=True) as c:
@@ -99,13 +104,7 @@ class VectorCache:
     def __enter__(self) -> VectorCache:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Save what was computed, also when the run failed."""
+    def __exit__(self, *_: object) -> None:
         try:
             self.flush()
         finally:
@@ -115,15 +114,14 @@ class VectorCache:
         """The vector of this content, if it is there and undamaged."""
         if key in self._pending:
             return self._pending[key]
+        select = "SELECT flags, checksum, vector FROM vectors WHERE key = ?"
+        row = None
         with self._lock:
-            row = None
             if self._database is not None:
                 try:
-                    row = self._database.execute(
-                        "SELECT flags, checksum, vector FROM vectors WHERE key = ?", (key,)
-                    ).fetchone()
-                except sqlite3.Error as error:
-                    self._failed(error)
+                    row = self._database.execute(select, (key,)).fetchone()
+                except _ERRORS as error:
+                    self._recover(error)
         return None if row is None else _checked(key, *row)
 
     def add(
@@ -138,16 +136,17 @@ class VectorCache:
 
     def flush(self) -> None:
         """Write what is not yet on disk."""
+        rows = [_row(key, one) for key, one in self._pending.items()]
+        insert = "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)"
         with self._lock:
-            if self._database is None or not self._pending:
-                return
-            rows = [_row(key, one) for key, one in self._pending.items()]
-            try:
-                _insert(self._database, rows)
-            except sqlite3.Error as error:
-                self._failed(error)  # a damaged database has been replaced by an empty one
-                if self._database is not None:
-                    _insert(self._database, rows)
+            while rows and self._database is not None:
+                try:
+                    with self._database:
+                        self._database.executemany(insert, rows)
+                except _ERRORS as error:
+                    self._recover(error)
+                else:
+                    rows = []
             self._pending = {}
             self._written = time.monotonic()
 
@@ -157,39 +156,37 @@ class VectorCache:
             self._database = sqlite3.connect(
                 folder / DATABASE, timeout=_SECONDS_TO_WAIT, check_same_thread=False
             )
+            self._database.text_factory = bytes  # damage can turn any value into undecodable text
             # Another process may be changing the mode; some file systems have no such mode.
             with contextlib.suppress(sqlite3.OperationalError):
                 self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = NORMAL")
             self._database.execute(_TABLE)
-        except (OSError, sqlite3.Error) as error:
-            self._failed(error)
+        except (OSError, *_ERRORS) as error:
+            self._recover(error)
 
-    def _failed(self, error: OSError | sqlite3.Error) -> None:
-        """Replace a damaged database by an empty one; go on without one that cannot be used."""
+    def _recover(self, error: Exception) -> None:
+        """Replace a damaged database by an empty one, once; give up one that cannot be used."""
         self._close()
-        folder = self.folder
-        assert folder is not None
-        damaged = isinstance(error, sqlite3.DatabaseError) and not isinstance(
-            error, sqlite3.OperationalError
-        )
-        if damaged and not self.note:
-            self.note = f"{folder / DATABASE} was damaged and has been replaced"
+        assert self.folder is not None
+        usable = not (isinstance(error, OSError) or any(map(str(error).__contains__, _UNUSABLE)))
+        if usable and not self.note:
+            self.note = f"{self.folder / DATABASE} was damaged and has been replaced"
             try:
-                _discard(folder)
+                _discard(self.folder)
             except OSError as reason:
                 error = reason
             else:
-                self._open(folder)
+                self._open(self.folder)
                 return
         reason_text = getattr(error, "strerror", None) or error
         if self._required:
             raise OutputError(
-                f"{folder}: the cache must be a folder that can be written. Writing failed "
+                f"{self.folder}: the cache must be a folder that can be written. Writing failed "
                 f"({reason_text}). Choose another folder by --cache (in Python cache=) or "
                 f"{VARIABLE}, free some space, or do without: --no-cache, cache=False."
             ) from error
-        self.note = f"nothing was saved for another run: {folder} cannot be written ({reason_text})"
+        self.note = f"nothing was saved: {self.folder} cannot be written ({reason_text})"
 
     def _close(self) -> None:
         if self._database is not None:
@@ -198,15 +195,10 @@ class VectorCache:
 
 
 def _discard(folder: Path) -> None:
-    """Remove a damaged database and its journals at once, under the eyes of other processes."""
+    """Remove a database and its journals in one step: other processes may have it open."""
     aside = folder.with_name(f"{folder.name}.damaged-{uuid.uuid4().hex}")
     folder.rename(aside)
     shutil.rmtree(aside)
-
-
-def _insert(database: sqlite3.Connection, rows: Sequence[tuple[bytes, int, int, bytes]]) -> None:
-    with database:
-        database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", rows)
 
 
 def _row(key: bytes, cached: CachedVector) -> tuple[bytes, int, int, bytes]:
@@ -214,9 +206,11 @@ def _row(key: bytes, cached: CachedVector) -> tuple[bytes, int, int, bytes]:
     return key, cached.flags, _checksum(key, cached.flags, content), content
 
 
-def _checked(key: bytes, flags: int, checksum: int, content: bytes) -> CachedVector | None:
+def _checked(key: bytes, flags: Any, checksum: Any, content: Any) -> CachedVector | None:
     """What a row holds, or None where it is not what was written or not what a model gives."""
-    if not isinstance(content, bytes) or checksum != _checksum(key, flags, content):
+    if not (isinstance(flags, int) and isinstance(content, bytes)):
+        return None
+    if checksum != _checksum(key, flags, content):
         return None
     vector = np.frombuffer(content, "<f4").astype(np.float32)
     return CachedVector(vector, flags) if np.isfinite(vector).all() and vector.any() else None

