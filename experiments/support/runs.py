@@ -17,7 +17,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,12 @@ class Setup:
         if not chosen:
             raise unknown_name("part", str(self.part), names)
         return chosen
+
+    def waits_for_others(self, done: Iterable[str]) -> bool:
+        """Whether only some parts were run; then says how to join all of them."""
+        if self.part is not None:
+            print(f"{', '.join(done)}: done. The same command without --part joins all parts.")
+        return self.part is not None
 
 
 class Runs:
@@ -117,7 +123,7 @@ class Runs:
         import pyarrow.csv  # all of this takes a second to load, and a list needs none of it
         import pyarrow.parquet as pq
 
-        from uniproto.report.charts import save_chart_files
+        from support.charts import save_chart_files
         from uniproto.runs.publish import publishing, write_record
         from uniproto.runs.records import as_table, versions, without_infinity
 

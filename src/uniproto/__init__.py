@@ -39,10 +39,9 @@ from uniproto.selection.selection import Selection
 from uniproto.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from uniproto.comparing.choosing_k import path
     from uniproto.comparing.compare import compare
-    from uniproto.comparing.comparison import Comparison
-    from uniproto.comparing.k_path import KPath
+    from uniproto.comparing.path import path
+    from uniproto.comparing.results import Comparison, KPath
     from uniproto.estimator import PrototypeSelector
 
 
@@ -77,11 +76,11 @@ __all__ = [
 ]
 
 _LATE = {  # loaded when asked for: scikit-learn and Arrow take a second to import
-    "Comparison": "uniproto.comparing.comparison",
-    "KPath": "uniproto.comparing.k_path",
+    "Comparison": "uniproto.comparing.results",
+    "KPath": "uniproto.comparing.results",
     "PrototypeSelector": "uniproto.estimator",
     "compare": "uniproto.comparing.compare",
-    "path": "uniproto.comparing.choosing_k",
+    "path": "uniproto.comparing.path",
 }
 _ROOMS = {  # available without an import of their own
     "data": "uniproto.data",

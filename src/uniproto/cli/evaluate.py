@@ -7,7 +7,8 @@ import sys
 import textwrap
 from typing import Any
 
-from uniproto.cli.settings_options import add_settings
+from uniproto.cli.options import add_settings
+from uniproto.errors import printable
 from uniproto.judging.settings import EvaluateSettings
 
 
@@ -32,7 +33,7 @@ def add_parser(commands: Any) -> None:
               superglue   sst2, cb, multirc
               or data sets by name, with commas between; MATH in capitals is that data set alone
 
-            DIR holds math_test.jsonl(.zst) with {dataset, question, answer}, or the benchmarks'
+            DIR holds math_test.jsonl(.zst) with {dataset, inputs, answer}, or the benchmarks'
             original files; for superglue SST-2/dev.tsv, CB/val.jsonl and MultiRC/val.jsonl, or an
             archive of them. A data set that lacks questions is an error; --limit and
             --allow-partial accept it, and the results say so.
@@ -69,5 +70,6 @@ def run(options: argparse.Namespace) -> int | None:
         return 130
     if not options.quiet:
         print(found.table())
-        print(f"\nwritten to {options.out}; look through the answers in {options.out}/page.html")
+        out = printable(options.out)
+        print(f"\nwritten to {out}; look through the answers in {out}/page.html")
     return None

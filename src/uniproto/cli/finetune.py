@@ -8,8 +8,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from uniproto.cli.settings_options import add_settings
-from uniproto.errors import invalid
+from uniproto.cli.options import add_settings
+from uniproto.errors import invalid, printable
 from uniproto.training.finetune.settings import PRESETS, FinetuneSettings, preset
 
 
@@ -90,12 +90,12 @@ def print_summary(result: Mapping[str, Any], out: str) -> None:
         print("  log-perplexity of held-out answers, before → after")
         before = {"(all sources)": first["val_loss"], **first["val_loss_by_source"]}
         after = {"(all sources)": last["val_loss"], **last["val_loss_by_source"]}
-        width = max(map(len, after))
+        width = max(len(printable(name)) for name in after)
         for name, value in after.items():
-            print(f"    {name:{width}}  {_number(before[name])} → {_number(value)}")
+            print(f"    {printable(name):{width}}  {_number(before[name])} → {_number(value)}")
     if result["selection_share"] is not None:
         print(f"  selection took   {result['selection_share']:.0%} of a step")
-    print(f"  written to       {out}")
+    print(f"  written to       {printable(out)}")
 
 
 def _number(value: float | None) -> str:

@@ -36,7 +36,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **options: Any) -> None:
         options.setdefault("formatter_class", Layout)
         super().__init__(*args, **options)
-        self.register("type", int, whole_number)
+        self.register("type", int, parse_int)
         self.register("type", float, number)
 
     def error(self, message: str) -> NoReturn:
@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Refuse what is left over here, where the options it may stand for are known."""
+        """Refuse what is left over here, where the options it may mean are known."""
         known, left = super().parse_known_args(args, namespace)
         if left:
             options = [name for action in self._actions for name in action.option_strings]
@@ -67,10 +67,10 @@ def _name(action: argparse.Action) -> str:
     return "/".join(action.option_strings) or str(action.metavar)
 
 
-def whole_number(text: str) -> int:
-    """What stands where a count is asked for.
+def parse_int(text: str) -> int:
+    """Parse a whole number.
 
-    >>> whole_number("1000")
+    >>> parse_int("1000")
     1000
     """
     try:
@@ -80,7 +80,7 @@ def whole_number(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """What stands where a limit of time is asked for.
+    """Parse a number of seconds above 0.
 
     >>> seconds("2.5")
     2.5
@@ -95,7 +95,7 @@ def seconds(text: str) -> float:
 
 
 def number(text: str) -> float:
-    """What stands where a number is asked for.
+    """Parse a number.
 
     >>> number("2e-5")
     2e-05
@@ -117,7 +117,7 @@ def names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def whole_numbers(text: str) -> list[int]:
+def parse_ints(text: str) -> list[int]:
     """A list such as 10,20,50."""
     try:
         return [int(part) for part in names(text)]
@@ -129,7 +129,7 @@ def whole_numbers(text: str) -> list[int]:
 
 def seeds(text: str) -> int | list[int]:
     """How many seeds, or a list of them."""
-    listed = whole_numbers(text)
+    listed = parse_ints(text)
     return listed[0] if len(listed) == 1 and "," not in text else listed
 
 

@@ -8,7 +8,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from uniproto.cli.settings_options import add_settings
+from uniproto.cli.options import add_settings
+from uniproto.errors import printable
 from uniproto.pretraining.pretrain_settings import PretrainSettings
 
 
@@ -76,7 +77,7 @@ def run(options: argparse.Namespace) -> int | None:
 
 def _print_tokens(tokens: Any) -> None:
     header = tokens.header
-    print(f"tokens in {tokens.folder}, a vocabulary of {header['vocab']:,}")
+    print(f"tokens in {printable(tokens.folder)}, a vocabulary of {header['vocab']:,}")
     for part in ("train", "validation"):
         name = f"{part}ing" if part == "train" else part
         print(
@@ -91,4 +92,4 @@ def _print_summary(result: Mapping[str, Any], out: str) -> None:
     print(f"{settings['size']}, {settings['method']}: {result['steps']:,} steps")
     print(f"  validation log-perplexity   {first['val_loss']:.4f} → {last['val_loss']:.4f}")
     print(f"  training time               {result['seconds']:,.1f} s")
-    print(f"  written to                  {out}")
+    print(f"  written to                  {printable(out)}")

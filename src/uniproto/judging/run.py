@@ -79,7 +79,8 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
     source: _LoadedModel | _ModelOnDisk = (
         _ModelOnDisk(model, base) if isinstance(model, str | Path) else _LoadedModel(model)
     )
-    require_run_folder(folder, SETTINGS, (ITEMS, *RESULTS), [data, *source.files])
+    inputs = map(str, [data, *source.files])
+    require_run_folder(folder, SETTINGS, (ITEMS, *RESULTS), inputs)
     template = template or source.template or TEMPLATE
     fill(template, "")  # refuses a template without a place for the question before any work
     writes_programs = any(BENCHMARKS[name].is_math for name in datasets)

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.errors import InvalidInputError, seconds
+from uniproto.errors import InvalidInputError, printable, seconds
 from uniproto.methods.contract import Picks
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
@@ -260,13 +260,15 @@ class Selection:
             f"{self.k} prototypes of {m:,} source rows for {n:,} targets "
             f"({self.method}, {self.metric})",
             f"  optimal-transport cost  {word} {self.cost:.6g}",
-            f"  each stands for         {n / self.k:.4g} targets' worth of mass, on average "
+            f"  each represents         {n / self.k:.4g} targets' worth of mass, on average "
             f"{self.plan.nnz / self.k:.4g} different ones",
         ]
         if self.certificate is not None:
             lines.insert(2, f"  certificate             {self.certificate}")
         if self.group_costs:
-            costs = ", ".join(f"{label}: {cost:.4g}" for label, cost in self.group_costs.items())
+            costs = ", ".join(
+                f"{printable(label)}: {cost:.4g}" for label, cost in self.group_costs.items()
+            )
             lines.append(f"  cost within groups      {costs}")
         spent = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.timings.items())
         lines.append(f"  time                    {spent}")
