@@ -94,7 +94,10 @@ def _left_behind(options: argparse.Namespace) -> str:
     if options.run is select.run:
         saved = Path(options.output, PRIVATE)
         return goes_on if saved.is_dir() and any(saved.iterdir()) else "no result was written"
-    if options.run is experiment.run or (options.run is embed.run and not options.no_cache):
+    if options.run in (finetune.run, pretrain.run):
+        return "the same command goes on from the last checkpoint"
+    saves_vectors = options.run is embed.run and not options.no_cache
+    if saves_vectors or options.run in (experiment.run, evaluate.run):
         return goes_on
     return "no result was written"
 

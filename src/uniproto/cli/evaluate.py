@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 from typing import Any
 
@@ -57,19 +56,14 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int | None:
+def run(options: argparse.Namespace) -> None:
     from uniproto.judging.run import evaluate
 
     given = {k: v for k, v in vars(options).items() if k not in ("run", "model", "quiet")}
     if options.quiet:
         given |= {"progress": False, "log": lambda line: None}
-    try:
-        found = evaluate(options.model, **given)
-    except KeyboardInterrupt:
-        print("uniproto: interrupted; the same command goes on from here.", file=sys.stderr)
-        return 130
+    found = evaluate(options.model, **given)
     if not options.quiet:
         print(found.table())
         out = printable(options.out)
         print(f"\nwritten to {out}; look through the answers in {out}/page.html")
-    return None

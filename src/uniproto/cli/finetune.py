@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 from collections.abc import Mapping
 from typing import Any
@@ -49,7 +48,7 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int | None:
+def run(options: argparse.Namespace) -> None:
     given = dict(vars(options))
     for name in ("run", "preset", "fresh"):
         del given[name]
@@ -62,18 +61,10 @@ def run(options: argparse.Namespace) -> int | None:
     from uniproto.training.finetune import finetune
     from uniproto.training.trainer import leave_together
 
-    try:
-        result = finetune(settings, fresh=options.fresh)
-        leave_together()
-    except KeyboardInterrupt:
-        print(
-            "uniproto: interrupted; the same command goes on from the last checkpoint.",
-            file=sys.stderr,
-        )
-        return 130
+    result = finetune(settings, fresh=options.fresh)
+    leave_together()
     if result and not settings.quiet:
         print_summary(result, options.out)
-    return None
 
 
 def print_summary(result: Mapping[str, Any], out: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 from collections.abc import Mapping
 from typing import Any
@@ -53,7 +52,7 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int | None:
+def run(options: argparse.Namespace) -> None:
     from uniproto.pretraining.pretrain import prepare, pretrain
 
     given = dict(vars(options))
@@ -64,15 +63,10 @@ def run(options: argparse.Namespace) -> int | None:
         tokens = prepare(settings, fresh)
         if not settings.quiet:
             _print_tokens(tokens)
-        return None
-    try:
-        result = pretrain(settings, fresh=fresh)
-    except KeyboardInterrupt:
-        print("uniproto: interrupted; the same command goes on from here.", file=sys.stderr)
-        return 130
+        return
+    result = pretrain(settings, fresh=fresh)
     if not settings.quiet:
         _print_summary(result, settings.out)
-    return None
 
 
 def _print_tokens(tokens: Any) -> None:
