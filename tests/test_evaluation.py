@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, recall_score
 from sklearn.neighbors import KNeighborsClassifier
 
-from uniproto import evaluation
+from uniproto import Problem, evaluation
 from uniproto.comparing.accuracy import (
     accuracy,
     checked_labels,
@@ -127,21 +127,24 @@ def test_named_minority_classes_must_be_there() -> None:
 
 
 def test_labels_are_checked() -> None:
-    assert checked_labels(None, None, (3, 3), same_set=True) is None
-    source, target = checked_labels(list("aab"), None, (3, 3), same_set=True) or (None, None)
+    rows = np.random.default_rng(0).normal(size=(4, 2))
+    three, four = Problem(rows[:3]), Problem(rows)
+    two_sets = Problem(rows[:3], rows[:2])
+    assert checked_labels(None, None, three) is None
+    source, target = checked_labels(list("aab"), None, three) or (None, None)
     assert source is target
     with pytest.raises(InvalidInputError, match=r"'labels' must hold one label per row, 4"):
-        checked_labels(list("aab"), None, (4, 4), same_set=True)
+        checked_labels(list("aab"), None, four)
     with pytest.raises(InvalidInputError, match=r"'target_labels' must hold one .* 2 in all"):
-        checked_labels(list("aab"), list("a"), (3, 2), same_set=False)
+        checked_labels(list("aab"), list("a"), two_sets)
     with pytest.raises(InvalidInputError, match="target is not the source"):
-        checked_labels(list("aab"), None, (3, 2), same_set=False)
+        checked_labels(list("aab"), None, two_sets)
     with pytest.raises(InvalidInputError, match="needs 'labels'"):
-        checked_labels(None, list("ab"), (3, 2), same_set=False)
+        checked_labels(None, list("ab"), two_sets)
     with pytest.raises(InvalidInputError, match="at least one class of the target"):
-        checked_labels([1, 2, 3], ["1", "2"], (3, 2), same_set=False)
+        checked_labels([1, 2, 3], ["1", "2"], two_sets)
     with pytest.raises(InvalidInputError, match="can be sorted"):
-        checked_labels(np.array([1, "a", 2], object), None, (3, 3), same_set=True)
+        checked_labels(np.array([1, "a", 2], object), None, three)
 
 
 def test_what_labels_cannot_tell_is_said() -> None:

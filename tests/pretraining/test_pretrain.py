@@ -331,10 +331,13 @@ def test_other_bad_input(corpus, tmp_path):
         PretrainSettings(out=str(tmp_path))
     with pytest.raises(InvalidInputError, match="Did you mean '60m'"):
         pretrain(PretrainSettings(out=str(tmp_path), data=str(corpus), size="60M", quiet=True))
-    short = tmp_path / "short.txt"
+    short = tmp_path / "texts" / "short.txt"
+    short.parent.mkdir()
     short.write_text("not much")
     with pytest.raises(InvalidInputError, match="'--data' must hold 128 training sequences"):
-        pretrain(PretrainSettings(out=str(tmp_path), data=str(short), size="tiny", quiet=True))
+        pretrain(
+            PretrainSettings(out=str(tmp_path / "a"), data=str(short), size="tiny", quiet=True)
+        )
     long = tmp_path / "one.jsonl"  # whole documents are held out, and here is but one
     long.write_text(json.dumps({"text": " ".join(WORDS * 2000)}))
     with pytest.raises(InvalidInputError, match="0 tokens, of 0 of the 1 documents"):
@@ -427,7 +430,7 @@ def test_a_run_without_its_checkpoints_is_kept_or_forgotten(tokens, whole, tmp_p
 def test_files_of_somebody_else_are_not_touched(tokens, tmp_path, capsys, more, name, content):
     (tmp_path / name).write_text(content)
     told = error_of(capsys, words(tokens, tmp_path, *more))
-    assert f"Got a {name} of something else" in told
+    assert f"It holds {name}, which uniproto did not write" in told
     assert (tmp_path / name).read_text() == content
 
 

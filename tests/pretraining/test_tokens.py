@@ -250,9 +250,8 @@ def test_killed_while_preparing_leaves_nothing_that_looks_complete(corpus, tmp_p
     folder = tmp_path / "killed"
     command = [sys.executable, "-c", _SLOW, str(folder), str(corpus)]
     running = subprocess.Popen([*command, "slowly"])
-    partial = folder / f".{TRAIN}.partial"
     deadline = time.monotonic() + 60
-    while not partial.exists() or partial.stat().st_size == 0:
+    while not any(path.stat().st_size for path in folder.glob(".uniproto-*")):
         assert running.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -262,6 +261,7 @@ def test_killed_while_preparing_leaves_nothing_that_looks_complete(corpus, tmp_p
         load_tokens(folder)
     learned = (folder / "tokenizer.json").stat().st_mtime_ns
     assert prepared(folder, corpus).header == whole.header
+    assert not list(folder.glob(".uniproto-*"))  # what the kill left is gone
     assert (folder / TRAIN).read_bytes() == (tmp_path / "whole" / TRAIN).read_bytes()
     assert (folder / "tokenizer.json").stat().st_mtime_ns == learned  # it is not learned twice
 

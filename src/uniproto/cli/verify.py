@@ -322,9 +322,10 @@ def _picks(manifest: dict[str, Any], selection: Selection, problem: Problem) -> 
     if len(different):
         first = different[0]
         # Of two rows that add the same, another machine may round the other one up.
-        is_tie = abs(again.gains[first] - selection.gains[first]) <= off
-        found = f"row {again.indices[first]} at rank {first + 1}{' adds the same' * is_tie}"
-        yield Check(claim, bool(is_tie and method.name in _GREEDY), found)
+        is_tie = bool(abs(again.gains[first] - selection.gains[first]) <= off)
+        found = f"row {again.indices[first]} at rank {first + 1}"
+        found += " adds the same" if is_tie else ""
+        yield Check(claim, is_tie and method.name in _GREEDY, found)
     else:
         yield Check(claim, True)
         yield Check(

@@ -37,7 +37,7 @@ from uniproto.pretraining.tokens import (
     load_vocabulary,
     save_vocabulary,
 )
-from uniproto.runs.atomic import atomic_write, open_own, write_json
+from uniproto.runs.atomic import atomic_write, open_own, remove_partials, write_json
 from uniproto.runs.cleanup import missing_folders, take_away
 from uniproto.runtime.progress import Progress
 
@@ -300,6 +300,7 @@ def exclusive_folder(folder: Path) -> Iterator[None]:
             _wait_for(lock)
             if not (path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno()))):
                 continue  # the run we waited for was refused, and has taken the folder away
+            remove_partials(folder)
             before = set(folder.iterdir()) - ({path} if is_new else set())
             try:
                 yield

@@ -40,6 +40,13 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
         partial.unlink(missing_ok=True)  # half of a file is of no use to anybody
 
 
+def remove_partials(folder: Path) -> None:
+    """Remove what killed writers have left in a folder; nobody may be writing to it now."""
+    for path in folder.glob(".uniproto-" + 32 * "[0-9a-f]"):
+        if path.is_file() and not path.is_symlink():
+            path.unlink()
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text atomically.
 
