@@ -22,16 +22,16 @@ BAD = [False, np.False_, 0, -1, math.nan, math.inf, 10**400, "30", [30], np.arra
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
     """The limits that searches for a bound were given."""
-    import uniproto.certificate.certificate
+    import uniproto.certificate.ascent
 
     given: list[float | None] = []
-    search = uniproto.certificate.certificate.certify
+    search = uniproto.certificate.ascent.certify
 
     def listened(*arguments: Any, time_limit: float | None, **options: Any) -> Any:
         given.append(time_limit)
         return search(*arguments, time_limit=time_limit, **options)
 
-    monkeypatch.setattr(uniproto.certificate.certificate, "certify", listened)
+    monkeypatch.setattr(uniproto.certificate.ascent, "certify", listened)
     return given
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import uniproto
 from uniproto import Stochastic, UniProto
 from uniproto.algorithm import uniprot
-from uniproto.fills import lazy_fills, priced_rows
+from uniproto.fills import lazy_fills, priced_fills
 from uniproto.geometry.costs import FEATURE_METRICS, make_costs
 from uniproto.problem.masses import whole_masses
 
@@ -210,7 +210,7 @@ def test_extend_with_many_ties(problem) -> None:
 
 def _shorten_lists(patch: pytest.MonkeyPatch, length: int, recomputed_together: int) -> None:
     """Make lists run out: so small a problem would otherwise list every target."""
-    for module in (lazy_fills, priced_rows):
+    for module in (lazy_fills, priced_fills):
         patch.setattr(module, "list_length", lambda masses, fills=8: length)
     patch.setattr(lazy_fills, "_ROWS_RECOMPUTED_TOGETHER", recomputed_together)
 

@@ -97,8 +97,8 @@ def assert_polished_from_anywhere(problem: Problem, rng: np.random.Generator) ->
 @pytest.fixture(params=[2, 1000], ids=["short lists", "whole lists"])
 def list_length(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values from short lists rule out fewer candidates; the answer stays a local optimum."""
-    monkeypatch.setattr("uniproto.fills.priced_rows.list_length", lambda masses: request.param)
-    monkeypatch.setattr("uniproto.fills.priced_rows._LIST_FACTOR", 1)
+    monkeypatch.setattr("uniproto.fills.priced_fills.list_length", lambda masses: request.param)
+    monkeypatch.setattr("uniproto.fills.priced_fills._LIST_FACTOR", 1)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "uneven", "heavy", "zeros"])

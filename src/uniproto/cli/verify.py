@@ -272,7 +272,7 @@ def _cost_of_plan(selection: Selection, problem: Problem) -> tuple[float, float]
     """What the plan costs, and how far rounding may put that off."""
     import numpy as np
 
-    from uniproto.certificate.certificate import extreme_costs
+    from uniproto.certificate.bound import extreme_costs
 
     plan = selection.plan
     found, tolerance = 0.0, 0.0
@@ -337,7 +337,7 @@ def _picks(manifest: dict[str, Any], selection: Selection, problem: Problem) -> 
 def _certificate(
     manifest: dict[str, Any], selection: Selection, problem: Problem, slack: float
 ) -> Iterator[Check]:
-    from uniproto.certificate.certificate import SHIFTED, proven_bound
+    from uniproto.certificate.bound import SHIFTED, proven_bound
 
     certificate = selection.certificate
     if certificate is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.fills.priced_rows import PricedRows
+from uniproto.fills.priced_fills import PricedRows
 from uniproto.geometry.costs import Costs
 from uniproto.methods.contract import Picks
 from uniproto.methods.pool import Pool

@@ -18,9 +18,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.certificate.certificate import SHIFTED, Certificate, LeastCosts, certify, rounded_down
-from uniproto.fills.priced_kernels import cheapest_units_of_rows
-from uniproto.fills.priced_rows import exact_values
+from uniproto.certificate.ascent import certify
+from uniproto.certificate.bound import SHIFTED, Certificate, LeastCosts, rounded_down
+from uniproto.fills.priced_fills import cheapest_units_of_rows, exact_values
 from uniproto.geometry.blocks import block_rows
 from uniproto.geometry.costs import Costs
 from uniproto.problem.problem import Problem

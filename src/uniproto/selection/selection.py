@@ -21,7 +21,7 @@ from uniproto.runtime.progress import Progress
 from uniproto.transport.prototypes import Transport, transport
 
 if TYPE_CHECKING:
-    from uniproto.certificate.certificate import Certificate
+    from uniproto.certificate.bound import Certificate
 
 
 class Selection:
@@ -132,7 +132,7 @@ class Selection:
                 "A loaded selection must be certified from its files, because it no longer holds "
                 "the data. Run: uniproto certify FOLDER"
             )
-        from uniproto.certificate.certificate import certify
+        from uniproto.certificate.ascent import certify
 
         prices = self._transport.prices
         self.certificate = certify(

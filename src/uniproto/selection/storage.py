@@ -29,7 +29,7 @@ from uniproto.selection.saved_record import plan_from, require_record
 from uniproto.transport.prototypes import Transport
 
 if TYPE_CHECKING:
-    from uniproto.certificate.certificate import Certificate
+    from uniproto.certificate.bound import Certificate
     from uniproto.selection.selection import Selection
 
 MANIFEST = "manifest.json"
@@ -185,7 +185,7 @@ def _fields_of(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _certificate_of(manifest: dict[str, Any], prices: NDArray[np.float64]) -> Certificate:
-    from uniproto.certificate.certificate import Certificate
+    from uniproto.certificate.bound import Certificate
 
     record = manifest["certificate"]
     if prices.shape != (manifest["shape"][1],) or prices.dtype != np.float64:
