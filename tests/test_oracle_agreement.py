@@ -244,7 +244,7 @@ def test_other_methods_when_lists_run_out(
 
 
 def test_lists_built_over_several_blocks_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uniproto.geometry.neighbours._COLUMNS_PER_BLOCK", 16)
+    monkeypatch.setattr("uniproto.geometry.cpu_lists._COLUMNS_PER_BLOCK", 16)
     monkeypatch.setattr("uniproto.geometry.blocks._BLOCK_BYTES", 512)  # a few rows at a time
     _shorten_lists(monkeypatch, 6, recomputed_together=4)
     rng = np.random.default_rng(37)

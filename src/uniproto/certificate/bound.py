@@ -197,7 +197,7 @@ def _error_of_squares(
     Where those that lost digits are computed from differences, none is off by more than a share
     of itself, and by what preparing the rows has rounded.
     """
-    if not (isinstance(costs, FeatureCosts) and costs.settles_near_ones):
+    if not (isinstance(costs, FeatureCosts) and costs.refines_small_costs):
         return 2 * most
     relative = most / ceiling
     own = relative * (2 * squares / NEAR + np.sqrt(squares * ceiling)) + relative**2 * ceiling

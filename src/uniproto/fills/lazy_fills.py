@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.fills import fill_kernels as kernels
-from uniproto.geometry.neighbours import as_slice, nearest, rows_at_once
+from uniproto.geometry.cpu_lists import as_slice, nearest, rows_at_once
 from uniproto.problem.masses import Masses
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
@@ -68,8 +68,8 @@ class LazyFills:
         self.unclaimed, self.need = unclaimed, problem.masses.need
         self.recomputed = 0
         self._swept = int((unclaimed > 0).sum())  # targets unclaimed at the last sweep
-        self._facing = problem.lists.face(problem.costs)
-        self._columns = np.arange(problem.n, dtype=np.int32)  # what it faces
+        self._index = problem.lists.index(problem.costs)
+        self._columns = np.arange(problem.n, dtype=np.int32)  # what it searches
         m, n = len(candidates), problem.n
         length = min(affordable_length(problem, m), self._swept)
         # Where memory does not hold lists of a whole fill, they are still computed as long as one.
@@ -226,7 +226,7 @@ class LazyFills:
         # Targets claimed since the last gathering do no harm, and gathering costs time.
         if len(unclaimed) < _GATHER_AGAIN * len(self._columns):
             self._columns = unclaimed.astype(np.int32)
-            self._facing = self.problem.lists.face(self.problem.costs, unclaimed)
+            self._index = self.problem.lists.index(self.problem.costs, unclaimed)
         yield from self._compute_from(rows, max(self._fill, self._lists.columns.shape[1]))
 
     def _compute_from(self, rows: NDArray[np.intp], length: int) -> Iterator[int]:
@@ -239,7 +239,7 @@ class LazyFills:
 
     def _compute_with(self, rows: NDArray[np.intp], length: int) -> NDArray[np.intp]:
         """One try of `_compute` with lists of a given length; returns the rows it was short for."""
-        found, where = self._facing.nearest(self.candidates[rows], length)
+        found, where = self._index.nearest(self.candidates[rows], length)
         if len(self._columns) < self.problem.n:
             where = self._columns.take(where)
         count = found.shape[1]

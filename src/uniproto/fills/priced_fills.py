@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from uniproto.fills.fill_kernels import Lists
 from uniproto.fills.lazy_fills import list_length
-from uniproto.geometry.lists import CpuLists, lists_of
+from uniproto.geometry.cpu_lists import CpuLists
+from uniproto.geometry.lists import lists_of
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import available_cores, pieces_of, side_by_side

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from uniproto.data.arrays import float_type
 from uniproto.errors import invalid
 from uniproto.geometry.blocks import COLUMNS_PER_BLOCK, EVERY, Rows, length_of, row_blocks, within
-from uniproto.geometry.cost_range import require_finite_sums
+from uniproto.geometry.distances import require_finite_sums
 from uniproto.runtime.threads import pieces_of, side_by_side
 
 

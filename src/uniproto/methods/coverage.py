@@ -95,9 +95,9 @@ class Coverage:
         served = np.bincount(self.server, self.target_weights, minlength=self.picked)
         return served.astype(np.float64)
 
-    def _read(self, facing: Costs, columns: slice, rows: slice) -> tuple[int, float]:
+    def _read(self, column_costs: Costs, columns: slice, rows: slice) -> tuple[int, float]:
         """First sight of some costs: notes what they save, and returns how high they are."""
-        block = facing.block(rows)
+        block = column_costs.block(rows)
         if self._matrix is not None:
             self._matrix[rows, columns] = block
         self.bounds[rows] += self._savings(block, columns)
@@ -118,12 +118,14 @@ class Coverage:
 
         gains, mine = np.zeros(len(rows)), self.costs.restrict(rows, EVERY)
         for columns in mine.column_blocks():
-            facing = mine.read(EVERY, columns)
+            column_costs = mine.read(EVERY, columns)
 
-            def compute(part: slice, facing: Costs = facing, columns: slice = columns) -> None:
-                gains[part] += self._savings(facing.block(part), columns)
+            def compute(
+                part: slice, column_costs: Costs = column_costs, columns: slice = columns
+            ) -> None:
+                gains[part] += self._savings(column_costs.block(part), columns)
 
-            step = min(block_rows(facing.shape[1]), -(-len(rows) // available_cores()))
+            step = min(block_rows(column_costs.shape[1]), -(-len(rows) // available_cores()))
             finish(side_by_side(compute, pieces_of(len(rows), step)))
         return gains
 

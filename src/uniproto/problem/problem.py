@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from uniproto.data.arrays import as_labels, distinct_labels
 from uniproto.errors import InfeasibleError, invalid
 from uniproto.geometry.costs import Costs
+from uniproto.geometry.cpu_lists import CpuLists
 from uniproto.geometry.feature_costs import FeatureCosts
-from uniproto.geometry.lists import CpuLists, ListBuilder, make_builder
+from uniproto.geometry.lists import ListBuilder, make_builder
 from uniproto.problem.checks import (
     checked_costs,
     checked_count,

@@ -21,6 +21,7 @@ from uniproto.data.arrays import as_labels, finite_number
 from uniproto.errors import InvalidInputError, invalid, require_name
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.costs import Costs
+from uniproto.geometry.cpu_lists import rows_at_once
 from uniproto.geometry.distances import cosine_costs
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.lists import make_builder
@@ -116,15 +117,13 @@ class DensityWeights:
                 if n > 1
                 else "A single target has no neighbours: leave the weights out.",
             )
-        from uniproto.geometry.neighbours import rows_at_once
-
         length = q + 1 + _RERANKED
         # Exact lists even where the selection's own are approximate: others must find the same.
-        facing = make_builder(device, "exact", among).face(among)
+        index = make_builder(device, "exact", among).index(among)
         found = np.empty(n)
         for piece in pieces_of(n, rows_at_once(length, memory // _SHARE_FOR_LISTS)):
             rows = np.arange(piece.start, piece.stop)
-            listed, columns = facing.nearest(rows, length)
+            listed, columns = index.nearest(rows, length)
             # The row itself goes to the end and is cut off; where copies of it have pushed it out
             # of its list, the farthest entry is.
             others = np.argsort(columns == rows[:, None], axis=1, kind="stable")[:, :-1]
