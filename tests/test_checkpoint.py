@@ -20,7 +20,7 @@ import pytest
 import uniproto
 from uniproto.cli import main
 from uniproto.problem.problem import Problem
-from uniproto.runs.checkpoint import Checkpoint, Progressed
+from uniproto.runs.checkpoint import Checkpoint, SavedPicks
 from uniproto.select import answer
 
 METHODS = {
@@ -42,13 +42,13 @@ def _stop_after(picks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Write after every pick, and raise once so many are safe: a crash at a chosen moment."""
     write = Checkpoint.write
 
-    def write_then_stop(self: Checkpoint, progressed: Progressed, *, now: bool = False) -> None:
+    def write_then_stop(self: Checkpoint, progressed: SavedPicks, *, now: bool = False) -> None:
         write(self, progressed, now=True)
         if len(progressed.rows) >= picks:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Checkpoint, "write", write_then_stop)
-    monkeypatch.setattr("uniproto.methods.greedy_extend._PICKS_AT_ONCE", 1)
+    monkeypatch.setattr("uniproto.methods.uniproto_plans._PICKS_AT_ONCE", 1)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -93,7 +93,7 @@ def test_groups_resume_each_on_its_own(
 
 
 def _some_checkpoint(path: Path, identity: dict[str, object]) -> None:
-    Checkpoint(path, identity).write(Progressed(np.arange(2), np.zeros(2), None), now=True)
+    Checkpoint(path, identity).write(SavedPicks(np.arange(2), np.zeros(2), None), now=True)
 
 
 def test_foreign_and_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_forged_numbers_never_reach_compiled_code(
 
 def test_more_picks_than_wanted_are_refused(rows: np.ndarray, tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
-    checkpoint.write(Progressed(np.arange(20), np.zeros(20), None), now=True)
+    checkpoint.write(SavedPicks(np.arange(20), np.zeros(20), None), now=True)
     problem = Problem(rows, k=15).with_checkpoint(checkpoint)
     with pytest.raises(uniproto.InputFileError, match="more picks than the 15 wanted"):
         answer(problem, uniproto.UniProto())

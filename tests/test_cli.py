@@ -398,7 +398,7 @@ REFUSED = {
     "pool.npy -k 2 --reg 1": "'reg' is an option of plan='entropic'",
     "pool.npy -k 2 --plan entropic --reg 0": "'reg' must be positive",
     "pool.npy -k 2 --plan entropic --reg nan": "'reg' must be positive",
-    "pool.npy -k 2 --seed -1": "'seed' must not be negative",
+    "pool.npy -k 2 --seed -1": "'seed' must be at least 0",
     "pool.npy -k 2 --initial 40": "row numbers from 0 to 39",
     "pool.npy -k 2 --initial 1,1": "must not repeat",
     "pool.npy -k 2 --initial 1;2": "'--initial' must be row numbers",

@@ -25,8 +25,8 @@ from uniproto.geometry.faiss_lists import FaissLists
 from uniproto.geometry.features import RowsOnDisk
 from uniproto.geometry.gpu_lists import GpuLists, _GpuIndex
 from uniproto.geometry.lists import ListBuilder, lists_of, make_builder
-from uniproto.methods import greedy_extend
-from uniproto.problem.masses import whole_masses
+from uniproto.methods import uniproto_plans
+from uniproto.problem.masses import integer_masses
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
@@ -66,7 +66,7 @@ def assert_picks_of_oracle(
     if weights is not None:
         weights = weights / weights.max()
         weights = weights / weights.sum()
-    masses = whole_masses(selection.k, dense.shape[1], weights)
+    masses = integer_masses(selection.k, dense.shape[1], weights)
     picks, costs = uniprot(dense.astype(np.float64), selection.k, masses, **options)
     assert selection.indices.tolist() == picks
     rtol = 1e-10 if dense.dtype == np.float64 else 1e-4
@@ -84,7 +84,7 @@ def stored_lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             assert self._lists.costs.shape == self._lists.columns.shape
             lengths.append(self._lists.columns.shape[1])
 
-    monkeypatch.setattr(greedy_extend, "LazyFills", Noted)
+    monkeypatch.setattr(uniproto_plans, "LazyFills", Noted)
     return lengths
 
 

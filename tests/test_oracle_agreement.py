@@ -19,7 +19,7 @@ from uniproto import Stochastic, UniProto
 from uniproto.algorithm import uniprot
 from uniproto.fills import lazy_fills, priced_fills
 from uniproto.geometry.costs import FEATURE_METRICS, make_costs
-from uniproto.problem.masses import whole_masses
+from uniproto.problem.masses import integer_masses
 
 properties = settings(deadline=None, max_examples=30, derandomize=True)
 
@@ -60,7 +60,7 @@ def _assert_agrees_with_oracle(
     picks, costs = uniprot(
         dense.astype(np.float64),
         selection.k,
-        whole_masses(selection.k, dense.shape[1], weights),
+        integer_masses(selection.k, dense.shape[1], weights),
         plan=method.plan,
         gains=method.gains,
         **entropic,

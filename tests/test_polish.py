@@ -86,9 +86,9 @@ def assert_polished_from_anywhere(problem: Problem, rng: np.random.Generator) ->
     slack = 2e-9 * after + 1e-12 * problem.costs.ceiling
     assert after <= before + slack
     assert best_exchange(problem, rows) >= after - slack
-    assert picks.kept is not None
-    assert picks.kept.sum(axis=0).tolist() == problem.masses.offer.tolist()
-    assert picks.kept.sum(axis=1).tolist() == [problem.masses.need] * problem.k
+    assert picks.plan is not None
+    assert picks.plan.sum(axis=0).tolist() == problem.masses.offer.tolist()
+    assert picks.plan.sum(axis=1).tolist() == [problem.masses.need] * problem.k
     exchanged: int = picks.notes["exchanged"]
     assert exchanged > 0 or rows == first.tolist()
     return exchanged

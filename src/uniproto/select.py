@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from uniproto.errors import seconds
+from uniproto.errors import require_seconds
 from uniproto.methods import Method, as_method
 from uniproto.methods.grouped import pick
 from uniproto.problem.problem import Problem, as_problem
@@ -101,7 +101,7 @@ def as_time_limit(certify: Any) -> tuple[bool, float | None]:
     """
     if isinstance(certify, bool | np.bool_):
         return bool(certify), None
-    return True, seconds("certify", certify, or_none=False)
+    return True, require_seconds("certify", certify, or_none=False)
 
 
 def answer(problem: Problem, method: Method, *, progress: bool | None = None) -> Selection:

@@ -36,7 +36,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **options: Any) -> None:
         options.setdefault("formatter_class", Layout)
         super().__init__(*args, **options)
-        self.register("type", int, whole_number)
+        self.register("type", int, parse_int)
         self.register("type", float, number)
 
     def error(self, message: str) -> NoReturn:
@@ -67,10 +67,10 @@ def _name(action: argparse.Action) -> str:
     return "/".join(action.option_strings) or str(action.metavar)
 
 
-def whole_number(text: str) -> int:
+def parse_int(text: str) -> int:
     """What stands where a count is asked for.
 
-    >>> whole_number("1000")
+    >>> parse_int("1000")
     1000
     """
     try:
@@ -117,7 +117,7 @@ def names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def whole_numbers(text: str) -> list[int]:
+def parse_ints(text: str) -> list[int]:
     """A list such as 10,20,50."""
     try:
         return [int(part) for part in names(text)]
@@ -129,7 +129,7 @@ def whole_numbers(text: str) -> list[int]:
 
 def seeds(text: str) -> int | list[int]:
     """How many seeds, or a list of them."""
-    listed = whole_numbers(text)
+    listed = parse_ints(text)
     return listed[0] if len(listed) == 1 and "," not in text else listed
 
 

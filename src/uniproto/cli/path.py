@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.cli.options import QuestionOptions
-from uniproto.cli.parser import add_output, add_pool, number, seconds, seeds, whole_numbers
+from uniproto.cli.parser import add_output, add_pool, number, parse_ints, seconds, seeds
 from uniproto.cli.question import input_paths, read_question
 from uniproto.cli.settings_options import add_settings
 from uniproto.methods import METHODS
@@ -25,7 +25,7 @@ class PathOptions(QuestionOptions):
         "the numbers of rows to try (about eight, up to half of POOL or 500)",
         common=True,
         metavar="K,K,…",
-        parse=whole_numbers,
+        parse=parse_ints,
     )
     max_cost: float | None = setting(
         None,

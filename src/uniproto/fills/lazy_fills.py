@@ -77,7 +77,7 @@ class LazyFills:
         self._lists = kernels.Lists(
             costs=np.empty((m, length), problem.costs.dtype),
             columns=np.empty((m, length), np.int32),
-            kept=np.zeros(m, np.int64),
+            prefix=np.zeros(m, np.int64),
             rest=np.zeros(m, np.int64),
             stop=np.zeros(m, np.int64),
             tail=np.zeros(m),
@@ -121,7 +121,7 @@ class LazyFills:
         """The last known fill cost of every candidate: a lower bound of today's."""
         return self._values.cost
 
-    def kept(self, first: int = 0) -> sp.csr_array:
+    def plan(self, first: int = 0) -> sp.csr_array:
         """The mass that `picks[first:]` claimed: a plan, though not always the cheapest."""
         ends = np.concatenate([[0], self._claims.ends[: self.picked]])[first:]
         part = slice(ends[0], ends[-1])
@@ -248,7 +248,7 @@ class LazyFills:
         lists = kernels.Lists(
             costs=found,
             columns=where,
-            kept=np.zeros(len(rows), np.int64),
+            prefix=np.zeros(len(rows), np.int64),
             rest=np.zeros(len(rows), np.int64),
             stop=np.full(len(rows), count, np.int64),
             tail=tail,
@@ -265,7 +265,7 @@ class LazyFills:
         else:
             self._lists.costs[done, :stored] = found[exact, :stored]
             self._lists.columns[done, :stored] = where[exact, :stored]
-        self._lists.kept[done] = np.minimum(lists.kept[exact], stored)
+        self._lists.prefix[done] = np.minimum(lists.prefix[exact], stored)
         self._lists.rest[done] = np.minimum(lists.rest[exact], stored)
         self._lists.stop[done] = stored
         self._lists.tail[done] = tail[exact] if stored == count else found[exact, stored - 1]

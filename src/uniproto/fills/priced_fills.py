@@ -63,7 +63,7 @@ class PricedRows:
         self._lists = Lists(
             costs=costs,
             columns=columns,
-            kept=np.zeros(len(rows), np.int64),
+            prefix=np.zeros(len(rows), np.int64),
             rest=np.zeros(len(rows), np.int64),
             stop=np.full(len(rows), length, np.int64),
             tail=np.full(len(rows), np.inf) if complete else costs[:, -1].astype(np.float64),

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import invalid, require_count, require_name
+from uniproto.errors import invalid, require_int, require_name
 from uniproto.judging.asking import AnsweringModel, Asking, fill, stop_strings
 from uniproto.judging.benchmarks import BENCHMARKS, Question
 from uniproto.judging.evaluation import RESULTS, Evaluation
@@ -56,10 +56,10 @@ def evaluate(
     uniproto.errors.InvalidInputError: 'suite' must be one of cb, deepmind, gsm8k, math, multirc, \
 numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm8k'?
     """
-    require_count("batch_size", batch_size)
-    require_count("max_new_tokens", max_new_tokens)
+    require_int("batch_size", batch_size)
+    require_int("max_new_tokens", max_new_tokens)
     if limit is not None:
-        require_count("limit", limit)
+        require_int("limit", limit)
     if not (isinstance(program_seconds, int | float) and 0 < program_seconds <= LONGEST):
         raise invalid(
             "program_seconds",

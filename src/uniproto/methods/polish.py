@@ -54,7 +54,7 @@ def polish(problem: Problem, picks: Picks, seconds: float, progress: Progress) -
     return Picks(
         rows=search.rows,
         gains=problem.costs.ceiling - np.asarray(held).ravel(),
-        kept=sp.csr_array(masses),
+        plan=sp.csr_array(masses),
         notes={**picks.notes, "exchanged": exchanged},
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import align_tables, as_matrix, as_rows, finite_number, float_type
-from uniproto.errors import invalid, require_name, whole_number
+from uniproto.errors import invalid, require_int, require_name
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.costs import MATRIX_METRICS, METRICS, Costs, make_costs
 
@@ -69,22 +68,12 @@ def _as_sparse(matrix: Any) -> Any:
 
 
 def checked_count(k: Any, m: int) -> int:
-    count = whole_number("k", k, too_small="Ask for one prototype or more.")
+    count = require_int("k", k, too_small="Ask for one prototype or more.")
     if count > m:
         raise invalid(
             "k", f"must not exceed the {m} rows of the source", count, "Lower k or add rows."
         )
     return count
-
-
-def checked_seed(seed: Any) -> int:
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        raise invalid("seed", "must be a whole number", repr(seed), "Pass an integer.") from None
-    if number < 0:
-        raise invalid("seed", "must not be negative", number, "Pass 0 or more.")
-    return number
 
 
 def checked_weights(values: Any, n: int) -> NDArray[np.float64] | None:

@@ -38,12 +38,12 @@ class Masses:
         return self.offer / self.total
 
 
-def whole_masses(k: int, n: int, weights: NDArray[np.float64] | None = None) -> Masses:
+def integer_masses(k: int, n: int, weights: NDArray[np.float64] | None = None) -> Masses:
     """Turn the target weights (None: uniform; otherwise summing to 1) into whole masses.
 
     Uniform weights are represented exactly; others to within 2^-46 of the total mass.
 
-    >>> whole_masses(k=4, n=6)
+    >>> integer_masses(k=4, n=6)
     Masses(offer=array([2, 2, 2, 2, 2, 2]), need=3)
     """
     if weights is None or (weights == weights[0]).all():

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, distinct_labels
-from uniproto.errors import InfeasibleError, invalid
+from uniproto.errors import InfeasibleError, invalid, require_int
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.cpu_lists import CpuLists
 from uniproto.geometry.feature_costs import FeatureCosts
@@ -20,14 +20,13 @@ from uniproto.geometry.lists import ListBuilder, make_builder
 from uniproto.problem.checks import (
     checked_costs,
     checked_count,
-    checked_seed,
     checked_weights,
     require_rows,
     rows_to_choose,
     twin_distance,
 )
 from uniproto.problem.groups import quotas
-from uniproto.problem.masses import Masses, whole_masses
+from uniproto.problem.masses import Masses, integer_masses
 from uniproto.problem.weights import weights_from
 from uniproto.runs.checkpoint import Checkpoint
 from uniproto.runtime.memory import memory_budget
@@ -126,7 +125,7 @@ class Problem:
         lists: str = "exact",
     ) -> None:
         costs = checked_costs(source, target, metric)
-        self._begin(costs, seed=checked_seed(seed), memory=memory_budget(memory))
+        self._begin(costs, seed=require_int("seed", seed, least=0), memory=memory_budget(memory))
         self.initial, self.candidates = rows_to_choose(initial, exclude, self.m)
         self.lists = make_builder(device, lists, costs)
         weights, self.weights_origin = weights_from(
@@ -180,7 +179,7 @@ class Problem:
 
     @cached_property
     def masses(self) -> Masses:
-        return whole_masses(self.k, self.n, self.target_weights)
+        return integer_masses(self.k, self.n, self.target_weights)
 
     def with_k(self, k: Any) -> Problem:
         """The same problem for k prototypes, split into its groups."""

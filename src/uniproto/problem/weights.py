@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, finite_number
-from uniproto.errors import InvalidInputError, invalid, require_name
+from uniproto.errors import InvalidInputError, invalid, require_int, require_name
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.cpu_lists import rows_at_once
@@ -68,17 +68,8 @@ class DensityWeights:
     alpha: float = 2.0
 
     def __post_init__(self) -> None:
-        try:
-            whole = operator.index(self.q) if not isinstance(self.q, bool) else 0
-        except TypeError:
-            whole = 0
-        if whole < 1:
-            raise invalid(
-                "q",
-                "must be a whole number of at least 1",
-                repr(self.q),
-                "Pass the number of the neighbour to measure the distance to.",
-            )
+        remedy = "Pass the number of the neighbour to measure the distance to."
+        require_int("q", self.q, too_small=remedy)
         alpha = self.alpha
         if isinstance(alpha, bool) or not finite_number(alpha) > 0:
             raise invalid(

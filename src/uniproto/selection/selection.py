@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.errors import InvalidInputError, seconds
+from uniproto.errors import InvalidInputError, require_seconds
 from uniproto.methods.contract import Picks
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
@@ -114,7 +114,7 @@ class Selection:
         assert self._problem is not None  # else the transport was given by `load`
         assert self._picks is not None
         begin = time.perf_counter()
-        solved = transport(self._problem, self.indices, self._picks.kept)
+        solved = transport(self._problem, self.indices, self._picks.plan)
         self.timings["plan"] = time.perf_counter() - begin
         return solved
 
@@ -126,7 +126,7 @@ class Selection:
         Takes the constraints of the selection (`exclude`, `initial`, groups) into account. Stops
         when the bound no longer rises, or after `time_limit` seconds.
         """
-        limit = seconds("time_limit", time_limit)
+        limit = require_seconds("time_limit", time_limit)
         if self._problem is None:
             raise InvalidInputError(
                 "A loaded selection must be certified from its files, because it no longer holds "

@@ -23,8 +23,8 @@ _TARGETS_PER_PIECE = 4096
 
 @dataclass(frozen=True)
 class Transport:
-    """Who stands for whom: `plan[p, j]` is the share of all mass that prototype p and target j
-    exchange. Rows sum to 1/k, columns to the target weights.
+    """Which targets each prototype represents: `plan[p, j]` is the share of all mass between
+    prototype p and target j. Rows sum to 1/k, columns to the target weights.
     """
 
     cost: float
@@ -34,11 +34,11 @@ class Transport:
 
 
 def transport(
-    problem: Problem, rows: NDArray[np.intp], kept: sp.csr_array | None = None
+    problem: Problem, rows: NDArray[np.intp], plan: sp.csr_array | None = None
 ) -> Transport:
     """The optimal plan of these prototypes.
 
-    `kept` is any plan the prototypes already have. Where an exact solve would take too long, it
+    `plan` is any plan the prototypes already have. Where an exact solve would take too long, it
     is the answer: its cost is an upper bound, and `is_exact` is False. A solved plan is called
     exact if its dual prices prove its cost, but for 1e-12 of it.
     """
@@ -46,17 +46,17 @@ def transport(
     if len(rows) * problem.n <= _DENSE_ENTRIES:
         solved = partial_plan(problem.costs.exact_block(rows), masses.offer, masses.need)
         return _transport_of(solved, masses.total, solved.is_proven)
-    if kept is None:
-        kept = _any_plan(problem, rows)
+    if plan is None:
+        plan = _feasible_plan(problem, rows)
     if problem.n > _LARGEST_TARGET:
         return Transport(
-            _cost_of(problem, rows, kept) / masses.total, _shares(kept, masses.total), False
+            _cost_of(problem, rows, plan) / masses.total, _shares(plan, masses.total), False
         )
-    return _by_column_generation(problem, rows, kept)
+    return _by_column_generation(problem, rows, plan)
 
 
 def _by_column_generation(
-    problem: Problem, rows: NDArray[np.intp], kept: sp.csr_array
+    problem: Problem, rows: NDArray[np.intp], plan: sp.csr_array
 ) -> Transport:
     """Solve over few arcs; add those the dual prices show to be missing; repeat.
 
@@ -64,7 +64,7 @@ def _by_column_generation(
     are short of 0, summed over the rows, is what another plan could save at most.
     """
     masses = problem.masses
-    arcs = sp.csr_array((np.ones(kept.nnz, np.int8), kept.indices, kept.indptr), shape=kept.shape)
+    arcs = sp.csr_array((np.ones(plan.nnz, np.int8), plan.indices, plan.indptr), shape=plan.shape)
     nothing = np.zeros(len(rows)), np.zeros(problem.n)
     arcs = arcs + _cheapest_arcs(problem, rows, *nothing, _NEAREST, np.inf)[0]
     while True:
@@ -138,13 +138,13 @@ def _pieces(problem: Problem, rows: NDArray[np.intp]) -> list[slice]:
     return pieces_of(problem.n, min(_TARGETS_PER_PIECE, block_rows(len(rows), itemsize=8)))
 
 
-def _any_plan(problem: Problem, rows: NDArray[np.intp]) -> sp.csr_array:
+def _feasible_plan(problem: Problem, rows: NDArray[np.intp]) -> sp.csr_array:
     """A feasible plan of these prototypes: each claims its fill in turn, the cheapest first."""
     from uniproto.fills.lazy_fills import LazyFills
 
     fills = LazyFills(problem, rows, problem.masses.offer.copy(), len(rows))
     fills.pick_and_claim(len(rows))
-    claimed = fills.kept()
+    claimed = fills.plan()
     return sp.csr_array(claimed[np.argsort(fills.picks)])
 
 
