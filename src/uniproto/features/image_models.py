@@ -34,7 +34,7 @@ from uniproto.features.models import (
     torch_device,
 )
 from uniproto.features.pictures import UnreadableError, content_of, decoded, large_pictures
-from uniproto.runtime.threads import side_by_side
+from uniproto.runtime.threads import parallel_map
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -158,7 +158,7 @@ class _ImageModel(ABC):
 
         self._prepare()
         with large_pictures():
-            return list(side_by_side(one, items))
+            return list(parallel_map(one, items))
 
     def vectors(self, inputs: Sequence[Any]) -> NDArray[np.float32]:
         import torch

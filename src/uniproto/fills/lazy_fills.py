@@ -15,7 +15,7 @@ from uniproto.problem.masses import Masses
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
-from uniproto.runtime.threads import available_cores, finish, pieces_of, side_by_side
+from uniproto.runtime.threads import available_cores, parallel_for, pieces_of
 
 _SHORTEST_LIST = 32
 _FEWEST_FILLS = 2
@@ -192,8 +192,7 @@ class LazyFills:
         if len(waiting) > together:
             likeliest = np.argpartition(self._values.cost[waiting], together)[:together]
             waiting = np.union1d(waiting[likeliest], [row])
-        finish(self._compute(waiting))
-        self.recomputed += len(waiting)
+        self.recomputed += sum(self._compute(waiting))
 
     def _sweep(self) -> None:
         """Evaluate every row, on all cores, so that the heap has less to do one by one."""
@@ -218,7 +217,7 @@ class LazyFills:
         def evaluate(piece: slice) -> None:
             kernels.fill_costs(lists, rows[piece], self.unclaimed, self.need, cost, exact)
 
-        finish(side_by_side(evaluate, pieces_of(len(rows), _ROWS_EVALUATED_TOGETHER)))
+        parallel_for(evaluate, pieces_of(len(rows), _ROWS_EVALUATED_TOGETHER))
 
     def _compute(self, rows: NDArray[np.intp]) -> Iterator[int]:
         """Exact fill costs and fresh lists of some rows, against the unclaimed targets alone."""
@@ -234,7 +233,8 @@ class LazyFills:
         listed = min(length, len(self._columns))
         for piece in pieces_of(len(rows), rows_at_once(listed, self.problem.memory // 8)):
             short = self._compute_with(rows[piece], length)
-            finish(self._compute_from(short, 4 * length))
+            for _ in self._compute_from(short, 4 * length):
+                pass
             yield piece.stop - piece.start
 
     def _compute_with(self, rows: NDArray[np.intp], length: int) -> NDArray[np.intp]:

@@ -18,7 +18,7 @@ from uniproto.geometry.cpu_lists import CpuLists
 from uniproto.geometry.lists import lists_of
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
-from uniproto.runtime.threads import available_cores, pieces_of, side_by_side
+from uniproto.runtime.threads import available_cores, parallel_map, pieces_of
 
 _LIST_FACTOR = 8  # prices make targets beyond a row's own neighbourhood worth a look
 _MOST_ENTRIES = 10**8  # beyond these, longer lists take more time than they are worth
@@ -77,7 +77,7 @@ class PricedRows:
         def compute(piece: slice) -> NDArray[np.float64]:
             return cheapest_units(self._lists, positions[piece], prices, self.offer, self.need)
 
-        found = list(side_by_side(compute, pieces_of(len(positions), _ROWS_PER_PIECE)))
+        found = list(parallel_map(compute, pieces_of(len(positions), _ROWS_PER_PIECE)))
         return np.concatenate(found) if found else np.empty(0)
 
     def taken(
@@ -89,7 +89,7 @@ class PricedRows:
             return mass_taken(self._lists, positions[piece], prices, self.offer, self.need)
 
         step = max(_ROWS_PER_PIECE, -(-len(positions) // available_cores()))
-        found = side_by_side(compute, pieces_of(len(positions), step))
+        found = parallel_map(compute, pieces_of(len(positions), step))
         return sum(found, np.zeros(len(prices), np.int64)) / self.need
 
 
@@ -105,7 +105,7 @@ def exact_values(
 
     affordable = problem.memory // (64 * available_cores())  # several copies of 8 bytes
     at_once = max(1, min(_ENTRIES_PER_PIECE, affordable) // problem.n)
-    found = list(side_by_side(compute, pieces_of(len(rows), at_once)))
+    found = list(parallel_map(compute, pieces_of(len(rows), at_once)))
     return np.concatenate(found) if found else np.empty(0)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import Costs
-from uniproto.runtime.threads import available_cores, finish, pieces_of, side_by_side
+from uniproto.runtime.threads import available_cores, parallel_for, pieces_of
 
 _COLUMNS_PER_BLOCK = 16384
 _ROWS_PER_TILE = 512
@@ -83,7 +83,7 @@ def nearest(
                 limits[tile],
             )
 
-        finish(side_by_side(merge, tiles))
+        parallel_for(merge, tiles)
     list_costs = np.empty((len(rows), length), costs.dtype)
     list_columns = np.empty((len(rows), length), np.int32)
 
@@ -94,7 +94,7 @@ def nearest(
             own = buffer_costs[tile, :width], buffer_columns[tile, :width]
             _sort_nearest(*own, list_costs[tile], list_columns[tile])
 
-    finish(side_by_side(sort, tiles))
+    parallel_for(sort, tiles)
     short = np.flatnonzero(sizes < length)  # the sample's limit was too low for these
     if len(short):
         list_costs[short], list_columns[short] = nearest(costs, rows[short], length)
@@ -154,7 +154,7 @@ def _sampled_limits(sample: Costs, share: float, tiles: list[slice]) -> NDArray[
     def guess(tile: slice) -> None:
         limits[tile] = np.partition(sample.block(tile), rank, axis=1)[:, rank]
 
-    finish(side_by_side(guess, tiles))
+    parallel_for(guess, tiles)
     return limits
 
 

@@ -37,7 +37,7 @@ from uniproto.geometry.features import (
     readable_as_doubles,
     unit_rows,
 )
-from uniproto.runtime.threads import finish, pieces_of, side_by_side
+from uniproto.runtime.threads import parallel_for, pieces_of
 
 _CACHED_ENTRIES = 2**24  # of a target in memory, cached in double precision
 
@@ -158,7 +158,7 @@ class FeatureCosts:
         def fill(tile: tuple[slice, slice]) -> None:
             costs[tile] = self._tile(within(rows, tile[0]), within(columns, tile[1]), exact)
 
-        finish(side_by_side(fill, tiles))
+        parallel_for(fill, tiles)
         return costs
 
     def _tile(self, rows: Rows, columns: Rows, exact: bool) -> NDArray[Any]:

@@ -107,7 +107,7 @@ class _GpuIndex:
         import torch
 
         from uniproto.geometry.kernels import order_ties
-        from uniproto.runtime.threads import finish, pieces_of, side_by_side
+        from uniproto.runtime.threads import parallel_for, pieces_of
 
         length = min(length, len(self.target))
         costs = np.empty((len(rows), length), self.dtype)
@@ -135,7 +135,7 @@ class _GpuIndex:
         def settle(piece: slice) -> None:
             order_ties(costs[piece], columns[piece])
 
-        finish(side_by_side(settle, pieces_of(len(rows), 4096)))
+        parallel_for(settle, pieces_of(len(rows), 4096))
         return costs, columns
 
     def _download(self, values: Any, place: NDArray[Any]) -> None:

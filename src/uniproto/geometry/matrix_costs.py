@@ -13,7 +13,7 @@ from uniproto.data.arrays import float_type
 from uniproto.errors import invalid
 from uniproto.geometry.blocks import COLUMNS_PER_BLOCK, EVERY, Rows, length_of, row_blocks, within
 from uniproto.geometry.distances import require_finite_sums
-from uniproto.runtime.threads import pieces_of, side_by_side
+from uniproto.runtime.threads import parallel_map, pieces_of
 
 
 class MatrixCosts:
@@ -85,7 +85,7 @@ def _value_range(matrix: NDArray[Any]) -> tuple[float, float]:
     def extremes(part: slice) -> tuple[float, float]:
         return float(matrix[part].min()), float(matrix[part].max())
 
-    found = list(side_by_side(extremes, row_blocks(*matrix.shape)))
+    found = list(parallel_map(extremes, row_blocks(*matrix.shape)))
     return min(low for low, _ in found), max(high for _, high in found)
 
 

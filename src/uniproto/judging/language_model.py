@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from uniproto.errors import InputFileError, MissingExtraError
 from uniproto.judging.asking import Completion
-from uniproto.runtime.threads import finish
 
 try:
     import torch
@@ -183,7 +182,8 @@ def complete(
     while waiting := [answer for answer in answers if answer.stopped is None]:
         # Longest first: what does not fit into memory shows at once, and batches pad little.
         waiting.sort(key=lambda answer: -len(answer.prompt) - len(answer.written))
-        finish(batches.map(waiting, partial(_write, model, tokenizer, limit, stops)))
+        for _ in batches.map(waiting, partial(_write, model, tokenizer, limit, stops)):
+            pass
         limit = max_new_tokens
     return [Completion(answer.text, answer.stopped or "length") for answer in answers]
 

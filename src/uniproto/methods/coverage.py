@@ -22,7 +22,7 @@ from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import first_best, pick_greedily
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
-from uniproto.runtime.threads import available_cores, finish, pieces_of, side_by_side
+from uniproto.runtime.threads import available_cores, parallel_for, parallel_map, pieces_of
 
 _FIRST_BATCH = 64
 
@@ -55,7 +55,7 @@ class Coverage:
         with progress.stage("coverage", m * len(blocks)) as advance:
             for columns in blocks:
                 read = partial(self._read, costs.read(EVERY, columns), columns)
-                for count, top in side_by_side(read, row_blocks(m, columns.stop - columns.start)):
+                for count, top in parallel_map(read, row_blocks(m, columns.stop - columns.start)):
                     largest = max(largest, top)
                     advance(count)
         start = largest if start is None else start
@@ -126,7 +126,7 @@ class Coverage:
                 gains[part] += self._savings(column_costs.block(part), columns)
 
             step = min(block_rows(column_costs.shape[1]), -(-len(rows) // available_cores()))
-            finish(side_by_side(compute, pieces_of(len(rows), step)))
+            parallel_for(compute, pieces_of(len(rows), step))
         return gains
 
 

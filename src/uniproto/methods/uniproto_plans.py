@@ -22,7 +22,7 @@ from uniproto.methods.uniproto_run import UniProtoRun
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
-from uniproto.runtime.threads import finish, pieces_of, side_by_side
+from uniproto.runtime.threads import parallel_map, pieces_of
 from uniproto.transport.entropic import entropic_plan
 from uniproto.transport.incremental import IncrementalPlan
 
@@ -33,7 +33,8 @@ _ROWS_PER_PIECE = 1024
 def pick_extend(problem: Problem, pool: Pool, progress: Progress) -> Picks:
     """Each pick takes its cheapest fill out of what is unclaimed, once and for all."""
     run = UniProtoRun(problem)
-    finish(run.replay(pool))
+    for _ in run.replay(pool):
+        pass
     if pool.sampled:
         return _pick_from_samples(problem, pool, run, progress)
     missing = run.missing
@@ -203,7 +204,7 @@ def _fills(
     def scan(piece: slice) -> NDArray[np.float64]:
         return _scan_fills(costs, columns, positions[piece], unclaimed)
 
-    return np.concatenate(list(side_by_side(scan, pieces_of(len(positions), _ROWS_PER_PIECE))))
+    return np.concatenate(list(parallel_map(scan, pieces_of(len(positions), _ROWS_PER_PIECE))))
 
 
 @njit(cache=True, nogil=True)

@@ -26,7 +26,7 @@ from uniproto.geometry.distances import cosine_costs
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.lists import make_builder
 from uniproto.geometry.matrix_costs import MatrixCosts
-from uniproto.runtime.threads import finish, pieces_of, side_by_side
+from uniproto.runtime.threads import parallel_for, pieces_of
 
 WEIGHTS = ("balanced", "density")
 
@@ -240,5 +240,5 @@ def _exact_distances(
                 found = cosine_costs(squares, costs.target)
         distances[part] = found.reshape(-1, others.shape[1])
 
-    finish(side_by_side(fill, pieces_of(len(rows), step)))
+    parallel_for(fill, pieces_of(len(rows), step))
     return distances

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from uniproto.report.examples import Examples
 from uniproto.report.pictures import PictureError, data_uri
 from uniproto.report.words import counted, cut
-from uniproto.runtime.threads import side_by_side
+from uniproto.runtime.threads import parallel_map
 
 _PROTOTYPE_BYTES = 3_000_000
 _ALL_BYTES = 5_600_000
@@ -117,7 +117,7 @@ class Album:
                 self._broken[of_target, row] = name + cut(str(error), 160)
                 return row, None
 
-        return list(side_by_side(encode, pictures))
+        return list(parallel_map(encode, pictures))
 
     def _keep(self, of_target: bool, row: int, uri: str | None) -> None:
         if uri is not None and (of_target, row) not in self._places:

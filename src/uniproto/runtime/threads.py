@@ -28,10 +28,10 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def side_by_side(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
-    """The results of `work` on each piece, in order.
+def parallel_map(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
+    """The results of `work` on each piece, in order; pieces run on all cores.
 
-    >>> list(side_by_side(abs, [-1, 2]))
+    >>> list(parallel_map(abs, [-1, 2]))
     [1, 2]
     """
     pieces = list(pieces)
@@ -50,6 +50,12 @@ def side_by_side(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> It
             for future in futures:
                 future.cancel()
             wait(futures)
+
+
+def parallel_for(work: Callable[[Piece], object], pieces: Iterable[Piece]) -> None:
+    """Run `work` on each piece where only its effect matters."""
+    for _ in parallel_map(work, pieces):
+        pass
 
 
 @contextmanager
@@ -91,9 +97,3 @@ def _libraries() -> Any:
 def pieces_of(count: int, step: int) -> list[slice]:
     """Slices of at most `step` that cover `range(count)`."""
     return [slice(start, min(start + step, count)) for start in range(0, count, step)]
-
-
-def finish(results: Iterable[object]) -> None:
-    """Wait for all pieces where only their effect matters."""
-    for _ in results:
-        pass

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import block_rows
 from uniproto.problem.problem import Problem
-from uniproto.runtime.threads import finish, pieces_of, side_by_side
+from uniproto.runtime.threads import parallel_for, parallel_map, pieces_of
 from uniproto.transport.exact import Plan, partial_plan, sparse_plan
 from uniproto.transport.proof import TOLERANCE
 
@@ -107,7 +107,7 @@ def _cheapest_arcs(
         columns = np.broadcast_to(np.arange(piece.start, piece.stop), lowest.shape)
         return lowest[wanted], columns[wanted], reduced.min(axis=1)
 
-    found = list(side_by_side(search, _pieces(problem, rows)))
+    found = list(parallel_map(search, _pieces(problem, rows)))
     places = np.concatenate([part for part, _, _ in found])
     columns = np.concatenate([part for _, part, _ in found])
     shape = (len(rows), problem.n)
@@ -127,7 +127,7 @@ def _costs_of_arcs(problem: Problem, rows: NDArray[np.intp], arcs: sp.csr_array)
         columns = np.repeat(np.arange(piece.stop - piece.start), counts)
         values[first:last] = block[by_target.indices[first:last], columns]
 
-    finish(side_by_side(fill, _pieces(problem, rows)))
+    parallel_for(fill, _pieces(problem, rows))
     return sp.coo_array(
         sp.csc_array((values, by_target.indices, by_target.indptr), by_target.shape)
     )
