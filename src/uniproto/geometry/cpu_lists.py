@@ -92,7 +92,7 @@ def nearest(
         if width >= length:
             pad(buffer_costs[tile, :width], sizes[tile])
             own = buffer_costs[tile, :width], buffer_columns[tile, :width]
-            _sort_nearest(*own, list_costs[tile], list_columns[tile])
+            sort_rows(*own, list_costs[tile], list_columns[tile])
 
     parallel_for(sort, tiles)
     short = np.flatnonzero(sizes < length)  # the sample's limit was too low for these
@@ -101,7 +101,7 @@ def nearest(
     return list_costs, list_columns
 
 
-def _sort_nearest(
+def sort_rows(
     costs: NDArray[Any],
     columns: NDArray[np.int32],
     list_costs: NDArray[Any],
