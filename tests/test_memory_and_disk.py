@@ -165,7 +165,7 @@ def test_an_exact_plan_asks_for_its_matrix_first(method: UniProto) -> None:
     source, target = rows_of("f4", M, 1), rows_of("f4", N, 2)
     needed = K * N * 8 * (2 if method.polish else 1)
     with pytest.raises(
-        InfeasibleError, match=rf"the exact plan is kept over {K} × {N} .*memory={needed}, or use"
+        InfeasibleError, match=rf"the exact plan is solved over {K} × {N} .*memory={needed}, or use"
     ):
         uniproto.select(source, K, target, method=method, memory=needed - 1)
     scarce = uniproto.select(source, K, target, method=method, memory=needed)

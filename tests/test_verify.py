@@ -334,11 +334,11 @@ def test_a_changed_index(select: Select, run: Run) -> None:
             assert (status, "It is damaged" in err) == (2, True)
 
 
-def test_prototypes_that_no_longer_count_equally(select: Select, run: Run) -> None:
+def test_prototypes_that_no_longer_have_equal_weights(select: Select, run: Run) -> None:
     select("pool.npy")
     change_column("mass", lambda mass: np.where(np.arange(K) == 0, 1.5, 0.9) * mass)
     forge()
-    assert_no(run, "its prototypes do not all count equally")
+    assert_no(run, "its prototypes do not all have the same weight")
 
 
 @pytest.mark.parametrize(

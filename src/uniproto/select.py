@@ -86,7 +86,7 @@ def select(
         lists=lists,
     ).with_k(k)
     checked = time.perf_counter() - begin
-    selection = answer(problem, chosen, progress=progress)
+    selection = run_method(problem, chosen, progress=progress)
     selection.timings = {"check": checked, **selection.timings}
     if certified:
         selection.certify(time_limit=limit, progress=progress)
@@ -104,8 +104,8 @@ def as_time_limit(certify: Any) -> tuple[bool, float | None]:
     return True, require_seconds("certify", certify, or_none=False)
 
 
-def answer(problem: Problem, method: Method, *, progress: bool | None = None) -> Selection:
-    """Let a method answer a problem that has been checked."""
+def run_method(problem: Problem, method: Method, *, progress: bool | None = None) -> Selection:
+    """Run a method on a checked problem."""
     begin = time.perf_counter()
     picks, group_rows = pick(problem, method, Progress(progress))
     origin = problem.weights_origin

@@ -55,7 +55,7 @@ def default_options() -> dict[str, Any]:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.select import answer
+    from uniproto.select import run_method
     from uniproto.selection.storage import require_result_folder, save_selection
 
     method = asked_method(options)
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
     if options.checkpoint:
         checkpoint = _checkpoint(output, question, given)
         problem = problem.with_checkpoint(checkpoint)
-    selection = answer(problem, method, progress=shown)
+    selection = run_method(problem, method, progress=shown)
     if options.certify:
         selection.certify(time_limit=options.time_limit, progress=shown)
     pool = question.pool

@@ -351,7 +351,7 @@ def _picks(manifest: dict[str, Any], selection: Selection, problem: Problem) -> 
     """
     import numpy as np
 
-    from uniproto.select import answer
+    from uniproto.select import run_method
 
     options = argparse.Namespace(**_NO_OPTIONS | manifest["arguments"])
     method = asked_method(options)
@@ -359,7 +359,7 @@ def _picks(manifest: dict[str, Any], selection: Selection, problem: Problem) -> 
     m, n = selection.shape
     if not alike or m * n > _REPEATED_ENTRIES or selection.k > _REPEATED_ROWS:
         return
-    again = answer(problem, method, progress=False)
+    again = run_method(problem, method, progress=False)
     different = np.flatnonzero(again.indices != selection.indices)
     off = 4 * problem.costs.rounding + _SUMS * problem.costs.ceiling
     claim = "the options on record lead to these rows"

@@ -34,7 +34,7 @@ from uniproto.errors import UniprotoError, invalid
 from uniproto.methods import Method
 from uniproto.problem.problem import Problem, as_problem
 from uniproto.runtime.progress import Progress
-from uniproto.select import answer
+from uniproto.select import run_method
 from uniproto.selection.selection import Selection
 
 
@@ -235,7 +235,7 @@ class _Judge:
 
     def run(self, method: Method, seed: int | None) -> tuple[Selection, dict[str, Any]]:
         with PeakMemory() as peak:
-            selection = answer(self.problem.with_seed(seed), method, progress=False)
+            selection = run_method(self.problem.with_seed(seed), method, progress=False)
         ratio, entropy = weight_skew(selection.weights)
         row: dict[str, Any] = {
             "cost": selection.cost,

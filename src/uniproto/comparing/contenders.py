@@ -20,7 +20,7 @@ from uniproto.methods import (
     as_method,
 )
 from uniproto.problem.problem import Problem
-from uniproto.select import answer
+from uniproto.select import run_method
 
 POLISHED = "uniproto+polish"
 METHOD_NAMES = (*METHODS, POLISHED)
@@ -87,7 +87,7 @@ def warms_up(small: Problem, method: Method) -> bool:
     if isinstance(method, UniProto) and method.polish:
         method = replace(method, polish=_WARM_UP_POLISH)
     try:
-        answer(small, method, progress=False)
+        run_method(small, method, progress=False)
     except UniprotoError:  # the whole problem will say it better
         return False
     return True

@@ -1,4 +1,4 @@
-"""The next cheapest fill, found lazily over neighbour lists: same answer as scanning every row."""
+"""The next cheapest fill, found lazily over neighbour lists: the picks of a scan of every row."""
 
 from __future__ import annotations
 

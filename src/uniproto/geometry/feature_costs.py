@@ -72,7 +72,7 @@ class FeatureCosts:
             self._as_given = before is not None and self.dtype == np.float32
             rows = before if before and self._as_given else (self.source, self.target)
             self._given = tuple(map(readable_as_doubles, rows))
-            self._places: tuple[Rows, Rows] = (EVERY, EVERY)  # those this object speaks of
+            self._places: tuple[Rows, Rows] = (EVERY, EVERY)  # of the rows it was made from
             if shift is not None and ceiling is not None:
                 self.shift, self.ceiling = shift, ceiling
             else:
@@ -201,7 +201,7 @@ class FeatureCosts:
         return part
 
     def _placed(self, rows: Rows, columns: Rows) -> FeatureCosts:
-        """This object, a new one, speaking of these of the rows it was made from."""
+        """Note which of the original rows this new object covers."""
         self._places = within(self._places[0], rows), within(self._places[1], columns)
         return self
 

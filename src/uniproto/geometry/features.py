@@ -1,4 +1,4 @@
-"""Feature rows prepared for a metric: in memory once and for all, on disk as they are read."""
+"""Feature rows prepared for a metric: in memory once, on disk whenever they are read."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def prepare(
     centre: NDArray[np.float64] | None = None,
     parameter: str = "source",
 ) -> Any:
-    """Rows in `dtype`, scaled to unit length or moved by `centre` where asked for."""
+    """Rows in `dtype`, scaled to unit length or moved by `centre`, if given."""
     scale = _inverse_norms(values, parameter) if unit_length else None
     if isinstance(values, np.memmap | RowsOnDisk):
         return RowsOnDisk(values, dtype, scale, centre)

@@ -63,7 +63,7 @@ def _kth_smallest(values: NDArray[Any], size: int, k: int) -> float:
 
 @njit(cache=True)
 def _cut_back(costs: NDArray[Any], columns: NDArray[Any], size: int, length: int) -> float:
-    """Keep the `length` nearest entries, in their order; returns the cost of the farthest kept."""
+    """Keep the `length` nearest entries, in their order; returns the cost of the farthest."""
     farthest = _kth_smallest(costs[:size].copy(), size, length)
     nearer = 0
     for position in range(size):

@@ -46,12 +46,12 @@ class ListBuilder(Protocol):
         ...
 
     def notes(self) -> dict[str, Any]:
-        """What a manifest says about these lists."""
+        """What the manifest records about these lists."""
         ...
 
 
 def make_builder(device: str, lists: str, costs: Costs) -> ListBuilder:
-    """The builder that `device` and `lists` ask for; "auto" takes a GPU where torch sees one."""
+    """The builder for `device` and `lists`; "auto" takes a GPU where torch sees one."""
     require_name("device", device, DEVICES)
     require_name("lists", lists, LISTS)
     if lists == "faiss":

@@ -1,4 +1,4 @@
-"""Costs the user hands in as a matrix, in memory or on disk."""
+"""Costs that the user passes as a matrix, in memory or on disk."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class MatrixCosts:
         return _submatrix(self.matrix, within(self._rows, rows), within(self._columns, columns))
 
     def restrict(self, rows: Rows, columns: Rows) -> MatrixCosts:
-        part = copy.copy(self)  # the matrix is shared: only the entries asked for are ever read
+        part = copy.copy(self)  # the matrix is shared: only the entries needed are ever read
         part._rows, part._columns = within(self._rows, rows), within(self._columns, columns)
         part.shape = (length_of(rows, self.shape[0]), length_of(columns, self.shape[1]))
         return part

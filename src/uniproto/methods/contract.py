@@ -1,4 +1,4 @@
-"""What every selection method takes and gives."""
+"""The contract of every selection method: a `Problem` in, `Picks` out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from uniproto.runtime.progress import Progress
 
 @dataclass(frozen=True)
 class Picks:
-    """A method's answer, in the order picked.
+    """What a method has chosen, in the order picked.
 
     `gains` is what each pick added to the method's own objective. `weights` are the prototype
     weights the method learned, or None for equal weights. `plan` is the plan the method had at the

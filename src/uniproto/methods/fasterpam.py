@@ -61,7 +61,7 @@ class FasterPAM:
                 "Use method='kmedoids', or select from a sample of the source.",
             )
         matrix = np.ascontiguousarray(costs.block(EVERY))
-        # One processor: more give the same answer, slower.
+        # One processor: more give the same result, slower.
         found = fasterpam(
             matrix, problem.k, self.iterations, random_state=library_seed(problem), n_cpu=1
         )
@@ -96,7 +96,7 @@ class FasterPAM:
                 raise invalid(
                     parameter,
                     f"must be left out for method={self.name!r}, which chooses freely among rows "
-                    "that count alike",
+                    "of equal weight",
                     "a value",
                     "Drop it, or use method='kmedoids', which takes it.",
                 )

@@ -27,7 +27,7 @@ class KMeansNearest:
     """k-means centres of the target, then argmin_i |x_i − centre| over the unused source rows.
 
     scikit-learn minimises Σ_j ν_j min_c |y_j − centre_c|² over k centres. Each row of `initial`
-    stands in for the centre nearest to it; the others, from the heaviest cluster to the lightest,
+    replaces the centre nearest to it; the others, from the heaviest cluster to the lightest,
     take the nearest free row. The learned weights are the target mass of the clusters. Distances
     are Euclidean, between unit rows where the metric is cosine. Needs features and at least k
     targets of positive weight; all centres are found together, so gains are 0.

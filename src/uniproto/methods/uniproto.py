@@ -1,4 +1,4 @@
-"""UniPROT: greedy selection of equally weighted prototypes by partial optimal transport."""
+"""UniPROT: greedy selection of prototypes of equal weight by partial optimal transport."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class UniProto:
         require_memory(
             needed,
             problem.memory,
-            f"the exact plan is kept over {problem.k:,} × {problem.n:,} costs",
+            f"the exact plan is solved over {problem.k:,} × {problem.n:,} costs",
             f"Allow at least memory={needed}, or use plan='extend' without polish or exact gains, "
             "whose memory does not grow with k × n.",
         )

@@ -1,4 +1,4 @@
-"""Checks of what a question is made of; each refusal says what to do."""
+"""Checks of the arguments of a `Problem`; each error says what to do."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def checked_costs(source: Any, target: Any, metric: str) -> Costs:
 
 
 def _are_equal(source: Any, target: Any) -> bool:
-    """Whether a target has the very rows of the source: then it is the source."""
+    """Whether the target has exactly the rows of the source: then it is the source."""
     if source is target:
         return True
     if source.shape != target.shape or source.dtype != target.dtype:

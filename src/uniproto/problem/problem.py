@@ -97,9 +97,9 @@ class Problem:
     seed: int
     memory: int  # bytes of working memory allowed
     lists: ListBuilder
-    weights_origin: str | None  # what weights asked for by name are called in a record
+    weights_origin: str | None  # how the record names weights given by name
     groups: tuple[Group, ...]  # once k is known
-    checkpoint: Checkpoint | None  # where a run keeps its picks, if it must survive
+    checkpoint: Checkpoint | None  # where a run saves its picks, if it must survive a kill
     _k: int | None
     _group_labels: tuple[NDArray[Any], NDArray[Any]] | None  # of source and target rows
     _budgets: str | Mapping[Hashable, int]
@@ -139,7 +139,7 @@ class Problem:
             self.__dict__ |= self.with_k(k).__dict__
 
     def _begin(self, costs: Costs, *, seed: int, memory: int) -> None:
-        """Every field, with what holds where nothing else was asked for."""
+        """Set every field to its default."""
         self.costs, self.seed, self.memory = costs, seed, memory
         self._k = None
         self.target_weights = None
@@ -257,7 +257,7 @@ class Problem:
 
 
 def as_problem(source: Any, target: Any = None, **conditions: Any) -> Problem:
-    """The problem that was given, or the one that the arguments describe."""
+    """The problem that was given, or a new one from the arguments."""
     if not isinstance(source, Problem):
         return Problem(source, target, **conditions)
     usual = {name: each.default for name, each in signature(Problem).parameters.items()}

@@ -1,9 +1,9 @@
 """Ready-made target weights: balanced over classes, or higher where targets lie apart.
 
-Prototypes that all count equally follow the target's mass: a class with 2 % of the rows gets about
+Prototypes of equal weight follow the target's mass: a class with 2 % of the rows gets about
 2 % of the prototypes. Weights move that mass. With labels, `"balanced"` gives every class the same
 total; without, `DensityWeights` gives more to targets in thin regions, where small classes tend to
-be. Both change the question (which target the prototypes stand for), not the way it is answered.
+be. Both change the question (which target the prototypes represent), not how it is solved.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class DensityWeights:
 def weights_from(
     target_weights: Any, target_labels: Any, costs: Costs, *, device: str, memory: int
 ) -> tuple[Any, str | None]:
-    """Weights that were asked for by name, and how to call them in a record; others as they are."""
+    """Compute weights given by name, and name them for the record; return others unchanged."""
     named = isinstance(target_weights, str)
     if named:
         require_name("target_weights", target_weights, WEIGHTS)

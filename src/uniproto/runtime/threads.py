@@ -77,7 +77,7 @@ def one_thread() -> Iterator[None]:
 
 @cache
 def _workers(cores: int, process: int) -> ThreadPoolExecutor:
-    """Threads kept from call to call; a forked process must start its own."""
+    """Threads, reused from call to call; a forked process must start its own."""
     return ThreadPoolExecutor(cores, "uniproto", initializer=_mark_worker)
 
 

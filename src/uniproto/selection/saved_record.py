@@ -1,7 +1,7 @@
-"""What the files of a saved selection must hold before anything is made of them.
+"""Checks of the files of a saved selection.
 
-`require_record` looks at kinds: with them right, everything can be computed and compared.
-`require_sums` looks at values: what holds of every selection must hold of a loaded one.
+`require_record` checks types, so that everything can be computed and compared. `require_sums`
+checks values: what holds for every selection must hold for a loaded one.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ _COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
 
 
 def require_record(manifest: Mapping[str, Any], table: pa.Table) -> None:
-    """Refuse a manifest or table whose entries are not of the kinds that `save` writes."""
+    """Refuse a manifest or table whose entries are not of the types that `save` writes."""
     _require(manifest, _FIELDS)
     if "files" in manifest:
         _require(manifest, {"files": _are_texts})
@@ -116,7 +116,7 @@ def require_record(manifest: Mapping[str, Any], table: pa.Table) -> None:
 
 
 def plan_from(arrays: Mapping[str, Any]) -> sp.csr_array:
-    """The plan from the arrays of its file, whose kinds and lengths must fit together."""
+    """The plan from the arrays of its file, whose types and lengths must fit together."""
     data, indices, indptr = arrays["data"], arrays["indices"], arrays["indptr"]
     if data.dtype != np.float64 or not {indices.dtype.kind, indptr.dtype.kind} <= set("iu"):
         raise ValueError("its plan is not made of shares and whole numbers")
@@ -146,7 +146,7 @@ def require_sums(selection: Selection) -> None:
         if not (_are_shares(selection.weights) and math.isclose(selection.weights.sum(), 1)):
             raise ValueError("its prototype weights do not sum to 1")
         if selection.method == "uniproto" and np.ptp(selection.weights) > _SHARES / selection.k:
-            raise ValueError("its prototypes do not all count equally")
+            raise ValueError("its prototypes do not all have the same weight")
         off = np.abs(plan.sum(axis=1) * selection.k - 1)
         if not (_are_shares(plan.data) and (off <= _SHARES).all()):
             raise ValueError("its plan does not give every prototype the same mass")

@@ -1,4 +1,4 @@
-"""The answer: which rows, what they cost, and whom each stands for."""
+"""The result: which rows were chosen, what they cost, and which targets each represents."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ class Selection:
 
     @property
     def cost(self) -> float:
-        """Optimal-transport cost between the equally weighted prototypes and the target."""
+        """Optimal-transport cost between the prototypes, with equal weights, and the target."""
         return self._transport.cost
 
     @property
     def plan(self) -> sp.csr_array:
-        """Sparse (k, n): which targets each prototype stands for, as shares of all mass."""
+        """Sparse (k, n): which targets each prototype represents, as shares of all mass."""
         return self._transport.plan
 
     @property
@@ -175,8 +175,8 @@ class Selection:
     ) -> Selection:
         """The same selection with other row numbers: `rows[i]` for i, `targets[j]` for target j.
 
-        Targets that have no number now get an empty column in the plan, and the price 0. The
-        result no longer holds the data, as one that was loaded.
+        Targets without a number get an empty column in the plan and the price 0. The result no
+        longer holds the data, like one that was loaded.
         """
         plan, certificate = self.plan, self.certificate
         if targets is not None:
@@ -260,7 +260,7 @@ class Selection:
             f"{self.k} prototypes of {m:,} source rows for {n:,} targets "
             f"({self.method}, {self.metric})",
             f"  optimal-transport cost  {word} {self.cost:.6g}",
-            f"  each stands for         {n / self.k:.4g} targets' worth of mass, on average "
+            f"  each represents         {n / self.k:.4g} targets' worth of mass, on average "
             f"{self.plan.nnz / self.k:.4g} different ones",
         ]
         if self.certificate is not None:

@@ -1,4 +1,4 @@
-"""The exact transport between uniformly weighted prototypes and the whole target."""
+"""The exact transport between prototypes of equal weight and the whole target."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def transport(
     """The optimal plan of these prototypes.
 
     `plan` is any plan the prototypes already have. Where an exact solve would take too long, it
-    is the answer: its cost is an upper bound, and `is_exact` is False. A solved plan is called
+    is returned: its cost is an upper bound, and `is_exact` is False. A solved plan is called
     exact if its dual prices prove its cost, but for 1e-12 of it.
     """
     masses = problem.masses
