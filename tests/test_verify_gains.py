@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import uniproto
 from uniproto import Stochastic, UniProto
-from uniproto.cli.verify import gain_problems
 from uniproto.methods import METHODS
+from uniproto.selection.saved_record import gain_problems
 
 OURS = [
     UniProto(),

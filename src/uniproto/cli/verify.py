@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _SUMS = 1e-12  # how far rounding puts sums off, as a share of them
 _SHARES = 1e-9  # and sums of shares, as a share of what they should be
-_GAIN_SUMS = 1e-8  # and sums of gains, as a share of the largest cost
-_ROUNDINGS = 16  # of single numbers, which add up
 _EMBEDDED = 1e-5  # vectors computed anew, in other batches, are off by as much
 _REPEATED_ENTRIES = 4_000_000  # costs up to which a selection is made again
 # Methods whose every pick is the best by its gain.
@@ -295,53 +293,11 @@ def _gains(
 
     `_picks` compares the gains of small selections one by one.
     """
+    from uniproto.selection.saved_record import gain_problems
+
     if manifest["arguments"].get("engine") != "ray":
         problems = gain_problems(selection, problem, slack)
         yield Check("the gains can be those of these rows", not problems, "; ".join(problems))
-
-
-def gain_problems(selection: Selection, problem: Problem, slack: float = 0.0) -> list[str]:
-    """What is wrong with the size of the gains. `slack` is how far costs may be off.
-
-    A pick of `uniproto` costs β − its gain, between 0 and β. Together the picks cost what some plan
-    of these rows costs: the best one with exact gains and after polishing, else one that is no
-    better. (An entropic plan may leave less than a unit unclaimed, so it proves no such sum.)
-
-    >>> import uniproto
-    >>> selection = uniproto.select([[0.0], [1.0], [5.0], [6.0]], 2, metric="euclidean")
-    >>> gain_problems(selection, selection._problem)
-    []
-    >>> selection.gains += 0.25
-    >>> gain_problems(selection, selection._problem)
-    ['the picks cost less than their best plan']
-    """
-    import numpy as np
-
-    costs, options, gains = problem.costs, selection.options, selection.gains
-    if not np.isfinite(gains).all():
-        return ["they are not finite"]
-    if selection.method != "uniproto":
-        return []
-    paid = costs.ceiling - gains
-    single = costs.rounding + float(np.finfo(costs.dtype).eps) * costs.ceiling
-    tolerance = _ROUNDINGS * single + _GAIN_SUMS * costs.ceiling + slack
-    if not ((paid >= -tolerance) & (paid <= costs.ceiling + tolerance)).all():
-        return ["a pick cost what no row costs"]
-    if not selection.cost_is_exact or (options["plan"] == "entropic" and not options["polish"]):
-        return []
-    parts = [(paid, selection.cost)]
-    if problem.groups:
-        parts = [
-            (paid[np.isin(selection.indices, group.source_rows)], selection.group_costs[label])
-            for label, group in _groups(problem)
-        ]
-    excess = [float(part.mean()) - best for part, best in parts]
-    if min(excess) < -tolerance:
-        return ["the picks cost less than their best plan"]
-    is_best = bool(options["polish"]) or options["gains"] == "exact"
-    if is_best and max(excess) > tolerance:
-        return ["the picks cost more than their best plan"]
-    return []
 
 
 def _picks(manifest: dict[str, Any], selection: Selection, problem: Problem) -> Iterator[Check]:

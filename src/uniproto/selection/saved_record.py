@@ -1,7 +1,8 @@
 """Checks of the files of a saved selection.
 
 `require_record` checks types, so that everything can be computed and compared. `require_sums`
-checks values: what holds for every selection must hold for a loaded one.
+checks values: what holds for every selection must hold for a loaded one. `gain_problems` compares
+gains with costs.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import pyarrow as pa
 import scipy.sparse as sp
 
 if TYPE_CHECKING:
+    from uniproto.problem.problem import Problem
     from uniproto.selection.selection import Selection
 
+_ROUNDINGS = 16  # of single numbers, which add up
+_GAIN_SUMS = 1e-8  # how far rounding may put sums of gains off, as a share of the largest cost
 _SHARES = 1e-9  # how far rounding may put sums of shares off, as a share of what they should be
 
 
@@ -160,3 +164,45 @@ def require_sums(selection: Selection) -> None:
 
 def _are_shares(values: Any) -> bool:
     return bool(((values >= 0) & (values <= 1)).all())
+
+
+def gain_problems(selection: Selection, problem: Problem, slack: float = 0.0) -> list[str]:
+    """What is wrong with the size of the gains. `slack` is how far costs may be off.
+
+    A pick of `uniproto` costs β − its gain, between 0 and β. Together the picks cost what some plan
+    of these rows costs: the best one with exact gains and after polishing, else one that is no
+    better. (An entropic plan may leave less than a unit unclaimed, so it proves no such sum.)
+
+    >>> import uniproto
+    >>> selection = uniproto.select([[0.0], [1.0], [5.0], [6.0]], 2, metric="euclidean")
+    >>> gain_problems(selection, selection._problem)
+    []
+    >>> selection.gains += 0.25
+    >>> gain_problems(selection, selection._problem)
+    ['the picks cost less than their best plan']
+    """
+    costs, options, gains = problem.costs, selection.options, selection.gains
+    if not np.isfinite(gains).all():
+        return ["they are not finite"]
+    if selection.method != "uniproto":
+        return []
+    paid = costs.ceiling - gains
+    single = costs.rounding + float(np.finfo(costs.dtype).eps) * costs.ceiling
+    tolerance = _ROUNDINGS * single + _GAIN_SUMS * costs.ceiling + slack
+    if not ((paid >= -tolerance) & (paid <= costs.ceiling + tolerance)).all():
+        return ["a pick cost what no row costs"]
+    if not selection.cost_is_exact or (options["plan"] == "entropic" and not options["polish"]):
+        return []
+    parts = [(paid, selection.cost)]
+    if problem.groups:
+        parts = [
+            (paid[np.isin(selection.indices, group.source_rows)], best)
+            for group, best in zip(problem.groups, selection.group_costs.values(), strict=True)
+        ]
+    excess = [float(part.mean()) - best for part, best in parts]
+    if min(excess) < -tolerance:
+        return ["the picks cost less than their best plan"]
+    is_best = bool(options["polish"]) or options["gains"] == "exact"
+    if is_best and max(excess) > tolerance:
+        return ["the picks cost more than their best plan"]
+    return []
