@@ -76,7 +76,7 @@ def checks(folder: Path) -> Iterator[Check]:
     from uniproto.selection.selection import Selection
     from uniproto.selection.storage import load_manifest, read_fields
 
-    manifest, selection = load_manifest(folder), Selection(**read_fields(folder))
+    manifest = load_manifest(folder)
     claim = "the input files have not changed"
     try:
         question = recorded_question(folder, manifest)
@@ -84,7 +84,11 @@ def checks(folder: Path) -> Iterator[Check]:
         yield Check(claim, False, str(error))
         return
     yield Check(claim, True)
-    yield _files(folder, manifest)
+    files = _files(folder, manifest)
+    yield files
+    if not files.holds:
+        return
+    selection = Selection(**read_fields(folder))
     problem = question.problem()
     record = _record(manifest, selection, problem)
     yield record
@@ -110,7 +114,8 @@ def _files(folder: Path, manifest: dict[str, Any]) -> Check:
     from uniproto.data.tables import file_digest
     from uniproto.selection.storage import CERTIFICATE, PLAN, PROTOTYPES, SELECTION
 
-    digests = manifest.get("files", {})
+    digests = manifest.get("files")
+    digests = digests if isinstance(digests, dict) else {}
     expected = {SELECTION, PLAN} | ({CERTIFICATE} if "certificate" in manifest else set())
     wrong = sorted(
         name
@@ -322,9 +327,9 @@ def _picks(manifest: dict[str, Any], selection: Selection, problem: Problem) -> 
     if len(different):
         first = different[0]
         # Of two rows that add the same, another machine may round the other one up.
-        is_tie = abs(again.gains[first] - selection.gains[first]) <= off
+        is_tie = bool(abs(again.gains[first] - selection.gains[first]) <= off)
         found = f"row {again.indices[first]} at rank {first + 1}{' adds the same' * is_tie}"
-        yield Check(claim, bool(is_tie and method.name in _GREEDY), found)
+        yield Check(claim, is_tie and method.name in _GREEDY, found)
     else:
         yield Check(claim, True)
         yield Check(
