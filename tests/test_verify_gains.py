@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import uniproto
 from uniproto import Stochastic, UniProto
 from uniproto.methods import METHODS
-from uniproto.selection.saved_record import gain_problems
+from uniproto.selection.saved_record import gain_errors
 
 OURS = [
     UniProto(),
@@ -65,7 +65,7 @@ def test_honest_gains_are_never_doubted(
         assert selection.cost_is_exact
     except uniproto.UniprotoError:  # a question without an answer
         return
-    assert gain_problems(selection, selection._problem) == []
+    assert gain_errors(selection, selection._problem) == []
 
 
 @pytest.mark.parametrize("method", [UniProto(gains="exact"), UniProto(polish=0.05)])
@@ -77,7 +77,7 @@ def test_one_gain_that_is_changed_is_doubted(method: UniProto) -> None:
         for change in (-1e-4, 1e-4):
             selection.gains[:] = honest
             selection.gains[place] += change
-            assert gain_problems(selection, selection._problem)
+            assert gain_errors(selection, selection._problem)
 
 
 @pytest.mark.parametrize("method", [UniProto(), UniProto(plan="resolve")])
@@ -87,4 +87,4 @@ def test_gains_of_another_magnitude_are_doubted(method: UniProto) -> None:
     honest, beta = selection.gains.copy(), selection.beta
     for gains in (10 * honest, -honest, np.nan * honest, beta - 0.1 * (beta - honest)):
         selection.gains[:] = gains
-        assert gain_problems(selection, selection._problem)
+        assert gain_errors(selection, selection._problem)

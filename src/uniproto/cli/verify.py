@@ -298,11 +298,11 @@ def _gains(
 
     `_picks` compares the gains of small selections one by one.
     """
-    from uniproto.selection.saved_record import gain_problems
+    from uniproto.selection.saved_record import gain_errors
 
     if manifest["arguments"].get("engine") != "ray":
-        problems = gain_problems(selection, problem, slack)
-        yield Check("the gains can be those of these rows", not problems, "; ".join(problems))
+        errors = gain_errors(selection, problem, slack)
+        yield Check("the gains can be those of these rows", not errors, "; ".join(errors))
 
 
 def _picks(manifest: dict[str, Any], selection: Selection, problem: Problem) -> Iterator[Check]:

@@ -96,7 +96,7 @@ class Coverage:
         return served.astype(np.float64)
 
     def _read(self, column_costs: Costs, columns: slice, rows: slice) -> tuple[int, float]:
-        """First sight of some costs: notes what they save, and returns how high they are."""
+        """Read some costs, add what they save to the bounds; returns their rows and the largest."""
         block = column_costs.block(rows)
         if self._matrix is not None:
             self._matrix[rows, columns] = block

@@ -125,7 +125,7 @@ class UniProto:
         return polish(problem, picks, seconds, progress)
 
     def _require_plan(self, problem: Problem) -> None:
-        """Exact plans are updated over all k × n costs; polishing keeps a second copy of them."""
+        """Check the memory of exact plans: all k × n costs, and for polishing a second copy."""
         copies = 2 if self.polish else int(self.plan == "resolve" or self.gains == "exact")
         needed = copies * problem.k * problem.n * 8
         require_memory(

@@ -1,4 +1,4 @@
-"""The greedy picks of UniPROT, one function per plan: `extend`, `resolve`, `exact`, `entropic`.
+"""The greedy picks of UniPROT: one function per plan, and one for exact gains.
 
 Each compares candidates by what one more prototype would cost, takes the cheapest, and brings the
 plan up to date.
@@ -214,7 +214,10 @@ def _scan_fills(
     positions: NDArray[np.intp],
     unclaimed: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Fill costs (of one unit) of some candidates, over their whole sorted rows."""
+    """Fill costs (of one unit) of some candidates, over their whole sorted rows.
+
+    `fill_kernels.fill_cost` drops claimed targets from its lists; here they may become free again.
+    """
     values = np.empty(len(positions))
     for t in range(len(positions)):
         row_costs, row_columns = costs[positions[t]], columns[positions[t]]

@@ -63,7 +63,7 @@ def _are_equal(source: Any, target: Any) -> bool:
 
 
 def _as_sparse(matrix: Any) -> Any:
-    """Rows on disk may be of a type that sparse matrices do not know."""
+    """A sparse copy, in a type that sparse matrices know; rows on disk may have another."""
     return sp.csr_matrix(matrix, dtype=float_type(matrix.dtype))
 
 

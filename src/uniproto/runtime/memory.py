@@ -51,7 +51,7 @@ def require_memory(needed: int, allowed: int, purpose: str, remedy: str) -> None
 
 
 def readable(amount: int) -> str:
-    """Bytes for people.
+    """Format bytes for people.
 
     >>> readable(3 * 2**29)
     '1.5 GiB'

@@ -60,7 +60,7 @@ def parallel_for(work: Callable[[Piece], object], pieces: Iterable[Piece]) -> No
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Everything inside runs on one core: ours, the matrix libraries' and Arrow's work."""
+    """Run everything inside on one core: our own work, the matrix libraries' and Arrow's."""
     import pyarrow as pa
     from threadpoolctl import threadpool_limits
 
@@ -82,13 +82,13 @@ def _workers(cores: int, process: int) -> ThreadPoolExecutor:
 
 
 def _mark_worker() -> None:
-    """Work that splits itself again stays on its thread: waiting for others might never end."""
+    """Keep nested parallel work on its thread: waiting for other threads might never end."""
     _thread.is_worker = True
 
 
 @cache
 def _libraries() -> Any:
-    """The matrix libraries loaded: finding them takes milliseconds, so it is done once."""
+    """The matrix libraries in use, looked up once because that takes milliseconds."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

@@ -1,7 +1,7 @@
 """Checks of the files of a saved selection.
 
 `require_record` checks types, so that everything can be computed and compared. `require_sums`
-checks values: what holds for every selection must hold for a loaded one. `gain_problems` compares
+checks values: what holds for every selection must hold for a loaded one. `gain_errors` compares
 gains with costs.
 """
 
@@ -24,6 +24,10 @@ _GAIN_SUMS = 1e-8  # how far rounding may put sums of gains off, as a share of t
 _SHARES = 1e-9  # how far rounding may put sums of shares off, as a share of what they should be
 
 
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _is_number(value: Any) -> bool:
     """NaN and infinity, which JSON files of Python may hold, are numbers here."""
     return isinstance(value, float) or (_is_whole(value) and abs(value) < 2**63)
@@ -33,32 +37,16 @@ def _is_count(value: Any) -> bool:
     return _is_whole(value) and 0 <= value < 2**63
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_truth(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_mapping(value: Any) -> bool:
-    return isinstance(value, dict)
+def _is(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kind)
 
 
 def _is_shape(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(_is_count(side) for side in value)
 
 
-def _are_numbers(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_number, value.values()))
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_text, value.values()))
+def _all(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(is_right, value.values()))
 
 
 def _are_group_costs(value: Any) -> bool:
@@ -73,25 +61,25 @@ def _are_group_costs(value: Any) -> bool:
 
 _FIELDS: dict[str, Callable[[Any], bool]] = {
     "format": _is_count,  # not true, which Python takes for 1
-    "method": _is_text,
-    "options": _is_mapping,
-    "metric": _is_text,
+    "method": _is(str),
+    "options": _is(dict),
+    "metric": _is(str),
     "k": _is_count,
     "shape": _is_shape,
     "seed": _is_whole,
     "cost": _is_number,
-    "cost_is_exact": _is_truth,
+    "cost_is_exact": _is(bool),
     "beta": _is_number,
     "group_costs": _are_group_costs,
-    "notes": _is_mapping,
-    "timings": _are_numbers,
+    "notes": _is(dict),
+    "timings": _all(_is_number),
 }
 _CERTIFICATE_FIELDS: dict[str, Callable[[Any], bool]] = {
     "lower_bound": _is_number,
     "gap": lambda value: value is None or _is_number(value),
     "absolute_gap": _is_number,
-    "relative": lambda value: _is_truth(value) or _is_number(value),
-    "converged": _is_truth,
+    "relative": lambda value: isinstance(value, bool) or _is_number(value),
+    "converged": _is(bool),
     "steps": _is_count,
     "seconds": _is_number,
 }
@@ -107,9 +95,9 @@ def require_record(manifest: Mapping[str, Any], table: pa.Table) -> None:
     """Refuse a manifest or table whose entries are not of the types that `save` writes."""
     _require(manifest, _FIELDS)
     if "files" in manifest:
-        _require(manifest, {"files": _are_texts})
+        _require(manifest, {"files": _all(_is(str))})
     if "certificate" in manifest:
-        _require(manifest, {"certificate": _is_mapping})
+        _require(manifest, {"certificate": _is(dict)})
         _require(manifest["certificate"], _CERTIFICATE_FIELDS)
     for name, is_right in _COLUMNS.items():
         column = table.column(name)
@@ -166,7 +154,7 @@ def _are_shares(values: Any) -> bool:
     return bool(((values >= 0) & (values <= 1)).all())
 
 
-def gain_problems(selection: Selection, problem: Problem, slack: float = 0.0) -> list[str]:
+def gain_errors(selection: Selection, problem: Problem, slack: float = 0.0) -> list[str]:
     """What is wrong with the size of the gains. `slack` is how far costs may be off.
 
     A pick of `uniproto` costs β − its gain, between 0 and β. Together the picks cost what some plan
@@ -175,10 +163,10 @@ def gain_problems(selection: Selection, problem: Problem, slack: float = 0.0) ->
 
     >>> import uniproto
     >>> selection = uniproto.select([[0.0], [1.0], [5.0], [6.0]], 2, metric="euclidean")
-    >>> gain_problems(selection, selection._problem)
+    >>> gain_errors(selection, selection._problem)
     []
     >>> selection.gains += 0.25
-    >>> gain_problems(selection, selection._problem)
+    >>> gain_errors(selection, selection._problem)
     ['the picks cost less than their best plan']
     """
     costs, options, gains = problem.costs, selection.options, selection.gains
