@@ -101,7 +101,7 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> str:
         shown["steps"] = [f"{min(step_of[way], steps):.0f}" for way in order]
         shown["s/step"] = [f"{seconds[way]:.3f}" for way in order]
         for column in COLUMNS:
-            shown[column] = [_told(values(way, column, step_of[way])) for way in order]
+            shown[column] = [_mean_text(values(way, column, step_of[way])) for way in order]
         texts.append(aligned(shown))
     return "\n\n".join([*texts, _differences(last)])
 
@@ -180,7 +180,7 @@ def _chart(rows: Sequence[Mapping[str, Any]]) -> Any:
     )
 
 
-def _told(values: Sequence[float]) -> str:
+def _mean_text(values: Sequence[float]) -> str:
     mean, spread = mean_and_spread(values)
     return f"{mean:.4f}" + (" " * 9 if spread is None else f" ± {spread:.4f}")
 

@@ -58,14 +58,12 @@ PARTS = [f"{name}-{seed}" for seed in SEEDS for name in _variations()]
 
 
 def run(setup: Setup) -> None:
-    """Run the parts asked for; where all are asked for, join and publish what they came to."""
+    """Run the parts of `setup`; once all have run, join and publish their results."""
     from support.finetuning import run_study
 
     settings = _settings(setup)
     rows = run_study(setup, settings)
-    if setup.part is not None:
-        done = ", ".join(dict.fromkeys(row["run"] for row in rows))
-        print(f"{done}: done. The same command without --part joins all parts.")
+    if setup.waits_for_others(dict.fromkeys(row["run"] for row in rows)):
         return
     publish_joined(setup, "finetuning_ablations", _with_variation(rows), table, _chart)
 
@@ -122,8 +120,9 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def _chart(rows: Sequence[Mapping[str, Any]]) -> Any:
     import altair as alt
 
+    from support.charts import dots_and_means
     from support.finetuning import at_the_end
-    from uniproto.report.charts import BLUE, GREY, dots_and_means, small_multiples, styled
+    from uniproto.report.charts import BLUE, GREY, small_multiples, styled
 
     last = [dict(row) for row in at_the_end(rows)]
     studies = {"ratio": "share kept of 128", "lambda": "λ", "pool": "pool and kept"}

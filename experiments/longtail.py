@@ -24,7 +24,7 @@ from support.runs import Runs, Setup, command_line
 from support.statistics import by, difference, mean_and_interval, not_lowest
 from uniproto import DensityWeights, UniProto
 from uniproto.comparing.accuracy import accuracy, nearest_prototype, weight_skew
-from uniproto.comparing.contenders import small_problem, warms_up
+from uniproto.comparing.compare import small_problem, warms_up
 from uniproto.comparing.results import aligned
 from uniproto.data import Dataset, balanced_source_and_target, load_dataset
 from uniproto.geometry.blocks import EVERY
@@ -271,13 +271,12 @@ QUICK_PARTS = {
 
 
 def run(setup: Setup) -> None:
-    """Run the parts asked for; where all parts are asked for, join and publish their results."""
+    """Run the parts of `setup`; once all have run, join and publish their results."""
     parts = QUICK_PARTS if setup.quick else FULL_PARTS if setup.full else PARTS
     rows: dict[str, list[dict[str, Any]]] = {}
     for name in setup.parts(list(parts)):
         rows[name] = list(_run_part(setup, name, parts[name]))
-    if setup.part is not None:
-        print(f"{', '.join(rows)}: done. The same command without --part joins all parts.")
+    if setup.waits_for_others(rows):
         return
     joined = [row for name in rows for row in rows[name]]
     table = differences(joined)
@@ -581,7 +580,7 @@ def _pooled(
 
 def curves_chart(rows: Sequence[dict[str, Any]]) -> Any:
     """Accuracy against the number of prototypes, a panel for each setting."""
-    from uniproto.report.charts import seed_bands_chart
+    from support.charts import seed_bands_chart
 
     shown = {
         ("uniproto", "plain"): "UniPROT",
@@ -610,7 +609,7 @@ def curves_chart(rows: Sequence[dict[str, Any]]) -> Any:
 
 def factors_chart(table: Sequence[dict[str, Any]]) -> Any:
     """What UniPROT's minority accuracy is above k-medoids', a panel for each data and metric."""
-    from uniproto.report.charts import differences_chart
+    from support.charts import differences_chart
 
     cells = [
         {

@@ -31,12 +31,11 @@ PARTS = [f"{task}-{method}-{seed}" for seed in SEEDS for task in EXAMPLES for me
 
 
 def run(setup: Setup) -> None:
-    """Run the parts asked for; where all are asked for, publish what they came to."""
+    """Run the parts of `setup`; once all have run, publish their results."""
     quick = [f"sst2-{method}-0" for method in ("uniproto", "random", "full")]
     names = setup.parts(quick if setup.quick else PARTS)
     rows = [row for name in names for row in _run_part(setup, name)]
-    if setup.part is not None:
-        print(f"{', '.join(names)}: done. The same command without --part joins all parts.")
+    if setup.waits_for_others(names):
         return
     publish_joined(setup, "superglue", rows, table, _chart)
 
@@ -60,7 +59,7 @@ def _run_part(setup: Setup, name: str) -> list[dict[str, Any]]:
         bf16=settings.bf16,
         batch_size=64,
         progress=setup.progress,
-        tell=lambda _: None,
+        log=lambda _: None,
     )
     found = {"task": task, "method": method, "seed": int(seed), "log_perplexity": last["overall"]}
     return [
@@ -141,14 +140,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def _chart(rows: Sequence[Mapping[str, Any]]) -> Any:
     import altair as alt
 
-    from uniproto.report.charts import (
-        BLUE,
-        GREY,
-        dots_and_means,
-        loose_scale,
-        small_multiples,
-        styled,
-    )
+    from support.charts import dots_and_means
+    from uniproto.report.charts import BLUE, GREY, loose_scale, small_multiples, styled
 
     methods = list(dict.fromkeys(row["method"] for row in rows))
     panels = [

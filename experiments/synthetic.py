@@ -241,7 +241,7 @@ def mixture_chart(name: str, units: Units, sizes: Sizes) -> alt.TopLevelMixin:
         shown = min(units[label], key=lambda unit: abs(unit[0]["cost"] - cost))
         title = alt.TitleParams(
             f"{label}: cost {cost:.3f}" + (f" ± {spread:.3f}" if spread else ""),
-            subtitle=f"weights: {_told(shown[0]['weight_ratio'])}",
+            subtitle=f"weights: {_ratio_text(shown[0]['weight_ratio'])}",
             subtitleFontSize=11,
         )
         panel = alt.layer(
@@ -277,7 +277,7 @@ def _prototypes(unit: list[dict[str, Any]], names: list[str], k: int) -> alt.Cha
     return marks.encode(size=size, tooltip=["times_k:Q", "part:N"])
 
 
-def _told(weight_ratio: float | None) -> str:
+def _ratio_text(weight_ratio: float | None) -> str:
     if weight_ratio == 1:
         return "all equal"
     return f"largest / smallest {'∞' if weight_ratio is None else f'{weight_ratio:.1f}'}"

@@ -19,7 +19,7 @@ from support.runs import Runs, Setup, command_line
 from support.statistics import by, difference, mean_and_interval, not_lowest
 from uniproto import UniProto
 from uniproto.comparing.accuracy import accuracy, nearest_prototype, weight_skew
-from uniproto.comparing.contenders import small_problem, warms_up
+from uniproto.comparing.compare import small_problem, warms_up
 from uniproto.comparing.results import aligned
 from uniproto.data import Dataset, balanced_source_and_target, load_dataset
 from uniproto.methods import METHODS
@@ -76,13 +76,12 @@ QUICK_PARTS = {
 
 
 def run(setup: Setup) -> None:
-    """Run the parts asked for; where all parts are asked for, join and publish their results."""
+    """Run the parts of `setup`; once all have run, join and publish their results."""
     parts = QUICK_PARTS if setup.quick else FULL_PARTS if setup.full else PARTS
     rows: dict[str, list[dict[str, Any]]] = {}
     for name in setup.parts(list(parts)):
         rows[name] = list(_run_part(setup, name, parts[name]))
-    if setup.part is not None:
-        print(f"{', '.join(rows)}: done. The same command without --part joins all parts.")
+    if setup.waits_for_others(rows):
         return
     joined = [row for name in rows for row in rows[name]]
     report = "\n\n".join([tables(joined), costs_report(joined), differences_report(joined)])
@@ -219,23 +218,23 @@ def differences_report(rows: Sequence[dict[str, Any]]) -> str:
         lines["k"].append(str(k))
         lines["draws"].append(str(len(ours)))
         costs = [mine["cost"] / other["cost"] for mine, other in zip(ours, others, strict=True)]
-        lines["cost, %"].append(_told(costs, [1.0] * len(costs)))
+        lines["cost, %"].append(_points(costs, [1.0] * len(costs)))
         for name in MEASURES:
             lines[name.removesuffix("_accuracy")].append(
-                _told([row[name] for row in ours], [row[name] for row in others])
+                _points([row[name] for row in ours], [row[name] for row in others])
             )
     note = "* the 95 % interval of the mean leaves 0 out"
     return f"Paired differences ± standard error\n{aligned(lines)}\n{note}"
 
 
-def _told(ours: Sequence[float], theirs: Sequence[float]) -> str:
+def _points(ours: Sequence[float], theirs: Sequence[float]) -> str:
     apart = difference(ours, theirs)
     star = " " if apart.verdict == "open" else "*"
     return f"{100 * apart.mean:+.1f} ± {100 * (apart.error or 0):.1f}{star}"
 
 
 def _charts(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    from uniproto.report.charts import seed_bands_chart
+    from support.charts import seed_bands_chart
 
     shown = {
         "uniproto": "UniPROT",

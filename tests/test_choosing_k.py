@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import uniproto
 from uniproto import InfeasibleError, KPath, Selection, path
 from uniproto.cli import main
-from uniproto.comparing.choosing_k import knee_of
+from uniproto.comparing.path import knee_of
 from uniproto.errors import InvalidInputError
 
 X = np.random.default_rng(3).normal(size=(60, 3))

@@ -21,8 +21,7 @@ import uniproto
 from uniproto import Comparison, MissingExtraError, Stochastic, UniProto, compare
 from uniproto.cli import main
 from uniproto.comparing.accuracy import LabelsWarning, nearest_prototype
-from uniproto.comparing.contenders import METHOD_NAMES, draws_at_random, method_label
-from uniproto.comparing.peak_memory import PeakMemory
+from uniproto.comparing.compare import METHOD_NAMES, PeakMemory, draws_at_random, method_label
 from uniproto.comparing.results import as_seeds, number_column
 from uniproto.errors import InvalidInputError
 from uniproto.methods import METHODS
@@ -189,7 +188,7 @@ def test_a_method_that_cannot_run_is_left_out_with_its_reason() -> None:
     assert "fasterpam" not in found.methods
     assert "source itself" in found.skipped["fasterpam"]
     assert not _of(found, "fasterpam")
-    assert "left out: fasterpam: 'target' must be the source itself" in str(found)
+    assert "skipped: fasterpam: 'target' must be the source itself" in str(found)
 
 
 def test_a_missing_extra_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from uniproto import InputFileError, InvalidInputError
 from uniproto.data import DATASETS, Dataset, load_dataset
-from uniproto.data.formats import read_cifar
+from uniproto.data.published import read_cifar
 
 RNG = np.random.default_rng(7)
 

@@ -131,3 +131,18 @@ def test_every_test_that_is_named_exists() -> None:
 def test_every_file_the_readme_links_to_exists() -> None:
     for link in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / "README.md").read_text()):
         assert (ROOT / link).exists(), link
+
+
+def test_the_tree_on_the_page_is_that_of_the_package_in_the_order_of_its_imports() -> None:
+    structure = (ROOT / "tests" / "test_structure.py").read_text()
+    order = structure.partition('ORDER = """')[2].partition('"""')[0].split()
+    folders = [room for room in order if (ROOT / "src" / "uniproto" / room).is_dir()]
+    tree = (DOCS / "structure.md").read_text().partition("```\n")[2].partition("```")[0]
+    assert re.findall(r"^  (\w+)/ ", tree, re.MULTILINE) == folders
+
+
+def test_every_file_the_page_about_structure_names_exists() -> None:
+    there = {path.name for path in (ROOT / "src").rglob("*.py")}
+    named_files = re.findall(r"`(?:[\w/]+/)?(\w+\.py)`", (DOCS / "structure.md").read_text())
+    assert len(named_files) > 10
+    assert set(named_files) - there <= {path.name for path in (ROOT / "tests").glob("*.py")}

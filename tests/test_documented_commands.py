@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import uniproto
 from uniproto.cli import build_parser
 
 ROOT = Path(__file__).parent.parent
@@ -57,7 +58,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def commands_of(text: str) -> Iterator[str]:
-    """The commands of a block of shell, continued lines joined, comments left out."""
+    """The commands of a block of shell, continued lines joined, comments skipped."""
     for line in text.replace("\\\n", " ").splitlines():
         if command := line.split(" #")[0].strip():
             yield command
@@ -148,6 +149,19 @@ def make_recipe(command: str) -> str:
     return "true" if "pytest" in recipe[1] else " && ".join(lines)
 
 
+@pytest.mark.parametrize("page", ["docs/quickstart.md", "docs/embedding.md"])
+def test_summaries_on_the_page_have_the_lines_that_select_prints(page: str) -> None:
+    quoted = re.search(
+        r"^\d+ prototypes of .*\n((?:  .*\n)+)", (ROOT / page).read_text(), re.MULTILINE
+    )
+    assert quoted, page
+    summary = uniproto.select([[1.0, 0.0], [0.9, 0.2], [0.0, 1.0]], 2, certify=True).summary()
+    printed = {line[:26] for line in summary.splitlines()[1:]}
+    numbers = [line[:26] for line in quoted[1].splitlines() if re.search(r"\d$|ones$| s$", line)]
+    assert len(numbers) >= 3
+    assert set(numbers) <= printed
+
+
 def commands_there_are() -> dict[str, argparse.ArgumentParser]:
     """The parser of every command."""
     commands = next(
@@ -172,7 +186,7 @@ def test_pages_that_help_sends_to_speak_of_the_command_and_its_option() -> None:
         for action in parser._actions
         for page in re.findall(r"docs/[\w-]+\.md", action.help or "")
     ]
-    assert ("pretrain", "--method", "docs/pretraining.md") in sent
+    assert ("finetune", "--method", "docs/training.md") in sent
     for command, option, page in sent:
         text = (ROOT / page).read_text()
         assert f"uniproto {command}" in text, (command, page)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -28,7 +30,7 @@ from PIL import Image
 import uniproto
 from uniproto.cli import main
 from uniproto.features import embed_text
-from uniproto.features.vector_cache import _read_shard
+from uniproto.features.cache import DATABASE
 
 TEXTS = [
     "cats purr",
@@ -102,7 +104,7 @@ def test_embed_then_select(run: Run) -> None:
         "embed", "t.csv", "--text", "text", "--on-error", "skip", "-o", "v.parquet"
     )
     assert (status, err) == (0, "")
-    assert "rows left out: 2: row 3 (empty), row 7 (only white space)" in out
+    assert "rows skipped: 2: row 3 (empty), row 7 (only white space)" in out
     table = pq.read_table("v.parquet")
     assert table["doc"].to_pylist() == [f"d{row}" for row in KEPT]
     assert table.schema.field("embedding").type == pa.list_(pa.float32())
@@ -118,7 +120,9 @@ def test_embed_then_select(run: Run) -> None:
 
 
 def test_a_stale_list_goes(run: Run) -> None:
-    Path("v.left-out.csv").write_text("old")
+    """One of an earlier run, that is: a stranger's file of that name is never touched."""
+    assert run("embed", "t.parquet", "--on-error", "skip", "-o", "v.parquet")[0] == 0
+    assert Path("v.left-out.csv").exists()
     assert run("embed", "pics", "-o", "v.parquet")[0] == 0
     assert not Path("v.left-out.csv").exists()
 
@@ -264,8 +268,8 @@ def no_loading(monkeypatch: pytest.MonkeyPatch) -> None:
         assert options["local_files_only"], "the hub was asked"
         return str(download(*arguments, **options))
 
-    monkeypatch.setattr("uniproto.features.text_models.TransformersModel._load_tokenizer", loaded)
-    monkeypatch.setattr("uniproto.features.text_models.TransformersModel._load_network", loaded)
+    monkeypatch.setattr("uniproto.features.text.TransformersModel._load_tokenizer", loaded)
+    monkeypatch.setattr("uniproto.features.text.TransformersModel._load_network", loaded)
     monkeypatch.setattr("huggingface_hub.snapshot_download", local_only)
 
 
@@ -374,7 +378,7 @@ def test_a_target_is_embedded_too(run: Run) -> None:
         ("t.parquet --text text --column weight", "'--text' excludes --column"),
         ("t.parquet --text text --metric precomputed", "needs a metric of vectors"),
         ("t.parquet --text text", "row 3 (empty)"),
-        ("t.parquet --text text --on-error skip --initial 3", "row 3, left out"),
+        ("t.parquet --text text --on-error skip --initial 3", "the skipped row 3"),
         ("t.parquet --text text --on-error skip --exclude 12", "from 0 to 11"),
         ("pics", "Add --images"),
         ("pics --images other", "'--images' must be"),
@@ -408,6 +412,17 @@ def test_refusals_of_embed(run: Run, arguments: str, said: str) -> None:
     assert not Path("v.parquet").exists()
 
 
+def _vectors_on_disk() -> int:
+    found = list(Path("cache").rglob(DATABASE))
+    if not found:
+        return 0
+    with contextlib.closing(sqlite3.connect(found[0], timeout=60)) as database:
+        try:
+            return int(database.execute("SELECT COUNT(*) FROM vectors").fetchone()[0])
+        except sqlite3.OperationalError:  # it has no table yet
+            return 0
+
+
 def test_a_killed_run_goes_on(run: Run) -> None:
     """Batches that were finished when the process was killed are not computed again."""
     texts = [f"sentence number {row}" for row in range(64)]
@@ -415,24 +430,23 @@ def test_a_killed_run_goes_on(run: Run) -> None:
     slow = """
 import sys, time
 from uniproto.cli import main
-from uniproto.features import text_models, vector_cache
-vector_cache.SHORTEST_PAUSE = vector_cache.SHARE_OF_TIME = 0.0
-whole = text_models.TransformersModel.vectors
+from uniproto.features import cache, text
+cache.SECONDS_BETWEEN_WRITES = 0.0
+whole = text.TransformersModel.vectors
 def slowly(self, inputs):
     time.sleep(0.3)
     return whole(self, inputs)
-text_models.TransformersModel.vectors = slowly
+text.TransformersModel.vectors = slowly
 main(["embed", "many.parquet", "--batch-size", "4", "-o", "v.parquet"])
 """
     process = subprocess.Popen([sys.executable, "-c", slow], env=dict(os.environ))
     deadline = time.monotonic() + 90
-    while len(list(Path("cache").rglob("*.shard"))) < 3 and time.monotonic() < deadline:
+    while _vectors_on_disk() < 12 and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not Path("v.parquet").exists()
-    shards = [_read_shard(path) for path in Path("cache").rglob("*.shard")]
-    finished = sum(len(shard.entries) for shard in shards if shard is not None)
+    finished = _vectors_on_disk()
     assert 12 <= finished < 64
     status, out, _ = run("embed", "many.parquet", "-o", "v.parquet")
     assert status == 0

@@ -149,12 +149,24 @@ def test_a_torn_line_is_dropped_and_its_unit_redone(tmp_path: Path) -> None:
     assert [row["cost"] for row in Runs(tmp_path, "trial", {}).rows] == [1.0, 3.0]
 
 
-def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content", ['{"text": "my own file"}\n', '{"text": "my own file"}', '{"a": 1}\n{"a": 2}']
+)
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path, content: str) -> None:
     path = tmp_path / "trial.jsonl"
-    path.write_text('{"text": "a reader\'s own file"}\n')
+    path.write_text(content)
     with pytest.raises(InputFileError, match="--out"):
         Runs(tmp_path, "trial", {})
-    assert path.read_text().startswith('{"text"')
+    assert path.read_text() == content
+
+
+def test_a_run_killed_while_writing_its_first_line_starts_again(tmp_path: Path) -> None:
+    Runs(tmp_path, "trial", {"k": 3})
+    path = tmp_path / "trial.jsonl"
+    header = path.read_bytes()
+    path.write_bytes(header[:20])
+    assert Runs(tmp_path, "trial", {"k": 3}).rows == []
+    assert path.read_bytes() == header
 
 
 def test_two_runs_at_once_are_refused(tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
+import multiprocessing
 import os
+import sqlite3
 import sys
 import types
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +28,8 @@ from PIL import Image
 
 from uniproto.errors import InputFileError, InvalidInputError, MissingExtraError, OutputError
 from uniproto.features import embed_images, embed_text
+from uniproto.features.cache import DATABASE, VectorCache, cache_folder
 from uniproto.features.pictures import large_pictures
-from uniproto.features.vector_cache import VectorCache, _write_shard, cache_folder
 from uniproto.report.pictures import PictureError, data_uri
 
 RNG = np.random.default_rng(5)
@@ -245,34 +249,84 @@ def test_another_model_has_other_vectors(tiny_bert: str) -> None:
     assert first.model_digest != second.model_digest
 
 
-@pytest.mark.parametrize("place", [0, 30, 120, -3, "cut", "empty"])
+@pytest.mark.parametrize("place", [0, 30, 120, 5000, -3, "cut", "empty", "all"])
 def test_damage_is_found_and_computed_again(
     tiny_bert: str, own_cache: Path, place: int | str
 ) -> None:
     expected = embed_text(["a", "b c"], model=tiny_bert).vectors
-    [shard] = own_cache.rglob("*.shard")
-    content = bytearray(shard.read_bytes())
+    [database] = own_cache.rglob(DATABASE)
+    content = bytearray(database.read_bytes())
+    damaged = {"cut": content[: len(content) // 2], "empty": b"", "all": b"x" * len(content)}
     if isinstance(place, int):
         content[place] ^= 0xFF
-    shard.write_bytes(content[:-5] if place == "cut" else b"" if place == "empty" else content)
+    database.write_bytes(damaged[place] if isinstance(place, str) else content)
     found = embed_text(["a", "b c"], model=tiny_bert)
-    assert found.notes["computed"] >= 1
     np.testing.assert_allclose(found.vectors, expected, atol=1e-5)
+    if place in ("empty", "all", -3):
+        assert found.notes["computed"] >= 1
+    if place in ("cut", "all"):
+        assert "was damaged and has been replaced" in found.notes["cache"]
     assert embed_text(["a", "b c"], model=tiny_bert).notes["computed"] == 0
 
 
-def test_keys_with_one_beginning_are_told_apart(tmp_path: Path) -> None:
-    keys = [b"12345678" + bytes([n]) * 24 for n in range(3)]
-    vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
-    store = VectorCache(tmp_path / "c", required=True)
-    store.add(keys, vectors, [0, 1, 0])
-    store.flush()
-    again = VectorCache(tmp_path / "c", required=True)
-    for key, vector in zip(keys, vectors, strict=True):
-        known = again.find(key)
-        assert known is not None
-        np.testing.assert_array_equal(known.vector, vector)
-    assert again.find(b"12345678" + b"x" * 24) is None
+@pytest.mark.parametrize("column", ["key", "flags", "vector"])
+def test_a_damaged_vector_is_not_used(tmp_path: Path, column: str) -> None:
+    keys, vectors = [b"k" * 32, b"l" * 32], np.ones((2, 4), np.float32)
+    with VectorCache(tmp_path / "c", required=True) as cache:
+        cache.add(keys, vectors, [0, 0])
+    changes = {"key": b"m" * 32, "flags": 1, "vector": np.full(4, 2, "<f4").tobytes()}
+    with contextlib.closing(sqlite3.connect(tmp_path / "c" / DATABASE)) as database, database:
+        database.execute(
+            f"UPDATE vectors SET {column} = ? WHERE key = ?", (changes[column], keys[0])
+        )
+    with VectorCache(tmp_path / "c", required=True) as cache:
+        assert cache.find(keys[0]) is cache.find(b"m" * 32) is None
+        assert cache.find(keys[1]) is not None
+        cache.add(keys[:1], vectors[:1], [0])
+    with VectorCache(tmp_path / "c", required=True) as cache:
+        assert cache.find(keys[0]) is not None
+
+
+def test_no_flipped_byte_gives_a_wrong_vector(tmp_path: Path) -> None:
+    keys, vectors = [b"k" * 32, b"l" * 32], np.arange(1, 9, dtype=np.float32).reshape(2, 4)
+    with VectorCache(tmp_path / "c", required=True) as cache:
+        cache.add(keys, vectors, [0, 1])
+    database = tmp_path / "c" / DATABASE
+    content = database.read_bytes()
+    write_version = 18  # another one makes the file read-only, as permissions would
+    used = [place for place, byte in enumerate(content) if byte and place != write_version]
+    for place in used[:: max(1, len(used) // 300)]:
+        flipped = bytearray(content)
+        flipped[place] ^= 0xFF
+        database.write_bytes(flipped)
+        with VectorCache(tmp_path / "c", required=True) as cache:
+            for key, vector, flags in zip(keys, vectors, (0, 1), strict=True):
+                found = cache.find(key)
+                if found is not None:
+                    assert (found.vector.tolist(), found.flags) == (vector.tolist(), flags)
+            cache.add(keys, vectors, [0, 1])
+        with VectorCache(tmp_path / "c", required=True) as cache:
+            assert all(cache.find(key) is not None for key in keys)
+
+
+def test_several_processes_fill_one_cache(tmp_path: Path) -> None:
+    """Opening at once, writing at once: nothing is lost and nobody fails."""
+    with ProcessPoolExecutor(4, multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(_fill_cache, [tmp_path / "c"] * 4, range(4)))
+    with VectorCache(tmp_path / "c", required=True) as cache:
+        for worker in range(4):
+            for number in range(20):
+                found = cache.find(bytes([worker, number]) * 16)
+                assert found is not None
+                assert found.vector.tolist() == [worker + 1, number]
+
+
+def _fill_cache(folder: Path, worker: int) -> None:
+    with VectorCache(folder, required=True) as cache:
+        for number in range(20):
+            vector = np.array([[worker + 1, number]], np.float32)
+            cache.add([bytes([worker, number]) * 16], vector, [0])
+            cache.flush()
 
 
 def test_a_cache_that_cannot_be_written(
@@ -492,28 +546,26 @@ def test_pictures_must_be_regular_files(tmp_path: Path) -> None:
 
 
 def test_a_cache_with_other_vectors_is_refused(own_cache: Path, tiny_bert: str) -> None:
-    """Shards whose digests fit, and whose vectors no model gave."""
-    first = embed_text(["a"], model=tiny_bert)
-    (shard,) = own_cache.rglob("*.shard")
+    """Vectors whose checksums match, and which no model gave."""
+    embed_text(["a"], model=tiny_bert)
+    [database] = own_cache.rglob(DATABASE)
     key = hashlib.sha256(b"b").digest()
-    for vector, said in ((np.full(16, np.nan), None), (np.ones(5), "of the length")):
-        _write_shard(shard.with_name("forged.shard"), {key: (vector.astype(np.float32), 0)})
-        if said is None:
-            found = embed_text(["a", "b"], model=tiny_bert)
-            assert found.notes["computed"] == 1
-            assert np.isfinite(found.vectors).all()
-            for made in set(own_cache.rglob("*.shard")) - {shard}:
-                made.unlink()
-        else:
-            with pytest.raises(InputFileError, match=said):
-                embed_text(["a", "b"], model=tiny_bert)
-    assert len(first) == 1
+
+    def forge(vector: np.ndarray) -> None:
+        with VectorCache(database.parent, required=True) as cache:
+            cache.add([key], vector[None].astype(np.float32), [0])
+
+    forge(np.full(16, np.nan))
+    found = embed_text(["a", "b"], model=tiny_bert)
+    assert found.notes["computed"] == 1
+    assert np.isfinite(found.vectors).all()
+    forge(np.ones(5))
+    with pytest.raises(InputFileError, match="of the length"):
+        embed_text(["a", "b"], model=tiny_bert)
 
 
 def test_timm_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "uniproto.features.image_models.find_spec", lambda name: name != "timm" or None
-    )
+    monkeypatch.setattr("uniproto.features.images.find_spec", lambda name: name != "timm" or None)
     with pytest.raises(InputFileError, match="pip install timm"):
         embed_images([picture()], model="resnet18")
 
@@ -541,7 +593,7 @@ def test_timm_models(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     )
     monkeypatch.setitem(sys.modules, "timm", stand_in)
-    monkeypatch.setattr("uniproto.features.image_models.find_spec", lambda name: True)
+    monkeypatch.setattr("uniproto.features.images.find_spec", lambda name: True)
     assert embed_images([picture()], model="small").vectors.shape == (1, 3)
     with pytest.raises(InvalidInputError, match="Did you mean 'small'"):
         embed_images([picture()], model="smal")

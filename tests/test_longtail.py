@@ -190,7 +190,10 @@ def test_a_class_used_up_by_the_source() -> None:
         (lambda: long_tailed([[0, 1]], 2), "'labels' must hold one label per row"),
         (lambda: long_tailed([], 2), "'labels' must hold one label per row"),
         (lambda: long_tailed([0, None, 1], 2), "'labels' must have a label in every row"),
-        (lambda: long_tailed(np.array([0, "a"], object), 2), "'labels' must be of one kind"),
+        (
+            lambda: long_tailed(np.array([0, "a"], object), 2),
+            "must hold labels of one kind",
+        ),
         (lambda: long_tailed(LABELS, 2, seed=-1), "'seed' must be at least 0"),
         (lambda: long_tailed(LABELS, 2, size=4000), "500 instead. Ask for fewer rows"),
         (lambda: skewed(LABELS, [11], 0.1, 100), "'classes' must name some .* Got 11 instead"),

@@ -72,7 +72,7 @@ def test_the_wheel_holds_the_package_and_the_experiments_and_nothing_else(wheel:
         "report/style.css",
         "report/page.js",
         "judging/page.html.j2",
-        "judging/answers/algebra_worker.py",
+        "judging/answers/helper_main.py",
         "judging/sandbox/inside/launch.py",
         "experiments/synthetic.py",
         "experiments/support/runs.py",

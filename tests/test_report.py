@@ -124,10 +124,10 @@ def test_lights_are_exactly_what_the_plan_says() -> None:
         assert card.targets == len(rows)
         assert (card.rank, card.row) == (place + 1, selection.indices[place])
         assert card.gain == selection.gains[place]
-        shown = [content.items[stood.item].row for stood in card.stands_for]
+        shown = [content.items[one.item].row for one in card.represented]
         assert card.row not in shown
         assert set(shown) <= set(rows)
-        shares = [stood.share for stood in card.stands_for]
+        shares = [one.share for one in card.represented]
         assert shares == sorted(shares, reverse=True)
         np.testing.assert_allclose(shares, plan[place, shown] * 6)
 
@@ -146,7 +146,7 @@ def test_the_verdict_in_words_and_numbers() -> None:
         selection.certificate.lower_bound, rel=1e-3
     )
     assert "no choice of 6 can be below" in content.verdict.sentence
-    assert content.verdict.headline == "6 examples stand for 40"
+    assert content.verdict.headline == "6 examples represent 40"
     assert tiles["Targets"].value == "40"
     assert content.curve is not None
     assert content.curve.values[-1] >= selection.cost - 1e-12
@@ -334,7 +334,7 @@ def test_targets_without_weight_are_nobodys() -> None:
     weights[:5] = 0
     content = content_of(uniproto.select(X, 4, target_weights=weights), labels=LABELS)
     assert min(item.row for item in content.items) == 5
-    assert content.verdict.headline == "4 examples stand for 35"
+    assert content.verdict.headline == "4 examples represent 35"
     assert sum(share.targets for share in content.coverage[0].shares) == 35
 
 

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
@@ -186,11 +188,31 @@ def test_what_a_terminal_would_obey_is_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
-def test_summaries_escape_what_a_path_holds(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+STRANGE = "o\x1b[2Jdd"  # clears the screen where a terminal sees it
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "select {pool} -k 4 --groups {strange} --id {strange}2 -o {out}",
+        "compare {pool} -k 4 --labels {strange} --ignore {strange}2 --methods kcenter -o {out}",
+        "path {pool} --ks 2,3 --ignore {strange},{strange}2 --no-bound --random-seeds 0 -o {out}",
+    ],
+    ids=["select", "compare", "path"],
+)
+def test_summaries_escape_columns_labels_and_paths(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    np.save(tmp_path / "pool.npy", np.eye(4))
-    out = tmp_path / "o\x1b[2Jut"
-    assert main(["select", str(tmp_path / "pool.npy"), "-k", "2", "-o", str(out), "--quiet"]) == 0
-    assert main(["report", str(out), "--random", "0"]) == 0
-    assert "\x1b" not in capsys.readouterr().out
+    values = np.random.default_rng(0).normal(size=12)
+    labels = [STRANGE + str(row % 2) for row in range(12)]
+    columns = {STRANGE: labels, f"{STRANGE}2": labels, f"{STRANGE}3": values, "b": values[::-1]}
+    pq.write_table(pa.table(columns), tmp_path / "pool.parquet")
+    out = tmp_path / STRANGE
+    words = {"pool": tmp_path / "pool.parquet", "strange": STRANGE, "out": out}
+    assert main([word.format(**words) for word in command.split()]) == 0
+    if command.startswith("select"):
+        for more in ("certify", "verify", "report"):
+            assert main([more, str(out)]) == 0
+    found = capsys.readouterr().out
+    assert r"o\x1b[2Jdd" in found
+    assert "\x1b" not in found

@@ -1,4 +1,4 @@
-"""The end of an experiment in parts: the rows of all its runs, joined, published and told."""
+"""The end of an experiment in parts: the rows of all its runs, joined, published and printed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def publish_joined(
 ) -> None:
     """Publish the rows of all runs as one result with its report and chart, and print the report.
 
-    The column `run` says which run a row is of. The joined rows are made anew every time: what is
-    kept from one command to the next is the runs' own.
+    The column `run` says which run a row is of. The joined rows are made anew every time: only
+    the runs' own rows are saved from one command to the next.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -30,9 +30,9 @@ def publish_joined(
     >>> rows = [{"run": "a", "cost": 0.5}, {"run": "b", "cost": 0.25}]
     >>> def dots(rows):
     ...     return alt.Chart(alt.Data(values=rows)).mark_point().encode(x="cost:Q")
-    >>> def told(rows):
+    >>> def summary(rows):
     ...     return f"{len(rows)} runs"
-    >>> publish_joined(setup, "trial", rows, told, dots)  # doctest: +ELLIPSIS
+    >>> publish_joined(setup, "trial", rows, summary, dots)  # doctest: +ELLIPSIS
     2 runs
     <BLANKLINE>
     written to ...

@@ -17,22 +17,15 @@ import argparse
 import json
 import os
 import sys
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from uniproto.cli.experiment import DATA_VARIABLE, add_options
-from uniproto.errors import (
-    InputFileError,
-    OutputError,
-    UniprotoError,
-    invalid,
-    unknown_name,
-)
+from uniproto.errors import UniprotoError, invalid, unknown_name
 from uniproto.runs.folder import require_same
-from uniproto.runs.lock import hold
+from uniproto.runs.journal import Journal
 
 _FORMAT = 1
 _HEADER = "uniproto experiment"  # the first line of every file of rows says so
@@ -67,6 +60,12 @@ class Setup:
             raise unknown_name("part", str(self.part), names)
         return chosen
 
+    def waits_for_others(self, done: Iterable[str]) -> bool:
+        """Whether only some parts were run; then says how to join all of them."""
+        if self.part is not None:
+            print(f"{', '.join(done)}: done. The same command without --part joins all parts.")
+        return self.part is not None
+
 
 class Runs:
     """The rows of an experiment, in FOLDER/NAME.jsonl: one line per finished unit of work.
@@ -87,15 +86,8 @@ class Runs:
         self.folder, self.name = Path(folder), name
         self.settings: dict[str, Any] = json.loads(_as_json(settings))
         self.path = self.folder / f"{name}.jsonl"
-        self._units: dict[str, list[dict[str, Any]]] = {}
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("a+b")
-            weakref.finalize(self, self._file.close)  # which lets go of the file, too
-            hold(self._file, self.path, "the rows")
-            self._read()
-        except OSError as error:
-            raise error if isinstance(error, UniprotoError) else self._unwritable(error) from error
+        self._journal = Journal(self.path, "the rows")
+        self._units = self._read()
 
     def done(self, **key: Any) -> bool:
         """Whether this unit's rows are there."""
@@ -113,12 +105,9 @@ class Runs:
                         f"{type(value).__name__} in {column!r}",
                         "Give each value a row or a column of its own.",
                     )
-        line = _as_json({"key": dict(key), "rows": unit}) + "\n"
-        try:
-            self._write(line)
-        except OSError as error:
-            raise self._unwritable(error) from error
-        self._units[_as_json(key, sort_keys=True)] = json.loads(line)["rows"]
+        entry = json.loads(_as_json({"key": dict(key), "rows": unit}))
+        self._journal.append(entry)
+        self._units[_as_json(key, sort_keys=True)] = entry["rows"]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -134,7 +123,7 @@ class Runs:
         import pyarrow.csv  # all of this takes a second to load, and a list needs none of it
         import pyarrow.parquet as pq
 
-        from uniproto.report.charts import save_chart_files
+        from support.charts import save_chart_files
         from uniproto.runs.publish import publishing, write_record
         from uniproto.runs.records import as_table, versions, without_infinity
 
@@ -150,41 +139,24 @@ class Runs:
             write_record(stage, f"{self.name}.json", without_infinity(record))
         return self.folder
 
-    def _read(self) -> None:
-        """Take over the units of an earlier run; what a kill left half-written is cut off."""
-        self._file.seek(0)
-        lines = self._file.read().split(b"\n")
-        torn = len(lines.pop())  # nothing, where the last line is complete
-        if torn:
-            self._file.truncate(self._file.tell() - torn)
-        if not lines:
+    def _read(self) -> dict[str, list[dict[str, Any]]]:
+        """The rows of an earlier run by unit; a new file gets its header."""
+        if not self._journal.entries:
             header = {"what": _HEADER, "format": _FORMAT, "settings": self.settings}
-            self._write(_as_json(header) + "\n")
-            return
+            if not _as_json(header).encode().startswith(self._journal.incomplete):
+                raise self._journal.damaged("its first line is not ours")
+            self._journal.append(header)
+            return {}
         try:
-            header, *units = map(json.loads, lines)
+            header, *units = self._journal.entries
             if header["what"] != _HEADER or header["format"] != _FORMAT:
                 raise ValueError("its first line is not ours")
-            units_by_key = {_as_json(unit["key"], sort_keys=True): unit["rows"] for unit in units}
+            rows = {_as_json(unit["key"], sort_keys=True): unit["rows"] for unit in units}
             settings = header["settings"]
         except (ValueError, KeyError, TypeError) as error:
-            raise InputFileError(
-                f"{self.path}: the file must hold the rows of an experiment. It is damaged or "
-                f"something else ({error}). Move it away, or choose another folder with --out."
-            ) from error
+            raise self._journal.damaged(error) from error
         require_same(settings, self.settings, self.folder, "rows of the same settings")
-        self._units = units_by_key
-
-    def _write(self, line: str) -> None:
-        self._file.write(line.encode("utf-8"))
-        self._file.flush()
-        os.fsync(self._file.fileno())
-
-    def _unwritable(self, error: OSError) -> OutputError:
-        return OutputError(
-            f"{self.path}: the rows must go to a file that can be written. Writing failed "
-            f"({error.strerror or error}). Choose another folder with --out, or free some space."
-        )
+        return rows
 
 
 def command_line(run: Callable[[Setup], None], description: str) -> None:

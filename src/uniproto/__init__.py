@@ -1,4 +1,4 @@
-"""Uniform prototypes: the k examples that, all counting equally, stand best for your data.
+"""Uniform prototypes: the k examples that, with equal weights, best represent your data.
 
 >>> import uniproto
 >>> sel = uniproto.select([[1.0, 0.0], [0.9, 0.2], [0.0, 1.0]], k=2)
@@ -34,15 +34,14 @@ from uniproto.methods import (
 )
 from uniproto.problem.problem import Problem
 from uniproto.problem.weights import DensityWeights
-from uniproto.select import select
+from uniproto.select import cost, select
 from uniproto.selection.selection import Selection
 from uniproto.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from uniproto.comparing.choosing_k import path
     from uniproto.comparing.compare import compare
-    from uniproto.comparing.comparison import Comparison
-    from uniproto.comparing.k_path import KPath
+    from uniproto.comparing.path import path
+    from uniproto.comparing.results import Comparison, KPath
     from uniproto.estimator import PrototypeSelector
 
 
@@ -71,18 +70,19 @@ __all__ = [
     "UniProto",
     "UniprotoError",
     "compare",
+    "cost",
     "path",
     "select",
 ]
 
 _LATE = {  # loaded when asked for: scikit-learn and Arrow take a second to import
-    "Comparison": "uniproto.comparing.comparison",
-    "KPath": "uniproto.comparing.k_path",
+    "Comparison": "uniproto.comparing.results",
+    "KPath": "uniproto.comparing.results",
     "PrototypeSelector": "uniproto.estimator",
     "compare": "uniproto.comparing.compare",
-    "path": "uniproto.comparing.choosing_k",
+    "path": "uniproto.comparing.path",
 }
-_ROOMS = {  # need no import of their own
+_ROOMS = {  # available without an import of their own
     "data": "uniproto.data",
     "evaluation": "uniproto.comparing.accuracy",
     "features": "uniproto.features",

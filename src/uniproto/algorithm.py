@@ -4,7 +4,7 @@ Chanda et al., "UniPROT: Uniform Prototype Selection via Partial Optimal Transpo
 Guarantees", AISTATS 2026. Comments name the lines of its Algorithm 1 and its equations.
 
 The paper maximises similarity S = β − C. In cost form nothing depends on β: each pick is the
-candidate whose fill of one unit of unclaimed target mass is cheapest. Masses are whole numbers
+candidate whose fill of one unit of unclaimed target mass is cheapest. Masses are integers
 (see `problem/masses.py`): target j offers `offer[j]`, each of the k prototypes needs `need`, and
 dividing by `need` gives the paper's scale, where a prototype needs 1 and target j offers k·ν_j.
 """
@@ -59,7 +59,7 @@ def uniprot(
             best, cost = cheapest(fill_costs(costs, candidates, unclaimed, masses.need))
         picks.append(best)  # line 5
         pick_costs.append(cost)
-        if plan == "extend":  # earlier rows stay as they are; the newcomer claims its fill
+        if plan == "extend":  # earlier rows stay as they are; the new one claims its fill
             claimed = np.vstack([claimed, fill(costs[best], unclaimed, masses.need)])
     return picks, pick_costs  # line 7
 

@@ -1,4 +1,4 @@
-"""The scikit-learn face: fit chooses prototypes, transform and predict compare rows with them."""
+"""The scikit-learn estimator: `fit` chooses prototypes, `predict` finds the nearest of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from uniproto.select import select
 
 
 class WrongTypeError(InvalidInputError, TypeError):
-    """Values that are no numbers; scikit-learn has a `TypeError` for them."""
+    """Values that are not numbers, for which scikit-learn expects a `TypeError`."""
 
 
 class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -31,7 +31,7 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         n_prototypes: how many rows to choose, at most as many as `X` has.
         metric: `euclidean`, `sqeuclidean`, `l1`, `cosine` or `dot`. The default is not that of
             `select`: a scikit-learn estimator must accept rows of zeros, and cosine cannot.
-        method: a method's name, or a method object such as `UniProto(plan="resolve")`.
+        method: the name of a method, or a method object such as `UniProto(plan="resolve")`.
         distinct: True, or a distance: never choose two rows that close to each other.
         random_state: the seed of methods that draw random numbers; None: a new one in every fit.
 
@@ -76,7 +76,7 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         target_weights: Any = None,
         target_labels: Any = None,
     ) -> PrototypeSelector:
-        """Choose rows of `X` to stand for `target`, rows with the same features. Default: `X`.
+        """Choose rows of `X` to represent `target`, rows with the same features. Default: `X`.
 
         `target_weights` and `target_labels` are those of `select`: for the classes of `X` itself
         pass `fit(X, target_weights="balanced", target_labels=y)`. `y` is ignored.
@@ -128,7 +128,7 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     def _costs_by_block(self, X: Any) -> Iterator[NDArray[Any]]:
         check_is_fitted(self, "selection_")
-        metric = self.selection_.metric  # of the fit, whatever set_params did since
+        metric = self.selection_.metric  # of the fit, whatever set_params has changed since
         rows = self._checked_rows(X, "X", metric)
         dtype = np.result_type(rows.dtype, self.prototypes_.dtype)
         # A pickle may be memory-mapped; the prototypes are few and belong in memory.
@@ -146,7 +146,7 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     def _checked_rows(self, values: Any, parameter: str, metric: str, reset: bool = False) -> Any:
         kinds = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
-        try:  # what scikit-learn asks for, except that our word for NaN names the row
+        try:  # as scikit-learn requires, except that our error for NaN names the row
             rows = validate_data(self, values, reset=reset, ensure_all_finite=False, **kinds)
         except Exception as error:  # what foreign objects raise when converted can be anything
             constraint = "must be rows of numbers, with the same columns in fit and after it"

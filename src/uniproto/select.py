@@ -1,4 +1,4 @@
-"""The front door: a question in, a Selection out."""
+"""`select`: build a problem, let a method solve it, return a `Selection`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from uniproto.errors import require_seconds
+from uniproto.data.arrays import as_rows
+from uniproto.errors import invalid, require_seconds
 from uniproto.methods import Method, as_method
 from uniproto.methods.grouped import pick
 from uniproto.problem.problem import Problem, as_problem
 from uniproto.runtime.progress import Progress
 from uniproto.selection.selection import Selection
+from uniproto.transport.prototypes import transport
 
 
 def select(
@@ -46,15 +48,15 @@ def select(
 
     Args:
         source: the pool, one row per example: an array, a table, a sparse matrix, the `Path` of a
-            file; or a `Problem`, which holds everything below but k, method and certify.
+            file; or a `Problem`, which holds everything below except k, method and certify.
         k: how many rows to choose. The first 15 picks of k=60 are not the picks of k=15.
         target: what the chosen rows must represent. Default: the source itself.
-        method: a method's name, or a method object with its options, such as
+        method: the name of a method, or a method object with its options, such as
             `UniProto(plan="resolve")`.
         metric, target_weights, target_labels, groups, target_groups, budgets, initial, exclude,
             distinct, seed, memory, device, lists: as for `Problem`, which explains each.
         certify: also compute the certificate (as `Selection.certify` does later): a lower bound
-            on the cost of any k rows; a number: for at most so many seconds.
+            on the cost of any k rows. A number limits the search to so many seconds.
         progress: True or False to force or forbid progress bars. Default: on a terminal.
 
     Returns:
@@ -93,6 +95,38 @@ def select(
     return selection
 
 
+def cost(
+    source: Any,
+    indices: Any,
+    target: Any = None,
+    *,
+    metric: str = "cosine",
+    target_weights: Any = None,
+    target_labels: Any = None,
+) -> float:
+    """The exact optimal-transport cost of given rows, all with equal weight.
+
+    What `Selection.cost` is for the rows of a selection: the number to compare any other choice
+    by, wherever its rows come from.
+
+    >>> import uniproto
+    >>> points = [[0.0], [1.0], [5.0], [6.0]]
+    >>> uniproto.cost(points, [0, 2], metric="euclidean")
+    0.5
+    """
+    problem = as_problem(
+        source,
+        target,
+        metric=metric,
+        target_weights=target_weights,
+        target_labels=target_labels,
+    )
+    rows = as_rows(indices, "indices", problem.m)
+    if not len(rows):
+        raise invalid("indices", "must name at least one row", "none", "Pass row numbers.")
+    return transport(problem.with_k(len(rows)), rows).cost
+
+
 def as_time_limit(certify: Any) -> tuple[bool, float | None]:
     """Whether `certify` asks for a certificate, and for how many seconds at most.
 
@@ -105,7 +139,7 @@ def as_time_limit(certify: Any) -> tuple[bool, float | None]:
 
 
 def run_method(problem: Problem, method: Method, *, progress: bool | None = None) -> Selection:
-    """Run a method on a checked problem."""
+    """Let a method solve a checked problem."""
     begin = time.perf_counter()
     picks, group_rows = pick(problem, method, Progress(progress))
     origin = problem.weights_origin

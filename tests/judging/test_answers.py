@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 pytest.importorskip("sympy", reason="comparing formulas needs the extra 'judge'")
 
 from uniproto.errors import InvalidInputError, MissingExtraError, SolverError
-from uniproto.judging.answers import algebra, extract_answer, program_answer, same_answer
-from uniproto.judging.answers.choices import options_of
+from uniproto.judging.answers import extract_answer, helpers, program_answer, same_answer
 from uniproto.judging.answers.equivalence import exact_value
+from uniproto.judging.answers.helpers import HelperProcess
 from uniproto.judging.answers.parser import NotAFormulaError, parse_formula
-from uniproto.judging.answers.process import HelperProcess
 from uniproto.judging.answers.reading import read_answer
 from uniproto.judging.answers.tokens import tokens_of
+from uniproto.judging.answers.words import options_of
 
 DATASETS = ("gsm8k", "math", "numglue", "svamp", "deepmind", "simuleq", "some other")
 
@@ -201,20 +201,20 @@ def _formula(text: str):
 def test_a_late_worker_is_replaced() -> None:
     hard = _formula("(1+x+y+z)^{400}(1-x-y-z)^{401}"), _formula("(1-x-y-z)^{400}(1+x+y+z)^{401}")
     began = time.monotonic()
-    assert not algebra.ask_algebra("same", *hard, seconds=0.2)
+    assert not helpers.ask_algebra("same", *hard, seconds=0.2)
     assert time.monotonic() - began < 15
-    assert algebra.ask_algebra("same", _formula("(x+1)^2"), _formula("x^2+2x+1"), seconds=30)
+    assert helpers.ask_algebra("same", _formula("(x+1)^2"), _formula("x^2+2x+1"), seconds=30)
 
 
 def test_a_killed_worker_is_replaced() -> None:
     pair = _formula("(x+1)^2"), _formula("x^2+2x+1")
-    assert algebra.ask_algebra("same", *pair, seconds=30)
-    before = algebra.WORKER.pid
+    assert helpers.ask_algebra("same", *pair, seconds=30)
+    before = helpers.ALGEBRA.pid
     os.kill(before, signal.SIGKILL)
     while _is_running(before):
         time.sleep(0.01)
-    assert algebra.ask_algebra("same", *pair, seconds=30)
-    assert algebra.WORKER.pid != before
+    assert helpers.ask_algebra("same", *pair, seconds=30)
+    assert helpers.ALGEBRA.pid != before
 
 
 def _is_running(process: int) -> bool:
@@ -228,9 +228,9 @@ def _is_running(process: int) -> bool:
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for processes in /proc")
 def test_no_worker_outlives_a_killed_judge() -> None:
     code = (
-        "import time; from uniproto.judging.answers import algebra, same_answer;"
+        "import time; from uniproto.judging.answers import helpers, same_answer;"
         "same_answer('(x+1)^2', 'x^2+2x+1', 'math', time_limit=30);"
-        "print(algebra.WORKER.pid, flush=True); time.sleep(60)"
+        "print(helpers.ALGEBRA.pid, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as judge:
         assert judge.stdout is not None
@@ -245,9 +245,9 @@ def test_no_worker_outlives_a_killed_judge() -> None:
 def test_a_worker_that_cannot_start_is_an_error_not_a_verdict(monkeypatch, tmp_path) -> None:
     broken = tmp_path / "worker.py"
     broken.write_text("raise SystemExit(1)")
-    monkeypatch.setattr(algebra, "WORKER", HelperProcess(broken, "compares formulas"))
+    monkeypatch.setattr(helpers, "ALGEBRA", HelperProcess("compares formulas", str(broken)))
     with pytest.raises(SolverError, match="did not start"):
-        algebra.ask_algebra("same", _formula("x"), _formula("y"), seconds=1)
+        helpers.ask_algebra("same", _formula("x"), _formula("y"), seconds=1)
 
 
 def test_without_sympy_the_extra_is_named(monkeypatch) -> None:

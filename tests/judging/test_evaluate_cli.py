@@ -92,7 +92,7 @@ def test_the_table_is_printed(
     assert "CB: 56 questions\n" in said.err
     assert "CB" in said.out
     assert "F1" in said.out
-    assert "Not the whole" not in said.out
+    assert "Not the complete" not in said.out
     assert "by program" not in said.out
     first = items(out)
     assert {tuple(item["scores"]) for item in first} == {("yes", "no", "maybe")}

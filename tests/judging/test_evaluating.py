@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from uniproto.errors import InputFileError, InvalidInputError
+from uniproto.errors import InputFileError, InvalidInputError, OutputError
 from uniproto.judging import Evaluation, evaluate
-from uniproto.judging.asking import PROGRAM_REQUEST, Asking
-from uniproto.judging.benchmarks import Question
+from uniproto.judging.benchmark_files import Question
+from uniproto.judging.session import PROGRAM_REQUEST, Session
 
 TEMPLATE = "### Instruction:\n{instruction}\n\n### Response:\n"
 
@@ -59,7 +59,7 @@ def pretend(codes: Sequence[str], timeout: float, trust: bool) -> list[Any]:
 
 
 def asked(model: Any, *questions: Question) -> list[dict[str, Any]]:
-    return Asking(model, TEMPLATE, run_programs=pretend).items(questions)
+    return Session(model, TEMPLATE, run_programs=pretend).ask(questions)
 
 
 APPLES = Question("gsm8k", "gsm8k-0", "How many apples?", "7")
@@ -173,7 +173,7 @@ class Adder(Scripted):
 @pytest.fixture
 def quietly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """`evaluate` on made-up questions, in silence, with programs that need no sandbox."""
-    import uniproto.judging.evaluating as evaluating
+    from uniproto.judging import run as evaluating
 
     monkeypatch.setattr(evaluating, "run_program", lambda *_, **__: None)
     monkeypatch.setattr(evaluating, "containment", lambda: "pretended")
@@ -184,11 +184,11 @@ def quietly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             for c in codes
         ]
 
-    class Pretending(Asking):
+    class Pretending(Session):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given, run_programs=run)
 
-    monkeypatch.setattr(evaluating, "Asking", Pretending)
+    monkeypatch.setattr(evaluating, "Session", Pretending)
     lines: list[str] = []
 
     def start(model: Any, **options: Any) -> Evaluation:
@@ -200,7 +200,7 @@ def quietly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             "batch_size": 2,
             "allow_partial": True,
             "progress": False,
-            "tell": lines.append,
+            "log": lines.append,
         }
         return evaluate(model, **{**usual, **options})
 
@@ -324,8 +324,6 @@ def test_starting_over_leaves_no_old_results(tmp_path: Path, quietly: Any) -> No
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, quietly: Any) -> None:
-    from uniproto.errors import OutputError
-
     write_questions(tmp_path)
     (tmp_path / "out").write_text("a file")
     with pytest.raises(OutputError, match="must go to a folder"):
@@ -343,14 +341,74 @@ def test_a_limit_is_told_everywhere(tmp_path: Path, quietly: Any) -> None:
 
 
 def test_two_runs_do_not_write_to_one_folder(tmp_path: Path, quietly: Any) -> None:
-    from uniproto.errors import OutputError
-    from uniproto.judging.items import Items
+    class SecondRun(Adder):
+        """Starts another evaluation while it is asked."""
 
-    held = Items(tmp_path / "out", {})
+        def generate(self, prompts: Sequence[str]) -> list[Any]:
+            with pytest.raises(OutputError, match="one run at a time"):
+                quietly(Adder(), limit=5, fresh=True)
+            return super().generate(prompts)
+
     write_questions(tmp_path)
-    with pytest.raises(OutputError, match="one run at a time"):
-        quietly(Adder())
-    del held
+    assert quietly(SecondRun(), limit=4).scores["svamp"]["questions"] == 4
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"table.csv": "my own table"},
+        {"items.jsonl": "my own items"},
+        {"page.html": "<p>mine"},
+        {"evaluation.json": '{"accuracy": 0.9}', "items.jsonl": '{"id": "mine"}\n'},
+        {"evaluation.json": "[1, 2", "scores.json": "{}"},
+    ],
+)
+def test_files_of_other_programs_are_never_touched(
+    tmp_path: Path, quietly: Any, files: dict[str, str], fresh: bool
+) -> None:
+    write_questions(tmp_path)
+    out = tmp_path / "out"
+    out.mkdir()
+    for name, content in files.items():
+        (out / name).write_text(content)
+    with pytest.raises((OutputError, InputFileError), match="another folder with --out"):
+        quietly(Adder(), fresh=fresh)
+    assert {file.name: file.read_text() for file in out.iterdir()} == files
+
+
+def test_a_folder_with_an_input_in_it_is_refused(tmp_path: Path, quietly: Any) -> None:
+    write_questions(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(OutputError, match="must not be, or contain, an input"):
+        quietly(Adder(), out=tmp_path)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_planted_links_are_not_followed(tmp_path: Path, quietly: Any) -> None:
+    write_questions(tmp_path)
+    quietly(Adder(), limit=4)
+    victim = tmp_path / "thesis.txt"
+    victim.write_text("ten years")
+    out = tmp_path / "out"
+    for name in ("items.jsonl", "table.txt"):
+        (out / name).unlink()
+        (out / name).symlink_to(victim)
+    with pytest.raises(OutputError, match="it is a link"):
+        quietly(Adder(), limit=4, fresh=True)
+    (out / "items.jsonl").unlink()
+    quietly(Adder(), limit=4)
+    assert victim.read_text() == "ten years"
+    assert not (out / "table.txt").is_symlink()
+
+
+def test_a_run_killed_before_its_first_answer_goes_on(tmp_path: Path, quietly: Any) -> None:
+    write_questions(tmp_path)
+    quietly(Adder(), limit=4)
+    for file in (tmp_path / "out").iterdir():
+        if file.name != "evaluation.json":  # it is written first
+            file.unlink()
+    assert quietly(Adder(), limit=4).scores["svamp"]["questions"] == 4
 
 
 @pytest.mark.parametrize(
@@ -381,11 +439,12 @@ def test_a_thing_that_cannot_answer_is_refused(tmp_path: Path, quietly: Any) -> 
 
 def test_a_damaged_file_of_answers_is_not_overwritten(tmp_path: Path, quietly: Any) -> None:
     write_questions(tmp_path)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "items.jsonl").write_text("my notes\n")
-    with pytest.raises(InputFileError, match="damaged"):
-        quietly(Adder())
-    assert (tmp_path / "out" / "items.jsonl").read_text() == "my notes\n"
+    quietly(Adder())
+    for content in ("my notes\n", '{"no": "id"}\n', "[1]\n"):
+        (tmp_path / "out" / "items.jsonl").write_text(content)
+        with pytest.raises(InputFileError, match="damaged"):
+            quietly(Adder())
+        assert (tmp_path / "out" / "items.jsonl").read_text() == content
 
 
 def test_a_system_without_walls_refuses_before_any_work(

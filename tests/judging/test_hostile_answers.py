@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from uniproto.judging.asking import PROGRAM_REQUEST, Asking
-from uniproto.judging.benchmarks import Question
+from uniproto.judging.benchmark_files import Question
 from uniproto.judging.page import page_items
 from uniproto.judging.sandbox import containment
+from uniproto.judging.session import PROGRAM_REQUEST, Session
 
 if containment() is None:
     pytest.skip("this system offers no containment for programs", allow_module_level=True)
@@ -56,7 +56,7 @@ def test_verdicts_are_unharmed(tmp_path: Path) -> None:
     questions = [
         Question("gsm8k", f"gsm8k-{n}", f"Question {n} ?", "42") for n in range(2 * len(HOSTILE))
     ]
-    items = Asking(Mixed(escape), "{instruction}", program_seconds=5.0).items(questions)
+    items = Session(Mixed(escape), "{instruction}", program_seconds=5.0).ask(questions)
     for number, item in enumerate(items):
         if number % 2:
             assert item["program_status"] in ("error", "timeout", "killed"), item["program"]
@@ -82,7 +82,7 @@ class Hanging:
 
 def test_what_a_late_program_printed_is_shown_and_is_no_answer() -> None:
     question = Question("gsm8k", "gsm8k-0", "Question?", "42")
-    [item] = Asking(Hanging(), "{instruction}", program_seconds=1.0).items([question])
+    [item] = Session(Hanging(), "{instruction}", program_seconds=1.0).ask([question])
     assert (item["program_status"], item["printed"]) == ("timeout", "42\n")
     assert (item["how"], item["predicted"], item["verdict"]) == ("no answer", None, "wrong")
     [shown] = page_items([item])

@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
-from uniproto.judging.answers import extract_answer, program_answer, reader, same_answer
+from uniproto.judging.answers import extract_answer, helpers, program_answer, same_answer
 from uniproto.judging.answers.comparison import repeats_the_question
-from uniproto.judging.answers.process import HelperProcess
+from uniproto.judging.answers.helpers import (
+    HelperProcess,
+    UnreadableAnswerError,
+    read_in_time,
+)
 from uniproto.judging.answers.programs import extract_program
-from uniproto.judging.answers.reader import UnreadableAnswerError, read_in_time
-from uniproto.judging.asking import Asking
-from uniproto.judging.benchmarks import Question
+from uniproto.judging.benchmark_files import Question
+from uniproto.judging.session import Session
 
 SECONDS = 5.0  # of processor time; what was quadratic took from 30 s to hours
 SIZES = (1_000, 60_000)
@@ -99,9 +102,9 @@ def stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HelperProcess:
     """A reader that is ready and then takes for ever."""
     script = tmp_path / "stuck.py"
     script.write_text("import sys, time\nprint('\"ready\"', flush=True)\ntime.sleep(600)")
-    helper = HelperProcess(script, "reads answers")
-    monkeypatch.setattr(reader, "WORKER", helper)
-    monkeypatch.setattr(reader, "READ_SECONDS", 0.2)
+    helper = HelperProcess("reads answers", str(script))
+    monkeypatch.setattr(helpers, "READER", helper)
+    monkeypatch.setattr(helpers, "READ_SECONDS", 0.2)
     return helper
 
 
@@ -130,7 +133,7 @@ class Model:
 
 def test_an_answer_that_cannot_be_read_is_wrong_and_says_why(stuck: HelperProcess) -> None:
     question = Question("gsm8k", "gsm8k-0", "6 * 7?", "42")
-    [item] = Asking(Model(), "{instruction}").items([question])
+    [item] = Session(Model(), "{instruction}").ask([question])
     assert (item["how"], item["verdict"], item["predicted"]) == ("no answer", "wrong", None)
     assert "took more than 0.2 seconds" in item["unreadable"]
     stuck.close()
@@ -138,5 +141,5 @@ def test_an_answer_that_cannot_be_read_is_wrong_and_says_why(stuck: HelperProces
 
 def test_an_answer_that_can_be_read_has_no_such_remark() -> None:
     question = Question("gsm8k", "gsm8k-0", "6 * 7?", "42")
-    [item] = Asking(Model(), "{instruction}").items([question])
+    [item] = Session(Model(), "{instruction}").ask([question])
     assert (item["how"], item["verdict"], item["unreadable"]) == ("reasoning", "right", None)

@@ -40,7 +40,7 @@ def folder(tiny_model: Path) -> Path:
 
 def load(place: Path | ModelPlace, **options: Any) -> LanguageModel:
     place = locate(place) if isinstance(place, Path) else place
-    options = {"batch_size": 3, "max_new_tokens": 24, "tell": lambda line: None} | options
+    options = {"batch_size": 3, "max_new_tokens": 24, "log": lambda line: None} | options
     return load_language_model(place, device="cpu", **options)
 
 
@@ -276,7 +276,7 @@ def test_digests_are_remembered_and_a_damaged_cache_is_made_anew(
     cache = model_files._cache_file()
     assert cache.is_file()
     with monkeypatch.context() as patched:
-        patched.setattr(model_files, "_sha256", lambda file: pytest.fail("read again"))
+        patched.setattr(model_files, "sha256_of", lambda file: pytest.fail("read again"))
         assert locate(copied).fingerprint() == before
     cache.write_text("[1, 2")
     assert locate(copied).fingerprint() == before
@@ -286,10 +286,25 @@ def test_digests_are_remembered_and_a_damaged_cache_is_made_anew(
 def test_truncated_weights_are_one_clear_error(copied: Path, length: int) -> None:
     weights = copied / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:length])
-    with pytest.raises(InputFileError, match="model") as told:
+    with pytest.raises(InputFileError) as caught:
         load(copied)
-    assert str(weights) in str(told.value)
-    assert "fetch it again" in str(told.value)
+    message = str(caught.value)
+    assert message.startswith(f"{copied}: the model must be a causal language model")
+    assert "model.safetensors is truncated or damaged" in message
+    assert "copy or download a damaged file again" in message
+
+
+@pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_config.json"])
+def test_a_truncated_adapter_is_one_clear_error(
+    run: Path, folder: Path, tmp_path: Path, name: str
+) -> None:
+    adapter = Path(shutil.copytree(run / "model", tmp_path / "adapter"))
+    (adapter / name).write_bytes((adapter / name).read_bytes()[:-30])
+    with pytest.raises(InputFileError) as caught:
+        load(ModelPlace(str(folder), adapter))
+    message = str(caught.value)
+    assert message.startswith(f"{adapter}: the adapter must fit the model")
+    assert f"{name} is truncated or damaged" in message
 
 
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"GGUF" + b"\3\0\0\0" + b"\x09" * 40])

@@ -17,7 +17,7 @@ from uniproto.judging.answers.comparison import repeats_the_question
 from uniproto.judging.answers.equivalence import TooLargeError, exact_value
 from uniproto.judging.answers.parser import parse_formula
 from uniproto.judging.answers.tokens import tokens_of
-from uniproto.judging.answers.units import number_in_words
+from uniproto.judging.answers.words import number_in_words
 
 SMALL = [
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",

@@ -248,7 +248,7 @@ def test_superglue_from_an_archive(glue: Path, tmp_path: Path) -> None:
 
 
 def test_superglue_errors(glue: Path) -> None:
-    with pytest.raises(InputFileError, match=r"cb must have its 250 examples. Got 1"):
+    with pytest.raises(InputFileError, match=r"cb must have its 250 questions. Got 1"):
         superglue_rows("cb", "train", glue)
     with pytest.raises(InvalidInputError, match="'examples' must lie between 1 and the 2"):
         superglue_rows("sst2", "train", glue, allow_partial=True, examples=3)

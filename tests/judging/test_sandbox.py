@@ -27,8 +27,7 @@ from uniproto.judging.sandbox import (
     run_programs,
 )
 from uniproto.judging.sandbox.inside import seccomp
-from uniproto.judging.sandbox.start import run_trusted, verdict
-from uniproto.judging.sandbox.watch import Outcome
+from uniproto.judging.sandbox.process import Outcome, run_trusted, verdict
 
 needs_walls = pytest.mark.skipif(
     containment() is None, reason="this system offers no containment: nothing may be run"

@@ -20,7 +20,7 @@ import pytest
 
 from uniproto.judging import sandbox
 from uniproto.judging.sandbox import containment, run_program, run_programs
-from uniproto.judging.sandbox.start import run_trusted
+from uniproto.judging.sandbox.process import run_trusted
 
 ATTACKS = Path(__file__).parent / "attacks"
 X86_ONLY = ("x32", "machine code")

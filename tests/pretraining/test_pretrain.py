@@ -201,23 +201,27 @@ def test_killed_and_run_again_gives_the_same_as_one_run(
     assert [json.loads(line)["step"] for line in lines] == [0, 2, 3, 4, 6, 8, 9, 10, 12]
 
 
-def test_interrupted_then_ended_then_given_more_steps(
-    tokens, whole, tmp_path, capsys, monkeypatch, no_curves
+@pytest.mark.parametrize(
+    ("number", "word", "status"),
+    [(signal.SIGINT, "interrupted", 130), (signal.SIGTERM, "terminated", 143)],
+)
+def test_stopped_then_ended_then_given_more_steps(
+    tokens, whole, tmp_path, capsys, monkeypatch, no_curves, number, word, status
 ):
     real = training_loop.read_ahead
 
     def interrupting(sequences, steps, *given):
         for step, batch in zip(steps, real(sequences, steps, *given), strict=True):
             if step == 6 and steps.start == 0:
-                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(number)
             yield batch
 
     monkeypatch.setattr(training_loop, "read_ahead", interrupting)
     arguments = words(tokens, tmp_path, "--steps", "9", "--save-steps", "100")
     arguments.remove("--quiet")
-    assert main(arguments) == 130
+    assert main(arguments) == status
     said = capsys.readouterr()
-    assert "the same command goes on" in said.err
+    assert f"uniproto: {word}; the same command goes on from the last checkpoint." in said.err
     for part in ("parameters", "FLOP", "9 steps", "about 0:00:0", "tokens/s"):
         assert part in said.out
     assert (tmp_path / CHECKPOINTS / "7").is_dir()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +24,6 @@ from uniproto.cli import (
     verify,
 )
 from uniproto.cli.parser import Parser
-from uniproto.cli.streams import open_streams, silence_output
 from uniproto.errors import UniprotoError, printable
 from uniproto.runs.lock import PRIVATE
 from uniproto.runtime.interrupts import Terminated, exit_status, sigterm_interrupts
@@ -47,7 +48,7 @@ _COMMANDS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status. Errors are one message, without a traceback."""
     try:
-        open_streams()
+        _open_streams()
         options = build_parser().parse_args(arguments)
     except KeyboardInterrupt as error:
         return _interrupted(error, "nothing was written")
@@ -64,11 +65,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         return _interrupted(error, _left_behind(options))
     except BrokenPipeError:  # the reader of our output has gone, for example `head`
-        silence_output()
+        _silence_output()
         return 0
     except OSError as error:  # files have errors of their own: most likely what we print to
         if error.filename is None:
-            silence_output()
+            _silence_output()
         place = printable(str(error.filename or "standard output"))
         print(
             f"uniproto: error: {place}: it could not be read or "
@@ -91,9 +92,12 @@ def _left_behind(options: argparse.Namespace) -> str:
     if options.run is verify.run:
         return "not all was checked"
     if options.run is select.run:
-        kept = Path(options.output, PRIVATE)
-        return goes_on if kept.is_dir() and any(kept.iterdir()) else "no result was written"
-    if options.run is experiment.run or (options.run is embed.run and not options.no_cache):
+        saved = Path(options.output, PRIVATE)
+        return goes_on if saved.is_dir() and any(saved.iterdir()) else "no result was written"
+    if options.run in (finetune.run, pretrain.run):
+        return "the same command goes on from the last checkpoint"
+    saves_vectors = options.run is embed.run and not options.no_cache
+    if saves_vectors or options.run in (experiment.run, evaluate.run):
         return goes_on
     return "no result was written"
 
@@ -101,7 +105,7 @@ def _left_behind(options: argparse.Namespace) -> str:
 def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="uniproto",
-        description="Choose the k examples that, all counting equally, stand best for your data.",
+        description="Choose the k examples that, all counting equally, best represent your data.",
         epilog="Start with 'uniproto demo'; 'uniproto select --help' explains the main command.",
     )
     parser.add_argument("--version", action="version", version=f"uniproto {__version__}")
@@ -109,3 +113,24 @@ def build_parser() -> argparse.ArgumentParser:
     for command in _COMMANDS:
         command.add_parser(commands)
     return parser
+
+
+def _open_streams() -> None:
+    """Let every command print: a closed stream swallows, an odd terminal does not spoil a result.
+
+    A closed descriptor would otherwise be given to the next file that is opened, and what is meant
+    for the terminal would end up in it.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 (open as long as we run)
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _silence_output() -> None:
+    """Give up on standard output, so that Python does not try once more as it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.parser import seconds
-from uniproto.cli.recorded_question import recorded_question
+from uniproto.cli.recorded_inputs import recorded_inputs, require_same_problem
 
 if TYPE_CHECKING:
     from uniproto.certificate.bound import Certificate
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
     folder = Path(options.folder)
     manifest, selection = load_manifest(folder), Selection.load(folder)
     require_writable(folder)
-    problem = recorded_question(folder, manifest).problem()
+    problem = recorded_inputs(folder, manifest).problem()
     certificate = certify(
         problem,
         selection.cost,
@@ -85,16 +85,12 @@ def _first_prices(folder: Path, selection: Selection, problem: Problem) -> Any:
     from uniproto.selection.storage import damaged
     from uniproto.transport.prototypes import transport
 
-    rows = selection.indices
-    if selection.shape != problem.costs.shape or len(rows) != problem.k:
-        raise damaged(folder, ValueError("its files answer another question than its inputs ask"))
-    if len(np.unique(rows)) < len(rows) or rows.min() < 0 or rows.max() >= problem.m:
-        raise damaged(folder, ValueError("its indices are not different rows of the source"))
+    require_same_problem(folder, selection, problem)
     if selection.certificate is not None:
         return np.clip(selection.certificate.prices, 0.0, 4 * problem.costs.ceiling)
     if not selection.cost_is_exact:  # then no solve fits, and any prices will do
         return np.zeros(problem.n)
-    solved = transport(problem, rows)
+    solved = transport(problem, selection.indices)
     if not math.isclose(solved.cost, selection.cost, rel_tol=1e-6, abs_tol=problem.costs.rounding):
         raise damaged(
             folder, ValueError(f"its cost is {selection.cost:g}, its rows cost {solved.cost:g}")

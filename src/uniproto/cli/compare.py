@@ -10,16 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.options import QuestionOptions
+from uniproto.cli.inputs import Inputs, input_paths, read_inputs
+from uniproto.cli.options import ProblemOptions, add_settings
 from uniproto.cli.parser import add_output, add_pool, names
 from uniproto.cli.parser import seeds as as_seeds
-from uniproto.cli.question import Question, input_paths, read_question
-from uniproto.cli.settings_options import add_settings
 from uniproto.errors import (
-    InputFileError,
-    InvalidInputError,
-    UniprotoError,
     invalid,
+    printable,
     require_name,
 )
 from uniproto.runtime.settings import setting, setting_of
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CompareOptions(QuestionOptions):
+class CompareOptions(ProblemOptions):
     """The options of `uniproto compare`."""
 
     methods: list[str] | None = setting(
@@ -40,7 +37,7 @@ class CompareOptions(QuestionOptions):
         parse=names,
     )
     labels: str | None = setting_of(
-        QuestionOptions,
+        ProblemOptions,
         "labels",
         help="classes of POOL's and the target's rows, to judge choices by",
         common=True,
@@ -91,7 +88,7 @@ def add_parser(commands: Any) -> None:
 
             what is written to OUT:
               comparison.parquet, .csv    one line per method and seed
-              comparison.json             the same with options, versions, and what was left out
+              comparison.json             the same with options, versions, and what was skipped
               comparison.png, .svg, .html the plot
             """),
     )
@@ -111,13 +108,13 @@ def run(options: argparse.Namespace) -> None:
     if options.output:
         refuse_inputs_inside(Path(options.output), input_paths(options))
         require_results_folder(Path(options.output), "comparison")
-    question = _read(options)
-    labels, target_labels = _labels(question, options)
+    inputs = read_inputs(options)
+    labels, target_labels = _labels(inputs, options)
     machine = {"memory": options.memory, "device": options.device, "lists": options.lists}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LabelsWarning)  # they stand under the table
         comparison = compare(
-            question.problem(**machine),
+            inputs.problem(**machine),
             options.k,
             labels=labels,
             target_labels=target_labels,
@@ -131,35 +128,17 @@ def run(options: argparse.Namespace) -> None:
     if not options.quiet:
         comparison.table()
         if options.output:
-            print(f"\nwritten to {options.output}")
-
-
-def _read(options: argparse.Namespace) -> Question:
-    """The question; where the files make no sense for want of the column of labels, say that."""
-    from uniproto.data.tables import read_input
-
-    try:
-        return read_question(options)
-    except InvalidInputError as error:
-        for file in (options.pool, options.target) if options.labels else ():
-            try:
-                read_input(file, options.labels) if file else None
-            except InputFileError as missing:
-                text = str(missing).replace("'--column'", "'--labels'")
-                raise InputFileError(text) from error
-            except UniprotoError:
-                continue  # it is there, but of course it is no column of features
-        raise
+            print(f"\nwritten to {printable(options.output)}")
 
 
 def _labels(
-    question: Question, options: argparse.Namespace
+    inputs: Inputs, options: argparse.Namespace
 ) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
     if options.labels is None:
         return None, None
-    target = question.target
+    target = inputs.target
     return (
-        question.pool.column(options.labels, "--labels"),
+        inputs.pool.column(options.labels, "--labels"),
         None if target is None else target.column(options.labels, "--labels"),
     )
 

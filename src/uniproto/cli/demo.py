@@ -1,4 +1,4 @@
-"""`uniproto demo`: the whole journey on a data set everyone has."""
+"""`uniproto demo`: every step on a data set everyone has."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from uniproto.errors import printable
 from uniproto.report import PAGE
 
 _RANDOM_DRAWS = 10
@@ -67,6 +68,6 @@ def run(options: argparse.Namespace) -> None:
     for digit in range(10):
         count = int((labels[selection.indices] == digit).sum())
         print(f"{digit:>8}{(labels == digit).mean():>16.1%}{count / options.k:>16.1%}{count:>13}")
-    print(f"\nThe selection is in {output.resolve()}")
+    print(f"\nThe selection is in {printable(output.resolve())}")
     print(f"The page to look at:   {page.resolve().as_uri()}")
     print("Next: uniproto select --help")

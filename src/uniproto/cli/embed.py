@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.options import EmbeddingOptions
-from uniproto.cli.settings_options import add_settings
+from uniproto.cli.options import EmbeddingOptions, add_settings
 from uniproto.errors import OutputError, invalid, printable
 from uniproto.runs.atomic import atomic_write, require_writable, unwritable, write_text
 from uniproto.runs.publish import refuse_inputs_inside
@@ -60,7 +59,7 @@ def add_parser(commands: Any) -> None:
               vectors.left-out.csv  with --on-error skip: row (of DATA, from 0) and reason
 
             A run that was stopped or killed goes on where it was when the same command is given
-            again. Vectors are kept by the content they were computed from, in the folder that
+            again. Vectors are saved by the content they were computed from, in the folder that
             --cache or the environment variable UNIPROTO_CACHE names, or else in the system's
             cache; delete that folder whenever you like.
 
@@ -113,18 +112,18 @@ def run(options: argparse.Namespace) -> None:
     print(f"{len(found):,} vectors of {found.vectors.shape[1]} numbers by {printable(found.model)}")
     print(
         f"  {'texts' if items.kind == 'text' else 'pictures'} from  {printable(items.path)}, "
-        f"{items.column!r}"
+        f"{printable(repr(items.column))}"
     )
     print(f"  computed    {found.notes['computed']:,}")
     print(f"  from cache  {found.notes['from_cache']:,}")
-    for line in left_out_lines(found):
+    for line in embedding_notes(found):
         print(f"  {printable(line)}")
     print(f"  written to  {printable(output)}")
     if found.left_out:
-        print(f"  left out:   {printable(_sidecar(output))}")
+        print(f"  skipped     {printable(_sidecar(output))}")
 
 
-def left_out_lines(found: Embedded | None) -> Iterator[str]:
+def embedding_notes(found: Embedded | None) -> Iterator[str]:
     """What a person should know about an embedding beyond that it is done."""
     from uniproto.features.embedded import in_words
 
@@ -133,11 +132,9 @@ def left_out_lines(found: Embedded | None) -> Iterator[str]:
     if found.notes["truncated"]:
         yield f"cut to what the model reads: {found.notes['truncated']:,} of the texts"
     if found.left_out:
-        yield f"rows left out: {len(found.left_out):,}: {in_words(found.left_out, 5)}"
-    if "damaged_shards" in found.notes:
-        yield f"{found.notes['damaged_shards']} damaged files of the cache were not used"
+        yield f"rows skipped: {len(found.left_out):,}: {in_words(found.left_out, 5)}"
     if "cache" in found.notes:
-        yield f"nothing was kept for another run: {found.notes['cache']}"
+        yield f"cache: {found.notes['cache']}"
 
 
 def _write(output: Path, items: Items, found: Embedded) -> None:

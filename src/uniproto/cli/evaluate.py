@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 from typing import Any
 
-from uniproto.cli.settings_options import add_settings
+from uniproto.cli.options import add_settings
+from uniproto.errors import printable
 from uniproto.judging.settings import EvaluateSettings
 
 
@@ -16,7 +16,7 @@ def add_parser(commands: Any) -> None:
         "evaluate",
         help="judge a language model on mathematics or SuperGLUE",
         description="Ask a language model every question of some benchmarks and judge its answers. "
-        "Mathematics: it is asked for a Python program, which runs locked in; where no program "
+        "Mathematics: it is asked for a Python program, which runs in a sandbox; where no program "
         "works, it is asked to reason in words. Classification: the likeliest label word.",
         epilog=textwrap.dedent("""\
             examples:
@@ -32,7 +32,7 @@ def add_parser(commands: Any) -> None:
               superglue   sst2, cb, multirc
               or data sets by name, with commas between; MATH in capitals is that data set alone
 
-            DIR holds math_test.jsonl(.zst) with {dataset, question, answer}, or the benchmarks'
+            DIR holds math_test.jsonl(.zst) with {dataset, inputs, answer}, or the benchmarks'
             original files; for superglue SST-2/dev.tsv, CB/val.jsonl and MultiRC/val.jsonl, or an
             archive of them. A data set that lacks questions is an error; --limit and
             --allow-partial accept it, and the results say so.
@@ -56,18 +56,14 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int | None:
-    from uniproto.judging.evaluating import evaluate
+def run(options: argparse.Namespace) -> None:
+    from uniproto.judging.run import evaluate
 
     given = {k: v for k, v in vars(options).items() if k not in ("run", "model", "quiet")}
     if options.quiet:
-        given |= {"progress": False, "tell": lambda line: None}
-    try:
-        found = evaluate(options.model, **given)
-    except KeyboardInterrupt:
-        print("uniproto: interrupted; the same command goes on from here.", file=sys.stderr)
-        return 130
+        given |= {"progress": False, "log": lambda line: None}
+    found = evaluate(options.model, **given)
     if not options.quiet:
         print(found.table())
-        print(f"\nwritten to {options.out}; look through the answers in {options.out}/page.html")
-    return None
+        out = printable(options.out)
+        print(f"\nwritten to {out}; look through the answers in {out}/page.html")

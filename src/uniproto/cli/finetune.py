@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from uniproto.cli.settings_options import add_settings
-from uniproto.errors import invalid
+from uniproto.cli.options import add_settings
+from uniproto.errors import invalid, printable
 from uniproto.training.finetune.settings import PRESETS, FinetuneSettings, preset
 
 
@@ -49,7 +48,7 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int | None:
+def run(options: argparse.Namespace) -> None:
     given = dict(vars(options))
     for name in ("run", "preset", "fresh"):
         del given[name]
@@ -62,18 +61,10 @@ def run(options: argparse.Namespace) -> int | None:
     from uniproto.training.finetune import finetune
     from uniproto.training.trainer import leave_together
 
-    try:
-        result = finetune(settings, fresh=options.fresh)
-        leave_together()
-    except KeyboardInterrupt:
-        print(
-            "uniproto: interrupted; the same command goes on from the last checkpoint.",
-            file=sys.stderr,
-        )
-        return 130
+    result = finetune(settings, fresh=options.fresh)
+    leave_together()
     if result and not settings.quiet:
         print_summary(result, options.out)
-    return None
 
 
 def print_summary(result: Mapping[str, Any], out: str) -> None:
@@ -90,12 +81,12 @@ def print_summary(result: Mapping[str, Any], out: str) -> None:
         print("  log-perplexity of held-out answers, before → after")
         before = {"(all sources)": first["val_loss"], **first["val_loss_by_source"]}
         after = {"(all sources)": last["val_loss"], **last["val_loss_by_source"]}
-        width = max(map(len, after))
+        width = max(len(printable(name)) for name in after)
         for name, value in after.items():
-            print(f"    {name:{width}}  {_number(before[name])} → {_number(value)}")
+            print(f"    {printable(name):{width}}  {_number(before[name])} → {_number(value)}")
     if result["selection_share"] is not None:
         print(f"  selection took   {result['selection_share']:.0%} of a step")
-    print(f"  written to       {out}")
+    print(f"  written to       {printable(out)}")
 
 
 def _number(value: float | None) -> str:

@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Refuse what is left over here, where the options it may stand for are known."""
+        """Refuse what is left over here, where the options it may mean are known."""
         known, left = super().parse_known_args(args, namespace)
         if left:
             options = [name for action in self._actions for name in action.option_strings]
@@ -68,7 +68,7 @@ def _name(action: argparse.Action) -> str:
 
 
 def parse_int(text: str) -> int:
-    """What stands where a count is asked for.
+    """Parse a whole number.
 
     >>> parse_int("1000")
     1000
@@ -80,7 +80,7 @@ def parse_int(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """What stands where a limit of time is asked for.
+    """Parse a number of seconds above 0.
 
     >>> seconds("2.5")
     2.5
@@ -95,7 +95,7 @@ def seconds(text: str) -> float:
 
 
 def number(text: str) -> float:
-    """What stands where a number is asked for.
+    """Parse a number.
 
     >>> number("2e-5")
     2e-05

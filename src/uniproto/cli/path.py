@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uniproto.cli.options import QuestionOptions
+from uniproto.cli.inputs import input_paths, read_inputs
+from uniproto.cli.options import ProblemOptions, add_settings
 from uniproto.cli.parser import add_output, add_pool, number, parse_ints, seconds, seeds
-from uniproto.cli.question import input_paths, read_question
-from uniproto.cli.settings_options import add_settings
+from uniproto.errors import printable
 from uniproto.methods import METHODS
 from uniproto.runtime.settings import setting
 
 
 @dataclass(frozen=True)
-class PathOptions(QuestionOptions):
+class PathOptions(ProblemOptions):
     """The options of `uniproto path`."""
 
     ks: list[int] | None = setting(
@@ -92,17 +92,17 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.comparing.choosing_k import path
+    from uniproto.comparing.path import path
     from uniproto.comparing.results import require_results_folder
     from uniproto.runs.publish import refuse_inputs_inside
 
     if options.output:
         refuse_inputs_inside(Path(options.output), input_paths(options))
         require_results_folder(Path(options.output), "path")
-    question = read_question(options)
+    inputs = read_inputs(options)
     machine = {"memory": options.memory, "device": options.device, "lists": options.lists}
     found = path(
-        question.problem(**machine),
+        inputs.problem(**machine),
         options.ks,
         method=options.method,
         max_cost=options.max_cost,
@@ -115,4 +115,4 @@ def run(options: argparse.Namespace) -> None:
     if not options.quiet:
         found.table()
         if options.output:
-            print(f"\nwritten to {options.output}")
+            print(f"\nwritten to {printable(options.output)}")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from uniproto.cli.settings_options import add_settings
+from uniproto.cli.options import add_settings
+from uniproto.errors import printable
 from uniproto.pretraining.pretrain_settings import PretrainSettings
 
 
@@ -52,7 +52,7 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int | None:
+def run(options: argparse.Namespace) -> None:
     from uniproto.pretraining.pretrain import prepare, pretrain
 
     given = dict(vars(options))
@@ -63,20 +63,15 @@ def run(options: argparse.Namespace) -> int | None:
         tokens = prepare(settings, fresh)
         if not settings.quiet:
             _print_tokens(tokens)
-        return None
-    try:
-        result = pretrain(settings, fresh=fresh)
-    except KeyboardInterrupt:
-        print("uniproto: interrupted; the same command goes on from here.", file=sys.stderr)
-        return 130
+        return
+    result = pretrain(settings, fresh=fresh)
     if not settings.quiet:
         _print_summary(result, settings.out)
-    return None
 
 
 def _print_tokens(tokens: Any) -> None:
     header = tokens.header
-    print(f"tokens in {tokens.folder}, a vocabulary of {header['vocab']:,}")
+    print(f"tokens in {printable(tokens.folder)}, a vocabulary of {header['vocab']:,}")
     for part in ("train", "validation"):
         name = f"{part}ing" if part == "train" else part
         print(
@@ -91,4 +86,4 @@ def _print_summary(result: Mapping[str, Any], out: str) -> None:
     print(f"{settings['size']}, {settings['method']}: {result['steps']:,} steps")
     print(f"  validation log-perplexity   {first['val_loss']:.4f} → {last['val_loss']:.4f}")
     print(f"  training time               {result['seconds']:,.1f} s")
-    print(f"  written to                  {out}")
+    print(f"  written to                  {printable(out)}")

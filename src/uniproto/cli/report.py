@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.recorded_question import recorded_question
+from uniproto.cli.recorded_inputs import recorded_inputs, require_same_problem
 from uniproto.cli.report_examples import examples_of
 from uniproto.errors import InputFileError, printable
 from uniproto.report import PAGE
@@ -31,7 +31,7 @@ def add_parser(commands: Any) -> None:
         help="make a page to look at from a saved selection",
         description=textwrap.dedent("""\
             Write one HTML file about a saved selection: the verdict, a map, every prototype with
-            the examples it stands for, coverage of classes, the worst-covered examples, costs.
+            the examples it represents, coverage of classes, the worst-covered examples, costs.
             The file needs nothing else: it opens from disk, and nothing is ever fetched."""),
         epilog=textwrap.dedent("""\
             examples:
@@ -39,7 +39,7 @@ def add_parser(commands: Any) -> None:
               uniproto report out --labels class --text review
               uniproto report out --images photos/ -o page.html
 
-            What 'uniproto select' was told (--labels, --text, --images, --groups, --id) is known
+            The options of 'uniproto select' (--labels, --text, --images, --groups, --id) are known
             already. A comparison that 'uniproto compare -o out' left there is shown too, and so
             is the bound of 'uniproto certify out'.
             """),
@@ -88,12 +88,12 @@ def run(options: argparse.Namespace) -> None:
     manifest, selection = load_manifest(folder), Selection.load(folder)
     problem: Problem | None = None
     if "inputs" in manifest or _asks_for_columns(options):
-        question = recorded_question(folder, manifest)
-        problem = question.problem()
-        _require_same_question(folder, selection, problem)
-        source, target = examples_of(question, manifest, options)
-        title = options.title or question.pool.path.name
-    else:  # saved from Python: the page can only tell what the folder holds
+        inputs = recorded_inputs(folder, manifest)
+        problem = inputs.problem()
+        require_same_problem(folder, selection, problem)
+        source, target = examples_of(inputs, manifest, options)
+        title = options.title or inputs.pool.path.name
+    else:  # saved from Python: the page only shows what the folder holds
         source, target = _nothing_known(selection)
         title = options.title or folder.resolve().name
     path = write_report(
@@ -126,20 +126,8 @@ def _asks_for_columns(options: argparse.Namespace) -> bool:
     return any((options.labels, options.text, options.images, options.map))
 
 
-def _require_same_question(folder: Path, selection: Selection, problem: Problem) -> None:
-    import numpy as np
-
-    from uniproto.selection.storage import damaged
-
-    rows = selection.indices
-    if selection.shape != problem.costs.shape or selection.k != problem.k:
-        raise damaged(folder, ValueError("its files answer another question than its inputs ask"))
-    if len(np.unique(rows)) < len(rows) or rows.min() < 0 or rows.max() >= problem.m:
-        raise damaged(folder, ValueError("its indices are not different rows of the source"))
-
-
 def _comparison(folder: Path, selection: Selection) -> dict[str, Any] | None:
-    """What `uniproto compare` left in the folder, if it is about the same question."""
+    """What `uniproto compare` left in the folder, if it is about the same inputs."""
     from uniproto.data.files import require_regular_file
 
     path = folder / _COMPARISON

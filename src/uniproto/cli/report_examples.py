@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.question import Question
+from uniproto.cli.inputs import Inputs
 from uniproto.errors import InputFileError, InvalidInputError, invalid, unknown_name
 
 if TYPE_CHECKING:
@@ -21,26 +21,26 @@ _FIRST_VALUES = 12
 
 
 def examples_of(
-    question: Question, manifest: Mapping[str, Any], options: argparse.Namespace
+    inputs: Inputs, manifest: Mapping[str, Any], options: argparse.Namespace
 ) -> tuple[Examples, Examples]:
     """What is known of the source's rows, and of the target's."""
-    asked = question.conditions
-    source = _known(question.pool, "source", manifest, options, asked["groups"])
-    if question.target is None:
-        if len(question.pool.features) == _targets(question):
+    arguments = inputs.arguments
+    source = _known(inputs.pool, "source", manifest, options, arguments["groups"])
+    if inputs.target is None:
+        if len(inputs.pool.features) == _targets(inputs):
             return source, source
         from uniproto.report.examples import Examples
 
-        return source, Examples(_targets(question))
-    target = _known(question.target, "target", manifest, options, asked["target_groups"])
+        return source, Examples(_targets(inputs))
+    target = _known(inputs.target, "target", manifest, options, arguments["target_groups"])
     return source, target
 
 
-def _targets(question: Question) -> int:
+def _targets(inputs: Inputs) -> int:
     from uniproto.geometry.costs import MATRIX_METRICS
 
-    shape = question.pool.features.shape
-    return int(shape[1] if question.conditions["metric"] in MATRIX_METRICS else shape[0])
+    shape = inputs.pool.features.shape
+    return int(shape[1] if inputs.arguments["metric"] in MATRIX_METRICS else shape[0])
 
 
 def _known(
@@ -78,7 +78,7 @@ def _ids(data: InputData, name: str | None) -> NDArray[Any] | None:
 def _text(
     data: InputData, role: str, options: argparse.Namespace, embedding: Mapping[str, Any]
 ) -> Reader | None:
-    """The texts asked for, or those that the selection was made from."""
+    """The texts of --text, or those that the selection was made from."""
     from uniproto.report.examples import column
 
     name = options.text
@@ -91,25 +91,25 @@ def _text(
 
 
 def _labels(
-    data: InputData, role: str, asked: str | None, recorded: str | None
+    data: InputData, role: str, option: str | None, recorded: str | None
 ) -> NDArray[Any] | None:
-    """The classes: asked for they must be there; of a record, they may be the target's alone."""
-    name = asked or recorded
+    """The classes: of the option they must be there; of a record, they may be the target's."""
+    name = option or recorded
     if name is None:
         return None
     if data.table is None:
-        if asked is None:
+        if option is None:
             return None
-        values = _array(data, asked, "--labels")
+        values = _array(data, option, "--labels")
         if values.shape != (len(data.features),):
             raise invalid(
                 "--labels",
                 f"must name an array with one label per row, {len(data.features):,} in all",
-                f"{asked!r} of shape {values.shape}",
+                f"{option!r} of shape {values.shape}",
                 "Name another.",
             )
         return values
-    if name not in data.table.column_names and (asked is None or role == "target"):
+    if name not in data.table.column_names and (option is None or role == "target"):
         return None
     return _column(data, name)
 
@@ -150,7 +150,7 @@ def _pictures(
     embedding: Mapping[str, Any],
     ids: NDArray[Any] | None,
 ) -> tuple[Reader | None, float | None]:
-    """The pictures asked for, or those embedded, and the value of white where they are numbers."""
+    """The pictures of --images or those embedded, and the value of white of an array."""
     if options.images is not None:
         return _named_pictures(data, options.images, ids)
     if options.text is None and embedding.get("kind") == "images":
@@ -223,13 +223,13 @@ def _array(data: InputData, name: str, parameter: str) -> NDArray[Any]:
         return np.asarray(archive[name])
 
 
-def _positions(data: InputData, asked: str | None) -> NDArray[Any] | None:
-    """Coordinates for the map: those asked for, or the only column of pairs there is."""
+def _positions(data: InputData, option: str | None) -> NDArray[Any] | None:
+    """Coordinates for the map: those of --map, or the only column of pairs there is."""
     import numpy as np
 
     from uniproto.report.examples import pairs
 
-    name = _only_column_of_pairs(data) if asked is None else asked
+    name = _only_column_of_pairs(data) if option is None else option
     if name is None:
         return None
     count = len(data.features)
@@ -250,27 +250,19 @@ def _only_column_of_pairs(data: InputData) -> str | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from uniproto.data.columns import is_list, is_numeric
+
     if not isinstance(data.table, pa.Table):
         return None
     found = []
     for field in data.table.schema:
-        if _is_numbers(field.type) and field.name not in data.feature_columns:
+        is_numbers = is_list(field.type) and is_numeric(field.type.value_type)
+        if is_numbers and field.name not in data.feature_columns:
             values = data.table.column(field.name)
             lengths = pc.unique(pc.list_value_length(values)).to_pylist()
             if lengths == [2] and not pc.list_flatten(values).null_count:
                 found.append(field.name)
     return found[0] if len(found) == 1 else None
-
-
-def _is_numbers(kind: Any) -> bool:
-    import pyarrow as pa
-
-    is_list = (
-        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    )
-    return is_list and (
-        pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
-    )
 
 
 def _is_list(data: InputData) -> bool:

@@ -7,13 +7,12 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from uniproto.cli.embed import left_out_lines
-from uniproto.cli.left_out_rows import in_file_rows
-from uniproto.cli.options import SelectOptions
+from uniproto.cli.embed import embedding_notes
+from uniproto.cli.inputs import Inputs, input_paths, read_inputs, recorded
+from uniproto.cli.options import SelectOptions, add_settings
 from uniproto.cli.parser import Parser, add_output, add_pool
-from uniproto.cli.question import Question, input_paths, read_question, recorded
-from uniproto.cli.settings_options import add_settings
-from uniproto.errors import invalid
+from uniproto.cli.recorded_inputs import numbered_as_in_files
+from uniproto.errors import invalid, printable
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.methods import Method, UniProto, as_method
 from uniproto.runs.checkpoint import CHECKPOINT, Checkpoint
@@ -58,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
     from uniproto.select import run_method
     from uniproto.selection.storage import require_result_folder, save_selection
 
-    method = asked_method(options)
+    method = chosen_method(options)
     output = Path(options.output)
     refuse_inputs_inside(output, input_paths(options))
     require_result_folder(output)
@@ -70,26 +69,26 @@ def run(options: argparse.Namespace) -> None:
         run_on_ray(options, method)
         return
     _refuse_ray_options(options)
-    question = read_question(options)
-    ids = _ids(question, options)
+    inputs = read_inputs(options)
+    ids = _ids(inputs, options)
     shown = False if options.quiet else None
-    problem = question.problem(memory=options.memory, device=options.device, lists=options.lists)
-    given = recorded(options, question.conditions["target_weights"])
+    problem = inputs.problem(memory=options.memory, device=options.device, lists=options.lists)
+    given = recorded(options, inputs.arguments["target_weights"])
     checkpoint = None
     if options.checkpoint:
-        checkpoint = _checkpoint(output, question, given)
+        checkpoint = _checkpoint(output, inputs, given)
         problem = problem.with_checkpoint(checkpoint)
     selection = run_method(problem, method, progress=shown)
     if options.certify:
         selection.certify(time_limit=options.time_limit, progress=shown)
-    pool = question.pool
+    pool = inputs.pool
     save_selection(
-        in_file_rows(question, selection),
+        numbered_as_in_files(inputs, selection),
         output,
         **ids,
         prototypes=None if pool.table is None else pool.table.take(selection.indices),
         record={
-            "inputs": question.identities(),
+            "inputs": inputs.identities(),
             "arguments": given,
             **({} if checkpoint is None else {"resumed_from_pick": _resumed(selection.notes)}),
         },
@@ -100,11 +99,11 @@ def run(options: argparse.Namespace) -> None:
         print(selection.summary())
         if pool.feature_columns:
             columns = textwrap.shorten(", ".join(pool.feature_columns), 72, placeholder=" …")
-            print(f"  features                {columns}")
-        for data in (pool, question.target):
-            for line in left_out_lines(getattr(data, "embedded", None)):
-                print(f"  {line}")
-        print(f"  written to              {output}")
+            print(f"  features                {printable(columns)}")
+        for data in (pool, inputs.target):
+            for line in embedding_notes(getattr(data, "embedded", None)):
+                print(f"  {printable(line)}")
+        print(f"  written to              {printable(output)}")
 
 
 def _refuse_ray_options(options: argparse.Namespace) -> None:
@@ -115,13 +114,12 @@ def _refuse_ray_options(options: argparse.Namespace) -> None:
             )
 
 
-def _checkpoint(output: Path, question: Question, given: dict[str, Any]) -> Checkpoint:
-    """Where the run keeps its picks; it belongs to these files and options and to no others."""
+def _checkpoint(output: Path, inputs: Inputs, given: dict[str, Any]) -> Checkpoint:
+    """Where the run saves its picks; it belongs to these files and options and to no others."""
     if given["method"] != "uniproto":
         raise invalid(
             "--checkpoint", "needs --method uniproto", f"--method {given['method']}", "Drop it."
         )
-    inputs = question.identities().values()
     # Where things are and how fast they go does not change the picks.
     irrelevant = {"pool", "target", "output", "certify", "time_limit", "memory", "device"}
     irrelevant |= {"cache", "no_cache", "batch_size", "engine", "address", "num_cpus"}
@@ -130,7 +128,7 @@ def _checkpoint(output: Path, question: Question, given: dict[str, Any]) -> Chec
         # What was embedded is an input too.
         "inputs": [
             data and ({**data, "path": ""} if "embedding" in data else data["sha256"])
-            for data in inputs
+            for data in inputs.identities().values()
         ],
         "arguments": {name: given[name] for name in given if name not in irrelevant},
     }
@@ -144,9 +142,9 @@ def _resumed(notes: dict[str, Any]) -> int:
     return sum(_resumed(part) for part in notes.values() if isinstance(part, dict))
 
 
-def _ids(question: Question, options: argparse.Namespace) -> dict[str, Any]:
+def _ids(inputs: Inputs, options: argparse.Namespace) -> dict[str, Any]:
     """The names of rows for the files to write; those of a target only where it has them."""
-    name, pool, target = options.id, question.pool, question.target
+    name, pool, target = options.id, inputs.pool, inputs.target
     if name is None:
         return {}
     ids = {"source_ids": (name, _all_ids(pool, name))}
@@ -158,7 +156,7 @@ def _ids(question: Question, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _all_ids(data: Any, name: str) -> Any:
-    """The names of every row of a file, those that embedding left out too."""
+    """The names of every row of a file, the skipped ones included."""
     from uniproto.data.tables import InputData
 
     items = getattr(data, "items", None)
@@ -167,7 +165,7 @@ def _all_ids(data: Any, name: str) -> Any:
     return InputData(data.path, data.sha256, None, items.table).column(name, "--id")
 
 
-def asked_method(options: argparse.Namespace) -> Method:
+def chosen_method(options: argparse.Namespace) -> Method:
     given = {
         name: getattr(options, name)
         for name in ("plan", "gains", "reg", "polish")

@@ -7,8 +7,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.question import named_features, recorded, row_numbers
-from uniproto.errors import InputFileError, invalid
+from uniproto.cli.inputs import named_features, recorded, row_numbers
+from uniproto.errors import InputFileError, invalid, printable
 from uniproto.methods import Method
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _REFUSED = {
     "budgets": "Select each group's files apart.",
     "initial": "Use --engine local.",
     "distinct": "Use --engine local.",
-    "checkpoint": "Drop it: finished parts are kept in OUT anyway.",
+    "checkpoint": "Drop it: finished parts are saved in OUT anyway.",
 }
 
 
@@ -43,7 +43,7 @@ def run_on_ray(options: argparse.Namespace, method: Method) -> None:
     shown = False if options.quiet else None
     cluster = Cluster(options.address, options.num_cpus)
     # Paths are looked at here, so what is wrong with them is said before Ray starts.
-    asked = make_request(
+    request = make_request(
         cluster,
         options.pool,
         options.k,
@@ -64,10 +64,10 @@ def run_on_ray(options: argparse.Namespace, method: Method) -> None:
         **named_features(options),
     )
     with cluster:
-        answered = run_rounds(asked, cluster, saved_in=output, progress=shown)
-        _save(options, asked, answered, cluster, output)
+        result = run_rounds(request, cluster, saved_in=output, progress=shown)
+        _save(options, request, result, cluster, output)
     if not options.quiet:
-        _tell(asked, answered, output)
+        _print_summary(request, result, output)
 
 
 def _refuse(options: argparse.Namespace) -> None:
@@ -88,23 +88,23 @@ def _refuse(options: argparse.Namespace) -> None:
 
 def _save(
     options: argparse.Namespace,
-    asked: Request,
-    answered: RoundsResult,
+    request: Request,
+    result: RoundsResult,
     cluster: Cluster,
     output: Path,
 ) -> None:
     from uniproto.scale.parts import remove_finished_parts
     from uniproto.selection.storage import save_selection
 
-    prototypes = chosen_rows(cluster, asked.source, answered.selection.indices)
+    prototypes = chosen_rows(cluster, request.source, result.selection.indices)
     save_selection(
-        answered.selection,
+        result.selection,
         output,
-        **_ids(options, asked, answered, cluster, prototypes),
+        **_ids(options, request, result, cluster, prototypes),
         prototypes=prototypes,
         record={
-            "inputs": _identities(asked, answered),
-            "arguments": recorded(options, asked.target_options.weights),
+            "inputs": _identities(request, result),
+            "arguments": recorded(options, request.target_options.weights),
         },
     )
     remove_finished_parts(output)
@@ -134,7 +134,7 @@ def chosen_rows(cluster: Cluster, source: Shards, rows: NDArray[Any]) -> pa.Tabl
 
 
 class _IdsOfRows:
-    """Ids of the chosen rows, asked for by row number as an array of all ids would be."""
+    """Ids of the chosen rows, looked up by row number like an array of all ids."""
 
     def __init__(self, rows: NDArray[Any], ids: NDArray[Any]) -> None:
         self._rows, self._ids = rows, ids
@@ -148,8 +148,8 @@ class _IdsOfRows:
 
 def _ids(
     options: argparse.Namespace,
-    asked: Request,
-    answered: RoundsResult,
+    request: Request,
+    result: RoundsResult,
     cluster: Cluster,
     prototypes: pa.Table,
 ) -> dict[str, Any]:
@@ -160,11 +160,11 @@ def _ids(
     name = options.id
     if name is None:
         return {}
-    chosen = InputData(Path(asked.source.name), "", None, prototypes).column(name, "--id")
+    chosen = InputData(Path(request.source.name), "", None, prototypes).column(name, "--id")
     ids: dict[str, Any] = {
-        "source_ids": (name, _IdsOfRows(answered.selection.indices, chosen)),
+        "source_ids": (name, _IdsOfRows(result.selection.indices, chosen)),
     }
-    target = answered.target
+    target = result.target
     if name in target.shards.schema.names:
         rows = [None] * len(target.shards.parts)
         wanted = rows if target.sampled is None else target.shards.split(target.sampled)
@@ -172,21 +172,21 @@ def _ids(
     return ids
 
 
-def _identities(asked: Request, answered: RoundsResult) -> dict[str, Any]:
+def _identities(request: Request, result: RoundsResult) -> dict[str, Any]:
     """What a manifest says about the input files, as one machine would say it."""
     from uniproto.data.tables import sample_record
 
-    width = answered.target.width
+    width = result.target.width
     source = _identity(
-        asked.source, answered.digests, (asked.source.rows, width), asked.settings.columns
+        request.source, result.digests, (request.source.rows, width), request.settings.columns
     )
-    laid = answered.target
-    if asked.target is None and laid.sampled is None:
+    laid = result.target
+    if request.target is None and laid.sampled is None:
         return {"source": source, "target": None}
-    columns = asked.target_options.columns
+    columns = request.target_options.columns
     target = _identity(laid.shards, laid.digests, (laid.count, width), columns)
     if laid.sampled is not None:
-        target["sample"] = sample_record(laid.count, asked.target_options.seed)
+        target["sample"] = sample_record(laid.count, request.target_options.seed)
     return {"source": source, "target": target}
 
 
@@ -204,18 +204,20 @@ def _identity(
     }
 
 
-def _tell(asked: Request, answered: RoundsResult, output: Path) -> None:
-    selection = answered.selection
+def _print_summary(request: Request, result: RoundsResult, output: Path) -> None:
+    selection = result.selection
     print(selection.summary())
-    first = answered.rounds[1]
+    first = result.rounds[1]
     again = f", {first['resumed']} of them finished before" if first["resumed"] else ""
     print(
-        f"  on Ray                  {len(asked.source.parts)} shards sent "
+        f"  on Ray                  {len(request.source.parts)} shards sent "
         f"{sum(first['picks_per_part']):,} rows{again}"
     )
-    if asked.target_options.sample is not None:
-        whole = answered.target.shards.rows
-        print(f"  target                  {asked.target_options.sample:,} rows drawn of {whole:,}")
-    columns = textwrap.shorten(", ".join(asked.settings.columns), 72, placeholder=" …")
-    print(f"  features                {columns}")
-    print(f"  written to              {output}")
+    if request.target_options.sample is not None:
+        total = result.target.shards.rows
+        print(
+            f"  target                  {request.target_options.sample:,} rows drawn of {total:,}"
+        )
+    columns = textwrap.shorten(", ".join(request.settings.columns), 72, placeholder=" …")
+    print(f"  features                {printable(columns)}")
+    print(f"  written to              {printable(output)}")

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.question import Question
-from uniproto.cli.recorded_question import ChangedInputError, recorded_question
-from uniproto.cli.select import asked_method
+from uniproto.cli.inputs import Inputs
+from uniproto.cli.recorded_inputs import ChangedInputError, recorded_inputs
+from uniproto.cli.select import chosen_method
 from uniproto.errors import printable
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def checks(folder: Path) -> Iterator[Check]:
     manifest = load_manifest(folder)
     claim = "the input files have not changed"
     try:
-        question = recorded_question(folder, manifest)
+        inputs = recorded_inputs(folder, manifest)
     except ChangedInputError as error:
         yield Check(claim, False, str(error))
         return
@@ -89,7 +89,7 @@ def checks(folder: Path) -> Iterator[Check]:
     if not files.holds:
         return
     selection = Selection(**read_fields(folder))
-    problem = question.problem()
+    problem = inputs.problem()
     record = _record(manifest, selection, problem)
     yield record
     rows = _rows(selection, problem)
@@ -97,7 +97,7 @@ def checks(folder: Path) -> Iterator[Check]:
     if not (record.holds and rows.holds):
         return
     yield from _conditions(selection, problem)
-    yield from _names(folder, manifest, selection, question)
+    yield from _names(folder, manifest, selection, inputs)
     yield _shares(selection, problem)
     embedded = "embedding" in manifest["inputs"]["source"]
     slack = _EMBEDDED * problem.costs.ceiling if embedded else 0.0
@@ -131,7 +131,7 @@ def _record(manifest: dict[str, Any], selection: Selection, problem: Problem) ->
     """What the manifest says twice, or could be read from the inputs."""
     import numpy as np
 
-    method = asked_method(argparse.Namespace(**_NO_OPTIONS | manifest["arguments"]))
+    method = chosen_method(argparse.Namespace(**_NO_OPTIONS | manifest["arguments"]))
     timings = manifest["timings"]
     pairs = {
         "k": (manifest["k"], problem.k),
@@ -162,7 +162,7 @@ def _rows(selection: Selection, problem: Problem) -> Check:
 
 
 def _conditions(selection: Selection, problem: Problem) -> Iterator[Check]:
-    """`initial`, `exclude`, groups and `distinct`, each where it was asked for."""
+    """`initial`, `exclude`, groups and `distinct`, each where it was given."""
     import numpy as np
 
     rows, given = selection.indices, len(problem.initial)
@@ -189,7 +189,7 @@ def _conditions(selection: Selection, problem: Problem) -> Iterator[Check]:
 
 
 def _names(
-    folder: Path, manifest: dict[str, Any], selection: Selection, question: Question
+    folder: Path, manifest: dict[str, Any], selection: Selection, inputs: Inputs
 ) -> Iterator[Check]:
     """Ids and copied rows, which people read instead of row numbers."""
     import pyarrow as pa
@@ -199,16 +199,16 @@ def _names(
 
     rows, name = selection.indices, manifest["arguments"]["id"]
     if name is not None:
-        ids = [plain(value) for value in question.pool.column(name, "--id")[rows]]
+        ids = [plain(value) for value in inputs.pool.column(name, "--id")[rows]]
         first = _table(folder / SELECTION).column(0).to_numpy(zero_copy_only=False)
         holds = manifest.get("id") == {"column": name, "prototypes": ids}
         yield Check(
             "the ids are those of the chosen rows",
             holds and [plain(value) for value in first] == ids,
         )
-    if question.pool.table is not None:
+    if inputs.pool.table is not None:
         try:
-            holds = _table(folder / PROTOTYPES).equals(question.pool.table.take(rows))
+            holds = _table(folder / PROTOTYPES).equals(inputs.pool.table.take(rows))
         except (OSError, pa.ArrowException):
             holds = False
         yield Check(f"{PROTOTYPES} holds the chosen rows", holds)
@@ -315,7 +315,7 @@ def _picks(manifest: dict[str, Any], selection: Selection, problem: Problem) -> 
     from uniproto.select import run_method
 
     options = argparse.Namespace(**_NO_OPTIONS | manifest["arguments"])
-    method = asked_method(options)
+    method = chosen_method(options)
     alike = not options.polish and options.engine == "local" and options.lists == "exact"
     m, n = selection.shape
     if not alike or m * n > _REPEATED_ENTRIES or selection.k > _REPEATED_ROWS:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uniproto.report.charts import BLUE, GREEN, GREY, ORANGE, PINK, loose_scale, styled
 
 if TYPE_CHECKING:
-    from uniproto.comparing.comparison import Comparison
-    from uniproto.comparing.k_path import KPath
+    from uniproto.comparing.results import Comparison, KPath
 
 _ROW_HEIGHT = 26
 _PANEL_WIDTH = 270
@@ -163,7 +162,7 @@ def path_chart(path: KPath) -> Any:
         alt.layer(*layers).properties(width=620, height=360),
         f"How many prototypes of {m:,} source rows for {n:,} targets?",
         f"{path.metric} costs"
-        + ("" if path.max_cost is None else f"; dotted: the cost of {path.max_cost:g} asked for"),
+        + ("" if path.max_cost is None else f"; dotted: the cost allowed, {path.max_cost:g}"),
     )
 
 

@@ -25,7 +25,7 @@ __all__ = [
     "skewed",
 ]
 
-_HOMES = {  # read only when asked for, so that `import uniproto` stays fast
+_HOMES = {  # loaded on first use, so that `import uniproto` stays fast
     "DATASETS": "uniproto.data.datasets",
     "Dataset": "uniproto.data.published",
     "balanced": "uniproto.data.longtail",

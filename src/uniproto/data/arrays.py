@@ -278,14 +278,14 @@ def sampled_rows(count: int, size: Any, seed: int, parameter: str) -> NDArray[np
     if seed < 0:
         raise invalid("seed", "must not be negative", seed, "Pass 0 or more.")
     try:
-        whole = as_index(size)
+        rows = as_index(size)
     except TypeError:
-        whole = 0
-    if not 1 <= whole < count:
+        rows = 0
+    if not 1 <= rows < count:
         raise invalid(
             parameter,
             f"must be a whole number from 1 to {count - 1}, fewer than the target has rows",
             repr(size),
             "Lower it, or leave it out to take the whole target.",
         )
-    return np.sort(np.random.default_rng(seed).choice(count, whole, replace=False)).astype(np.int64)
+    return np.sort(np.random.default_rng(seed).choice(count, rows, replace=False)).astype(np.int64)

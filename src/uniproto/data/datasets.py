@@ -10,20 +10,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.formats import (
-    read_arrays,
-    read_cifar,
-    read_idx,
-    read_libsvm,
-    read_lines,
-    reading,
-)
 from uniproto.data.published import (
     VARIABLE,
     Dataset,
@@ -31,6 +24,13 @@ from uniproto.data.published import (
     checked_labels,
     checked_rows,
     count_note,
+    encoded,
+    read_arrays,
+    read_cifar,
+    read_idx,
+    read_libsvm,
+    read_lines,
+    reading,
 )
 from uniproto.errors import require_name
 
@@ -122,15 +122,8 @@ def cifar10_features(path: Path | None) -> Dataset:
     )
     stand_in = "features of an ImageNet EfficientNet-Lite0, PCA-128, not pictures"
     note = f"{stand_in}; {found.note}" if found.note else stand_in
-    return Dataset(
-        found.name,
-        found.train.astype(np.float32),
-        found.train_labels,
-        found.test.astype(np.float32),
-        found.test_labels,
-        found.class_names,
-        note=note,
-    )
+    train, test = found.train.astype(np.float32), found.test.astype(np.float32)
+    return replace(found, train=train, test=test, note=note)
 
 
 def usps(path: Path | None) -> Dataset:
@@ -167,10 +160,10 @@ def _mnist_like(
     if files and _is_fashion(files[0].parent) == fashion:
         arrays = [read_idx(file) for file in files]
         return _dataset(places.name, files[0], arrays, names, (28, 28), _MNIST)
-    told = "a folder with 'fashion' in its name" if fashion else "a folder not called 'fashion'"
+    place = "a folder with 'fashion' in its name" if fashion else "a folder not called 'fashion'"
     raise places.missing(
         archives[0],
-        f"{_IDX[0][0]}-{_IDX[0][1]}-ubyte.gz and the three files beside it, in {told}",
+        f"{_IDX[0][0]}-{_IDX[0][1]}-ubyte.gz and the three files beside it, in {place}",
     )
 
 
@@ -371,38 +364,6 @@ def credit(path: Path | None) -> Dataset:
         feature_names=features,
         note=f"{split}; {short}" if short else split,
     )
-
-
-def encoded(
-    train: dict[str, NDArray[Any]],
-    test: dict[str, NDArray[Any]],
-    *,
-    is_number: Callable[[str], bool],
-) -> tuple[NDArray[np.float32], NDArray[np.float32], tuple[str, ...]]:
-    """Columns of text as features, by the training rows alone; and the features' names.
-
-    >>> train = {"age": np.array(["20", "40"]), "work": np.array(["farm", "?"])}
-    >>> test = {"age": np.array(["30"]), "work": np.array(["navy"])}
-    >>> encoded(train, test, is_number=lambda name: name == "age")
-    (array([[-1., 0., 1.], [ 1., 1., 0.]], dtype=float32), array([[0., 0., 0.]], dtype=float32),
-     ('age', 'work=?', 'work=farm'))
-    """
-    sides: tuple[list[NDArray[Any]], list[NDArray[Any]]] = ([], [])
-    names: list[str] = []
-    for name, known in train.items():
-        if is_number(name):
-            numbers = known.astype(np.float64)
-            centre, spread = numbers.mean(), numbers.std()
-            for side, values in zip(sides, (known, test[name]), strict=True):
-                side.append((values.astype(np.float64) - centre) / (spread if spread > 0 else 1.0))
-            names.append(name)
-            continue
-        for value in np.unique(known):
-            for side, values in zip(sides, (known, test[name]), strict=True):
-                side.append(values == value)
-            names.append(f"{name}={value}")
-    first, second = (np.column_stack(side).astype(np.float32) for side in sides)
-    return first, second, tuple(names)
 
 
 DATASETS: dict[str, Callable[[Path | None], Dataset]] = {

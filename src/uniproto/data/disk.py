@@ -25,7 +25,7 @@ _ROWS_PER_BATCH = 65536
 
 
 def is_pattern(path: Path) -> bool:
-    """Whether a path stands for many files, as pool/*.parquet does.
+    """Whether a path means many files, as pool/*.parquet does.
 
     A file that has such a name is that file.
 
@@ -75,7 +75,7 @@ def joined_digest(names: Iterable[str], digests: Iterable[str]) -> str:
 
 
 def parquet_bytes(files: list[Path]) -> int:
-    """How much memory the whole data set would take."""
+    """How much memory all of the data set would take."""
     total = 0
     for file in files:
         try:
@@ -89,7 +89,7 @@ def parquet_bytes(files: list[Path]) -> int:
 
 
 class LargeTable:
-    """A Parquet data set that stays on disk, with as much of a table's face as is needed."""
+    """A Parquet data set that stays on disk, with the part of a table's interface that is used."""
 
     def __init__(self, files: list[Path]) -> None:
         self._files = files
@@ -108,7 +108,7 @@ class LargeTable:
             return self._dataset.to_table(columns=[name]).column(name)
 
     def take(self, rows: NDArray[np.int64]) -> pa.Table:
-        """Some rows, whole, in the order asked for."""
+        """Some rows with all columns, in this order."""
         with self._naming_the_damaged():
             return self._dataset.take(pa.array(rows))
 

@@ -85,8 +85,8 @@ def unreadable(path: Path, error: BaseException) -> InputFileError:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says first: parsers go on for many lines."""
-    return str(error).strip().split("\n")[0]
+    """The first line of an error's message (parsers go on for many), or the error's name."""
+    return str(error).strip().split("\n")[0] or type(error).__name__
 
 
 def json_objects(

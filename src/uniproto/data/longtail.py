@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import as_labels
+from uniproto.data.arrays import as_labels, distinct_labels
 from uniproto.errors import InfeasibleError, invalid, require_int
 
 
@@ -241,13 +241,8 @@ def _labels(labels: Any) -> NDArray[Any]:
 
 def _rows_by_class(labels: NDArray[Any]) -> dict[Any, int]:
     """How many rows each class has, in the order of the sorted labels."""
-    try:
-        names, counts = np.unique(labels, return_counts=True)
-    except TypeError as error:
-        raise invalid(
-            "labels", "must be of one kind, which can be sorted", str(error), "Make them all text."
-        ) from error
-    return dict(zip(names.tolist(), counts.tolist(), strict=True))
+    names, codes = distinct_labels(labels, "labels")
+    return dict(zip(names.tolist(), np.bincount(codes).tolist(), strict=True))
 
 
 def _plain(name: Any) -> Any:

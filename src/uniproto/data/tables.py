@@ -133,20 +133,7 @@ def read_input(
     `has_target`, `ignore` may also name columns of a target, which is read later.
     """
     path = Path(path)
-    reader = read_parquet if path.is_dir() else READERS.get(path.suffix.lower())
-    if reader is None:
-        raise InputFileError(
-            f"{path}: the file name must end in one of {', '.join(sorted(READERS))}. "
-            f"Got {repr(path.suffix) if path.suffix else 'no ending'} instead. "
-            "Convert the file to one of those."
-        )
-    digest = content_digest(path)
-    try:
-        content = reader(path, column)
-    except UniprotoError:
-        raise
-    except Exception as error:  # what a parser makes of a damaged file can be anything
-        raise unreadable(path, error) from error
+    digest, content = read_content(path, column)
     if isinstance(content, np.ndarray):
         if features or ignore:
             raise invalid(
@@ -175,6 +162,24 @@ def read_input(
     else:
         matrix = numeric_matrix(content.select(names), str(path))
     return InputData(path, digest, matrix, content, tuple(names))
+
+
+def read_content(path: Path, column: str | None = None) -> tuple[str, Any]:
+    """The digest of a file, and its table or array; `column` names an array of an archive."""
+    reader = read_parquet if path.is_dir() else READERS.get(path.suffix.lower())
+    if reader is None:
+        raise InputFileError(
+            f"{path}: the file name must end in one of {', '.join(sorted(READERS))}. "
+            f"Got {repr(path.suffix) if path.suffix else 'no ending'} instead. "
+            "Convert the file to one of those."
+        )
+    digest = content_digest(path)
+    try:
+        return digest, reader(path, column)
+    except UniprotoError:
+        raise
+    except Exception as error:  # what a parser makes of a damaged file can be anything
+        raise unreadable(path, error) from error
 
 
 def arrow_table(values: Any, parameter: str) -> pa.Table:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Embedded", "embed_images", "embed_text"]
 
-_HOMES = {  # read only when asked for, so that `import uniproto` stays fast
+_HOMES = {  # loaded on first use, so that `import uniproto` stays fast
     "Embedded": "uniproto.features.embedded",
     "embed_images": "uniproto.features.images",
     "embed_text": "uniproto.features.text",

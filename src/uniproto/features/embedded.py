@@ -1,4 +1,4 @@
-"""From items to vectors, whatever the items are: windows, the cache, batches, what is left out."""
+"""From items to vectors, whatever the items are: windows, the cache, batches, skipped rows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.errors import InputFileError, SolverError, invalid, require_name
+from uniproto.features.cache import CachedVector, VectorCache, open_cache
 from uniproto.features.models import identity_digest
-from uniproto.features.vector_cache import Known, VectorCache, open_cache
 from uniproto.runtime.progress import Progress
 
 ON_ERROR = ("fail", "skip")
@@ -29,7 +29,7 @@ class Embedded:
     """The vectors of the rows that could be embedded.
 
     `vectors[i]` is the vector of row `rows[i]` of the input; `left_out` holds (row, reason) for
-    every other row. `model` is the name or path it was asked for by, `model_digest` what the
+    every other row. `model` is the name or path that was given, `model_digest` what the
     vectors depend on (weights, preprocessing), `content_sha256` a digest of what was embedded.
     `notes` say how many vectors were computed and how many came from the cache, how many texts
     were cut off at the length the model reads, and how long it took.
@@ -47,7 +47,7 @@ class Embedded:
         return len(self.rows)
 
     def __repr__(self) -> str:
-        without = f", {len(self.left_out)} left out" if self.left_out else ""
+        without = f", {len(self.left_out)} skipped" if self.left_out else ""
         return (
             f"Embedded({len(self):,} vectors of {self.vectors.shape[1]} by {self.model}{without})"
         )
@@ -72,10 +72,10 @@ class Unreadable:
 
 
 class _Lookup:
-    """Whether the vector of some content is known; remembers those asked for."""
+    """Whether the vector of some content is known; remembers those found."""
 
     def __init__(self, stored: VectorCache) -> None:
-        self.found: dict[bytes, Known] = {}
+        self.found: dict[bytes, CachedVector] = {}
         self._stored = stored
 
     def __call__(self, key: bytes) -> bool:
@@ -114,13 +114,16 @@ def embed(
     """Embed every item that can be read."""
     require_name("on_error", on_error, ON_ERROR)
     begin = time.perf_counter()
-    stored = open_cache(cache, model.identity)
+    digest = identity_digest(model.identity)
     rows: list[int] = []
     parts: list[NDArray[np.float32]] = []
-    left_out: list[tuple[int, str]] = []
+    skipped: list[tuple[int, str]] = []
     content = hashlib.sha256()
     counts = {"computed": 0, "from_cache": 0, "truncated": 0}
-    with Progress(progress).stage(f"embedding {what}", total) as advance:
+    with (
+        open_cache(cache, digest) as stored,
+        Progress(progress).stage(f"embedding {what}", total) as advance,
+    ):
         remaining = enumerate(items)
         while window := list(itertools.islice(remaining, _BATCHES_PER_WINDOW * model.batch_size)):
             known = _Lookup(stored)
@@ -130,7 +133,7 @@ def embed(
                 content.update(item.key.ljust(32, b"\0"))
                 if isinstance(item, Unreadable) or item.key in refused:
                     reason = item.reason if isinstance(item, Unreadable) else refused[item.key]
-                    left_out.append((row, reason))
+                    skipped.append((row, reason))
                     continue
                 vector = made[item.key] if item.key in made else known.found[item.key]
                 rows.append(row)
@@ -138,29 +141,25 @@ def embed(
                 counts["truncated"] += vector.flags & TRUNCATED
                 counts["from_cache"] += item.key not in made
             counts["computed"] += len(made)
-            if left_out and on_error == "fail":
-                stored.flush()  # what is done is done
-                raise unembeddable(left_out, what)
+            if skipped and on_error == "fail":
+                raise unembeddable(skipped, what)
             advance(len(window) - len(made))
-    stored.flush()
     if not rows:
-        raise _nothing(left_out, what)
+        raise _nothing(skipped, what)
     if len({len(vector) for vector in parts}) > 1:
         raise InputFileError(
             f"{stored.folder}: the cache must hold vectors of the length that the model gives. Got "
             "others instead. Delete that folder, or do without: --no-cache, cache=False."
         )
     notes: dict[str, Any] = {**counts, "seconds": time.perf_counter() - begin}
-    if stored.trouble:
-        notes["cache"] = stored.trouble
-    if stored.damaged_shards:
-        notes["damaged_shards"] = stored.damaged_shards
+    if stored.note:
+        notes["cache"] = stored.note
     return Embedded(
         vectors=np.stack(parts),
         rows=np.array(rows, np.int64),
-        left_out=left_out,
+        left_out=skipped,
         model=model.name,
-        model_digest=identity_digest(model.identity),
+        model_digest=digest,
         content_sha256=content.hexdigest(),
         notes=notes,
     )
@@ -171,7 +170,7 @@ def _compute(
     model: Model,
     stored: VectorCache,
     advance: Callable[[int], None],
-) -> tuple[dict[bytes, Known], dict[bytes, str]]:
+) -> tuple[dict[bytes, CachedVector], dict[bytes, str]]:
     """Vectors of the items that have a model input, each content once, like sizes together."""
     fresh = {
         item.key: item
@@ -179,7 +178,7 @@ def _compute(
         if isinstance(item, Readable) and item.model_input is not None
     }
     ordered = sorted(fresh.values(), key=lambda item: -item.size)
-    made: dict[bytes, Known] = {}
+    made: dict[bytes, CachedVector] = {}
     refused: dict[bytes, str] = {}
     for begin in range(0, len(ordered), model.batch_size):
         batch = ordered[begin : begin + model.batch_size]
@@ -189,7 +188,7 @@ def _compute(
         )
         for item, vector, good in zip(batch, vectors, usable, strict=True):
             if good:
-                made[item.key] = Known(vector, item.flags)
+                made[item.key] = CachedVector(vector, item.flags)
             else:
                 refused[item.key] = "the model gives it no usable vector (zero, or not finite)"
         stored.add(
@@ -222,27 +221,27 @@ def checked_vectors(vectors: Any, count: int, name: str) -> NDArray[np.float32]:
     return array
 
 
-def in_words(left_out: Sequence[tuple[int, str]], most: int = _NAMED) -> str:
-    """The first few rows that were left out, and how many more.
+def in_words(skipped: Sequence[tuple[int, str]], most: int = _NAMED) -> str:
+    """The first few rows that were skipped, and how many more.
 
     >>> in_words([(3, "empty"), (9, "missing")], most=1)
     'row 3 (empty) and 1 more'
     """
-    named = ", ".join(f"row {row} ({reason})" for row, reason in left_out[:most])
-    more = len(left_out) - most
+    named = ", ".join(f"row {row} ({reason})" for row, reason in skipped[:most])
+    more = len(skipped) - most
     return f"{named} and {more:,} more" if more > 0 else named
 
 
-def unembeddable(left_out: Sequence[tuple[int, str]], what: str) -> InputFileError:
+def unembeddable(skipped: Sequence[tuple[int, str]], what: str) -> InputFileError:
     """What to say where every row was wanted."""
     return InputFileError(
-        f"Every row must hold {_ONE[what]} that can be read. Got {in_words(left_out)} instead. "
-        "Mend those rows, or leave them out with --on-error skip (in Python on_error='skip')."
+        f"Every row must hold {_ONE[what]} that can be read. Got {in_words(skipped)} instead. "
+        "Mend those rows, or skip them with --on-error skip (in Python on_error='skip')."
     )
 
 
-def _nothing(left_out: list[tuple[int, str]], what: str) -> InputFileError:
-    got = in_words(left_out) if left_out else "no rows at all"
+def _nothing(skipped: list[tuple[int, str]], what: str) -> InputFileError:
+    got = in_words(skipped) if skipped else "no rows at all"
     return InputFileError(
         f"At least one row must hold {_ONE[what]} that can be read. Got {got} instead. Check the "
         "column and the files."

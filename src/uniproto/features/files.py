@@ -1,4 +1,4 @@
-"""From files to vectors: which column holds the texts or pictures, and rows that are left out."""
+"""From files to vectors: which column holds the texts or pictures, and rows that are skipped."""
 
 from __future__ import annotations
 
@@ -12,16 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from uniproto.data.columns import is_text
 from uniproto.data.disk import LargeTable, parquet_files
-from uniproto.data.files import first_line
-from uniproto.data.tables import (
-    READERS,
-    InputData,
-    content_digest,
-    read_parquet,
-    require_column,
-)
-from uniproto.errors import InputFileError, UniprotoError, invalid, unknown_name
+from uniproto.data.tables import InputData, content_digest, read_content, require_column
+from uniproto.errors import InputFileError, invalid, unknown_name
 from uniproto.features.pictures import ENDINGS, pictures_in
 
 if TYPE_CHECKING:
@@ -89,7 +83,7 @@ def read_items(
             f"{path}: the input must be a table or a folder of pictures. Got a single picture "
             "instead. Name its folder."
         )
-    digest, table = _content(path)
+    digest, table = read_content(path)
     if isinstance(table, np.ndarray):
         raise InputFileError(
             f"{path}: the input must be a table (.parquet, .csv or .jsonl) or a folder of "
@@ -103,27 +97,6 @@ def read_items(
         return Items(path, digest, table, "text", text, named=text)
     assert images is not None
     return _table_of_pictures(path, digest, table, images)
-
-
-def _content(path: Path) -> tuple[str, Any]:
-    """What a file holds, read as `read_input` reads it but without asking for features."""
-    reader = read_parquet if path.is_dir() else READERS.get(path.suffix.lower())
-    if reader is None:
-        raise InputFileError(
-            f"{path}: the input must be a table (.parquet, .csv or .jsonl) or a folder of "
-            f"pictures. Got {repr(path.suffix) if path.suffix else 'no ending'} instead. "
-            "Convert it."
-        )
-    digest = content_digest(path)
-    try:
-        return digest, reader(path, None)
-    except UniprotoError:
-        raise
-    except Exception as error:  # what a parser makes of a damaged file can be anything
-        raise InputFileError(
-            f"{path}: the table must be readable. It is not ({first_line(error)}). Check that it "
-            "is complete, and UTF-8 where it is text."
-        ) from error
 
 
 def is_picture_folder(path: Path) -> bool:
@@ -212,9 +185,7 @@ def _require_kind(table: Any, name: str, parameter: str, what: str, path: Path, 
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return str(kind) in ("string", "large_string", "string_view")
+    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
 def _is_picture(kind: pa.DataType) -> bool:
@@ -243,8 +214,8 @@ def batches(table: Any, path: Path, columns: list[str] | None, size: int) -> Ite
     yield from chosen.to_batches(max_chunksize=size)
 
 
-class KeptRows:
-    """The rows of a table that have a vector, with as much of a table's face as is needed."""
+class EmbeddedRows:
+    """The rows of a table that have a vector, with the part of a table's interface that is used."""
 
     def __init__(self, table: Any, rows: NDArray[np.int64]) -> None:
         self._table, self._rows = table, rows
@@ -260,7 +231,7 @@ class KeptRows:
 
 @dataclass(frozen=True)
 class EmbeddedData(InputData):
-    """An input whose features were computed. Its rows are those that were kept, in their order.
+    """An input whose features were computed. Its rows are those with a vector, in their order.
 
     `embedded.rows` are their numbers in the file.
     """
@@ -295,7 +266,7 @@ def read_embedded(
     """Read a file and embed one of its columns."""
     items = read_items(path, text, images)
     embedded = items.embed(model, **options)
-    table = KeptRows(items.table, embedded.rows) if embedded.left_out else items.table
+    table = EmbeddedRows(items.table, embedded.rows) if embedded.left_out else items.table
     return EmbeddedData(
         items.path, items.sha256, embedded.vectors, table, (items.column,), items, embedded
     )

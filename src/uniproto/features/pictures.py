@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.files import irregular_kind
+from uniproto.data.files import first_line, irregular_kind
 from uniproto.errors import InputFileError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -25,13 +25,14 @@ ENDINGS = (
     ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".webp", ".bmp", ".dib", ".tif", ".tiff",
     ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif", ".heic", ".heif", ".tga", ".ico",
 )
-# What is asked of Pillow by name. Other formats, such as EPS, start programs to be read.
+# The formats that Pillow may read. Other formats, such as EPS, start programs to be read.
 FORMATS = (
     "PNG", "JPEG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF", "ICO",
     "TGA",
 )
 # fmt: on
 _MOST_BYTES = 2**30  # of an encoded picture
+_LONGEST_REASON = 120  # characters of what a decoder says
 
 
 class UnreadableError(Exception):
@@ -133,7 +134,7 @@ def decoded(content: Any) -> Image:
     except MemoryError:
         raise UnreadableError("too large to decode") from None
     except Exception as error:  # what a decoder makes of a damaged file can be anything
-        raise UnreadableError(f"damaged ({_first_line(error)})") from None
+        raise UnreadableError(f"damaged ({first_line(error)[:_LONGEST_REASON]})") from None
 
 
 def upright(image: Any) -> Image:
@@ -159,7 +160,7 @@ def upright(image: Any) -> Image:
     except Image.DecompressionBombError:
         raise
     except Exception as error:
-        raise UnreadableError(f"damaged ({_first_line(error)})") from None
+        raise UnreadableError(f"damaged ({first_line(error)[:_LONGEST_REASON]})") from None
 
 
 @contextmanager
@@ -188,7 +189,7 @@ def read_picture(name: str, folder: Path | None = None) -> bytes:
     except FileNotFoundError:
         raise UnreadableError("there is no such file") from None
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or _first_line(error)
+        reason = getattr(error, "strerror", None) or first_line(error)[:_LONGEST_REASON]
         raise UnreadableError(f"it cannot be opened ({reason})") from None
 
 
@@ -212,7 +213,7 @@ def _pixels_digest(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def _eight_bits(pixels: NDArray[Any]) -> Image:
-    """Grey values of 16 bits as 8; those kept in a wider type may be of either kind."""
+    """Grey values of 16 bits as 8; those stored in a wider type may be of either kind."""
     from PIL import Image
 
     most = int(pixels.max())
@@ -220,7 +221,3 @@ def _eight_bits(pixels: NDArray[Any]) -> Image:
         raise UnreadableError("pixels beyond 16 bits, whose scale is not known")
     wide = pixels.dtype.itemsize == 2 or most > 255
     return Image.fromarray((pixels >> 8 if wide else pixels).astype(np.uint8))
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().split("\n")[0] or type(error).__name__)[:120]

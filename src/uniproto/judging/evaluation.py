@@ -14,18 +14,17 @@ from typing import Any
 
 from uniproto.comparing.results import aligned
 from uniproto.errors import InputFileError, invalid
-from uniproto.judging.benchmarks import BENCHMARKS, IN_DOMAIN, OUT_OF_DOMAIN, SUPERGLUE
-from uniproto.judging.items import (
-    BY_PROGRAM,
-    BY_REASONING,
-    ITEMS,
-    NOT_ANSWERED,
-    RIGHT,
-    Item,
-    unwritable,
+from uniproto.judging.benchmarks import (
+    BENCHMARKS,
+    IN_DOMAIN,
+    OUT_OF_DOMAIN,
+    OVERALL,
+    SUPERGLUE,
+    title_of,
 )
 from uniproto.judging.page import render
-from uniproto.runs.atomic import write_json, write_text
+from uniproto.judging.session import BY_PROGRAM, BY_REASONING, NOT_ANSWERED, RIGHT, Item
+from uniproto.runs.atomic import unwritable, write_json, write_text
 from uniproto.runs.records import versions, without_infinity
 
 
@@ -93,28 +92,14 @@ def mean(scores: Sequence[Score]) -> Score:
     return Score(value, math.hypot(*errors) / len(scores) if known else None)
 
 
-def by_dataset(items: Iterable[Mapping[str, object]]) -> dict[str, list[Mapping[str, object]]]:
-    """Items in one list per data set, in the order of their first appearance."""
-    found: dict[str, list[Mapping[str, object]]] = {}
-    for item in items:
-        found.setdefault(str(item["dataset"]), []).append(item)
-    return found
-
-
+SETTINGS, ITEMS = "evaluation.json", "items.jsonl"
 SCORES, TABLE, TABLE_CSV, PAGE = "scores.json", "table.txt", "table.csv", "page.html"
 RESULTS = (SCORES, TABLE, TABLE_CSV, PAGE)
-_OVERALL = "overall"
-_AVERAGES = {  # what is averaged, and over the data sets of which parts
+_AVERAGES = {  # over the data sets of which parts
     IN_DOMAIN: (IN_DOMAIN,),
     OUT_OF_DOMAIN: (OUT_OF_DOMAIN,),
-    _OVERALL: (IN_DOMAIN, OUT_OF_DOMAIN),
+    OVERALL: (IN_DOMAIN, OUT_OF_DOMAIN),
     SUPERGLUE: (SUPERGLUE,),
-}
-_TITLES = {
-    IN_DOMAIN: "in-domain average",
-    OUT_OF_DOMAIN: "out-of-domain average",
-    _OVERALL: "overall average",
-    SUPERGLUE: "average",
 }
 
 
@@ -139,9 +124,10 @@ class Evaluation:
     def scores(self) -> dict[str, dict[str, Any]]:
         """By data set, then the averages of those parts of the suites that are complete."""
         found = {}
-        items = by_dataset(self.items)
-        for name in (name for name in BENCHMARKS if name in items):
-            found[name] = _scores_of(name, items[name]) | {"note": self.notes.get(name, "")}
+        for name in BENCHMARKS:
+            items = [item for item in self.items if item["dataset"] == name]
+            if items:
+                found[name] = _scores_of(name, items) | {"note": self.notes.get(name, "")}
         for name, parts in _AVERAGES.items():
             over = [each.name for each in BENCHMARKS.values() if each.part in parts]
             if all(each in found for each in over):
@@ -157,7 +143,7 @@ class Evaluation:
         notes = [f"  {BENCHMARKS[name].title}: {note}" for name, note in self.notes.items() if note]
         text = f"model {self.model}\n\n{aligned(used)}\n\n± is one standard error."
         if notes:
-            text += "\nNot the whole published data sets:\n" + "\n".join(notes)
+            text += "\nNot the complete published data sets:\n" + "\n".join(notes)
         return text
 
     def save(self, folder: str | Path) -> Path:
@@ -185,7 +171,7 @@ class Evaluation:
             write_text(folder / PAGE, page)
             write_json(folder / SCORES, without_infinity(record))  # last: it says all is there
         except OSError as error:
-            raise unwritable(folder, error) from error
+            raise unwritable(folder, error, "results") from error
         return folder
 
     @classmethod
@@ -211,11 +197,6 @@ class Evaluation:
             order += [each.name for each in BENCHMARKS.values() if each.part == part]
             order.append(part)
         return [name for name in order if name in self.scores]
-
-    @staticmethod
-    def title_of(name: str) -> str:
-        """What a data set or an average is called in a table."""
-        return _TITLES[name] if name in _TITLES else BENCHMARKS[name].title
 
 
 def _scores_of(name: str, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -245,9 +226,6 @@ def _scores_of(name: str, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _cells(name: str, scores: Mapping[str, Any]) -> dict[str, str]:
-    error = scores["error"]
-    spread = "" if error is None else f" ± {100 * error:4.1f}"
-
     def share(key: str) -> str:
         return f"{100 * scores[key]:.1f}" if key in scores else ""
 
@@ -255,9 +233,9 @@ def _cells(name: str, scores: Mapping[str, Any]) -> dict[str, str]:
         return f"{scores[key]:,}" if key in scores else ""
 
     return {
-        "%": Evaluation.title_of(name),
+        "%": title_of(name),
         "questions": count("questions"),
-        "accuracy": share("accuracy") + spread,
+        "accuracy": _with_error(scores, width=4),
         "F1": share("f1"),
         "exact match": share("exact_match"),
         "by program": count("by_program"),
@@ -292,14 +270,15 @@ def side_by_side(evaluations: Mapping[str, Evaluation]) -> str:
             )
     columns = {"%": list(evaluations)}
     for column in order:
-        columns[Evaluation.title_of(column)] = [
-            _cell(each.scores[column]["accuracy"], each.scores[column]["error"])
-            for each in evaluations.values()
+        columns[title_of(column)] = [
+            _with_error(each.scores[column]) for each in evaluations.values()
         ]
     found = [note for each in evaluations.values() for note in each.notes.items() if note[1]]
-    notes = [f"{Evaluation.title_of(name)}: {note}" for name, note in dict.fromkeys(found)]
+    notes = [f"{title_of(name)}: {note}" for name, note in dict.fromkeys(found)]
     return "\n".join([aligned(columns), *notes])
 
 
-def _cell(value: float, error: float | None) -> str:
-    return f"{100 * value:.1f}" + ("" if error is None else f" ± {100 * error:.1f}")
+def _with_error(score: Mapping[str, Any], width: int = 0) -> str:
+    error = score["error"]
+    spread = "" if error is None else f" ± {100 * error:{width}.1f}"
+    return f"{100 * score['accuracy']:.1f}{spread}"

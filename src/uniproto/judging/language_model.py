@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import gc
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pickle import UnpicklingError
 from typing import Any, TypeVar
 
-from uniproto.errors import InputFileError, MissingExtraError
-from uniproto.judging.asking import Completion
+from uniproto.errors import MissingExtraError
+from uniproto.judging.session import Completion
 
 try:
     import torch
     import transformers
-    from safetensors import SafetensorError
 
-    from uniproto.judging.model_files import ModelPlace, unreadable_weights
-    from uniproto.training.finetune.model import load_model
+    from uniproto.judging.model_files import ModelPlace
+    from uniproto.training.finetune.model import load_model, padding_token, report_damage
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Judging a model", "judge") from error
 
@@ -31,47 +28,11 @@ Part = TypeVar("Part")
 Answer = TypeVar("Answer")
 
 
-def prompt_tokens(tokenizer: Any, prompts: Sequence[str]) -> list[list[int]]:
-    """Every prompt with the special tokens it begins with, as in tuning; none that end it."""
-    if not prompts:
-        return []
-    rows = [list(row) for row in tokenizer(list(prompts), verbose=False)["input_ids"]]
-    end = tokenizer.eos_token_id
-    return [row[:-1] if end is not None and row[-1:] == [end] else row for row in rows]
-
-
-def left_padded(rows: Sequence[Sequence[int]], padding: int, device: Any) -> dict[str, Any]:
-    """Rows of one length that end together, so that what comes next is at the same place in all.
-
-    >>> left_padded([[5, 6], [7]], padding=0, device="cpu")["input_ids"].tolist()
-    [[5, 6], [0, 7]]
-    """
-    longest = max(map(len, rows))
-    ids = torch.full((len(rows), longest), padding)
-    mask = torch.zeros((len(rows), longest), dtype=torch.int64)
-    for place, row in enumerate(rows):
-        ids[place, longest - len(row) :] = torch.tensor(row)
-        mask[place, longest - len(row) :] = 1
-    return {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
-
-
-def padding_of(tokenizer: Any) -> int:
-    """Any token will do: padding is masked out."""
-    known = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
-    return int(next(token for token in known if token is not None))
-
-
-def context_of(model: Any) -> int | None:
-    """How many tokens the model can look at, None where it does not say."""
-    most = getattr(model.config, "max_position_embeddings", None)
-    return most if isinstance(most, int) else None
-
-
 class Batches:
-    """Cuts work into batches: smaller ones for good, once a GPU's memory does not hold one."""
+    """Cuts work into batches: smaller ones from then on, once one does not fit into GPU memory."""
 
-    def __init__(self, size: int, tell: Callable[[str], None]) -> None:
-        self.size, self.tell = size, tell
+    def __init__(self, size: int, log: Callable[[str], None]) -> None:
+        self.size, self.log = size, log
 
     def map(
         self, parts: Sequence[Part], work: Callable[[Sequence[Part]], Sequence[Answer]]
@@ -92,7 +53,7 @@ class Batches:
                 answers = None
             if answers is None:  # outside of the handler, which would keep the tensors alive
                 self.size = len(some) // 2
-                self.tell(f"a batch of {len(some)} does not fit into memory: {self.size} from here")
+                self.log(f"a batch of {len(some)} does not fit into memory: {self.size} from here")
                 gc.collect()
                 torch.cuda.empty_cache()
                 continue
@@ -100,146 +61,15 @@ class Batches:
             place += len(some)
 
 
-def label_scores(
-    model: Any,
-    tokenizer: Any,
-    prompts: Sequence[str],
-    words: Sequence[Sequence[str]],
-    *,
-    batches: Batches,
-) -> list[list[float]]:
-    """log p(word | prompt) of each prompt's words: the sum over the word's tokens alone."""
-    ways = [
-        [tokenizer(word, add_special_tokens=False)["input_ids"] for word in each] for each in words
-    ]
-    longest = max((len(way) for each in ways for way in each), default=1)
-    context = context_of(model)
-    room = None if context is None else context - longest + 1
-    begun = [row if room is None else row[-room:] for row in prompt_tokens(tokenizer, prompts)]
-    # A word's last token is predicted, never read. So words of one token share one pass over the
-    # prompt, and longer ones share it with those that begin alike.
-    reading = sorted(
-        {(place, tuple(way[:-1])) for place, each in enumerate(ways) for way in each},
-        key=lambda each: (-len(begun[each[0]]) - len(each[1]), each),
-    )
-
-    def read(some: Sequence[tuple[int, tuple[int, ...]]]) -> list[Any]:
-        rows = [[*begun[place], *beginning] for place, beginning in some]
-        return _last_log_probabilities(model, rows, padding_of(tokenizer), longest)
-
-    scores = [[0.0] * len(each) for each in words]
-    for (place, beginning), table in zip(reading, batches.map(reading, read), strict=True):
-        for number, way in enumerate(ways[place]):
-            if tuple(way[:-1]) == beginning:
-                rows = torch.arange(len(table) - len(way), len(table))
-                scores[place][number] = float(table[rows, torch.tensor(way)].sum())
-    return scores
-
-
-@torch.inference_mode()
-def _last_log_probabilities(
-    model: Any, rows: Sequence[Sequence[int]], padding: int, last: int
-) -> list[Any]:
-    """Of each row, log p(next token) at its last places: (last or fewer, vocabulary)."""
-    inputs = left_padded(rows, padding, model.device)
-    places = (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)
-    logits = model(**inputs, position_ids=places, use_cache=False, logits_to_keep=last).logits
-    return list(logits[:, -last:].float().log_softmax(-1).cpu())
-
-
 @dataclass
-class _Writing:
-    """An answer on its way."""
+class _Draft:
+    """An answer that is being written."""
 
     prompt: list[int]
-    room: int
-    written: list[int]
+    room: int  # tokens it may have
+    tokens: list[int]
     text: str = ""
     stopped: str | None = None
-
-
-def complete(
-    model: Any,
-    tokenizer: Any,
-    prompts: Sequence[str],
-    *,
-    batches: Batches,
-    max_new_tokens: int,
-    stops: Sequence[str] = (),
-) -> list[Completion]:
-    """One completion per prompt: the likeliest token every time, until the end or a stop string.
-
-    A prompt longer than the model's context loses its beginning, as it does in tuning.
-    """
-    context = context_of(model)
-    answers = []
-    for tokens in prompt_tokens(tokenizer, prompts):
-        if context is not None:  # at least a quarter of the context remains to answer in
-            tokens = tokens[-max(1, context - min(max_new_tokens, context // 4)) :]
-        room = max_new_tokens if context is None else min(max_new_tokens, context - len(tokens))
-        answers.append(_Writing(tokens, room, []))
-    limit = FIRST_ROUND
-    while waiting := [answer for answer in answers if answer.stopped is None]:
-        # Longest first: what does not fit into memory shows at once, and batches pad little.
-        waiting.sort(key=lambda answer: -len(answer.prompt) - len(answer.written))
-        for _ in batches.map(waiting, partial(_write, model, tokenizer, limit, stops)):
-            pass
-        limit = max_new_tokens
-    return [Completion(answer.text, answer.stopped or "length") for answer in answers]
-
-
-@torch.inference_mode()
-def _write(
-    model: Any, tokenizer: Any, limit: int, stops: Sequence[str], some: Sequence[_Writing]
-) -> Sequence[_Writing]:
-    """Let some answers grow to at most `limit` tokens, and none beyond its room."""
-    ends = end_tokens(model, tokenizer)
-    steps = min(max(1, min(answer.room, limit) - len(answer.written)) for answer in some)
-    rows = [answer.prompt + answer.written for answer in some]
-    inputs = left_padded(rows, padding_of(tokenizer), model.device)
-    config = transformers.GenerationConfig(
-        do_sample=False,
-        max_new_tokens=steps,
-        eos_token_id=ends or None,
-        pad_token_id=padding_of(tokenizer),
-        stop_strings=list(stops) or None,
-        use_cache=True,
-    )
-    made = model.generate(**inputs, generation_config=config, tokenizer=tokenizer)
-    made = made[:, inputs["input_ids"].shape[1] :].tolist()
-    for answer, fresh in zip(some, made, strict=True):
-        end = next((place for place, token in enumerate(fresh) if token in ends), None)
-        answer.written += fresh[:end]
-        answer.text = tokenizer.decode(answer.written, skip_special_tokens=True)
-        places = [answer.text.find(stop) for stop in stops if stop in answer.text]
-        if places:
-            answer.text = answer.text[: min(places)]
-        if places or end is not None:
-            answer.stopped = "end"
-        elif len(answer.written) >= answer.room:
-            answer.stopped = "length"
-    return some
-
-
-def end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """Every token that ends a text, by the model's word or the tokenizer's."""
-    given = getattr(model.generation_config, "eos_token_id", None)
-    listed = given if isinstance(given, list) else [given]
-    return sorted({int(each) for each in (*listed, tokenizer.eos_token_id) if each is not None})
-
-
-# What reading damaged weights raises, besides what `load_model` explains itself.
-_DAMAGED = (
-    SafetensorError,
-    RuntimeError,
-    AssertionError,
-    IndexError,
-    TypeError,
-    OverflowError,
-    EOFError,
-    UnpicklingError,
-    struct.error,
-)
 
 
 class LanguageModel:
@@ -254,53 +84,147 @@ class LanguageModel:
         batch_size: int = 16,
         max_new_tokens: int = 2048,
         stops: Sequence[str] = (),
-        tell: Callable[[str], None] = print,
+        log: Callable[[str], None] = print,
     ) -> None:
         self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
-        self.batches = Batches(batch_size, tell)
+        self.batches = Batches(batch_size, log)
         self.max_new_tokens, self.stops = max_new_tokens, list(stops)
         # Sampling that a model recommends for chatting has no place in a test.
         ends = model.generation_config.eos_token_id
         model.generation_config = transformers.GenerationConfig(eos_token_id=ends)
+        listed = ends if isinstance(ends, list) else [ends]
+        known = (*listed, tokenizer.eos_token_id)
+        self.end_tokens = sorted({int(token) for token in known if token is not None})
+        context = getattr(model.config, "max_position_embeddings", None)
+        self.context = context if isinstance(context, int) else None  # tokens it can look at
 
     def generate(self, prompts: Sequence[str]) -> list[Completion]:
-        return complete(
-            self.model,
-            self.tokenizer,
-            prompts,
-            batches=self.batches,
-            max_new_tokens=self.max_new_tokens,
-            stops=self.stops,
-        )
+        """One completion per prompt: the likeliest token every time, until the end or a stop.
+
+        A prompt longer than the model's context loses its beginning, as it does in tuning.
+        """
+        drafts = [self._draft(tokens) for tokens in self._prompt_tokens(prompts)]
+        limit = FIRST_ROUND
+        while waiting := [draft for draft in drafts if draft.stopped is None]:
+            # Longest first: what does not fit into memory shows at once, and batches pad little.
+            waiting.sort(key=lambda draft: -len(draft.prompt) - len(draft.tokens))
+            for _ in self.batches.map(waiting, partial(self._write, limit)):
+                pass
+            limit = self.max_new_tokens
+        return [Completion(draft.text, draft.stopped or "length") for draft in drafts]
 
     def label_scores(
         self, prompts: Sequence[str], words: Sequence[Sequence[str]]
     ) -> list[list[float]]:
-        return label_scores(self.model, self.tokenizer, prompts, words, batches=self.batches)
+        """log p(word | prompt) of each prompt's words: the sum over the word's tokens alone."""
+        labels = [
+            [self.tokenizer(word, add_special_tokens=False)["input_ids"] for word in each]
+            for each in words
+        ]
+        longest = max((len(label) for each in labels for label in each), default=1)
+        rows = self._prompt_tokens(prompts)
+        if self.context is not None:
+            rows = [row[-(self.context - longest + 1) :] for row in rows]
+        # A word's last token is predicted, never read. So words of one token share one pass over
+        # the prompt, and longer ones share it with those that begin alike.
+        passes = sorted(
+            {(at, tuple(label[:-1])) for at, each in enumerate(labels) for label in each},
+            key=lambda each: (-len(rows[each[0]]) - len(each[1]), each),
+        )
+
+        def read(some: Sequence[tuple[int, tuple[int, ...]]]) -> list[Any]:
+            return self._log_probabilities([[*rows[at], *start] for at, start in some], longest)
+
+        scores = [[0.0] * len(each) for each in words]
+        for (at, start), table in zip(passes, self.batches.map(passes, read), strict=True):
+            for number, label in enumerate(labels[at]):
+                if tuple(label[:-1]) == start:
+                    places = torch.arange(len(table) - len(label), len(table))
+                    scores[at][number] = float(table[places, torch.tensor(label)].sum())
+        return scores
+
+    def _prompt_tokens(self, prompts: Sequence[str]) -> list[list[int]]:
+        """Every prompt with the special tokens it begins with, as in tuning; none that end it."""
+        if not prompts:
+            return []
+        rows = [list(row) for row in self.tokenizer(list(prompts), verbose=False)["input_ids"]]
+        end = self.tokenizer.eos_token_id
+        return [row[:-1] if end is not None and row[-1:] == [end] else row for row in rows]
+
+    def _draft(self, prompt: list[int]) -> _Draft:
+        most, context = self.max_new_tokens, self.context
+        if context is None:
+            return _Draft(prompt, most, [])
+        # At least a quarter of the context remains to answer in.
+        prompt = prompt[-max(1, context - min(most, context // 4)) :]
+        return _Draft(prompt, min(most, context - len(prompt)), [])
+
+    @torch.inference_mode()
+    def _write(self, limit: int, drafts: Sequence[_Draft]) -> Sequence[_Draft]:
+        """Let some answers grow to at most `limit` tokens, and none beyond its room."""
+        steps = min(max(1, min(draft.room, limit) - len(draft.tokens)) for draft in drafts)
+        inputs = self._padded([draft.prompt + draft.tokens for draft in drafts])
+        config = transformers.GenerationConfig(
+            do_sample=False,
+            max_new_tokens=steps,
+            eos_token_id=self.end_tokens or None,
+            pad_token_id=padding_token(self.tokenizer),
+            stop_strings=self.stops or None,
+            use_cache=True,
+        )
+        made = self.model.generate(**inputs, generation_config=config, tokenizer=self.tokenizer)
+        made = made[:, inputs["input_ids"].shape[1] :].tolist()
+        for draft, new in zip(drafts, made, strict=True):
+            end = next((at for at, token in enumerate(new) if token in self.end_tokens), None)
+            draft.tokens += new[:end]
+            draft.text = self.tokenizer.decode(draft.tokens, skip_special_tokens=True)
+            places = [draft.text.find(stop) for stop in self.stops if stop in draft.text]
+            if places:
+                draft.text = draft.text[: min(places)]
+            if places or end is not None:
+                draft.stopped = "end"
+            elif len(draft.tokens) >= draft.room:
+                draft.stopped = "length"
+        return drafts
+
+    @torch.inference_mode()
+    def _log_probabilities(self, rows: Sequence[Sequence[int]], last: int) -> list[Any]:
+        """Of each row, log p(next token) at its last places: (last or fewer, vocabulary)."""
+        inputs = self._padded(rows)
+        places = (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+        output = self.model(**inputs, position_ids=places, use_cache=False, logits_to_keep=last)
+        return list(output.logits[:, -last:].float().log_softmax(-1).cpu())
+
+    def _padded(self, rows: Sequence[Sequence[int]]) -> dict[str, Any]:
+        """Rows padded on the left, so that what comes next is at the same place in all."""
+        longest = max(map(len, rows))
+        ids = torch.full((len(rows), longest), padding_token(self.tokenizer))
+        mask = torch.zeros((len(rows), longest), dtype=torch.int64)
+        for at, row in enumerate(rows):
+            ids[at, longest - len(row) :] = torch.tensor(row)
+            mask[at, longest - len(row) :] = 1
+        return {
+            "input_ids": ids.to(self.model.device),
+            "attention_mask": mask.to(self.model.device),
+        }
 
 
 def load_language_model(
     place: ModelPlace, *, bf16: bool = False, device: str = "auto", **options: Any
 ) -> LanguageModel:
-    """Load the weights, melt an adapter into them, and put them on the device."""
-    try:
-        model, tokenizer = load_model(place.base, half=bf16 and place.adapter is None)
-    except _DAMAGED as error:
-        raise unreadable_weights(place.base, error) from error
+    """Load the weights, merge an adapter into them, and put them on the device."""
+    model, tokenizer = load_model(place.base, half=bf16 and place.adapter is None)
     name = place.base
     if place.adapter is not None:
         import peft
 
-        try:
+        with report_damage(
+            str(place.adapter),
+            place.adapter,
+            f"the adapter must fit the model {place.base}",
+            "Name the model it was made for with --base; copy or download a damaged file again.",
+        ):
             model = peft.PeftModel.from_pretrained(model, str(place.adapter)).merge_and_unload()
-        except SafetensorError as error:
-            raise unreadable_weights(place.adapter, error) from error
-        except (ValueError, RuntimeError, KeyError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise InputFileError(
-                f"{place.adapter}: the adapter must fit the model {place.base}. It does not "
-                f"({reason}). Name the model it was made for with --base."
-            ) from error
         name = f"{place.base} + {place.adapter}"
     if bf16:  # only now: merged in full precision, and rounded once
         model = model.to(torch.bfloat16)

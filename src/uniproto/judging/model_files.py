@@ -13,6 +13,7 @@ from typing import Any
 
 from uniproto.errors import InputFileError
 from uniproto.runs.atomic import write_json
+from uniproto.runs.records import sha256_of
 from uniproto.training.finetune.folder import MODEL, SETTINGS
 
 _ADAPTER = "adapter_config.json"
@@ -34,7 +35,8 @@ class ModelPlace:
 
         None for a name on the hub, which is no file yet; of an adapter on one, the adapter counts.
         """
-        files = [*_model_files(Path(self.base)), *(_model_files(self.adapter or Path()))]
+        places = [Path(self.base), *([self.adapter] if self.adapter else [])]
+        files = [file for place in places for file in _model_files(place)]
         if not files:
             return None
         digests = _digests(files)
@@ -43,7 +45,7 @@ class ModelPlace:
 
 
 def locate(model: str | Path, base: str | None = None) -> ModelPlace:
-    """Find out what a path or name stands for; nothing is loaded yet.
+    """Find the files that a path or name means; nothing is loaded yet.
 
     A folder that `uniproto finetune` wrote knows its base model and its template.
     """
@@ -71,39 +73,10 @@ def locate(model: str | Path, base: str | None = None) -> ModelPlace:
     return ModelPlace(str(known), folder, template)
 
 
-def unreadable_weights(place: str | Path, error: BaseException) -> InputFileError:
-    """What to say of weights that cannot be loaded; it names the damaged file where it is known."""
-    folder = Path(place)
-    damaged = [file for file in sorted(folder.glob("*.safetensors")) if not _is_complete(file)]
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return InputFileError(
-        f"{damaged[0] if damaged else place}: the weights must be complete. They cannot be read "
-        f"({reason}). The file is cut off or damaged: fetch it again."
-    )
-
-
-def _is_complete(file: Path) -> bool:
-    """Whether a .safetensors file is as long as its header says."""
-    with file.open("rb") as handle:
-        length = int.from_bytes(handle.read(8), "little")
-        size = file.stat().st_size
-        if length > size - 8:
-            return False
-        try:
-            tensors = json.loads(handle.read(length))
-            ends = [each["data_offsets"][1] for name, each in tensors.items() if name[:2] != "__"]
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-            return False
-    return 8 + length + max(ends, default=0) == size
-
-
 def _model_files(place: Path) -> list[Path]:
-    if place == Path():
-        return []
-    if place.is_file():
-        return [place]
+    """The files of a model's folder; none for a name on the hub."""
     if not place.is_dir():
-        return []
+        return [place] if place.is_file() else []
     named = (path for path in place.iterdir() if path.is_file() and path.name[0] != ".")
     return sorted(path for path in named if path.suffix.lower() not in _IGNORED)
 
@@ -117,7 +90,7 @@ def _digests(files: Sequence[Path]) -> dict[Path, str]:
         status = file.stat()
         key = f"{file.resolve()} {status.st_size} {status.st_mtime_ns}"
         if key not in known:
-            known[key] = _sha256(file)
+            known[key] = sha256_of(file)
         found[file] = known[key]
     with contextlib.suppress(OSError):  # it only saves time: without it, files are read again
         cache.parent.mkdir(parents=True, exist_ok=True)
@@ -132,20 +105,10 @@ def _cache_file() -> Path:
 
 def _known_digests(cache: Path) -> dict[str, str]:
     try:
-        known = json.loads(cache.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # none yet, or damaged: it is made anew
+        known = json.loads(cache.read_text(encoding="utf-8")).items()
+    except (OSError, ValueError, AttributeError):  # none yet, or damaged: it is written again
         return {}
-    if not isinstance(known, dict):
-        return {}
-    return {str(key): value for key, value in known.items() if isinstance(value, str)}
-
-
-def _sha256(file: Path) -> str:
-    whole = hashlib.sha256()
-    with file.open("rb") as handle:
-        while chunk := handle.read(1 << 20):
-            whole.update(chunk)
-    return whole.hexdigest()
+    return {key: value for key, value in known if isinstance(value, str)}
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -6,11 +6,17 @@ import base64
 import gzip
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from uniproto.judging.benchmarks import BENCHMARKS
+from uniproto.judging.benchmarks import (
+    BENCHMARKS,
+    IN_DOMAIN,
+    OUT_OF_DOMAIN,
+    OVERALL,
+    SUPERGLUE,
+    title_of,
+)
 
 # The look and the policy are the report's: one style of page for all that uniproto writes.
 from uniproto.report.page import content_policy, template_environment
@@ -33,7 +39,8 @@ def render(
     style = _file("uniproto.report", "style.css") + _file("uniproto.judging", "page.css")
     script = _file("uniproto.judging", "page.js")
     headline, averages = _headline(scores)
-    rendered = _template().render(
+    page = template_environment("uniproto.judging").get_template("page.html.j2")
+    rendered = page.render(
         model=model,
         headline=headline,
         averages=averages,
@@ -86,59 +93,41 @@ def _clipped(text: str) -> str:
 
 
 def _headline(scores: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[tuple[str, str, str]]]:
-    names = {
-        "overall": "Overall average",
-        "in-domain": "In-domain average",
-        "out-of-domain": "Out-of-domain average",
-        "superglue": "SuperGLUE average",
-    }
     tiles = [
-        (title, _percent(scores[name]["accuracy"]), _error(scores[name]["error"]))
-        for name, title in names.items()
+        (title_of(name).capitalize(), _percent(scores[name]["accuracy"]), _error(scores[name]))
+        for name in (OVERALL, IN_DOMAIN, OUT_OF_DOMAIN, SUPERGLUE)
         if name in scores
     ]
     if tiles:
         return f"{tiles[0][1]} right on average", tiles
     data = [name for name in scores if name in BENCHMARKS]
-    right, asked = (sum(scores[name][key] for name in data) for key in ("right", "questions"))
-    return f"{right:,} of {asked:,} right", []
+    right, count = (sum(scores[name][key] for name in data) for key in ("right", "questions"))
+    return f"{right:,} of {count:,} right", []
 
 
 def _rows(scores: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
-    rows = []
-    for name, each in scores.items():
-        if name not in BENCHMARKS:
-            continue
-        rows.append(
-            {
-                "title": BENCHMARKS[name].title,
-                "part": BENCHMARKS[name].part,
-                "questions": f"{each['questions']:,}",
-                "accuracy": f"{_percent(each['accuracy'])} {_error(each['error'])}",
-                "f1": _percent(each["f1"]) if "f1" in each else "",
-                "exact": _percent(each["exact_match"]) if "exact_match" in each else "",
-                **{
-                    key: f"{each[key]:,}" if key in each else ""
-                    for key in ("by_program", "by_reasoning", "no_answer", "cut_off")
-                },
-            }
-        )
-    return rows
+    counts = ("questions", "by_program", "by_reasoning", "no_answer", "cut_off")
+    return [
+        {
+            "title": BENCHMARKS[name].title,
+            "part": BENCHMARKS[name].part,
+            "accuracy": f"{_percent(each['accuracy'])} {_error(each)}",
+            "f1": _percent(each.get("f1")),
+            "exact": _percent(each.get("exact_match")),
+            **{key: f"{each[key]:,}" if key in each else "" for key in counts},
+        }
+        for name, each in scores.items()
+        if name in BENCHMARKS
+    ]
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"
 
 
-def _error(error: float | None) -> str:
-    return "" if error is None else f"± {100 * error:.1f}"
+def _error(score: Mapping[str, Any]) -> str:
+    return "" if score["error"] is None else f"± {100 * score['error']:.1f}"
 
 
-@cache
-def _template() -> Any:
-    return template_environment("uniproto.judging").get_template("page.html.j2")
-
-
-@cache
 def _file(package: str, name: str) -> str:
     return files(package).joinpath(name).read_text(encoding="utf-8")

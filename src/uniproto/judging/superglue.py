@@ -8,37 +8,35 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from uniproto.errors import InputFileError, invalid, require_name
-from uniproto.judging.benchmark_files import field, is_archive, json_lines, read_member, read_text
-from uniproto.judging.benchmarks import Question
-
-SPLITS = ("train", "validation")
-SIZES: Mapping[tuple[str, str], int] = MappingProxyType(
-    {
-        ("sst2", "train"): 67349,
-        ("sst2", "validation"): 872,
-        ("cb", "train"): 250,
-        ("cb", "validation"): 56,
-        ("multirc", "train"): 27243,
-        ("multirc", "validation"): 4848,
-    }
+from uniproto.judging.benchmark_files import (
+    Question,
+    field,
+    is_archive,
+    json_lines,
+    read_member,
+    read_text,
+    require_complete,
 )
 
-
-@dataclass(frozen=True)
-class Task:
-    """A classification task: its files, its label words, and how its rows become examples."""
-
-    name: str
-    title: str
-    words: tuple[str, ...]
-    files: Mapping[str, str]  # by split
-    examples: Callable[[str, str], Iterator[Question]]
+SPLITS = ("train", "validation")
+_FILES: Mapping[tuple[str, str], tuple[str, int]] = MappingProxyType(
+    {  # by task and split: the file, and how many examples it has
+        ("sst2", "train"): ("SST-2/train.tsv", 67349),
+        ("sst2", "validation"): ("SST-2/dev.tsv", 872),
+        ("cb", "train"): ("CB/train.jsonl", 250),
+        ("cb", "validation"): ("CB/val.jsonl", 56),
+        ("multirc", "train"): ("MultiRC/train.jsonl", 27243),
+        ("multirc", "validation"): ("MultiRC/val.jsonl", 4848),
+    }
+)
+SST2_WORDS = ("positive", "negative")
+CB_WORDS = ("yes", "no", "maybe")
+MULTIRC_WORDS = ("yes", "no")
 
 
 def superglue_rows(
@@ -81,22 +79,17 @@ def labelled_examples(
     task: str, split: str, data: str | Path, *, allow_partial: bool = False
 ) -> list[Question]:
     """Every example of a split, in the file's order; fewer than there should be is an error."""
-    require_name("task", task, TASKS)
+    require_name("task", task, _READERS)
     require_name("split", split, SPLITS)
-    text, name = _find(TASKS[task], split, Path(data))
-    found = list(TASKS[task].examples(text, name))
-    expected = SIZES[task, split]
-    if not found or (len(found) < expected and not allow_partial):
-        raise InputFileError(
-            f"{name}: {task} must have its {expected:,} examples. Got {len(found):,} instead. "
-            "Fetch the whole file, or allow a part of it explicitly (--allow-partial)."
-        )
+    file, published = _FILES[task, split]
+    text, name = _find(task, Path(file), Path(data))
+    found = list(_READERS[task](text, name))
+    require_complete(task, found, published, name, allow_partial=allow_partial)
     return found
 
 
-def _find(task: Task, split: str, data: Path) -> tuple[str, str]:
-    """The text of a split's file and a name to speak of it by."""
-    inside = Path(task.files[split])
+def _find(task: str, inside: Path, data: Path) -> tuple[str, str]:
+    """The text of a task's file, in a folder or an archive, and the file's name for messages."""
     places = [data / inside, data / "glue" / inside]
     if data.name == inside.parent.name:  # the task's own folder was named
         places.append(data / inside.name)
@@ -110,8 +103,8 @@ def _find(task: Task, split: str, data: Path) -> tuple[str, str]:
         if text is not None:
             return text, f"{archive}:{inside}"
     raise InputFileError(
-        f"{data}: the data folder must hold {inside} for {task.name} {split}, or an archive with "
-        "it. It does not. Name the folder above it with --data."
+        f"{data}: the data folder must hold {inside} for {task}, or an archive with it. "
+        "It does not. Name the folder above it with --data."
     )
 
 
@@ -175,32 +168,6 @@ def _label(row: dict[str, Any], words: Mapping[str, str], name: str) -> str:
     return words[label]
 
 
-SST2_WORDS = ("positive", "negative")
-CB_WORDS = ("yes", "no", "maybe")
-MULTIRC_WORDS = ("yes", "no")
-
-TASKS: Mapping[str, Task] = MappingProxyType(
-    {
-        "sst2": Task(
-            "sst2",
-            "SST-2",
-            SST2_WORDS,
-            {"train": "SST-2/train.tsv", "validation": "SST-2/dev.tsv"},
-            _sst2,
-        ),
-        "cb": Task(
-            "cb",
-            "CB",
-            CB_WORDS,
-            {"train": "CB/train.jsonl", "validation": "CB/val.jsonl"},
-            _cb,
-        ),
-        "multirc": Task(
-            "multirc",
-            "MultiRC",
-            MULTIRC_WORDS,
-            {"train": "MultiRC/train.jsonl", "validation": "MultiRC/val.jsonl"},
-            _multirc,
-        ),
-    }
+_READERS: Mapping[str, Callable[[str, str], Iterator[Question]]] = MappingProxyType(
+    {"sst2": _sst2, "cb": _cb, "multirc": _multirc}
 )

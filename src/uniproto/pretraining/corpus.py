@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from uniproto.data.files import json_objects
-from uniproto.data.formats import reading
+from uniproto.data.published import reading
 from uniproto.errors import InputFileError, invalid
 
 ENDINGS = (".txt", ".txt.zst", ".jsonl", ".jsonl.zst", ".parquet")

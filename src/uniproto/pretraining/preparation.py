@@ -37,7 +37,7 @@ from uniproto.pretraining.tokens import (
     load_vocabulary,
     save_vocabulary,
 )
-from uniproto.runs.atomic import atomic_write, write_json
+from uniproto.runs.atomic import atomic_write, open_own, write_json
 from uniproto.runs.cleanup import missing_folders, take_away
 from uniproto.runtime.progress import Progress
 
@@ -296,7 +296,7 @@ def exclusive_folder(folder: Path) -> Iterator[None]:
     while True:
         new_folders, is_new = missing_folders(folder), not path.exists()
         folder.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as lock:
+        with open_own(path, "a+b") as lock:
             _wait_for(lock)
             if not (path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno()))):
                 continue  # the run we waited for was refused, and has taken the folder away

@@ -29,6 +29,7 @@ from uniproto.pretraining.pretrain_settings import StepSettings
 from uniproto.pretraining.step import initial_state, make_step, make_validation
 from uniproto.pretraining.tokens import Sequences, batch_numbers, read_ahead
 from uniproto.runs.metrics import MetricsFile
+from uniproto.runtime.interrupts import Terminated
 from uniproto.runtime.progress import Progress
 
 try:
@@ -150,7 +151,7 @@ def train(
     compiling = time.perf_counter() - began
     first = run.step
 
-    with _bar(plan, first) as bar, _interruptible() as interrupted:
+    with _bar(plan, first) as bar, _interruptible() as stopped:
         pending = _Pending(plan, run, out, bar)
         batches = read_ahead(plan.training, range(first, plan.steps), plan.step.pool, plan.seed)
         for tokens in batches:
@@ -166,13 +167,12 @@ def train(
                 metrics.add(_row(plan, run, loss))
                 run.since_row.clear()
                 pending.restart_clock()
-            stopping = interrupted.is_set()
-            if run.step % plan.save_steps == 0 or run.step == plan.steps or stopping:
+            if run.step % plan.save_steps == 0 or run.step == plan.steps or stopped.error:
                 pending.settle()  # a state after a loss of NaN is never saved
                 checkpoints.save(run.step, state, _record(plan, run))
                 pending.restart_clock()
-            if stopping:
-                raise KeyboardInterrupt
+            if stopped.error:
+                raise stopped.error
     return {
         "compile_seconds": compiling,
         "seconds_per_step": pending.seconds / (run.step - first),
@@ -329,23 +329,35 @@ def _print(plan: Plan, bar: Any, text: str) -> None:
         bar.write(text, file=sys.stdout)
 
 
+class _Interruption:
+    """What ended the run, once a signal has come."""
+
+    error: KeyboardInterrupt | None = None
+
+
 @contextmanager
-def _interruptible() -> Iterator[threading.Event]:
-    """Ctrl-C lets the current step end, so that it can be saved; a second one stops at once."""
-    interrupted = threading.Event()
+def _interruptible() -> Iterator[_Interruption]:
+    """Ctrl-C or SIGTERM lets the current step end, to be saved; a second one stops at once."""
+    stopped = _Interruption()
     if threading.current_thread() is not threading.main_thread():
-        yield interrupted  # signals are the main thread's
+        yield stopped  # signals are the main thread's
         return
 
     def interrupt(number: int, frame: Any) -> None:
-        interrupted.set()
-        signal.signal(signal.SIGINT, before)
+        stopped.error = Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
+        restore()
 
-    before = signal.signal(signal.SIGINT, interrupt)
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    before = {
+        number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
-        yield interrupted
+        yield stopped
     finally:
-        signal.signal(signal.SIGINT, before)
+        restore()
 
 
 def _known(value: Any) -> float | None:

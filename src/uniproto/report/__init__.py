@@ -31,7 +31,7 @@ def write_report(
     random: int | None = None,
     comparison: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write the page, whole or not at all; returns its path."""
+    """Write the page in one step and return its path."""
     from uniproto.report.gather import gather
     from uniproto.report.page import render
 

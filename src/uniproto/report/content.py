@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from uniproto.report.projection import Projection
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.report.targets import Projection
+from uniproto.report.words import LONGEST_NAME, cut
+
+if TYPE_CHECKING:
+    from uniproto.selection.selection import Selection
 
 
 @dataclass(frozen=True)
@@ -39,8 +47,8 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Stood:
-    """A target that a prototype stands for: its item, its share of the prototype, its words."""
+class Represented:
+    """A target that a prototype represents: its item, its share of the prototype, its words."""
 
     item: int
     share: float
@@ -64,10 +72,10 @@ class Card:
     picture: int | None
     missing: str  # why there is no picture, where one was expected
     text: str | None
-    length: int  # of the whole text, in characters, where the card shows only its beginning
+    length: int  # of the full text, in characters, where the card shows only its beginning
     fields: list[tuple[str, str]]
-    stands_for: list[Stood]
-    lights: list[int]  # items on the map it stands for
+    represented: list[Represented]
+    lights: list[int]  # items on the map it represents
     x: float | None = None
     y: float | None = None
 
@@ -112,7 +120,7 @@ class Worst:
 
 @dataclass(frozen=True)
 class Curve:
-    """What the picks cost, added up, as shares of the whole: the last is a total cost."""
+    """What the picks cost, added up, as shares of the total: the last is the cost."""
 
     title: str
     values: list[float]
@@ -155,3 +163,135 @@ class Content:
     methods: list[tuple[str, str]]
     facts: list[tuple[str, str]]
     commands: list[tuple[str, str]] = field(default_factory=list)
+
+
+_MOST_CLASSES = 200
+UNDER, OVER = 0.8, 1.25  # shares of what a class should have: beyond them it is marked
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Labels as numbers: their names, and one number per source and per target row."""
+
+    names: list[str]
+    source: NDArray[np.intp]
+    target: NDArray[np.intp] | None
+    by_label: dict[Any, int]
+    others: int  # labels counted together as "others"
+
+
+def as_codes(
+    source: NDArray[Any] | None,
+    target: NDArray[Any] | None,
+    rows: NDArray[np.int64],
+    weights: NDArray[np.float64],
+) -> Codes | None:
+    """Labels as numbers, the largest in the target first; beyond many, the rest are "others"."""
+    if source is None:
+        return None
+    seen: dict[Any, int] = {}
+    coded = [
+        np.array([seen.setdefault(value, len(seen)) for value in values.tolist()], np.intp)
+        for values in (source, target)
+        if values is not None
+    ]
+    mass: NDArray[Any] = np.zeros(len(seen))
+    if target is not None:
+        mass = np.bincount(coded[1], weights, minlength=len(seen))
+    chosen = np.bincount(coded[0][rows], minlength=len(seen))
+    names = list(seen)
+    order = sorted(range(len(seen)), key=lambda code: (-mass[code], -chosen[code], code))
+    if _in_natural_order(names):  # numbers and short sets of words are easier to find sorted
+        order = sorted(range(len(seen)), key=lambda code: names[code])
+    named, rest = order, []
+    if len(order) > _MOST_CLASSES:
+        ranked = sorted(order, key=lambda code: (chosen[code] == 0, -mass[code]))
+        named, rest = ranked[:_MOST_CLASSES], ranked[_MOST_CLASSES:]
+    to = np.full(len(seen), len(named), np.intp)
+    to[named] = np.arange(len(named))
+    shown = _distinct([cut(names[code], LONGEST_NAME).strip() or "(empty)" for code in named])
+    if rest:
+        shown.append(f"others ({len(rest):,})")
+    by_label = {name: int(to[code]) for name, code in seen.items()}
+    coded_target = None if target is None else to[coded[1]]
+    return Codes(shown, to[coded[0]], coded_target, by_label, len(rest))
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Names that look alike once shortened, numbered."""
+    times: dict[str, int] = {}
+    found = []
+    for name in names:
+        times[name] = times.get(name, 0) + 1
+        found.append(name if times[name] == 1 else f"{name} ({times[name]})")
+    return found if len(set(found)) == len(found) else [f"{i}: {n}" for i, n in enumerate(names)]
+
+
+def _in_natural_order(names: list[Any]) -> bool:
+    numbers = all(isinstance(name, int | float) for name in names)
+    return len(names) <= _MOST_CLASSES and (
+        numbers or (len(names) <= 30 and all(isinstance(name, str) for name in names))
+    )
+
+
+def code_of(codes: Codes | None, row: int, *, of_target: bool = False) -> int | None:
+    """The number of a row's label."""
+    numbers = None if codes is None else codes.target if of_target else codes.source
+    return None if numbers is None else int(numbers[row])
+
+
+def coverage_of(
+    selection: Selection,
+    labels: Codes | None,
+    groups: Codes | None,
+    weights: NDArray[np.float64],
+) -> list[Coverage]:
+    found = []
+    for kind, codes in (("class", labels), ("group", groups)):
+        if codes is None or codes.target is None:
+            continue
+        costs = {}
+        if kind == "group":
+            costs = {
+                codes.by_label.get(label): cost for label, cost in selection.group_costs.items()
+            }
+        count = len(codes.names)
+        mass = np.bincount(codes.target, weights, minlength=count)
+        targets = np.bincount(codes.target[weights > 0], minlength=count)
+        chosen = np.bincount(codes.source[selection.indices], minlength=count)
+        shares = [
+            Share(
+                code,
+                name,
+                int(targets[code]),
+                float(mass[code]),
+                int(chosen[code]),
+                float(chosen[code] / selection.k),
+                _mark(float(mass[code]), int(chosen[code]), selection.k),
+                costs.get(code),
+            )
+            for code, name in enumerate(codes.names)
+            if targets[code] or chosen[code]
+        ]
+        uneven = weights.max() - weights.min() > 1e-9 * weights.max()
+        note = "Shares of the target are shares of its weights. " if uneven else ""
+        if codes.others:
+            note += f"{codes.others:,} smaller ones are counted together as others. "
+        found.append(Coverage(kind, codes.names, shares, note))
+    if len(found) == 2 and labels is not None and groups is not None:
+        same = labels.names == groups.names and np.array_equal(labels.source, groups.source)
+        if same:  # the groups are the classes: they are shown once, with their costs
+            return found[1:]
+    return found
+
+
+def _mark(share: float, chosen: int, k: int) -> str:
+    """Whether a class has clearly fewer or more prototypes than its share: by one at least."""
+    expected = share * k
+    if chosen == 0:
+        return "missing" if share > 0 else ""
+    if chosen < UNDER * expected and chosen <= expected - 1:
+        return "under"
+    if chosen > OVER * expected and chosen >= expected + 1:
+        return "over"
+    return ""

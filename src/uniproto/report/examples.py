@@ -26,8 +26,8 @@ _FEW_LEVELS = 64  # bytes up to here are few levels of grey, not dark pictures
 class Examples:
     """The rows of the source or of the target. What is None is not known.
 
-    Readers give the values of the rows asked for, so that a data set larger than memory stays
-    where it is. `white` is the largest value of pictures given as arrays.
+    Readers give the values of the rows they are called with, so that a data set larger than memory
+    stays where it is. `white` is the largest value of pictures given as arrays.
     """
 
     count: int
@@ -101,10 +101,10 @@ def column(table: pa.Table | LargeTable, name: str) -> Reader:
 
 
 def fields_of(
-    table: pa.Table | LargeTable, left_out: Sequence[str]
+    table: pa.Table | LargeTable, hidden: Sequence[str]
 ) -> Callable[[Rows], list[dict[str, Any]]]:
-    """A reader of whole rows, without some columns."""
-    names = [name for name in table.column_names if name not in left_out]
+    """A reader of rows without their hidden columns."""
+    names = [name for name in table.column_names if name not in hidden]
 
     def read(rows: Rows) -> list[dict[str, Any]]:
         return list(table.take(rows).select(names).to_pylist())

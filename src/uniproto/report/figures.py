@@ -27,11 +27,11 @@ def figures(content: Content) -> dict[str, Any]:
     return {name: chart.to_dict(validate=False) for name, chart in found.items()}
 
 
-def most_telling(coverage: Coverage) -> list[Any]:
+def charted_shares(coverage: Coverage) -> list[Any]:
     """The classes a chart has room for: the marked ones first, then the largest."""
     ranked = sorted(coverage.shares, key=lambda share: (share.mark == "", -share.target_share))
-    kept = {share.code for share in ranked[:_MOST_BARS]}
-    return [share for share in coverage.shares if share.code in kept]
+    charted = {share.code for share in ranked[:_MOST_BARS]}
+    return [share for share in coverage.shares if share.code in charted]
 
 
 def _map(content: Content) -> Any:
@@ -193,7 +193,7 @@ def _final(content: Content) -> Any:
 def _coverage(coverage: Coverage) -> Any:
     import altair as alt
 
-    shares = most_telling(coverage)
+    shares = charted_shares(coverage)
     rows = [
         {
             "line": _line(place, share.name),
@@ -207,9 +207,9 @@ def _coverage(coverage: Coverage) -> Any:
     ]
     y = _named_lines(labelLimit=150, labelPadding=9)
     layers = [_gaps_between_shares(rows, y), _both_shares(rows, y)]
-    if told := [row for row in rows if row["words"]]:
+    if marked_rows := [row for row in rows if row["words"]]:
         layers.append(
-            alt.Chart(alt.Data(values=told))
+            alt.Chart(alt.Data(values=marked_rows))
             .transform_calculate(share="max(datum.target, datum.prototypes)")
             .mark_text(align="left", dx=10, color="$ink", fontSize=11)
             .encode(x="share:Q", y=y, text="words:N")
@@ -225,9 +225,9 @@ def _coverage(coverage: Coverage) -> Any:
 
 
 def _line(place: int, name: str) -> str:
-    """What tells a chart's lines apart, in their order.
+    """A distinct key for each of a chart's lines, in their order.
 
-    Vega keeps what it tells apart in plain objects, where `constructor` is there already; no
+    Vega stores such keys in plain objects, where `constructor` is there already; no
     object has anything that begins with a number.
     """
     return f"{place:0{_PLACE_DIGITS}d}{name}"

@@ -9,24 +9,23 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.problem.problem import Problem
-from uniproto.report.album import Album
-from uniproto.report.cards import (
-    HOVER_TEXT,
-    WORST_TEXT,
-    RowWords,
-    coordinate,
-    fills_of,
-    make_cards,
-    name_of,
-    share_of,
+from uniproto.report.content import (
+    Card,
+    Codes,
+    Content,
+    Item,
+    Represented,
+    Worst,
+    as_codes,
+    code_of,
+    coverage_of,
 )
-from uniproto.report.content import Content, Item, Worst
 from uniproto.report.examples import Examples
-from uniproto.report.methods_box import facts_of, methods_box
-from uniproto.report.projection import Projection
-from uniproto.report.shares import Codes, as_codes, code_of, coverage_of
+from uniproto.report.pictures import Album
 from uniproto.report.targets import (
+    Projection,
     arc_costs,
     cited_targets,
     costs_of_targets,
@@ -34,8 +33,15 @@ from uniproto.report.targets import (
     map_of,
     worst_targets,
 )
-from uniproto.report.verdict import curve_of, random_costs, rivals_of, verdict_of
-from uniproto.report.words import NO_DATA
+from uniproto.report.verdict import (
+    curve_of,
+    facts_of,
+    methods_box,
+    random_costs,
+    rivals_of,
+    verdict_of,
+)
+from uniproto.report.words import LONGEST_NAME, NO_DATA, cut, full_length
 
 if TYPE_CHECKING:
     from uniproto.selection.selection import Selection
@@ -152,7 +158,7 @@ def _worst(
     costs: NDArray[np.float64],
     place_of: Mapping[int, int],
 ) -> list[Worst]:
-    """The targets that cost most, with the ranks of the prototypes that stand for them."""
+    """The targets that cost most, with the ranks of the prototypes that represent them."""
     words = RowWords(target, problem, worst, WORST_TEXT, of_target=True)
     by_target = sp.csc_array(plan)
     return [
@@ -164,3 +170,143 @@ def _worst(
         )
         for row in worst.tolist()
     ]
+
+
+# How much text the page may hold, in bytes, and the longest piece of each kind.
+_CARD_TEXT = (1_300_000, 6_000)
+_EXAMPLE_TEXT = (900_000, 280)
+HOVER_TEXT = (900_000, 160)
+WORST_TEXT = 600
+_FIELDS = (12, 96)  # columns of a card, bytes of a value
+
+
+def make_cards(
+    selection: Selection,
+    source: Examples,
+    target: Examples,
+    problem: Problem | None,
+    plan: sp.csr_array,
+    cited: list[tuple[NDArray[np.intp], NDArray[np.float64]]],
+    place_of: Mapping[int, int],
+    drawn: int,
+    album: Album,
+    fills: NDArray[np.float64] | None,
+    labels: Codes | None,
+    groups: Codes | None,
+    projection: Projection | None,
+) -> list[Card]:
+    rows = selection.indices.astype(np.intp)
+    most = share_of(_CARD_TEXT, selection.k)
+    texts = None if source.text is None else source.text(rows)
+    columns = _FIELDS[0] if selection.k <= 300 else _FIELDS[0] * 2 // 3
+    read = source.fields or _vector(problem, of_target=False)
+    fields = None
+    if texts is None and source.pictures is None and read is not None:
+        fields = read(rows)
+    on_cards = np.concatenate([targets for targets, _ in cited])
+    words = RowWords(
+        target, problem, np.unique(on_cards), share_of(_EXAMPLE_TEXT, len(on_cards)), of_target=True
+    )
+    given = 0 if problem is None else len(problem.initial)
+    places = None if projection is None else projection.prototypes
+    cards = []
+    for place, row in enumerate(rows):
+        on_map = plan.indices[plan.indptr[place] : plan.indptr[place + 1]]
+        lights = [place_of[int(t)] for t in on_map if place_of.get(int(t), drawn) < drawn]
+        text = None if texts is None else cut(texts[place], most)
+        length = 0 if texts is None else full_length(texts[place])
+        cards.append(
+            Card(
+                rank=place + 1,
+                row=int(row),
+                name=name_of(source, int(row)),
+                gain=float(selection.gains[place]),
+                fill=None if fills is None else float(fills[place]),
+                mass=float(selection.weights[place]),
+                targets=len(on_map),
+                label=code_of(labels, int(row)),
+                group=code_of(groups, int(row)),
+                given=place < given,
+                picture=album.of_source(int(row)),
+                missing=album.reason(int(row)),
+                text=text,
+                length=0 if text is None or length <= len(text) else length,
+                fields=[
+                    (cut(name, LONGEST_NAME), cut(value, _FIELDS[1]))
+                    for name, value in list((fields[place] if fields else {}).items())[:columns]
+                ],
+                represented=[
+                    Represented(place_of[int(t)], float(share), words(int(t)))
+                    for t, share in zip(*cited[place], strict=True)
+                ],
+                lights=lights,
+                x=coordinate(places, place, 0),
+                y=coordinate(places, place, 1),
+            )
+        )
+    return cards
+
+
+def coordinate(points: NDArray[np.float64] | None, place: int, side: int) -> float | None:
+    return None if points is None or place >= len(points) else float(points[place, side])
+
+
+def fills_of(selection: Selection) -> NDArray[np.float64] | None:
+    """What each pick's fill cost. Other methods' gains are of objectives of their own."""
+    return selection.beta - selection.gains if selection.method == "uniproto" else None
+
+
+class RowWords:
+    """A row in a line or a paragraph, for the rows announced."""
+
+    def __init__(
+        self,
+        examples: Examples,
+        problem: Problem | None,
+        rows: NDArray[Any],
+        most: int,
+        *,
+        of_target: bool = False,
+    ) -> None:
+        self.most = most
+        self.text: dict[int, Any] = {}
+        self.fields: dict[int, dict[str, Any]] = {}
+        listed = [int(row) for row in rows]
+        if examples.text is not None:
+            self.text = dict(zip(listed, examples.text(np.asarray(rows)), strict=True))
+        elif examples.pictures is None and listed:
+            read = examples.fields or _vector(problem, of_target)
+            if read is not None:
+                self.fields = dict(zip(listed, read(np.asarray(rows)), strict=True))
+
+    def __call__(self, row: int) -> str:
+        if row in self.text:
+            return cut(self.text[row], self.most)
+        first = list(self.fields.get(row, {}).items())[:4]
+        return cut(
+            " · ".join(f"{cut(name, LONGEST_NAME)}: {cut(v, 40)}" for name, v in first), self.most
+        )
+
+
+def _vector(problem: Problem | None, of_target: bool) -> Any:
+    """A reader of the first features, for rows that have no columns."""
+    if problem is None or not isinstance(problem.costs, FeatureCosts):
+        return None
+    features = problem.costs.target if of_target else problem.costs.source
+    width = min(features.shape[1], _FIELDS[0])
+
+    def read(rows: NDArray[Any]) -> list[dict[str, Any]]:
+        some = features[rows]
+        some = some[:, :width].toarray() if sp.issparse(some) else np.asarray(some)[:, :width]
+        return [{f"x{place}": value for place, value in enumerate(row)} for row in some.tolist()]
+
+    return read
+
+
+def name_of(examples: Examples, row: int) -> str:
+    return "" if examples.ids is None else cut(examples.ids[row], LONGEST_NAME)
+
+
+def share_of(budget: tuple[int, int], count: int) -> int:
+    total, longest = budget
+    return max(24, min(longest, total // max(1, count)))

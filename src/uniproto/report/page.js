@@ -147,7 +147,7 @@
     return [
       one.picture !== null ? picture(one.picture, "") : null,
       text ? make("p", { textContent: shorten(text.textContent, 220), dir: "auto" }) : null,
-      line(make("b", { textContent: `prototype ${one.rank}` }), `stands for ${one.targets}`, ...tags(one)),
+      line(make("b", { textContent: `prototype ${one.rank}` }), `represents ${one.targets}`, ...tags(one)),
     ];
   }
 
@@ -192,10 +192,10 @@
     const codes = [...counts.keys()].filter((code) => code !== null);
     const palette = isDark() ? dark : light;
     const most = codes.length > palette.length ? palette.length - 2 : palette.length;
-    const kept = codes.sort((a, b) => counts.get(b) - counts.get(a)).slice(0, most).sort((a, b) => a - b);
-    const hue = new Map(kept.map((code, place) => [code, palette[place]]));
-    const keys = kept.map((code) => [hue.get(code), name(by, code)]);
-    if (kept.length < codes.length) keys.push([grey, `${codes.length - kept.length} others`]);
+    const shown = codes.sort((a, b) => counts.get(b) - counts.get(a)).slice(0, most).sort((a, b) => a - b);
+    const hue = new Map(shown.map((code, place) => [code, palette[place]]));
+    const keys = shown.map((code) => [hue.get(code), name(by, code)]);
+    if (shown.length < codes.length) keys.push([grey, `${codes.length - shown.length} others`]);
     return { of: (thing) => hue.get(thing[by]) || grey, keys };
   }
 
@@ -293,22 +293,22 @@
     const panel = $("#detail");
     if (!panel) return;
     if (chosen === null) {
-      panel.replaceChildren(make("p", { className: "empty", textContent: "Choose a prototype, on the map or in the gallery, to see what it stands for." }));
+      panel.replaceChildren(make("p", { className: "empty", textContent: "Choose a prototype, on the map or in the gallery, to see what it represents." }));
       return;
     }
     const one = prototypes[chosen];
     const card = cards[chosen];
     const copy = (selector) => { const found = $(selector, card); return found ? found.cloneNode(true) : null; };
     const head = make("h3", {}, make("span", { className: "rank", textContent: one.rank }), one.name ? make("bdi", { className: "id", textContent: one.name }) : "", ` row ${one.row}`);
-    const stood = copy(".stood");
+    const represented = copy(".represented");
     const drawn = one.lights.length < one.targets ? ` ${one.lights.length} of them are on the map.` : "";
     const parts = [
       head, make("p", {}, ...tags(one)), copy(".big"), copy(".broken"), copy(".text"), copy(".fields"), copy(".numbers"),
-      make("p", { className: "quiet", textContent: `Lit up: the ${one.targets === 1 ? "target" : `${one.targets} targets`} it stands for.${drawn}` }),
-      stood ? make("h4", { textContent: "Most of its mass, the nearest first" }) : null, stood,
+      make("p", { className: "quiet", textContent: `Lit up: the ${one.targets === 1 ? "target" : `${one.targets} targets`} it represents.${drawn}` }),
+      represented ? make("h4", { textContent: "Most of its mass, the nearest first" }) : null, represented,
     ];
     panel.replaceChildren(...parts.filter((part) => part !== null));
-    if (stood && !$("img", stood)) stood.classList.add("lines");
+    if (represented && !$("img", represented)) represented.classList.add("lines");
     $$("img[data-picture]", panel).forEach(showPicture);
     panel.scrollTop = 0;
   }
@@ -321,7 +321,7 @@
   for (const list of $$(".worst, #cards, #detail")) {
     list.addEventListener("mousemove", (event) => {
       const one = event.target.closest("[data-item]");
-      if (one && one.parentElement.classList.contains("stood")) showTip(event, ...tipOfItem(Number(one.dataset.item)));
+      if (one && one.parentElement.classList.contains("represented")) showTip(event, ...tipOfItem(Number(one.dataset.item)));
       else showTip(event);
     });
     list.addEventListener("mouseleave", (event) => showTip(event));

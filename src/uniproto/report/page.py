@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from uniproto.report.content import Content
-from uniproto.report.figures import figures, most_telling
+from uniproto.report.figures import charted_shares, figures
 from uniproto.report.words import counted, figure, seconds
 
 _DIGITS = 5  # of coordinates on the map: more cannot be seen
@@ -23,7 +23,7 @@ def render(content: Content) -> str:
     style, script, library = _file("style.css"), _file("page.js"), chart_library()
     rendered = _template().render(
         c=content,
-        telling={coverage.kind: most_telling(coverage) for coverage in content.coverage},
+        charted={coverage.kind: charted_shares(coverage) for coverage in content.coverage},
         policy=content_policy(style, script, library),
         style=Markup(style),
         script=Markup(script),

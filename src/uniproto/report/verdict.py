@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from uniproto.methods.grouped import pick
 from uniproto.methods.random import Random
 from uniproto.problem.problem import Problem
-from uniproto.report.content import Curve, Rival, Tile, Verdict
+from uniproto.report.content import OVER, UNDER, Curve, Rival, Tile, Verdict
 from uniproto.report.words import (
     LONGEST_NAME,
     NO_DATA,
@@ -22,8 +22,10 @@ from uniproto.report.words import (
     cut,
     figure,
     mean_and_spread,
+    page_text,
     seconds,
 )
+from uniproto.runs.records import versions
 from uniproto.runtime.progress import Progress
 from uniproto.transport.prototypes import transport
 
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 RANDOM_DRAWS = 5
 _RANDOM_SECONDS = 30.0
-_LOOSE = 0.5  # of the cost: a bound that leaves more than this open tells nobody anything
+_LOOSE = 0.5  # of the cost: a bound that leaves more than this open says nothing
 
 
 def random_costs(
@@ -44,7 +46,7 @@ def random_costs(
 ) -> tuple[list[float], str]:
     """Costs of random choices: from a comparison, or drawn now where that is affordable."""
     if draws == 0:
-        return [], "Random choices were not asked for."
+        return [], "Random choices were switched off (--random 0)."
     if comparison is not None and draws is None:
         rows = [row for row in comparison["rows"] if row["method"] == "random"]
         known = [row["cost"] for row in rows if row["cost"] is not None]
@@ -53,12 +55,12 @@ def random_costs(
     if problem is None:
         return [], "Random's cost is not known. " + NO_DATA
     if not selection.cost_is_exact:
-        return [], "Random's cost is left out: no exact solve fits this many targets."
+        return [], "Random's cost is missing: no exact solve fits this many targets."
     limit = _RANDOM_SECONDS if draws is None else math.inf
     expected = selection.timings.get("plan", 0.0)
     if expected > limit:
         return [], (
-            f"Random's cost is left out: one exact solve took {seconds(expected)} here. "
+            f"Random's cost is missing: one exact solve took {seconds(expected)} here. "
             "Ask for it with --random 5 (random=5 in Python)."
         )
     found: list[float] = []
@@ -150,7 +152,7 @@ def verdict_of(
             or "not recorded",
         ),
     ]
-    headline = f"{counted(k, 'example')} stand{'s' if k == 1 else ''} for {n:,}"
+    headline = f"{counted(k, 'example')} represent{'s' if k == 1 else ''} {n:,}"
     return Verdict(headline, "".join(parts) + ".", tiles)
 
 
@@ -211,3 +213,85 @@ def curve_of(
         f"{selection.method} has no fills: this adds up what each prototype costs in the final "
         "plan, in pick order.",
     )
+
+
+def methods_box(
+    selection: Selection, problem: Problem | None, random: Sequence[float]
+) -> list[tuple[str, str]]:
+    k = selection.k
+    exact = (
+        "an exact solve"
+        if selection.cost_is_exact
+        else "the plan at hand, as no exact solve fits: the true cost may be lower"
+    )
+    return [
+        (
+            "Cost",
+            f"The least total of {selection.metric} costs, weighted by mass, that carries {k:,} "
+            f"equal weights to the target's weights; by {exact}.",
+        ),
+        (
+            "Represents",
+            "The targets that a prototype sends mass to in the cheapest plan; a share is the part "
+            "of the prototype's mass that goes there.",
+        ),
+        (
+            "Gain and fill",
+            "A fill is the average cost of the unclaimed target mass that a row would take when "
+            f"it is picked; its gain is {figure(selection.beta)} (the largest possible cost) "
+            "less the fill."
+            if selection.method == "uniproto"
+            else f"A gain is what the pick added to the objective of {selection.method} itself.",
+        ),
+        (
+            "Random",
+            f"The mean cost of {counted(len(random), 'random choice')} of as many rows, judged the "
+            "same way, ± their standard deviation."
+            if random
+            else "Was not computed for this page.",
+        ),
+        (
+            "Best possible",
+            "A lower bound by linear-programming duality that holds for every choice of "
+            f"{k:,} rows{conditions_of(problem)}; its prices are saved, and 'uniproto verify' "
+            "checks them."
+            if selection.certificate is not None
+            else "Was not computed; 'uniproto certify OUT' does.",
+        ),
+        (
+            "Coverage",
+            f"A class is marked where its number of prototypes is below {UNDER:.0%} or above "
+            f"{OVER:.0%} of its share of the target, and off by one prototype at least.",
+        ),
+        (
+            "Worst covered",
+            "The targets whose mass is carried furthest: the highest average cost in the plan.",
+        ),
+    ]
+
+
+def facts_of(selection: Selection) -> list[tuple[str, str]]:
+    options = ", ".join(
+        f"{name}={value}" for name, value in selection.options.items() if value is not None
+    )
+    weights = selection.notes.get("target_weights")
+    found = [
+        ("Method", f"{selection.method}{f' ({options})' if options else ''}"),
+        ("Metric", selection.metric),
+        ("Target weights", str(weights) if weights else ""),
+        ("Seed", str(selection.seed)),
+        ("Versions", ", ".join(f"{name} {number}" for name, number in _versions().items())),
+    ]
+    return [(name, page_text(value)) for name, value in found if value]
+
+
+def _versions() -> dict[str, str]:
+    import importlib.metadata
+
+    import vl_convert
+
+    return versions() | {
+        "altair": importlib.metadata.version("altair"),
+        "vega": vl_convert.get_vega_version(),
+        "vega-lite": vl_convert.get_vegalite_versions()[-1],
+    }

@@ -38,16 +38,16 @@ def cut(value: Any, most: int) -> str:
     ('abcdef', 'abc…', '<b…')
     """
     text = _as_text(value)
-    whole = len(text) <= most * _LOOK
-    text = page_text(text if whole else text[: most * _LOOK])
-    if whole and 6 * len(text) <= most:
+    complete = len(text) <= most * _LOOK
+    text = page_text(text if complete else text[: most * _LOOK])
+    if complete and 6 * len(text) <= most:
         return text
     used = 0
     for place, letter in enumerate(text):
         used += 6 if letter in _ESCAPED else len(letter.encode())
         if used > most:
             return text[:place] + ELLIPSIS
-    return text if whole else text + ELLIPSIS
+    return text if complete else text + ELLIPSIS
 
 
 def full_length(value: Any) -> int:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import OutputError
-from uniproto.runs.atomic import write_text
+from uniproto.runs.atomic import unwritable, write_text
+from uniproto.runs.journal import Journal
 from uniproto.runs.records import without_infinity
 
 METRICS = "metrics.jsonl"
@@ -38,25 +37,14 @@ class MetricsFile:
         try:
             write_text(self.path, text)
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise unwritable(self.path, error, "metrics") from error
+        self._journal = Journal(self.path, "the metrics")
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Write a row, and wait until it is on the disk."""
         plain = without_infinity(row)
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(plain) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise self._unwritable(error) from error
+        self._journal.append(plain)
         self.rows.append(plain)
-
-    def _unwritable(self, error: OSError) -> OutputError:
-        return OutputError(
-            f"{self.path}: the metrics must go to a file that can be written. Writing failed "
-            f"({error.strerror or error}). Choose another folder with --out, or free some space."
-        )
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

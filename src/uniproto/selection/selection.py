@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.errors import InvalidInputError, require_seconds
+from uniproto.errors import InvalidInputError, printable, require_seconds
 from uniproto.methods.contract import Picks
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
@@ -266,7 +266,9 @@ class Selection:
         if self.certificate is not None:
             lines.insert(2, f"  certificate             {self.certificate}")
         if self.group_costs:
-            costs = ", ".join(f"{label}: {cost:.4g}" for label, cost in self.group_costs.items())
+            costs = ", ".join(
+                f"{printable(label)}: {cost:.4g}" for label, cost in self.group_costs.items()
+            )
             lines.append(f"  cost within groups      {costs}")
         spent = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.timings.items())
         lines.append(f"  time                    {spent}")

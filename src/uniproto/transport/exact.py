@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
@@ -27,6 +28,7 @@ from uniproto.transport.proof import ArcCosts, Proof, prove, reduced_costs
 
 _ITERATIONS = 100_000_000
 _MOST_ROUNDS = 12
+_MASS_BITS = 20
 _SCALE = 10  # the largest cost the solver is given is about 2^10: beside it, its 1 is small
 
 
@@ -99,6 +101,18 @@ def sparse_plan(costs: sp.coo_array, offer: NDArray[np.int64], need: int) -> Pla
     return _plan(masses, prices, proof.potentials - floor, proof)
 
 
+def solve_arcs(
+    costs: sp.csr_array, supply: NDArray[np.int64], demand: NDArray[np.int64]
+) -> sp.csr_array | None:
+    """The cheapest way to move all supply over the stored arcs; None where there is none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the solver's word for it
+        try:
+            return _solve(costs, supply, demand, _sparse_flow)[0]
+        except SolverError:
+            return None
+
+
 Flow = Callable[[ArcCosts, NDArray[np.float64], NDArray[np.float64]], tuple[sp.csr_array, Any]]
 
 
@@ -111,9 +125,12 @@ def _solve(
     """
     best: tuple[sp.csr_array, Proof] | None = None
     reduced = costs
+    # Of masses beyond some 10^8 the solver says that there is no plan.
+    scale = max(0, int(supply.sum()).bit_length() - _MASS_BITS)
     for _ in range(_MOST_ROUNDS):
-        found, log = flow(_scaled(reduced), supply.astype(np.float64), demand.astype(np.float64))
-        masses = sp.csr_array((np.rint(found.data), found.indices, found.indptr), found.shape)
+        found, log = flow(_scaled(reduced), np.ldexp(supply, -scale), np.ldexp(demand, -scale))
+        moved = np.rint(np.ldexp(found.data, scale))
+        masses = sp.csr_array((moved, found.indices, found.indptr), found.shape)
         verify_flow(masses.sum(axis=1), masses.sum(axis=0), supply, demand, log)
         masses.eliminate_zeros()
         proof = prove(costs, masses.astype(np.int64))

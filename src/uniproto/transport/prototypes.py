@@ -19,6 +19,8 @@ _NEAREST = 16  # prototypes that each target may be sent to at first
 _ADDED = 4  # and those added where the prices show that something cheaper was left out
 _LARGEST_TARGET = 400_000  # beyond this the exact solver takes too long
 _TARGETS_PER_PIECE = 4096
+_FEW = 300  # prototypes up to which prices on them are the quickest way
+_TARGETS_OF_FEW = 100  # at least so many targets for each
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ def transport(
     if len(rows) * problem.n <= _DENSE_ENTRIES:
         solved = partial_plan(problem.costs.exact_block(rows), masses.offer, masses.need)
         return _transport_of(solved, masses.total, solved.is_proven)
+    if (few := _plan_of_few(problem, rows)) is not None:
+        return _transport_of(few, masses.total, few.is_proven)
     if plan is None:
         plan = _feasible_plan(problem, rows)
     if problem.n > _LARGEST_TARGET:
@@ -53,6 +57,22 @@ def transport(
             _cost_of(problem, rows, plan) / masses.total, _shares(plan, masses.total), False
         )
     return _by_column_generation(problem, rows, plan)
+
+
+def _plan_of_few(problem: Problem, rows: NDArray[np.intp]) -> Plan | None:
+    """The plan of few prototypes by their prices, where all their costs fit into memory."""
+    k, n = len(rows), problem.n
+    if k > _FEW or n < _TARGETS_OF_FEW * k or 8 * k * n > problem.memory:
+        return None
+    from uniproto.transport.few import few_plan
+
+    costs = np.empty((n, k))
+
+    def fill(piece: slice) -> None:
+        costs[piece] = problem.costs.exact_block(rows, piece).T
+
+    parallel_for(fill, _pieces(problem, rows))
+    return few_plan(costs, problem.masses.offer, problem.masses.need)
 
 
 def _by_column_generation(

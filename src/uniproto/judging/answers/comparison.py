@@ -37,9 +37,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from uniproto.errors import invalid
-from uniproto.judging.answers.choices import option_letter
 from uniproto.judging.answers.equivalence import float_value, same_equation, same_formula
-from uniproto.judging.answers.kinds import (
+from uniproto.judging.answers.parser import Formula, negative, number, product
+from uniproto.judging.answers.reading import (
     Answer,
     Digits,
     Grid,
@@ -49,16 +49,9 @@ from uniproto.judging.answers.kinds import (
     Row,
     Union,
     Words,
-    as_interval,
-    as_vector,
-    name_of,
-    symbols_of,
-    unwrapped,
-    value_of,
+    read_answer,
 )
-from uniproto.judging.answers.parser import Formula, number, product
-from uniproto.judging.answers.reading import read_answer
-from uniproto.judging.answers.units import LETTER_UNITS
+from uniproto.judging.answers.words import LETTER_UNITS, option_letter
 
 MAX_LENGTH = 2000  # characters; a longer text is no final answer
 
@@ -132,7 +125,7 @@ class _Judge:
         """Whether two answers are the same, whatever their kinds."""
         if self.seconds_left <= 0:
             return False
-        said, gold = unwrapped(said), unwrapped(gold)
+        said, gold = _unwrapped(said), _unwrapped(gold)
         if isinstance(gold, Relation):
             return self._same_relation(said, gold)
         if isinstance(gold, Listing):
@@ -148,7 +141,7 @@ class _Judge:
         if isinstance(gold, Row):
             return self._same_row(said, gold)
         if isinstance(said, Listing | Row) and self.dataset == "simuleq":
-            return self.same(value_of(said.items[0]), gold)
+            return self.same(_value_of(said.items[0]), gold)
         if isinstance(gold, Digits):
             return _same_digits(said, gold)
         if isinstance(said, Quantity) and isinstance(gold, Quantity):
@@ -188,38 +181,38 @@ class _Judge:
 
     def _same_row(self, said: Answer, gold: Row) -> bool:
         if isinstance(said, Grid):
-            said = as_vector(said)
+            said = _as_vector(said)
         if isinstance(said, Listing) and not said.braces:
             said = Row(said.items)
         if not isinstance(said, Row):
             return False
         if self.dataset == "simuleq":
-            return self._in_any_order([value_of(item) for item in said.items], gold.items)
+            return self._in_any_order([_value_of(item) for item in said.items], gold.items)
         same_brackets = (said.opening, said.closing) == (gold.opening, gold.closing)
-        # Of two ends the brackets tell open from closed; of three coordinates they tell nothing.
+        # Brackets tell open ends from closed ones; around three coordinates they mean nothing.
         if len(gold.items) == 2 and "" not in (said.opening, gold.opening) and not same_brackets:
             return False
         return self._in_order(said.items, gold.items)
 
     def _same_listing(self, said: Answer, gold: Listing) -> bool:
         if isinstance(said, Grid):
-            said = as_vector(said)
+            said = _as_vector(said)
         if isinstance(said, Relation) and len(gold.items) == 1:
             return self.same(said, gold.items[0])
         if not isinstance(said, Row | Listing) or len(said.items) != len(gold.items):
             return False
-        names = [name_of(item) for item in said.items], [name_of(item) for item in gold.items]
+        names = [_name_of(item) for item in said.items], [_name_of(item) for item in gold.items]
         if None not in names[1] and sorted(map(str, names[0])) == sorted(map(str, names[1])):
-            right = {name: value_of(item) for name, item in zip(names[1], gold.items, strict=True)}
+            right = {name: _value_of(item) for name, item in zip(names[1], gold.items, strict=True)}
             return all(
-                self.same(value_of(item), right[name])
+                self.same(_value_of(item), right[name])
                 for name, item in zip(names[0], said.items, strict=True)
             )
         if None not in names[1] and len({*names[1]}) == len(names[1]) and set(names[0]) == {None}:
-            return self._in_order(said.items, [value_of(item) for item in gold.items])
+            return self._in_order(said.items, [_value_of(item) for item in gold.items])
         if None not in names[0] or None not in names[1]:
-            said_items = [value_of(item) for item in said.items]
-            return self._in_any_order(said_items, [value_of(item) for item in gold.items])
+            said_items = [_value_of(item) for item in said.items]
+            return self._in_any_order(said_items, [_value_of(item) for item in gold.items])
         return self._in_any_order(said.items, gold.items)
 
     def _same_grid(self, said: Answer, gold: Grid) -> bool:
@@ -235,10 +228,10 @@ class _Judge:
 
     def _same_relation(self, said: Answer, gold: Relation) -> bool:
         if not isinstance(said, Relation):
-            interval = as_interval(gold)
+            interval = _as_interval(gold)
             if interval is not None:
                 return self.same(said, interval)
-            return name_of(gold) is not None and self.same(said, gold.sides[-1])
+            return _name_of(gold) is not None and self.same(said, gold.sides[-1])
         if said.signs == gold.signs and self._in_order(said.sides, gold.sides):
             return True
         if said.signs == gold.signs == ("=",):
@@ -248,14 +241,14 @@ class _Judge:
             return same_equation(
                 (sides[0], sides[1]), (sides[2], sides[3]), seconds=self.seconds_left
             )
-        intervals = as_interval(said), as_interval(gold)
-        same_variable = symbols_of(said) == symbols_of(gold)
+        intervals = _as_interval(said), _as_interval(gold)
+        same_variable = _symbols_of(said) == _symbols_of(gold)
         if intervals[0] is not None and intervals[1] is not None and same_variable:
             return self.same(intervals[0], intervals[1])
         return False
 
     def _relation_says(self, said: Relation, gold: Answer) -> bool:
-        interval = as_interval(said)
+        interval = _as_interval(said)
         if interval is not None:
             return self.same(interval, gold)
         # 5 * 3 = 15 says 15, and x = 5 says 5.
@@ -291,6 +284,68 @@ def _letters(answer: Quantity | Words) -> str:
     return _SAME_WORDS.get(text, text)
 
 
+def _unwrapped(answer: Answer) -> Answer:
+    """A list of one thing is that thing: [3] is 3."""
+    while isinstance(answer, Listing) and len(answer.items) == 1:
+        answer = answer.items[0]
+    return answer
+
+
+def _name_of(answer: Answer) -> str | None:
+    """The x of x = 5; the f(x) of f(x) = 2x."""
+    if not isinstance(answer, Relation) or answer.signs != ("=",):
+        return None
+    left = answer.sides[0]
+    if isinstance(left, Words):
+        return left.text.lower()
+    if not isinstance(left, Quantity) or not left.formula.symbols:
+        return None
+    simple = all(node.head in ("symbol", "product") for node in left.formula.walk())
+    return left.text if simple else None
+
+
+def _value_of(answer: Answer) -> Answer:
+    """The 5 of x = 5; an answer without a name is its own value."""
+    return answer.sides[-1] if isinstance(answer, Relation) and _name_of(answer) else answer
+
+
+def _as_vector(grid: Grid) -> Answer:
+    """A column as the row of its entries; a wider matrix stays what it is."""
+    return Row(tuple(row[0] for row in grid.rows)) if all(len(r) == 1 for r in grid.rows) else grid
+
+
+def _symbols_of(relation: Relation) -> frozenset[str]:
+    """The variables that a relation speaks of."""
+    sides = [side.formula.symbols for side in relation.sides if isinstance(side, Quantity)]
+    return frozenset().union(*sides)
+
+
+def _as_interval(relation: Relation) -> Row | None:
+    """a ≤ x < b as [a, b); None for what describes no interval of one variable."""
+    sides, signs = relation.sides, relation.signs
+    if any(sign in (">", ">=") for sign in signs):
+        sides, signs = sides[::-1], tuple(s.replace(">", "<") for s in reversed(signs))
+    if not signs or any(sign not in ("<", "<=") for sign in signs):
+        return None
+    variables = [
+        at for at, s in enumerate(sides) if isinstance(s, Quantity) and s.formula.head == "symbol"
+    ]
+    if len(variables) != 1 or len(sides) > 3:
+        return None
+    at = variables[0]
+    infinity = Formula("constant", "oo")
+    low: Answer = Quantity(negative(infinity), "-oo")
+    high: Answer = Quantity(infinity, "oo")
+    opening, closing = "(", ")"
+    if at > 0:
+        low, opening = sides[at - 1], "[" if signs[at - 1] == "<=" else "("
+    if at < len(sides) - 1:
+        high, closing = sides[at + 1], "]" if signs[at] == "<=" else ")"
+    if len(sides) == 3 and at != 1:
+        return None
+    return Row((low, high), opening, closing)
+
+
 _SIZE = re.compile(r"\\[dt](?=frac|binom)")
 _FRACTION = re.compile(r"\\frac\{(-?\w+)\}\{(-?\w+)\}")
 _DRAWN = re.compile(
@@ -317,10 +372,10 @@ def repeats_the_question(predicted: str, question: str, gold: str) -> bool:
     >>> repeats_the_question(r"\binom{8}{6}", r"Compute $\dbinom{8}{6}$.", "28")
     True
     """
-    said, asked, right = map(_plain, (predicted, question, gold))
+    said, text, right = map(_plain, (predicted, question, gold))
     choices = {_plain(word).rstrip("?") for word in _BETWEEN.split(question)}
     is_open = said != right and right not in choices
-    return is_open and bool(_OPERATION.search(said)) and said in asked
+    return is_open and bool(_OPERATION.search(said)) and said in text
 
 
 def _plain(text: str) -> str:

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
-from uniproto.judging.answers.algebra import ask_algebra
+from uniproto.judging.answers.helpers import ask_algebra
 from uniproto.judging.answers.parser import Formula, negative, total
 
 NOISE = Fraction(1, 10**6)  # relative, of floating point and of decimals written out at length
@@ -134,10 +134,10 @@ def _exact_factorial(value: Fraction) -> Fraction | None:
 def _exact_binomial(of: Fraction, draws: Fraction) -> Fraction | None:
     if of.denominator != 1 or draws.denominator != 1 or of < 0 or draws < 0:
         return None
-    whole, some = int(of), int(draws)
-    if min(whole, min(some, max(whole - some, 0)) * whole.bit_length()) > MAX_BITS:
+    n, k = int(of), int(draws)
+    if min(n, min(k, max(n - k, 0)) * n.bit_length()) > MAX_BITS:
         raise TooLargeError
-    return Fraction(math.comb(whole, some))
+    return Fraction(math.comb(n, k))
 
 
 def _exact_power(base: Fraction, exponent: Fraction) -> Fraction | None:
@@ -158,7 +158,7 @@ def _exact_power(base: Fraction, exponent: Fraction) -> Fraction | None:
 
 
 def _exact_root(value: int, degree: int) -> int | None:
-    """The whole root of a whole number, where there is one."""
+    """The integer root of an integer, where there is one."""
     if value < 0 or degree > 64 or value.bit_length() > 900:
         return None
     guess = math.isqrt(value) if degree == 2 else round(value ** (1 / degree))

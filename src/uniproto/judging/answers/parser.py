@@ -160,12 +160,12 @@ class _Parser:
             while sign := self.take_mark("+", "-"):
                 term = self.product()
                 terms.append(negative(term) if sign == "-" else term)
-            whole = total(*terms)
+            formula = total(*terms)
             stacked = self.take_mark("over", "choose")
             if stacked:
-                pair = whole, self.sum()
+                pair = formula, self.sum()
                 return quotient(*pair) if stacked == "over" else binomial(*pair)
-        return whole
+        return formula
 
     def product(self, *, implicit_only: bool = False) -> Formula:
         factors = [self.signed()]
@@ -258,38 +258,30 @@ class _Parser:
             return Formula("decimal", Fraction(text))
         written, _, period = text[:-1].partition("(")
         place = Fraction(1, 10 ** len(written.partition(".")[2]))
-        whole = int(written.replace(".", "") or "0")
-        return number(place * (whole + Fraction(int(period), 10 ** len(period) - 1)))
+        digits_before = int(written.replace(".", "") or "0")
+        return number(place * (digits_before + Fraction(int(period), 10 ** len(period) - 1)))
 
     def share(self) -> Formula | None:
         r"""The fraction of a mixed number, where one follows: 2 1/2, 2\frac{1}{2}, 2\frac12."""
         start, first = self.at, self.peek()
-        if first is None:
-            return None
-        if first.kind == "number":
-            texts = [token.text for token in self.tokens[start : start + 3]]
-            if len(texts) < 3 or texts[1] != "/" or not (texts[0] + texts[2]).isdigit():
+        if first is not None and first.kind == "number":
+            above, slash, below = ([t.text for t in self.tokens[start : start + 3]] + ["", ""])[:3]
+            if slash != "/" or not (above + below).isdigit():
                 raise NotAFormulaError("two numbers side by side")
-            above, below = texts[0], texts[2]
-            self.at += 3
-        elif first.text == "frac":
-            self.take()
-            parts = self.argument(), self.argument()
-            if any(part.head != "number" for part in parts):
-                self.at = start
-                return None
-            above, below = (str(part.atom) for part in parts)
-            if not (above + below).isdigit():
-                self.at = start
-                return None
-        else:
-            return None
-        if int(above) >= int(below):  # 2 \frac{5}{3} is a product
-            self.at = start
-            if first.kind == "number":
+            if int(above) >= int(below):
                 raise NotAFormulaError("no mixed number")
+            self.at += 3
+            return number(Fraction(int(above), int(below)))
+        if first is None or first.text != "frac":
             return None
-        return number(Fraction(int(above), int(below)))
+        self.take()
+        parts = [self.argument(), self.argument()]
+        above, below = (str(part.atom) for part in parts)
+        is_plain = all(part.head == "number" for part in parts) and (above + below).isdigit()
+        if is_plain and int(above) < int(below):
+            return number(Fraction(int(above), int(below)))
+        self.at = start  # 2 \frac{5}{3} is a product
+        return None
 
     def symbol(self, name: str) -> Formula:
         if self.take_mark("_"):
@@ -368,8 +360,8 @@ class _Parser:
             if self.take_mark("]") is None:
                 raise NotAFormulaError("the degree of a root is not closed")
         token = self.peek()
-        whole = token is not None and token.kind == "number"  # √10 and sqrt 2.5 are plain text
-        radicand = self.plain_number(self.take().text) if whole else self.argument()
+        is_number = token is not None and token.kind == "number"  # √10 and sqrt 2.5, plain text
+        radicand = self.plain_number(self.take().text) if is_number else self.argument()
         if degree == number(2):
             return power(radicand, number(Fraction(1, 2)))
         return power(radicand, quotient(number(1), degree))

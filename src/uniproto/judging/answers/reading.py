@@ -9,20 +9,77 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from uniproto.judging.answers.kinds import (
-    Answer,
-    Digits,
-    Grid,
-    Listing,
-    Quantity,
-    Relation,
-    Row,
-    Union,
-    Words,
-)
-from uniproto.judging.answers.parser import NotAFormulaError, number, parse_formula
+from uniproto.judging.answers.parser import Formula, NotAFormulaError, number, parse_formula
 from uniproto.judging.answers.tokens import Token, tokens_of
-from uniproto.judging.answers.units import LETTER_UNITS, Unit, is_unit, number_in_words, unit_of
+from uniproto.judging.answers.words import LETTER_UNITS, Unit, is_unit, number_in_words, unit_of
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number or formula, perhaps with a unit or a percent sign."""
+
+    formula: Formula
+    text: str
+    unit: Unit | None = None
+    percent: bool = False
+
+
+@dataclass(frozen=True)
+class Words:
+    """Anything that only its letters say: a name, an option, a time of day, a ratio 3:1."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Digits:
+    """A number written in a base other than ten: 2112_6."""
+
+    digits: str
+    base: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """Things in an order: a point, an interval, a vector. ``opening`` is "" without brackets."""
+
+    items: tuple[Answer, ...]
+    opening: str = ""
+    closing: str = ""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Things in any order: solutions, a set. They stay in the order they were written in."""
+
+    items: tuple[Answer, ...]
+    braces: bool = False
+
+
+@dataclass(frozen=True)
+class Union:
+    """Sets joined by ∪."""
+
+    parts: tuple[Answer, ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A matrix, row by row."""
+
+    rows: tuple[tuple[Answer, ...], ...]
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Sides joined by =, <, ≤, …: ``signs[i]`` stands between sides i and i + 1."""
+
+    sides: tuple[Answer, ...]
+    signs: tuple[str, ...]
+
+
+Answer = Quantity | Words | Digits | Row | Listing | Union | Grid | Relation
+
 
 MAX_ITEMS = 64  # a longer list is no answer
 MAX_NESTING = 8
@@ -130,14 +187,12 @@ class _Reader:
     def single(self, tokens: Sequence[Token], nesting: int) -> Answer:
         if not tokens:
             return Words("")
-        if len(tokens) == 1 and tokens[0].kind == "digits":
-            digits, _, base = tokens[0].text.partition("_")
-            if base == "10" and digits.isdigit():
+        sign, last = "".join(token.text for token in tokens[:-1]), tokens[-1]
+        if last.kind == "digits" and sign in ("", "-"):
+            digits, _, base = last.text.partition("_")
+            if base == "10" and digits.isdigit() and not sign:
                 return self.single([Token("number", digits)], nesting)
-            return Digits(digits, int(base))
-        if [t.kind for t in tokens] == ["mark", "digits"] and tokens[0].text == "-":
-            digits, _, base = tokens[1].text.partition("_")
-            return Digits("-" + digits, int(base))
+            return Digits(sign + digits, int(base))
         return (
             self.grid(tokens, nesting)
             or self.bracketed(tokens, nesting)

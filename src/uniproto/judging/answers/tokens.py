@@ -9,7 +9,7 @@ import re
 import unicodedata
 from typing import NamedTuple
 
-from uniproto.judging.answers.units import is_unit
+from uniproto.judging.answers.words import is_unit
 
 FUNCTIONS = frozenset(
     {
@@ -46,7 +46,7 @@ _COMMANDS = {  # LaTeX's name → the mark it stands for
     "lt": "<", "gt": ">", "ne": "!=", "neq": "!=", "approx": "=", "in": "in",
     "cup": "union", "pm": "±", "circ": "°", "degree": "°", "langle": "(", "rangle": ")",
     "lbrace": "\\{", "rbrace": "\\}", "lbrack": "[", "rbrack": "]",
-    "over": "over", "choose": "choose",
+    "over": "over", "choose": "choose", "\\": "newrow", "%": "%",
 }  # fmt: skip
 _PAIRED = {  # LaTeX's name for a thing of two arguments → ours
     "frac": "frac", "dfrac": "frac", "tfrac": "frac", "cfrac": "frac",
@@ -75,6 +75,13 @@ _GREEK = frozenset(
 )  # fmt: skip
 _SPACING = frozenset(" ,;:!()[]$#&|'\"\n")  # \, and \! are spaces, \( and \[ only surround
 _CONSTANTS = {"pi": "pi", "oo": "oo", "inf": "oo", "infinity": "oo", "infty": "oo"}
+_TOKENS = {  # LaTeX's name for something that is one token
+    **{name: Token("function", ours) for name, ours in _PAIRED.items()},
+    **{name: Token("function", name) for name in ("sqrt", *FUNCTIONS)},
+    **{name: Token("constant", ours) for name, ours in _CONSTANTS.items()},
+    **{name: Token("mark", ours) for name, ours in _COMMANDS.items()},
+    **{name: Token("symbol", name) for name in _GREEK},
+}
 _SCALES = {
     "hundred": "100", "thousand": "1000", "million": "1000000", "billion": "1000000000",
     "trillion": "1000000000000",
@@ -196,14 +203,8 @@ class _Lexer:
             if body:
                 self.at = body.end()
                 self.tokens += _Lexer(body[1], letters_are_words=True).run()
-        elif name in _PAIRED:
-            self._add("function", _PAIRED[name])
-        elif name == "sqrt" or name in FUNCTIONS:
-            self._add("function", name)
-        elif name in _CONSTANTS:
-            self._add("constant", _CONSTANTS[name])
-        elif name in _COMMANDS:
-            self._add("mark", _COMMANDS[name])
+        elif name in _TOKENS:
+            self.tokens.append(_TOKENS[name])
         elif name == "not" and self.text[self.at :].lstrip().startswith("="):
             self.at = self.text.index("=", self.at) + 1
             self._add("mark", "!=")
@@ -214,12 +215,6 @@ class _Lexer:
         elif name in ("{", "}"):
             self.depth += 1 if name == "{" else -1
             self._add("mark", "\\" + name)
-        elif name == "\\":
-            self._add("mark", "newrow")
-        elif name == "%":
-            self._add("mark", "%")
-        elif name in _GREEK:
-            self._add("symbol", name)
         elif name.isalpha() and name not in _INVISIBLE:
             self._add("word", name)
         elif name == "overline" and _OVER_DIGITS.match(self.text, self.at):

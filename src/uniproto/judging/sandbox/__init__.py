@@ -1,8 +1,8 @@
-"""Running programs that a model wrote, locked in: they are hostile until proven otherwise.
+"""A sandbox for programs that a model wrote, which may be hostile.
 
-Each runs in a new Python of its own behind namespaces, a system-call filter and limits; see
-docs/sandbox.md for what that keeps out. Where the system offers no walls, nothing is run unless
-the caller says that the programs are trusted.
+Each runs in a new Python of its own with namespaces, a system-call filter and limits; see
+docs/sandbox.md. Where the system cannot contain programs, none is run unless the caller says that
+they are trusted.
 """
 
 from __future__ import annotations
@@ -14,8 +14,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from uniproto.errors import invalid
-from uniproto.judging.sandbox.start import run_contained, run_trusted
-from uniproto.judging.sandbox.watch import ContainmentError, ProgramResult, Status
+from uniproto.judging.sandbox.process import (
+    ContainmentError,
+    ProgramResult,
+    Status,
+    run_contained,
+    run_trusted,
+)
 
 __all__ = [
     "ContainmentError",
@@ -82,7 +87,7 @@ def run_programs(
 
 
 def containment() -> str | None:
-    """How programs are locked in on this system, None where they cannot be; tried once, for real.
+    """How programs are contained on this system, None where they cannot be; tried once, for real.
 
     >>> containment() is None or "namespaces" in containment()
     True
@@ -112,7 +117,7 @@ def _offered() -> tuple[str | None, tuple[str, ...]]:
 def _refusal(reasons: tuple[str, ...]) -> str:
     tried = "".join(f"\n  tried {reason}" for reason in reasons)
     return (
-        "Programs written by a model are run only where they can be locked in, and this system "
+        "Programs written by a model are run only where they can be contained, and this system "
         f"offers no containment.{tried}\n"
         "Enable user namespaces (sysctl user.max_user_namespaces=10000; on Ubuntu also sysctl "
         "kernel.apparmor_restrict_unprivileged_userns=0; in Docker, --security-opt "

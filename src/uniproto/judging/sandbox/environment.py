@@ -12,20 +12,10 @@ import sysconfig
 from pathlib import Path
 from typing import NamedTuple
 
+# What model-written programs import, and what those packages need; shown where installed.
 PACKAGES = ("sympy", "mpmath", "numpy", "scipy", "networkx", "pandas", "dateutil", "six", "tzdata")
-"""Packages that model-written programs import, and what those need; shown where installed."""
-
-SCRATCH = "/scratch"
-"""The folder a program starts in and may write to; also called /tmp, unless Python lies there."""
-
-_SYSTEM = (
-    "/lib",
-    "/lib64",
-    "/usr/lib",
-    "/usr/lib64",
-    "/etc/ld.so.cache",
-    "/usr/share/zoneinfo",
-)
+SCRATCH = "/scratch"  # where a program starts and may write; also /tmp, unless Python lies there
+_SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo")
 _NIX = "/nix/store"  # there, a Python's libraries lie in folders of their own
 
 
@@ -94,39 +84,20 @@ def _below(path: str, folders: list[str]) -> bool:
     return any(path.startswith(f"{folder}/") for folder in folders)
 
 
-MEMORY = 1 << 30
-"""Bytes of address space. A program is one process, so this is all its memory but its files."""
-
-SCRATCH_BYTES = 64 << 20
-"""Bytes of its temporary folder, which lies in memory."""
-
-SCRATCH_FILES = 1024
-"""Files and folders in its temporary folder."""
-
-FILE_BYTES = 32 << 20
-"""Bytes of one file."""
-
-THREADS = 32
-"""Threads, of one process."""
-
-OPEN_FILES = 64
-"""Files open at once."""
-
-STACK = 8 << 20
-"""Bytes of the stack of each thread."""
-
-OUTPUT = 64 << 10
-"""Bytes of standard output; a program that prints more is killed."""
-
-ERRORS = 1 << 20
-"""Bytes of standard error; a program that writes more is killed."""
-
-DETAIL = 2000
-"""Letters of standard error that are kept, the last ones."""
+MEMORY = 1 << 30  # bytes of address space: all its memory but its files
+SCRATCH_BYTES = 64 << 20  # bytes of its temporary folder, which lies in memory
+SCRATCH_FILES = 1024  # files and folders in its temporary folder
+FILE_BYTES = 32 << 20  # bytes of one file
+THREADS = 32  # threads, of one process
+OPEN_FILES = 64  # files open at once
+STACK = 8 << 20  # bytes of the stack of each thread
+OUTPUT = 64 << 10  # bytes of standard output; a program that prints more is killed
+ERRORS = 1 << 20  # bytes of standard error; a program that writes more is killed
+DETAIL = 2000  # letters of standard error in a result, the last ones
 
 
 def rlimits(timeout: float, contained: bool) -> list[tuple[int, int]]:
-    """The limits the kernel keeps by itself, as (resource, value).
+    """The limits that the kernel enforces, as (resource, value).
 
     The processor time lies above the time limit: it is there for a program whose parent stalls.
     """

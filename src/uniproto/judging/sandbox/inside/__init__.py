@@ -1,4 +1,4 @@
-"""What runs on the other side of the fence, and the job that the parent hands over.
+"""The job that the parent hands over to the launcher, and the launcher itself.
 
 These modules are started by a bare `python -I -S` for every program, so they import little (no
 `typing`, no `dataclasses`: each would cost milliseconds a program) and nothing of this package.
@@ -10,7 +10,7 @@ import marshal
 
 
 class Job:
-    """One program and the walls around it, in types that `marshal` carries."""
+    """One program and its sandbox, in types that `marshal` carries."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
-"""Put up the walls, start the program behind them, and report how it ended.
+"""Set up the sandbox, start the program in it, and report how it ended.
 
     parent ── launcher ── init (process 1 of its own process namespace) ── program
 
 The status pipe is held by the launcher and init, never by the program: it can print what it likes,
-but what ended it is told by the kernel to init, and by init to the parent.
+but the kernel reports what ended it to init, and init to the parent.
 """
 
 from __future__ import annotations
@@ -13,34 +13,13 @@ import os
 import resource
 import sys
 
-from . import Job, unpacked
-from .kernel import (
-    CLONE_NEWCGROUP,
-    CLONE_NEWIPC,
-    CLONE_NEWNET,
-    CLONE_NEWNS,
-    CLONE_NEWPID,
-    CLONE_NEWUSER,
-    CLONE_NEWUTS,
-    die_with_parent,
-    drop_capabilities,
-    empty_bounding_set,
-    filter_system_calls,
-    forbid_new_privileges,
-    set_dumpable,
-    set_host_name,
-    unshare,
-)
-from .root import build_root
+from . import Job, system, unpacked
 from .seccomp import filter_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # without `typing`, which is slow to load too
     from collections.abc import Callable
 
-_NAMESPACES = (
-    CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP
-)
 _AWAITED = (signal.SIGCHLD, signal.SIGTERM)
 _NOBODY = 65534
 _FIRST_USER = 0x70000000  # far above any real user; plus the process number, one per program
@@ -58,7 +37,7 @@ def main() -> None:
         else:
             _launch(job, status)
     except BaseException as error:
-        _tell(status, f"failed {type(error).__name__}: {error}")
+        _report(status, f"failed {type(error).__name__}: {error}")
         os._exit(1)
 
 
@@ -67,8 +46,8 @@ def _launch(job: Job, status: int) -> None:
         file.write("1000")  # should the machine run out of memory, this goes first
     user, group = _enter_namespaces(job)
     _stay_with(job.parent)
-    set_host_name("sandbox")  # the machine's own is nobody's business
-    build_root(job, user, group)
+    system.set_host_name("sandbox")  # the machine's own is nobody's business
+    system.build_root(job, user, group)
     waiting, go = os.pipe()
     init = os.fork()
     if init == 0:
@@ -82,15 +61,15 @@ def _launch(job: Job, status: int) -> None:
 def _enter_namespaces(job: Job) -> tuple[int, int]:
     """New namespaces; the user and group, as seen there, that the program shall run as."""
     if job.method == "root":
-        unshare(_NAMESPACES)
+        system.unshare(system.NAMESPACES)
         own = _free_user()
         return own, own
     if os.geteuid() == 0:  # root without the right to mount: still not as root in there
         own = _free_user()
         _become(own, own)
-        set_dumpable(True)  # else /proc/self/uid_map would still be root's
+        system.set_dumpable(True)  # else /proc/self/uid_map would still be root's
     user, group = os.geteuid(), os.getegid()
-    unshare(CLONE_NEWUSER | _NAMESPACES)
+    system.unshare(system.CLONE_NEWUSER | system.NAMESPACES)
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{_NOBODY} {user} 1"),
@@ -122,7 +101,7 @@ def _become(user: int, group: int) -> None:
 
 
 def _stay_with(parent: int) -> None:
-    die_with_parent(signal.SIGKILL)
+    system.die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:  # it died before the line above
         os._exit(1)
 
@@ -130,8 +109,8 @@ def _stay_with(parent: int) -> None:
 def _reap(child: int) -> int:
     """Wait for the end; SIGTERM from the parent ends the child, and only then us.
 
-    Both signals are blocked and asked for one by one, so that none can come too early or too late.
-    Of init, the kernel says that it ended only when its whole namespace is dead.
+    Both signals are blocked and taken one by one, so that none can come too early or too late.
+    Of init, the kernel says that it ended only when all of its namespace is dead.
     """
     while True:
         if signal.sigwait(_AWAITED) == signal.SIGTERM:
@@ -143,12 +122,12 @@ def _reap(child: int) -> int:
 
 def _be_init(job: Job, user: int, group: int, waiting: int, status: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # what process 1 does not handle cannot end it
-    empty_bounding_set()
+    system.empty_bounding_set()
     if job.method == "root":
         _become(user, group)
-    drop_capabilities()
-    set_dumpable(False)
-    die_with_parent(signal.SIGKILL)
+    system.drop_capabilities()
+    system.set_dumpable(False)
+    system.die_with_parent(signal.SIGKILL)
     if not os.read(waiting, 1):  # the launcher died before the line above
         os._exit(1)
     os.close(waiting)
@@ -158,17 +137,23 @@ def _be_init(job: Job, user: int, group: int, waiting: int, status: int) -> None
     ended, code = os.wait()
     while ended != program:
         ended, code = os.wait()
-    _tell(status, f"ended {code}")
+    _report(status, f"ended {code}")
     os._exit(0)
 
 
 def _be_program(job: Job, status: int) -> None:
-    system_calls = filter_for(os.uname().machine)
-    os.setsid()  # else a signal to its own process group would also reach the launcher
+    """Become the program; from here on it has what the job allows and no more."""
+    contained = job.method != "trust"
+    system_calls = filter_for(os.uname().machine) if contained else b""
+    if contained:
+        os.setsid()  # else a signal to its own process group would also reach the launcher
+    elif sys.platform == "linux":
+        system.die_with_parent(signal.SIGKILL)
     _prepare(job)
-    forbid_new_privileges()
-    filter_system_calls(system_calls)
-    _tell(status, "started")
+    if contained:
+        system.forbid_new_privileges()
+        system.filter_system_calls(system_calls)
+    _report(status, "started")
     os.execve(job.command[0], job.command, {})
 
 
@@ -186,24 +171,16 @@ def _prepare(job: Job) -> None:
 
 
 def _launch_trusted(job: Job, status: int) -> None:
-    """The same without walls: limits, and an end in time for all that stays in our group."""
+    """The same without containment: limits, and an end in time for all that stays in our group."""
     if sys.platform == "linux":
         _stay_with(job.parent)
     with open(job.program, "xb") as file:
         file.write(job.code)
     program = os.fork()
     if program == 0:
-        _guarded(status, lambda: _be_trusted(job, status))
-    _tell(status, f"ended {_reap(program)}")
+        _guarded(status, lambda: _be_program(job, status))
+    _report(status, f"ended {_reap(program)}")
     os._exit(0)
-
-
-def _be_trusted(job: Job, status: int) -> None:
-    if sys.platform == "linux":
-        die_with_parent(signal.SIGKILL)
-    _prepare(job)
-    _tell(status, "started")
-    os.execve(job.command[0], job.command, {})
 
 
 def _guarded(status: int, work: Callable[[], None]) -> None:
@@ -211,9 +188,9 @@ def _guarded(status: int, work: Callable[[], None]) -> None:
     try:
         work()
     except BaseException as error:
-        _tell(status, f"failed {type(error).__name__}: {error}")
+        _report(status, f"failed {type(error).__name__}: {error}")
     os._exit(1)
 
 
-def _tell(status: int, line: str) -> None:
+def _report(status: int, line: str) -> None:
     os.write(status, " ".join(line.split()).encode(errors="replace")[:1000] + b"\n")

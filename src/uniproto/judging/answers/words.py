@@ -1,11 +1,12 @@
-"""Words of answers: units (5 cm is not 5 m, am is not pm) and numbers ("twenty-one").
+"""Words of answers: units (5 cm is not 5 m), numbers ("twenty-one"), options ("(B) apple").
 
 Units are never converted: a question asks for an amount in one unit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 _NAMES = {
@@ -148,3 +149,82 @@ def _below_a_hundred(words: list[str]) -> tuple[int, list[str]]:
     if 0 < units < 10:
         return _TENS[words[0]] + units, words[2:]
     return _TENS[words[0]], words[1:]
+
+
+_ALONE = re.compile(r"\s*(?:([A-E])|\(([A-Ea-e])\))\s*[.:]?\s*")
+_LABELLED = re.compile(r"\s*(?:option|choice|answer)?\s*(?:\(([A-E])\)|([A-E])[).:])(?:\s|$)", re.I)
+_NAMED = re.compile(r"\s*(?:option|choice)\s+([A-E])\b", re.I)
+_STARTING = re.compile(r"\s*([A-E])\s+\w")
+_HEDGED = re.compile(  # "(A) or (B)" picks neither
+    r"\s*(?:option|choice|answer)?\s*\(?([A-E])\)?\s*(?:,|/|or|and)\s*(?:option\s+)?\(?(?!\1)[A-E]\b",
+    re.IGNORECASE,
+)
+_DENIED = re.compile(  # "(B) is wrong" picks nothing
+    r"\s*(?:not|neither)\b|\s*(?:option|choice|answer)?\s*\(?[A-E]\)?\s+(?:is|was)"
+    r"(?:n't|\s+not|\s+wrong|\s+incorrect|\s+false)\b",
+    re.IGNORECASE,
+)
+_NEGATION = re.compile(r"\b(?:not|neither|nor|never|wrong|incorrect)\b|n't\b", re.IGNORECASE)
+_MARKUP = re.compile(r"\\(?:textbf|text|mathrm|mathbf|mbox)\s*|[{}$*]")
+_SPACING = re.compile(r"\\[ ,;:]|\\q?quad")
+_OPTION = re.compile(r"(?<!\w)\(([A-E])\)\s*([^()]*)")
+_NOT_LETTERS = re.compile(r"[^a-z0-9]+")
+
+
+def option_letter(text: str, *, loose: bool = False) -> str | None:
+    r"""The letter A to E that a text stands for, if it stands for one.
+
+    ``loose`` also takes the bare letter before words as in "B apple".
+
+    >>> option_letter(r"\text{(C)}"), option_letter("(B) apple"), option_letter("Bob")
+    ('C', 'B', None)
+    >>> option_letter("(A) or (B)")
+    """
+    plain = _MARKUP.sub("", _SPACING.sub(" ", text))
+    if _HEDGED.match(plain) or _DENIED.match(plain):
+        return None
+    match = _ALONE.fullmatch(plain) or _LABELLED.match(plain) or _NAMED.match(plain)
+    if match is None and loose:
+        match = _STARTING.match(plain)
+    if match is None:
+        return None
+    return next(group for group in match.groups() if group).upper()
+
+
+def options_of(question: str | None) -> dict[str, str]:
+    """The options a question offers, by letter; empty when it offers none.
+
+    >>> options_of("Which is larger? Answer Choices: (A) the apple (B) the pear.")
+    {'A': 'the apple', 'B': 'the pear.'}
+    """
+    found = dict(_OPTION.findall(question or ""))
+    options = {letter: text.strip() for letter, text in found.items()}
+    in_order = list(options) == list("ABCDE")[: len(options)]
+    return options if len(options) > 1 and in_order and all(options.values()) else {}
+
+
+def option_said(text: str, options: Mapping[str, str]) -> str | None:
+    """The one option whose words a text repeats; None when it denies, repeats several or none.
+
+    >>> option_said("It is the pear", {"A": "the apple", "B": "the pear."})
+    'B'
+    >>> option_said("It isn't the pear", {"A": "the apple", "B": "the pear."})
+    """
+    if denies(text):
+        return None
+    said = f" {_plain(text)} "
+    found = [letter for letter, words in options.items() if f" {_plain(words)} " in said]
+    return found[0] if len(found) == 1 else None
+
+
+def denies(text: str) -> bool:
+    """Whether a text says what is not so.
+
+    >>> denies("It isn’t the pear"), denies("It is the pear")
+    (True, False)
+    """
+    return _NEGATION.search(text.replace("’", "'")) is not None
+
+
+def _plain(text: str) -> str:
+    return _NOT_LETTERS.sub(" ", text.lower()).strip()

@@ -1,4 +1,4 @@
-"""The question that a command's options ask, with the files they name."""
+"""From a command's options and the files they name to a `Problem`."""
 
 from __future__ import annotations
 
@@ -9,38 +9,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.left_out_rows import kept_rows
-from uniproto.cli.unreadable import (
-    is_word,
-    refuse_other_separators,
-    refuse_pictures,
-    refuse_unknown_columns,
+from uniproto.errors import (
+    InputFileError,
+    InvalidInputError,
+    UniprotoError,
+    invalid,
+    unknown_name,
 )
-from uniproto.errors import InputFileError, InvalidInputError, invalid, unknown_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from uniproto.data.tables import InputData
+    from uniproto.features.files import EmbeddedData
     from uniproto.problem.problem import Problem
 
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _FEATURE_OPTIONS = ("column", "features", "ignore", "text", "images")
 
 
 @dataclass(frozen=True)
-class Question:
-    """The input files, and what is asked about them."""
+class Inputs:
+    """The input files of a command, and the arguments of its `Problem`."""
 
     pool: InputData
     target: InputData | None
     k: int | None
-    conditions: dict[str, Any]  # arguments of `Problem`
+    arguments: dict[str, Any]  # of `Problem`
 
     def problem(self, **machine: Any) -> Problem:
         """The checked problem; `machine` are its memory, device and lists."""
         from uniproto.problem.problem import Problem
 
-        return Problem(k=self.k, **self.conditions, **machine)
+        return Problem(k=self.k, **self.arguments, **machine)
 
     def identities(self) -> dict[str, Any]:
         """What a manifest says about the input files."""
@@ -50,10 +51,10 @@ class Question:
         }
 
 
-def read_question(options: argparse.Namespace) -> Question:
+def read_inputs(options: argparse.Namespace) -> Inputs:
     """Read the files that options name. Every command goes through here, so that none drifts."""
-    label_column = getattr(options, "labels", None)  # older records know no labels
-    weight_column = None if is_word(options.weights) else options.weights
+    label_column = options.labels
+    weight_column = None if _is_word(options.weights) else options.weights
     named = [name for name in (options.id, options.groups, weight_column, label_column) if name]
     pool = _read(options, options.pool, named, None)
     target = _read(options, options.target, named, pool) if options.target else None
@@ -63,7 +64,7 @@ def read_question(options: argparse.Namespace) -> Question:
     weights = _weights(options.weights, label_column, pool, aim)
     labels = aim.column(label_column, "--labels") if label_column else None
     groups = pool.column(options.groups, "--groups") if options.groups else None
-    conditions = {
+    arguments = {
         "source": pool.features,
         "target": target.features if target else None,
         "metric": options.metric,
@@ -74,12 +75,12 @@ def read_question(options: argparse.Namespace) -> Question:
         if target and options.groups
         else None,
         "budgets": _budgets(options.budgets, groups),
-        "initial": kept_rows(row_numbers(options.initial, "--initial"), pool, "--initial"),
-        "exclude": kept_rows(row_numbers(options.exclude, "--exclude"), pool, "--exclude"),
+        "initial": _rows_with_vectors(row_numbers(options.initial, "--initial"), pool, "--initial"),
+        "exclude": _rows_with_vectors(row_numbers(options.exclude, "--exclude"), pool, "--exclude"),
         "distinct": options.distinct,
         "seed": options.seed,
     }
-    return Question(pool, target, options.k, conditions)
+    return Inputs(pool, target, options.k, arguments)
 
 
 def _read(
@@ -93,14 +94,14 @@ def _read(
     chosen = named_features(options)
     text, images = getattr(options, "text", None), getattr(options, "images", None)
     if text is None and images is None:
-        refuse_pictures(Path(path))
+        _refuse_pictures(Path(path))
         try:
             has_target = like is None and options.target is not None
             return read_input(path, options.column, named, like, **chosen, has_target=has_target)
         except (InputFileError, InvalidInputError) as error:
-            refuse_other_separators(Path(path), error)
+            _refuse_other_separators(Path(path), error)
             if isinstance(error, InvalidInputError):
-                refuse_unknown_columns(options, path, like is None, error)
+                _refuse_unknown_columns(options, path, like is None, error)
             raise
     from uniproto.features.files import read_embedded
     from uniproto.geometry.costs import MATRIX_METRICS
@@ -153,13 +154,13 @@ def _sampled(data: InputData, size: int, options: argparse.Namespace) -> InputDa
 
 
 def _weights(text: str | None, labels: str | None, pool: InputData, aim: InputData) -> Any:
-    """A column of the target, or what a word stands for."""
+    """A column of the target, or the weights that a word names."""
     from uniproto.problem.weights import WEIGHTS, density_from
 
     if text is None:
         return None
     columns = [] if aim.table is None else aim.table.column_names
-    if not is_word(text):
+    if not _is_word(text):
         if text not in columns and difflib.get_close_matches(text, WEIGHTS, cutoff=0.7):
             raise unknown_name("--weights", text, [*columns, *WEIGHTS])
         return aim.column(text, "--weights")
@@ -230,7 +231,7 @@ def input_paths(options: argparse.Namespace) -> list[str]:
 
 
 def recorded(options: argparse.Namespace, weights: Any) -> dict[str, Any]:
-    """The options as a manifest keeps them."""
+    """The options as a manifest records them."""
     given = {name: value for name, value in vars(options).items() if name not in ("run", "quiet")}
     from uniproto.problem.weights import DensityWeights
 
@@ -240,7 +241,7 @@ def recorded(options: argparse.Namespace, weights: Any) -> dict[str, Any]:
 
 
 def named_features(options: argparse.Namespace) -> dict[str, Any]:
-    """What `read_input` is told of them; --column, --text and --images are other ways.
+    """The arguments of `read_input` that name features; the other ways are refused beside them.
 
     >>> named_features(argparse.Namespace(column=None, features=["a,b"], ignore=None))
     {'features': ['a,b'], 'ignore': ()}
@@ -261,3 +262,103 @@ def named_features(options: argparse.Namespace) -> dict[str, Any]:
 
 def _shown(value: Any) -> str:
     return repr(",".join(value) if isinstance(value, list) else value)
+
+
+def _rows_with_vectors(rows: list[int] | None, pool: InputData, parameter: str) -> list[int] | None:
+    """Rows of a file as rows of its vectors, which skipped rows do not have."""
+    if rows is None or not has_skipped_rows(pool):
+        return rows
+    numbers, count = file_rows(pool)
+    places = {int(row): place for place, row in enumerate(numbers)}
+    for row in rows:
+        if not 0 <= row < count:
+            raise invalid(
+                parameter, f"must hold row numbers from 0 to {count - 1}", row, "Count from 0."
+            )
+        if row not in places and parameter == "--initial":
+            raise invalid(
+                parameter,
+                "must hold rows that have a vector",
+                f"the skipped row {row}",
+                "Drop it.",
+            )
+    return [places[row] for row in rows if row in places]
+
+
+def has_skipped_rows(data: InputData) -> bool:
+    """Whether embedding skipped rows of this input."""
+    embedded = getattr(data, "embedded", None)
+    return bool(embedded is not None and embedded.left_out)
+
+
+def file_rows(data: InputData) -> tuple[NDArray[Any], int]:
+    """The numbers that rows of an input have in its file, and how many the file has."""
+    import numpy as np
+
+    if not has_skipped_rows(data):
+        return np.arange(len(data.features)), len(data.features)
+    embedded: EmbeddedData = data  # type: ignore[assignment]
+    assert embedded.embedded is not None
+    assert embedded.items is not None
+    return embedded.embedded.rows, len(embedded.items)
+
+
+def _refuse_pictures(path: Path) -> None:
+    """A folder of pictures without --images: say what is missing, not that a file is."""
+    from uniproto.features.files import has_pictures
+
+    if path.is_dir() and next(path.rglob("*.parquet"), None) is None and has_pictures(path):
+        raise InputFileError(
+            f"{path}: a folder must hold .parquet files, or pictures and --images must be given. "
+            "Got pictures without it. Add --images."
+        )
+
+
+def _refuse_other_separators(path: Path, error: UniprotoError) -> None:
+    """A table whose columns are not separated by commas is read as one column of text."""
+    if path.suffix.lower() != ".csv" or not path.is_file():
+        return
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        header = file.readline(10_000)
+    found = next((name for mark, name in _SEPARATORS.items() if mark in header), None)
+    if found and "," not in header:
+        raise InputFileError(
+            f"{path}: the columns must be separated by commas. Got a first line with {found} "
+            "instead. Save the table with commas (and decimal points), or as .parquet."
+        ) from error
+
+
+def _refuse_unknown_columns(
+    options: argparse.Namespace, path: str, of_pool: bool, error: UniprotoError
+) -> None:
+    """Where the features make no sense because an option names no column, that is the news."""
+    from uniproto.data.tables import read_input
+
+    of_target = not (of_pool and options.target)
+    for option, belongs_here in (
+        ("id", of_pool),
+        ("groups", True),
+        ("labels", of_target or "minority" in options),  # compare needs those of both
+        ("weights", of_target),
+    ):
+        name = getattr(options, option)
+        if not (name and belongs_here) or (option == "weights" and _is_word(name)):
+            continue
+        try:
+            read_input(path, name)
+        except InputFileError as missing:
+            text = str(missing).replace("'--column'", f"'--{option}'")
+            raise InputFileError(text) from error
+        except UniprotoError:
+            continue  # it is there, but of course it is no column of features
+
+
+def _is_word(text: str | None) -> bool:
+    """Whether --weights names weights by a word: balanced, density or density:options.
+
+    >>> _is_word("density:q=30"), _is_word("importance")
+    (True, False)
+    """
+    from uniproto.problem.weights import WEIGHTS
+
+    return text is not None and text.partition(":")[0] in WEIGHTS

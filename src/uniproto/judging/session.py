@@ -11,31 +11,18 @@ from typing import Any, Protocol, runtime_checkable
 from uniproto.errors import invalid
 from uniproto.judging.answers import extract_answer, program_answer, same_answer
 from uniproto.judging.answers.comparison import repeats_the_question
+from uniproto.judging.answers.helpers import UnreadableAnswerError, read_in_time
 from uniproto.judging.answers.programs import extract_program
-from uniproto.judging.answers.reader import UnreadableAnswerError, read_in_time
-from uniproto.judging.benchmarks import Question
-from uniproto.judging.items import (
-    BY_LIKELIHOOD,
-    BY_PROGRAM,
-    BY_REASONING,
-    NOT_ANSWERED,
-    RIGHT,
-    WRONG,
-    Item,
-)
+from uniproto.judging.benchmark_files import Question
 from uniproto.judging.sandbox import run_programs
+
+RIGHT, WRONG = "right", "wrong"  # verdicts
+BY_PROGRAM, BY_REASONING = "program", "reasoning"  # how a question was answered
+BY_LIKELIHOOD, NOT_ANSWERED = "likelihood", "no answer"
+Item = dict[str, Any]
 
 PROGRAM_REQUEST = "Let's write a Python program to solve it."
 _SHORTEST_STOP = 4
-
-
-def program_instruction(question: str) -> str:
-    """Program of thought: the question, and the request for a program.
-
-    >>> program_instruction("What is 2 + 2?")
-    "What is 2 + 2? Let's write a Python program to solve it."
-    """
-    return f"{question} {PROGRAM_REQUEST}"
 
 
 def fill(template: str, instruction: str) -> str:
@@ -72,7 +59,7 @@ class Completion:
 
 @runtime_checkable
 class AnsweringModel(Protocol):
-    """Whatever can be judged. `LanguageModel` is one; a wrapper of your own server may be, too."""
+    """What can be judged: a `LanguageModel`, or for example a wrapper of your own server."""
 
     name: str
 
@@ -88,8 +75,8 @@ class AnsweringModel(Protocol):
 
 
 @dataclass(frozen=True)
-class Asking:
-    """How questions are put to a model. `run_programs` is the sandbox's; tests bring their own."""
+class Session:
+    """Asks a model and judges its answers. Tests pass a `run_programs` of their own."""
 
     model: AnsweringModel
     template: str
@@ -97,12 +84,13 @@ class Asking:
     trust: bool = False
     run_programs: Callable[..., Sequence[Any]] = run_programs
 
-    def items(self, questions: Sequence[Question]) -> list[Item]:
-        """Every question asked and judged, in order; `seconds` is each one's share of the time."""
+    def ask(self, questions: Sequence[Question]) -> list[Item]:
+        """The judged items, in the order of the questions; `seconds` is each one's share."""
         began = perf_counter()
-        by_words = [question for question in questions if question.words]
-        by_text = [question for question in questions if not question.words]
-        found = {item["id"]: item for item in (*self._classify(by_words), *self._solve(by_text))}
+        with_words = [question for question in questions if question.words]
+        free_text = [question for question in questions if not question.words]
+        items = [*self._classify(with_words), *self._solve(free_text)]
+        found = {item["id"]: item for item in items}
         seconds = (perf_counter() - began) / max(1, len(questions))
         return [{**found[question.id], "seconds": round(seconds, 4)} for question in questions]
 
@@ -110,10 +98,10 @@ class Asking:
         """A program first; where none comes, runs or prints an answer, the answer in words."""
         if not questions:
             return []
-        prompts = [fill(self.template, program_instruction(each.text)) for each in questions]
+        prompts = [fill(self.template, f"{each.text} {PROGRAM_REQUEST}") for each in questions]
         outputs = self.model.generate(prompts)
         items = [
-            self._begun(question, prompt) | {"output": output.text, "stopped": output.stopped}
+            _new_item(question, prompt) | {"output": output.text, "stopped": output.stopped}
             for question, prompt, output in zip(questions, prompts, outputs, strict=True)
         ]
         for item in items:
@@ -173,7 +161,7 @@ class Asking:
                     f"{list(each)} for {question.id}",
                     "Its weights may be damaged, or too large for --bf16.",
                 )
-            item = self._begun(question, prompt)
+            item = _new_item(question, prompt)
             item["scores"] = dict(zip(question.words, (round(s, 6) for s in each), strict=True))
             item["predicted"] = max(item["scores"], key=item["scores"].__getitem__)
             item["how"] = BY_LIKELIHOOD
@@ -181,24 +169,21 @@ class Asking:
             items.append(item)
         return items
 
-    def _begun(self, question: Question, prompt: str) -> Item:
-        return {
-            "dataset": question.dataset,
-            "id": question.id,
-            "group": question.group,
-            "question": question.text,
-            "gold": question.gold,
-            "prompt": prompt,
-            "output": None,
-            "stopped": None,
-            "program": None,
-            "program_status": None,
-            "printed": None,
-            "predicted": None,
-            "unreadable": None,
-            "how": NOT_ANSWERED,
-            "verdict": WRONG,
-        }
+
+def _new_item(question: Question, prompt: str) -> Item:
+    """The item of a question that is not answered yet."""
+    unknown = ("output", "stopped", "program", "program_status", "printed", "predicted")
+    return {
+        "dataset": question.dataset,
+        "id": question.id,
+        "group": question.group,
+        "question": question.text,
+        "gold": question.gold,
+        "prompt": prompt,
+        **dict.fromkeys((*unknown, "unreadable")),
+        "how": NOT_ANSWERED,
+        "verdict": WRONG,
+    }
 
 
 def _read(item: Item, reader: Callable[..., str | None], *arguments: Any, **named: Any) -> Any:

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from uniproto.comparing.contenders import (
+from uniproto.comparing.compare import (
     as_compared,
     method_label,
     small_problem,
     warms_up,
 )
-from uniproto.comparing.k_path import KPath
-from uniproto.comparing.results import as_seeds
+from uniproto.comparing.results import KPath, as_seeds
 from uniproto.errors import InfeasibleError, as_index, invalid
 from uniproto.methods import Method, Random
 from uniproto.problem.problem import Problem, as_problem

@@ -1,7 +1,7 @@
-"""The process that asks SymPy whether two formulas are the same.
+"""What a helper process runs: `helper_main.py algebra` or `helper_main.py reader`.
 
-It is run as a script, apart from the program that judges, so that it can be stopped: formulas come
-as trees on the standard input, one request a line, never as text to evaluate.
+Requests come on the standard input as JSON, one per line: formulas as trees, never as text to
+evaluate, and texts that are only looked at. Nothing a model wrote is run here.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 MAX_BYTES = 2 << 30
@@ -24,26 +26,47 @@ _NO_VERDICT = (
 )
 
 
-def main() -> None:
-    """Answer requests ``{"question", "left", "right", "seconds"}`` until the input ends."""
+def main(task: str) -> None:
+    """Answer requests until the input ends."""
+    answer = {"algebra": algebra, "reader": reader}[task]()
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(*json.loads(line))), flush=True)
+
+
+def reader() -> Callable[..., str | None]:
+    """Answers requests `[name of a reader, arguments, named arguments]`."""
+    sys.path.insert(0, str(Path(__file__).parents[3]))  # where this package is, installed or not
+    from uniproto.judging.answers import extract_answer, program_answer
+    from uniproto.judging.answers.programs import extract_program
+
+    readers = {each.__name__: each for each in (extract_answer, extract_program, program_answer)}
+    return lambda name, arguments, named: readers[name](*arguments, **named)
+
+
+def algebra() -> Callable[..., bool | None]:
+    """Answers requests `[question, left, right, seconds]`; None where SymPy does not know."""
     limit_memory()
     import sympy
 
-    print(json.dumps("ready"), flush=True)
-    for line in sys.stdin:
-        request = json.loads(line)
-        if hasattr(signal, "setitimer"):
-            # The judge kills a late worker; if the judge itself was killed, this alarm does.
-            signal.setitimer(signal.ITIMER_REAL, 2 * request["seconds"] + 1)
+    questions = {"same": same, "proportional": proportional}
+
+    def answer(question: str, left: list[Any], right: list[Any], seconds: float) -> bool | None:
+        # The judge kills a late helper; if the judge itself was killed, this alarm does.
+        _set_alarm(2 * seconds + 1)
         try:
-            left, right = (build(sympy, request[side]) for side in ("left", "right"))
-            question = same if request["question"] == "same" else proportional
-            verdict: bool | str = question(sympy, left, right)
-        except _NO_VERDICT as error:
-            verdict = f"undecided: {type(error).__name__}"
-        if hasattr(signal, "setitimer"):
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        print(json.dumps(verdict), flush=True)
+            return questions[question](sympy, build(sympy, left), build(sympy, right))
+        except _NO_VERDICT:
+            return None
+        finally:
+            _set_alarm(0)
+
+    return answer
+
+
+def _set_alarm(seconds: float) -> None:
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def limit_memory() -> None:
@@ -67,12 +90,9 @@ def build(sympy: Any, tree: list[Any]) -> Any:
         return sympy.Symbol(atom)
     if head == "constant":
         return {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}[atom]
-    if head == "sum":
-        return sympy.Add(*built)
-    if head == "product":
-        return sympy.Mul(*built)
-    if head == "power":
-        return sympy.Pow(*built)
+    operations = {"sum": sympy.Add, "product": sympy.Mul, "power": sympy.Pow}
+    if head in operations:
+        return operations[head](*built)
     names = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "ln": "log", "abs": "Abs"}
     return getattr(sympy, names.get(atom, atom))(*built)
 
@@ -110,4 +130,4 @@ def vanishes(sympy: Any, expression: Any) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

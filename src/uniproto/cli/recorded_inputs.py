@@ -1,0 +1,208 @@
+"""The inputs of a saved result, read again from files that must not have changed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from uniproto.cli.inputs import Inputs, file_rows, has_skipped_rows, read_inputs
+from uniproto.errors import InputFileError, UniprotoError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from uniproto.data.tables import InputData
+    from uniproto.problem.problem import Problem
+    from uniproto.selection.selection import Selection
+
+_KINDS = ("text", "images")
+
+
+class ChangedInputError(InputFileError):
+    """An input file is no longer the one that a result was made from."""
+
+
+def recorded_inputs(folder: Path, manifest: Mapping[str, Any]) -> Inputs:
+    """Read the files that a saved result was made from; they must not have changed."""
+    from uniproto.features.files import input_digest
+    from uniproto.selection.storage import damaged
+
+    if "inputs" not in manifest or "arguments" not in manifest:
+        raise InputFileError(
+            f"{folder}: the folder must be written by 'uniproto select', which records the input "
+            "files. Got a result saved from Python or by another command instead. Run "
+            "'uniproto select', or certify in Python with selection.certify()."
+        )
+    try:
+        options = argparse.Namespace(**manifest["arguments"])
+        records = {role: manifest["inputs"][role] for role in ("source", "target")}
+        sampled = getattr(options, "target_sample", None) is not None
+        if bool(options.target or sampled) != bool(records["target"]):
+            raise ValueError("its record of the target contradicts itself")
+        for role, option in (("source", "pool"), ("target", "target")):
+            if records[role]:
+                path = records[role]["path"]
+                embedding = records[role].get("embedding")
+                _require_local(path)
+                if input_digest(Path(path), embedding) != records[role]["sha256"]:
+                    raise ChangedInputError(
+                        f"{path}: the input must be the file that {folder} was made from. It has "
+                        "changed since. Restore it, or run the selection again."
+                    )
+                setattr(options, option, path)
+        _embed_as_recorded(options, records["source"].get("embedding"))
+        inputs = _read_again(options, folder)
+        for role, found in inputs.identities().items():
+            _require_same_embedding(records[role], found, folder)
+            if found and {**records[role], "path": found["path"]} != found:
+                raise ValueError(f"its record of the {role} is not what the file holds")
+    except UniprotoError:
+        raise
+    except Exception as error:  # a record that somebody has edited can hold anything
+        raise damaged(folder, error) from error
+    return _with_skipped_rows(inputs)
+
+
+def _embed_as_recorded(options: argparse.Namespace, embedding: Mapping[str, Any] | None) -> None:
+    """Embed again with the recorded options, but from any folder and on any device.
+
+    A record is a stranger's word: the model must be on this machine and have the digest it had,
+    and vectors come from our own cache or are computed.
+    """
+    if embedding is None:
+        if any(getattr(options, kind, None) is not None for kind in _KINDS):
+            raise ValueError("it embeds its input, and its record of that is missing")
+        return
+    if embedding["kind"] not in _KINDS:
+        raise ValueError("its record of what was embedded contradicts itself")
+    for kind in _KINDS:
+        setattr(options, kind, embedding["named"] if kind == embedding["kind"] else None)
+    options.model, options.device = embedding["model"], "auto"
+    options.model_digest = str(embedding["model_digest"])
+    options.cache, options.no_cache = None, False
+
+
+def _read_again(options: argparse.Namespace, folder: Path) -> Inputs:
+    from uniproto.features.models import OtherModelError
+
+    try:
+        return read_inputs(options)
+    except OtherModelError as error:
+        raise ChangedInputError(
+            f"the model {options.model} must be the one that {folder} was made with. Got another "
+            "instead, which was not loaded. Restore it, or run the selection again."
+        ) from error
+
+
+def _require_local(path: str) -> None:
+    """What lies in a store is read by Ray's tasks; this machine's commands read files."""
+    if "://" in path:
+        raise InputFileError(
+            f"{path}: the input must be a file of this machine. Got an address in a store instead. "
+            "Mount the store, and select from the mounted files."
+        )
+
+
+def _require_same_embedding(
+    said: Mapping[str, Any] | None, found: Mapping[str, Any] | None, folder: Path
+) -> None:
+    """Pictures and models are inputs too: a result belongs to those it was made with."""
+    if not (said and found and "embedding" in said and "embedding" in found):
+        return
+    before, now = said["embedding"], found["embedding"]
+    for field, what in (
+        ("content_sha256", "the texts or pictures"),
+        ("left_out", "the rows that can be read"),
+        ("model_digest", f"the model {now['model']}"),
+    ):
+        if before[field] != now[field]:
+            raise ChangedInputError(
+                f"{found['path']}: {what} must be those that {folder} was made from. Got others "
+                "instead. Restore them, or run the selection again."
+            )
+
+
+def require_same_problem(folder: Path, selection: Selection, problem: Problem) -> None:
+    """Refuse a result whose rows cannot be an answer to the problem of its inputs."""
+    import numpy as np
+
+    from uniproto.selection.storage import damaged
+
+    rows = selection.indices
+    if selection.shape != problem.costs.shape or not selection.k == len(rows) == problem.k:
+        raise damaged(folder, ValueError("its files belong to another problem than its inputs"))
+    if len(np.unique(rows)) < len(rows) or rows.min() < 0 or rows.max() >= problem.m:
+        raise damaged(folder, ValueError("its indices are not different rows of the source"))
+
+
+def numbered_as_in_files(inputs: Inputs, selection: Selection) -> Selection:
+    """The selection with rows numbered as in the files, where embedding skipped some.
+
+    A skipped target has an empty column in the plan, and the price 0.
+    """
+    source, aim = inputs.pool, inputs.target or inputs.pool
+    if not (has_skipped_rows(source) or has_skipped_rows(aim)):
+        return selection
+    (rows, m), (columns, n) = file_rows(source), file_rows(aim)
+    return selection.renumbered(rows, columns, (m, n))
+
+
+def _with_skipped_rows(inputs: Inputs) -> Inputs:
+    """The same inputs with rows numbered as in the files, as a saved result numbers them.
+
+    Skipped rows may not be chosen and have no weight; they get the values of the first row that
+    has any, on which then nothing depends.
+    """
+    pool, target = inputs.pool, inputs.target
+    aim = target or pool
+    if not (has_skipped_rows(pool) or has_skipped_rows(aim)):
+        return inputs
+    import numpy as np
+
+    arguments, problem = inputs.arguments, inputs.problem()
+    (rows, m), (columns, n) = file_rows(pool), file_rows(aim)
+
+    def widened(values: Any, numbers: NDArray[Any], count: int) -> Any:
+        if values is None:
+            return None
+        wide = np.repeat(np.asarray(values)[:1], count, axis=0)
+        wide[numbers] = values
+        return wide
+
+    weights = np.zeros(n)
+    weights[columns] = problem.masses.weights
+    skipped = np.setdiff1d(np.arange(m), rows)
+    excluded = [] if arguments["exclude"] is None else rows[arguments["exclude"]].tolist()
+    initial = arguments["initial"]
+    source = widened(arguments["source"], rows, m)
+    targets = widened(arguments["target"], columns, n)
+    return replace(
+        inputs,
+        pool=_with_features(pool, source),
+        target=target and _with_features(target, targets),
+        arguments={
+            **arguments,
+            "source": source,
+            "target": targets,
+            "target_weights": weights,
+            "target_labels": None,
+            "groups": widened(arguments["groups"], rows, m),
+            "target_groups": widened(arguments["target_groups"], columns, n),
+            "initial": None if initial is None else rows[initial].tolist(),
+            "exclude": [*excluded, *skipped.tolist()],
+            "distinct": False if problem.twin_distance is None else problem.twin_distance,
+        },
+    )
+
+
+def _with_features(data: InputData, features: Any) -> InputData:
+    """An input with every row of its file."""
+    if not has_skipped_rows(data):
+        return data
+    from uniproto.data.tables import InputData
+
+    items = data.items  # type: ignore[attr-defined]
+    return InputData(data.path, data.sha256, features, items.table, data.feature_columns)

@@ -1,0 +1,220 @@
+"""Vectors computed before, found again by what they were computed from.
+
+A vector's key is the SHA-256 of the item's content; vectors of one model (its weights, its
+preprocessing, its precision) share an SQLite database in a folder named after the model's digest.
+SQLite makes writing atomic and lets several processes read and write at once. A damaged database
+is replaced, and a vector that does not match its checksum is computed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import sys
+import threading
+import time
+import uuid
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.errors import OutputError, invalid
+
+VARIABLE = "UNIPROTO_CACHE"
+DATABASE = "vectors.sqlite"
+SECONDS_BETWEEN_WRITES = 2.0  # at most this much work is lost when a run is killed
+_SECONDS_TO_WAIT = 60.0  # for another process that is writing
+# What SQLite says of a disk, a folder or another process; anything else it says is damage.
+# (Its error codes would be plainer; Python 3.10 does not give them.)
+_UNUSABLE = ("locked", "readonly", "disk I/O", "disk is full", "unable to open", "permission")
+_ERRORS = (sqlite3.Error, UnicodeDecodeError)  # the second for damaged names of columns
+_TABLE = """CREATE TABLE IF NOT EXISTS vectors
+    (key BLOB PRIMARY KEY, flags INTEGER NOT NULL, checksum INTEGER NOT NULL, vector BLOB NOT NULL)
+"""
+
+
+@dataclass(frozen=True)
+class CachedVector:
+    """A vector that was computed before, and what was noted about it."""
+
+    vector: NDArray[np.float32]
+    flags: int
+
+
+def cache_folder() -> Path:
+    """The folder of all caches: UNIPROTO_CACHE, or the one this system has for such things."""
+    if named := os.environ.get(VARIABLE):
+        return Path(named)
+    home = Path.home()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "uniproto"
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "uniproto"
+    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "uniproto"
+
+
+def open_cache(cache: bool | str | os.PathLike[str], model_digest: str) -> VectorCache:
+    """The cache of one model: in the folder `cache`, in the customary one (True), or none."""
+    if not isinstance(cache, bool | str | os.PathLike):
+        raise invalid(
+            "cache", "must be True, False or a folder", repr(cache), "Pass one of the three."
+        )
+    if cache is False:
+        return VectorCache(None, required=False)
+    try:
+        root = cache_folder() if cache is True else Path(cache)
+    except RuntimeError:  # there is no home folder
+        return VectorCache(None, required=False)
+    named = cache is not True or VARIABLE in os.environ
+    return VectorCache(root / "embeddings" / model_digest[:32], required=named)
+
+
+class VectorCache:
+    """The vectors of one model: those on disk, and those of this run, written every two seconds.
+
+    Use it as a context manager: leaving it saves what was computed, also when the run failed. A
+    folder that somebody named is `required` to be writable; without the customary one a run goes
+    on and saves nothing. `note` says so.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, VectorCache(Path(folder), required=True) as c:
+    ...     c.add([b"key"], np.ones((1, 3), np.float32), [0])
+    ...     c.find(b"key"), c.find(b"other")
+    (CachedVector(vector=array([1., 1., 1.], dtype=float32), flags=0), None)
+    """
+
+    def __init__(self, folder: Path | None, *, required: bool) -> None:
+        self.folder = folder
+        self.note = ""
+        self._required = required
+        self._pending: dict[bytes, CachedVector] = {}
+        self._written = time.monotonic()
+        self._lock = threading.Lock()  # pictures are looked up by several threads
+        self._database: sqlite3.Connection | None = None
+        if folder is not None:
+            self._open(folder)
+
+    def __enter__(self) -> VectorCache:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.flush()
+        finally:
+            self._close()
+
+    def find(self, key: bytes) -> CachedVector | None:
+        """The vector of this content, if it is there and undamaged."""
+        if key in self._pending:
+            return self._pending[key]
+        select = "SELECT flags, checksum, vector FROM vectors WHERE key = ?"
+        row = None
+        with self._lock:
+            if self._database is not None:
+                try:
+                    row = self._database.execute(select, (key,)).fetchone()
+                except _ERRORS as error:
+                    self._recover(error)
+        return None if row is None else _checked(key, *row)
+
+    def add(
+        self, keys: Sequence[bytes], vectors: NDArray[np.float32], flags: Sequence[int]
+    ) -> None:
+        """Save these vectors within a few seconds, or on leaving the context."""
+        if self._database is None:
+            return
+        self._pending.update(zip(keys, map(CachedVector, vectors, flags), strict=True))
+        if time.monotonic() - self._written >= SECONDS_BETWEEN_WRITES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is not yet on disk."""
+        rows = [_row(key, one) for key, one in self._pending.items()]
+        insert = "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)"
+        with self._lock:
+            while rows and self._database is not None:
+                try:
+                    with self._database:
+                        self._database.executemany(insert, rows)
+                except _ERRORS as error:
+                    self._recover(error)
+                else:
+                    rows = []
+            self._pending = {}
+            self._written = time.monotonic()
+
+    def _open(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(
+                folder / DATABASE, timeout=_SECONDS_TO_WAIT, check_same_thread=False
+            )
+            self._database.text_factory = bytes  # damage can turn any value into undecodable text
+            # Another process may be changing the mode; some file systems have no such mode.
+            with contextlib.suppress(sqlite3.OperationalError):
+                self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = NORMAL")
+            self._database.execute(_TABLE)
+        except (OSError, *_ERRORS) as error:
+            self._recover(error)
+
+    def _recover(self, error: Exception) -> None:
+        """Replace a damaged database by an empty one, once; give up one that cannot be used."""
+        self._close()
+        assert self.folder is not None
+        usable = not (isinstance(error, OSError) or any(map(str(error).__contains__, _UNUSABLE)))
+        if usable and not self.note:
+            self.note = f"{self.folder / DATABASE} was damaged and has been replaced"
+            try:
+                _discard(self.folder)
+            except OSError as reason:
+                error = reason
+            else:
+                self._open(self.folder)
+                return
+        reason_text = getattr(error, "strerror", None) or error
+        if self._required:
+            raise OutputError(
+                f"{self.folder}: the cache must be a folder that can be written. Writing failed "
+                f"({reason_text}). Choose another folder by --cache (in Python cache=) or "
+                f"{VARIABLE}, free some space, or do without: --no-cache, cache=False."
+            ) from error
+        self.note = f"nothing was saved: {self.folder} cannot be written ({reason_text})"
+
+    def _close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+
+def _discard(folder: Path) -> None:
+    """Remove a database and its journals in one step: other processes may have it open."""
+    aside = folder.with_name(f"{folder.name}.damaged-{uuid.uuid4().hex}")
+    folder.rename(aside)
+    shutil.rmtree(aside)
+
+
+def _row(key: bytes, cached: CachedVector) -> tuple[bytes, int, int, bytes]:
+    content = cached.vector.astype("<f4").tobytes()
+    return key, cached.flags, _checksum(key, cached.flags, content), content
+
+
+def _checked(key: bytes, flags: Any, checksum: Any, content: Any) -> CachedVector | None:
+    """What a row holds, or None where it is not what was written or not what a model gives."""
+    if not (isinstance(flags, int) and isinstance(content, bytes)):
+        return None
+    if checksum != _checksum(key, flags, content):
+        return None
+    vector = np.frombuffer(content, "<f4").astype(np.float32)
+    return CachedVector(vector, flags) if np.isfinite(vector).all() and vector.any() else None
+
+
+def _checksum(key: bytes, flags: int, content: bytes) -> int:
+    return zlib.crc32(b"%b %d %b" % (key, flags, content))

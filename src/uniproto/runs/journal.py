@@ -1,0 +1,106 @@
+"""A journal: JSON lines that are only added to, by one run at a time, and that survive a kill."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from uniproto.errors import InputFileError, OutputError, UniprotoError
+from uniproto.runs.atomic import open_own, sync
+from uniproto.runs.lock import hold
+
+
+class Journal:
+    """The JSON values in a file, one per line, and a place for more.
+
+    Nobody else can write to it until it is closed, by `with` or by being forgotten. A last line
+    that a kill left incomplete is ignored, and removed by the next `append`: opening alone never
+    changes a file, which may turn out to be somebody else's. `what` the file holds is for the
+    messages, e.g. "the answers".
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "answers.jsonl"
+    >>> Journal(path, "the answers").append({"id": 1}, {"id": 2})
+    >>> Journal(path, "the answers").entries
+    [{'id': 1}, {'id': 2}]
+    """
+
+    def __init__(self, path: Path, what: str, *, fresh: bool = False) -> None:
+        self.path, self.what = path, what
+        self._size = 0  # bytes of complete lines
+        self.incomplete = b""  # the last line, where a kill cut it short
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open_own(path, "a+b")
+        except OSError as error:
+            raise self._unwritable(error) from error
+        self.close = weakref.finalize(self, self._file.close)  # which releases the lock, too
+        try:
+            hold(self._file, path, what)
+            if fresh:
+                self._file.truncate(0)
+            self.entries: list[Any] = self._read()
+            sync(path.parent)
+        except OSError as error:
+            self.close()
+            raise error if isinstance(error, UniprotoError) else self._unwritable(error) from error
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def append(self, *values: Any) -> None:
+        """Add values; when this returns, they are on the disk.
+
+        Where writing fails, nothing of them stays in the file.
+        """
+        lines = "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
+        # Half of a surrogate pair, which a model may write, becomes JSON's own escape.
+        content = lines.encode("utf-8", "backslashreplace")
+        descriptor = self._file.fileno()
+        try:
+            os.ftruncate(descriptor, self._size)
+            rest = memoryview(content)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            os.fsync(descriptor)
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(descriptor, self._size)
+            raise self._unwritable(error) from error
+        self._size += len(content)
+        self.entries += values
+
+    def damaged(self, reason: object) -> InputFileError:
+        """The error for a file that does not hold what it should."""
+        return InputFileError(
+            f"{self.path}: the file must hold {self.what}, one JSON value per line. It is damaged "
+            f"or something else ({reason}). Move it away, or choose another folder with --out."
+        )
+
+    def _read(self) -> list[Any]:
+        """The values of all complete lines."""
+        self._file.seek(0)
+        content = self._file.read()
+        self._size = content.rfind(b"\n") + 1
+        self.incomplete = content[self._size :]
+        try:
+            return [json.loads(line) for line in content[: self._size].split(b"\n")[:-1]]
+        except (ValueError, RecursionError) as error:
+            raise self.damaged(error) from error
+
+    def _unwritable(self, error: OSError) -> OutputError:
+        reason = error.strerror or error
+        if error.errno == errno.ELOOP:
+            reason = "it is a link, and links are not followed"
+        return OutputError(
+            f"{self.path}: {self.what} must go to a file that can be written. Writing failed "
+            f"({reason}). Choose another folder with --out, or free some space."
+        )
