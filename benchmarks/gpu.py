@@ -138,7 +138,7 @@ def bound(sel: Any, cost: float) -> Any:
     try:
         return sel.certify(time_limit=_CERTIFY_SECONDS, progress=False)
     except ImportError:
-        from uniproto.certificate.certificate import certify
+        from uniproto.certificate.ascent import certify
 
         prices = np.zeros(sel.shape[1])
         return certify(sel._problem, cost, prices, time_limit=_CERTIFY_SECONDS)

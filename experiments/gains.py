@@ -27,7 +27,7 @@ from uniproto import UniProto
 from uniproto.algorithm import objective_cost
 from uniproto.comparing.results import aligned
 from uniproto.data import load_dataset
-from uniproto.problem.masses import whole_masses
+from uniproto.problem.masses import integer_masses
 from uniproto.report.charts import BLUE, GREEN, ORANGE, lines_and_bands, small_multiples, styled
 from uniproto.runtime.progress import Progress
 from uniproto.transport.entropic import entropic_plan
@@ -185,13 +185,13 @@ def measure_strength(costs: np.ndarray, k: int, strength: float) -> list[dict[st
 
 def _objective_costs(costs: np.ndarray, picks: list[int]) -> list[float]:
     """⟨C, γ⟩ of the exact plans of the first 0, 1, … picks."""
-    masses = whole_masses(len(picks), costs.shape[1])
+    masses = integer_masses(len(picks), costs.shape[1])
     return [objective_cost(costs, picks[:i], masses) for i in range(len(picks) + 1)]
 
 
 def _entropic_costs(costs: np.ndarray, picks: list[int], strength: float) -> list[float]:
     """⟨C, γ⟩ of the entropic plans of the first 0, 1, … picks, entropy left out."""
-    masses = whole_masses(len(picks), costs.shape[1])
+    masses = integer_masses(len(picks), costs.shape[1])
     totals = [0.0]
     for i in range(1, len(picks) + 1):
         solved = entropic_plan(costs[picks[:i]], masses.offer / masses.need, strength)

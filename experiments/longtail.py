@@ -32,7 +32,7 @@ from uniproto.geometry.costs import make_costs
 from uniproto.methods import METHODS
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
-from uniproto.select import answer
+from uniproto.select import run_method
 
 TITLE = "minority accuracy beside k-medoids and the others: MNIST skews, CIFAR-10-LT (Figure 3)"
 
@@ -114,7 +114,7 @@ def curves(draw: Draw, k: int, seed: int, polish: float = POLISH_SECONDS) -> lis
             draw.source, draw.target, k=k, metric=draw.metric, seed=seed, device="cpu", **options
         )
         for name, method in methods.items():
-            chosen = answer(problem, method, progress=False)
+            chosen = run_method(problem, method, progress=False)
             nearest = nearest_prototype(problem.costs, chosen.indices)
             rows.append(
                 {

@@ -25,7 +25,7 @@ from uniproto.data import Dataset, balanced_source_and_target, load_dataset
 from uniproto.methods import METHODS
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
-from uniproto.select import answer
+from uniproto.select import run_method
 
 TITLE = "all methods on USPS, Letter, Adult and Credit: cost, accuracy, weights, time"
 
@@ -141,7 +141,7 @@ def measure(data: Dataset, part: Part, k: int, seed: int, polish: float) -> list
     problem = Problem(data.train[source], aim, k=k, metric=part.metric, seed=seed, device="cpu")
     rows = []
     for name, method in methods.items():
-        chosen = answer(problem, method, progress=False)
+        chosen = run_method(problem, method, progress=False)
         nearest = nearest_prototype(problem.costs, chosen.indices)
         found = accuracy(labels[source][chosen.indices][nearest], labels[target], small)
         ratio, entropy = weight_skew(chosen.weights)

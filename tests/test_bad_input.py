@@ -176,7 +176,7 @@ def test_a_misspelt_name_meets_the_nearest_valid_one(
         ({"reg": -1.0, "plan": "entropic"}, ["'reg'", "positive", "Got -1.0", "Try"]),
         ({"reg": np.nan, "plan": "entropic"}, ["'reg'", "positive", "Got nan", "Try"]),
         ({"reg": np.inf, "plan": "entropic"}, ["'reg'", "positive", "Got inf", "Try"]),
-        ({"iterations": 0, "plan": "entropic"}, ["'iterations'", "positive", "Got 0"]),
+        ({"iterations": 0, "plan": "entropic"}, ["'iterations'", "at least 1", "Got 0"]),
         ({"gains": "exact", "plan": "entropic"}, ["'gains'", "plan='entropic'", "'resolve'"]),
     ],
 )

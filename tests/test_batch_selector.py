@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import uniproto
 from uniproto import InfeasibleError, InvalidInputError, KMedoids, Stochastic, UniProto
 from uniproto.algorithm import transport_cost, uniprot
-from uniproto.problem.masses import whole_masses
+from uniproto.problem.masses import integer_masses
 from uniproto.training import BatchSelector, Gram
 from uniproto.training.methods import BATCH_METHODS, fill_picks
 
@@ -82,7 +82,7 @@ def reference_medoids(costs: np.ndarray, k: int) -> list[int]:
 def reference_picks(method: str, part: dict[str, Any], k: int) -> list[int]:
     features = part["features"]
     if method == "uniproto":
-        return uniprot(reference_costs(features, "dot"), k, whole_masses(k, len(features)))[0]
+        return uniprot(reference_costs(features, "dot"), k, integer_masses(k, len(features)))[0]
     if method in ("colm", "sbert", "kmedoids"):
         metric = {"colm": "l1", "sbert": "cosine", "kmedoids": "dot"}[method]
         return reference_medoids(reference_costs(features, metric), k)
@@ -170,7 +170,7 @@ def cost_matrices(draw: st.DrawFn) -> tuple[np.ndarray, int]:
 @given(cost_matrices())
 def test_fills_pick_what_the_plain_algorithm_picks(problem: tuple[np.ndarray, int]) -> None:
     costs, k = problem
-    picks, pick_costs = uniprot(costs.astype(np.float64), k, whole_masses(k, len(costs)))
+    picks, pick_costs = uniprot(costs.astype(np.float64), k, integer_masses(k, len(costs)))
     assert BatchSelector("uniproto", "batch", k, metric="precomputed")(costs).tolist() == picks
     found, found_costs = fill_picks(costs, k)
     assert found.tolist() == picks
@@ -193,7 +193,7 @@ def test_features_pick_what_the_plain_algorithm_picks(metric: str, k: int, dtype
     features = pool(128, 64, seed=3, dtype=dtype)
     chosen = BatchSelector("uniproto", "batch", k, metric=metric)(features)
     costs = reference_costs(features.astype(np.float64), metric)
-    assert chosen.tolist() == uniprot(costs, k, whole_masses(k, 128))[0]
+    assert chosen.tolist() == uniprot(costs, k, integer_masses(k, 128))[0]
 
 
 @pytest.mark.parametrize("metric", ["dot", "cosine", "l1", "euclidean", "sqeuclidean"])
@@ -516,7 +516,7 @@ def test_the_record_holds_exact_costs(mode: str) -> None:
     record = selector.last
     assert record is not None
     costs = reference_costs(given["features"], "dot")
-    expected = transport_cost(costs, chosen.tolist(), whole_masses(16, 40))
+    expected = transport_cost(costs, chosen.tolist(), integer_masses(16, 40))
     assert record.cost == pytest.approx(expected)
     assert record.cost < record.random_cost
     assert record.pool.size == 40
@@ -684,6 +684,6 @@ def test_costs_that_are_negative_by_rounding_alone_are_taken() -> None:
     costs = reference_costs(pool(), "cosine")
     costs[0, 0] = -1e-16
     chosen = BatchSelector("uniproto", "batch", 9, metric="precomputed")(costs)
-    assert chosen.tolist() == uniprot(costs, 9, whole_masses(9, 40))[0]
+    assert chosen.tolist() == uniprot(costs, 9, integer_masses(9, 40))[0]
     entropic = UniProto(plan="entropic", iterations=5)
     assert len(BatchSelector(entropic, "batch", 9, metric="precomputed")(costs)) == 9

@@ -13,7 +13,7 @@ import pytest
 
 import uniproto
 from uniproto.cli import main
-from uniproto.errors import InvalidInputError, seconds
+from uniproto.errors import InvalidInputError, require_seconds
 
 POINTS = np.random.default_rng(3).normal(size=(60, 4))
 BAD = [False, np.False_, 0, -1, math.nan, math.inf, 10**400, "30", [30], np.array([30.0]), 1j]
@@ -22,34 +22,34 @@ BAD = [False, np.False_, 0, -1, math.nan, math.inf, 10**400, "30", [30], np.arra
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
     """The limits that searches for a bound were given."""
-    import uniproto.certificate.certificate
+    import uniproto.certificate.ascent
 
     given: list[float | None] = []
-    search = uniproto.certificate.certificate.certify
+    search = uniproto.certificate.ascent.certify
 
     def listened(*arguments: Any, time_limit: float | None, **options: Any) -> Any:
         given.append(time_limit)
         return search(*arguments, time_limit=time_limit, **options)
 
-    monkeypatch.setattr(uniproto.certificate.certificate, "certify", listened)
+    monkeypatch.setattr(uniproto.certificate.ascent, "certify", listened)
     return given
 
 
 @pytest.mark.parametrize("value", [2, 2.0, np.float32(2), np.int64(2), Fraction(2)])
 def test_numbers_are_seconds(value: Any) -> None:
-    found = seconds("time_limit", value)
+    found = require_seconds("time_limit", value)
     assert (found, type(found)) == (2.0, float)
 
 
 def test_no_limit() -> None:
-    assert seconds("time_limit", None) is None
-    assert seconds("time_limit", True) is None
+    assert require_seconds("time_limit", None) is None
+    assert require_seconds("time_limit", True) is None
 
 
 @pytest.mark.parametrize("value", BAD, ids=repr)
 def test_all_else_is_refused(value: Any) -> None:
     with pytest.raises(InvalidInputError, match="'time_limit' must be None or a positive number"):
-        seconds("time_limit", value)
+        require_seconds("time_limit", value)
     selection = uniproto.select(POINTS, 2)
     with pytest.raises(InvalidInputError, match="'time_limit' must be None or a positive number"):
         selection.certify(time_limit=value)

@@ -20,8 +20,8 @@ import pytest
 import uniproto
 from uniproto.cli import main
 from uniproto.problem.problem import Problem
-from uniproto.runs.checkpoint import Checkpoint, Progressed
-from uniproto.select import answer
+from uniproto.runs.checkpoint import Checkpoint, SavedPicks
+from uniproto.select import run_method
 
 METHODS = {
     "extend": uniproto.UniProto(),
@@ -42,13 +42,13 @@ def _stop_after(picks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Write after every pick, and raise once so many are safe: a crash at a chosen moment."""
     write = Checkpoint.write
 
-    def write_then_stop(self: Checkpoint, progressed: Progressed, *, now: bool = False) -> None:
+    def write_then_stop(self: Checkpoint, progressed: SavedPicks, *, now: bool = False) -> None:
         write(self, progressed, now=True)
         if len(progressed.rows) >= picks:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Checkpoint, "write", write_then_stop)
-    monkeypatch.setattr("uniproto.methods.greedy_extend._PICKS_AT_ONCE", 1)
+    monkeypatch.setattr("uniproto.methods.uniproto_plans._PICKS_AT_ONCE", 1)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -61,13 +61,13 @@ def test_resumed_picks_are_those_of_an_uninterrupted_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     problem = Problem(rows, k=15, initial=[7, 2], distinct=distinct)
-    whole = answer(problem, METHODS[name])
-    kept = problem.with_checkpoint(Checkpoint(tmp_path / "checkpoint.npz", {"run": 1}))
+    whole = run_method(problem, METHODS[name])
+    saved = problem.with_checkpoint(Checkpoint(tmp_path / "checkpoint.npz", {"run": 1}))
     with monkeypatch.context() as patch:
         _stop_after(6, patch)
         with pytest.raises(KeyboardInterrupt):
-            answer(kept, METHODS[name])
-    resumed = answer(kept, METHODS[name])
+            run_method(saved, METHODS[name])
+    resumed = run_method(saved, METHODS[name])
     assert resumed.notes["resumed_from_pick"] == 6
     assert resumed.indices.tolist() == whole.indices.tolist()
     np.testing.assert_array_equal(resumed.gains, whole.gains)
@@ -78,14 +78,14 @@ def test_groups_resume_each_on_its_own(
     rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = Problem(rows, k=12, groups=["a", "b", "c"] * 40)
-    whole = answer(problem, uniproto.UniProto())
+    whole = run_method(problem, uniproto.UniProto())
     checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
-    kept = problem.with_checkpoint(checkpoint)
+    saved = problem.with_checkpoint(checkpoint)
     with monkeypatch.context() as patch:
         _stop_after(3, patch)
         with pytest.raises(KeyboardInterrupt):
-            answer(kept, uniproto.UniProto())
-    resumed = answer(kept, uniproto.UniProto())
+            run_method(saved, uniproto.UniProto())
+    resumed = run_method(saved, uniproto.UniProto())
     assert resumed.indices.tolist() == whole.indices.tolist()
     assert resumed.notes["a"]["resumed_from_pick"] == 3
     checkpoint.remove()
@@ -93,7 +93,7 @@ def test_groups_resume_each_on_its_own(
 
 
 def _some_checkpoint(path: Path, identity: dict[str, object]) -> None:
-    Checkpoint(path, identity).write(Progressed(np.arange(2), np.zeros(2), None), now=True)
+    Checkpoint(path, identity).write(SavedPicks(np.arange(2), np.zeros(2), None), now=True)
 
 
 def test_foreign_and_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
@@ -162,21 +162,21 @@ def test_forged_numbers_never_reach_compiled_code(
     with monkeypatch.context() as patch:
         _stop_after(2, patch)
         with pytest.raises(KeyboardInterrupt):
-            answer(problem, uniproto.UniProto())
+            run_method(problem, uniproto.UniProto())
     if forgery is None:  # what was written is accepted
-        assert answer(problem, uniproto.UniProto()).notes["resumed_from_pick"] == 2
+        assert run_method(problem, uniproto.UniProto()).notes["resumed_from_pick"] == 2
         return
     _forge(checkpoint.path, *FORGERIES[forgery])
     with pytest.raises(uniproto.InputFileError, match=r"must be a whole one.*Delete it"):
-        answer(problem, uniproto.UniProto())
+        run_method(problem, uniproto.UniProto())
 
 
 def test_more_picks_than_wanted_are_refused(rows: np.ndarray, tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
-    checkpoint.write(Progressed(np.arange(20), np.zeros(20), None), now=True)
+    checkpoint.write(SavedPicks(np.arange(20), np.zeros(20), None), now=True)
     problem = Problem(rows, k=15).with_checkpoint(checkpoint)
     with pytest.raises(uniproto.InputFileError, match="more picks than the 15 wanted"):
-        answer(problem, uniproto.UniProto())
+        run_method(problem, uniproto.UniProto())
 
 
 def test_full_disk_keeps_the_last_checkpoint(

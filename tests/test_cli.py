@@ -398,7 +398,7 @@ REFUSED = {
     "pool.npy -k 2 --reg 1": "'reg' is an option of plan='entropic'",
     "pool.npy -k 2 --plan entropic --reg 0": "'reg' must be positive",
     "pool.npy -k 2 --plan entropic --reg nan": "'reg' must be positive",
-    "pool.npy -k 2 --seed -1": "'seed' must not be negative",
+    "pool.npy -k 2 --seed -1": "'seed' must be at least 0",
     "pool.npy -k 2 --initial 40": "row numbers from 0 to 39",
     "pool.npy -k 2 --initial 1,1": "must not repeat",
     "pool.npy -k 2 --initial 1;2": "'--initial' must be row numbers",
@@ -502,7 +502,7 @@ def test_ctrl_c(uniproto_: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
     def interrupt(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["uniproto.select"], "answer", interrupt)
+    monkeypatch.setattr(sys.modules["uniproto.select"], "run_method", interrupt)
     ended = uniproto_("select", "pool.npy", "-k", K, "-o", "out")
     assert ended.status == 130
     assert ended.err == "uniproto: interrupted; no result was written.\n"
@@ -517,7 +517,7 @@ def test_too_little_memory(
     def exhaust(*arguments: object, **options: object) -> None:
         raise MemoryError("Unable to allocate 3 TiB")
 
-    monkeypatch.setattr(sys.modules["uniproto.select"], "answer", exhaust)
+    monkeypatch.setattr(sys.modules["uniproto.select"], "run_method", exhaust)
     ended = uniproto_("select", "pool.npy", "-k", K, "-o", "out")
     assert ended.status == 2
     assert ended.err.startswith("uniproto: error: Not enough memory (Unable to allocate 3 TiB)")

@@ -199,8 +199,8 @@ def _has_ties(rises: list[float], slack: float) -> bool:
 def test_exact_gains_of_random_costs(
     kind: str, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("uniproto.fills.priced_rows.list_length", lambda masses: length)
-    monkeypatch.setattr("uniproto.fills.priced_rows._LIST_FACTOR", 1)
+    monkeypatch.setattr("uniproto.fills.priced_fills.list_length", lambda masses: length)
+    monkeypatch.setattr("uniproto.fills.priced_fills._LIST_FACTOR", 1)
     for seed in range(4):
         rng = np.random.default_rng(seed)
         m, n, k = int(rng.integers(5, 20)), int(rng.integers(3, 25)), int(rng.integers(2, 6))

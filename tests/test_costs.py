@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 from uniproto import InvalidInputError
-from uniproto.geometry import neighbours
+from uniproto.geometry import cpu_lists
 from uniproto.geometry.blocks import EVERY, block_rows, row_blocks
 from uniproto.geometry.costs import FEATURE_METRICS, make_costs
-from uniproto.geometry.neighbours import nearest
+from uniproto.geometry.cpu_lists import nearest
 
 properties = settings(deadline=None, max_examples=50, derandomize=True)
 
@@ -407,10 +407,10 @@ def test_lists_hold_the_cheapest_columns_in_order(question) -> None:
     matrix, rows, columns, length, columns_per_block = question
     costs = make_costs(matrix, None, "precomputed")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(neighbours, "_COLUMNS_PER_BLOCK", columns_per_block)
+        patch.setattr(cpu_lists, "_COLUMNS_PER_BLOCK", columns_per_block)
         some = costs.restrict(EVERY, columns)
-        for facing, wanted in ((costs, matrix), (some, matrix[:, columns])):
-            found, where = nearest(facing, rows, length)
+        for among, wanted in ((costs, matrix), (some, matrix[:, columns])):
+            found, where = nearest(among, rows, length)
             wanted = wanted[rows]
             count = min(length, wanted.shape[1])
             order = np.lexsort((np.tile(np.arange(wanted.shape[1]), (len(rows), 1)), wanted))
@@ -425,7 +425,7 @@ def test_lists_hold_the_cheapest_columns_in_order(question) -> None:
 def test_lists_of_features(
     metric: str, columns_per_block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(neighbours, "_COLUMNS_PER_BLOCK", columns_per_block)
+    monkeypatch.setattr(cpu_lists, "_COLUMNS_PER_BLOCK", columns_per_block)
     source, target = features(np.float64, "dense")
     costs = make_costs(source, target, metric)
     found, where = nearest(costs, np.arange(M), 6)

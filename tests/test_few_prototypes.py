@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uniproto
-from uniproto.problem.masses import whole_masses
+from uniproto.problem.masses import integer_masses
 from uniproto.problem.problem import Problem
 from uniproto.transport import prototypes
 from uniproto.transport.exact import partial_plan
@@ -18,7 +18,7 @@ from uniproto.transport.few import few_plan
 def assert_optimal(costs: np.ndarray, weights: np.ndarray | None = None) -> None:
     """Costs are n × k."""
     n, k = costs.shape
-    masses = whole_masses(k, n, None if weights is None else weights / weights.sum())
+    masses = integer_masses(k, n, None if weights is None else weights / weights.sum())
     plan = few_plan(costs, masses.offer, masses.need)
     best = partial_plan(costs.T, masses.offer, masses.need)
     assert plan is not None
@@ -52,7 +52,7 @@ def test_same_cost_as_network_simplex(
     ).sum(axis=2)
     weights = rng.lognormal(0, 2, size=len(costs)) if weighted else None
     if k == 1:
-        masses = whole_masses(1, len(costs))
+        masses = integer_masses(1, len(costs))
         assert few_plan(costs, masses.offer, masses.need) is None  # nothing to decide
         return
     assert_optimal(costs, weights)
@@ -81,7 +81,7 @@ def test_ties_are_solved_or_left_to_another_solver() -> None:
     """Whole numbers tie everywhere; equal costs leave nothing to go by."""
     rng = np.random.default_rng(3)
     assert_optimal(rng.integers(0, 4, (800, 6)).astype(float))
-    masses = whole_masses(3, 90)
+    masses = integer_masses(3, 90)
     assert few_plan(np.ones((90, 3)), masses.offer, masses.need) is None
 
 

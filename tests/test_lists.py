@@ -17,16 +17,16 @@ import uniproto
 from uniproto import InfeasibleError, InvalidInputError, MissingExtraError, UniProto
 from uniproto.algorithm import uniprot
 from uniproto.fills import lazy_fills
-from uniproto.geometry import faiss_lists, gpu_lists, neighbours
+from uniproto.geometry import cpu_lists, faiss_lists, gpu_lists
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import FEATURE_METRICS, Costs, make_costs
+from uniproto.geometry.cpu_lists import CpuLists, as_slice, nearest, rows_at_once
 from uniproto.geometry.faiss_lists import FaissLists
 from uniproto.geometry.features import RowsOnDisk
-from uniproto.geometry.gpu_lists import GpuLists, _GpuFacing
-from uniproto.geometry.lists import CpuLists, ListBuilder, lists_of, make_builder
-from uniproto.geometry.neighbours import as_slice, nearest, rows_at_once
-from uniproto.methods import greedy_extend
-from uniproto.problem.masses import whole_masses
+from uniproto.geometry.gpu_lists import GpuLists, _GpuIndex
+from uniproto.geometry.lists import ListBuilder, lists_of, make_builder
+from uniproto.methods import uniproto_plans
+from uniproto.problem.masses import integer_masses
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
@@ -66,7 +66,7 @@ def assert_picks_of_oracle(
     if weights is not None:
         weights = weights / weights.max()
         weights = weights / weights.sum()
-    masses = whole_masses(selection.k, dense.shape[1], weights)
+    masses = integer_masses(selection.k, dense.shape[1], weights)
     picks, costs = uniprot(dense.astype(np.float64), selection.k, masses, **options)
     assert selection.indices.tolist() == picks
     rtol = 1e-10 if dense.dtype == np.float64 else 1e-4
@@ -84,7 +84,7 @@ def stored_lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             assert self._lists.costs.shape == self._lists.columns.shape
             lengths.append(self._lists.columns.shape[1])
 
-    monkeypatch.setattr(greedy_extend, "LazyFills", Noted)
+    monkeypatch.setattr(uniproto_plans, "LazyFills", Noted)
     return lengths
 
 
@@ -271,11 +271,11 @@ def test_a_sample_of_columns_changes_nothing(
 
 def test_columns_of_several_blocks_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     costs, rows = costs_of("l1"), np.arange(M)
-    expected = CpuLists().face(costs).nearest(rows, 9)
-    monkeypatch.setattr(neighbours, "_COLUMNS_PER_BLOCK", 50)
-    facing = CpuLists().face(costs)
-    assert facing.sample is not None  # type: ignore[attr-defined]
-    for one, other in zip(facing.nearest(rows, 9), expected, strict=True):
+    expected = CpuLists().index(costs).nearest(rows, 9)
+    monkeypatch.setattr(cpu_lists, "_COLUMNS_PER_BLOCK", 50)
+    index = CpuLists().index(costs)
+    assert index.sample is not None  # type: ignore[attr-defined]
+    for one, other in zip(index.nearest(rows, 9), expected, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -316,10 +316,10 @@ COLUMN_SETS = {
 
 @pytest.mark.parametrize("chosen", COLUMN_SETS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_facing_some_columns(kind: str, chosen: str) -> None:
+def test_an_index_of_some_columns(kind: str, chosen: str) -> None:
     costs, columns = costs_of(kind), COLUMN_SETS[chosen]
     rows = np.array([9, 2, 99, 50])
-    found, where = CpuLists().face(costs, columns).nearest(rows, 12)
+    found, where = CpuLists().index(costs, columns).nearest(rows, 12)
     count = min(12, len(columns))
     assert found.shape == (4, count)
     expected, positions = brute_force(costs.block(EVERY)[np.ix_(rows, columns)], count)
@@ -327,13 +327,13 @@ def test_facing_some_columns(kind: str, chosen: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
 
 
-def test_facing_all_columns_or_some_leaves_the_costs_alone() -> None:
+def test_an_index_of_all_columns_or_some_leaves_the_costs_alone() -> None:
     costs = costs_of("euclidean")
     before = costs.block(EVERY)
-    all_of_them = CpuLists().face(costs).nearest(np.arange(M), 5)
-    CpuLists().face(costs, np.arange(9)).nearest(np.arange(M), 5)
+    all_of_them = CpuLists().index(costs).nearest(np.arange(M), 5)
+    CpuLists().index(costs, np.arange(9)).nearest(np.arange(M), 5)
     np.testing.assert_array_equal(costs.block(EVERY), before)
-    again = CpuLists().face(costs).nearest(np.arange(M), 5)
+    again = CpuLists().index(costs).nearest(np.arange(M), 5)
     for one, other in zip(all_of_them, again, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -349,7 +349,7 @@ def test_lists_of_many_rows(memory: int, length: int, monkeypatch: pytest.Monkey
         groups.append(len(rows))
         return nearest(costs, rows, length, sample)
 
-    monkeypatch.setattr(neighbours, "nearest", noting)
+    monkeypatch.setattr(cpu_lists, "nearest", noting)
     found, where = lists_of(CpuLists(), costs, rows, length, memory, Progress(shown=False))
     assert sum(groups) == M
     assert max(groups) <= rows_at_once(min(length, N), memory // 8)
@@ -440,8 +440,8 @@ def test_faiss_that_searches_everything_is_exact(faiss: Any, metric: str, dtype:
     assert builder.notes() == {"list_recall": 1.0}  # nothing has been searched, nothing missed
     rows = np.random.default_rng(37).permutation(M)[:80]
     for columns in (None, np.arange(0, 900, 2)):
-        found, where = builder.face(costs, columns).nearest(rows, 15)
-        expected, wanted = CpuLists().face(costs, columns).nearest(rows, 15)
+        found, where = builder.index(costs, columns).nearest(rows, 15)
+        expected, wanted = CpuLists().index(costs, columns).nearest(rows, 15)
         assert found.dtype == dtype
         assert where.dtype == np.int32
         np.testing.assert_allclose(found, expected, atol=2e-3)  # of single precision, and roots
@@ -457,7 +457,7 @@ def test_faiss_completes_lists_that_its_cells_do_not_fill(
     costs = make_costs(points(M, 1), points(2000, 2), "euclidean")
     builder = FaissLists(costs)
     rows = np.array([9, 3, 77])
-    found, where = builder.face(costs).nearest(rows, 2000)  # more than any cell holds
+    found, where = builder.index(costs).nearest(rows, 2000)  # more than any cell holds
     expected, wanted = nearest(costs, rows, 2000)
     np.testing.assert_array_equal(where, wanted)
     np.testing.assert_allclose(found, expected)
@@ -559,14 +559,14 @@ def pretended_gpu(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a pretended GPU")
     monkeypatch.setattr(gpu_lists, "driver_sees_gpu", lambda: True)
-    monkeypatch.setattr(_GpuFacing, "_rows_per_tile", lambda facing: 48)
+    monkeypatch.setattr(_GpuIndex, "_rows_per_tile", lambda index: 48)
     monkeypatch.setattr(gpu_lists, "_pinned_memory", lambda: torch.empty(20_000, dtype=torch.uint8))
     return torch
 
 
-def facing_on(torch: Any, costs: Any, columns: np.ndarray | None = None) -> _GpuFacing:
+def index_on(torch: Any, costs: Any, columns: np.ndarray | None = None) -> _GpuIndex:
     target = costs.target if columns is None else costs.target[columns]
-    return _GpuFacing(
+    return _GpuIndex(
         costs.metric,
         costs.dtype,
         costs.shift,
@@ -652,10 +652,10 @@ def test_lists_of_a_gpu_are_those_of_the_processor(
     costs = costs_of(metric, dtype)
     columns = None if chosen is None else COLUMN_SETS[chosen]
     rows = ROW_ORDERS["shuffled"]
-    expected = CpuLists().face(costs, columns).nearest(rows, length)
-    found = facing_on(pretended_gpu, costs, columns).nearest(rows, length)
+    expected = CpuLists().index(costs, columns).nearest(rows, length)
+    found = index_on(pretended_gpu, costs, columns).nearest(rows, length)
     assert_same_lists(found, expected, costs)
-    assert_same_lists(GpuLists().face(costs, columns).nearest(rows, length), expected, costs)
+    assert_same_lists(GpuLists().index(costs, columns).nearest(rows, length), expected, costs)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -684,13 +684,13 @@ def test_features_are_uploaded_once(pretended_gpu: Any, monkeypatch: pytest.Monk
     monkeypatch.setattr(gpu_lists, "_upload", lambda rows: uploads.append(1) or upload(rows))
     source, target = points(M, 1), points(N, 2)
     builder, costs = GpuLists(), make_costs(source, target, "l1")
-    builder.face(costs)
-    builder.face(costs, np.arange(9))
+    builder.index(costs)
+    builder.index(costs, np.arange(9))
     assert len(uploads) == 2
     same = make_costs(source, source, "cosine")
-    facing = builder.face(same)
+    index = builder.index(same)
     assert len(uploads) == 3  # one set: it goes there once
-    assert facing.source is facing.target
+    assert index.source is index.target
 
 
 def test_features_on_disk_are_uploaded_a_part_at_a_time(
@@ -710,8 +710,8 @@ def test_features_on_disk_are_uploaded_a_part_at_a_time(
     builder, costs = GpuLists(), Problem(on_disk, k=K).costs
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RowsOnDisk, "__getitem__", noting)
-        facing = builder.face(costs)
-    np.testing.assert_array_equal(facing.source.numpy(), costs.source[:])
+        index = builder.index(costs)
+    np.testing.assert_array_equal(index.source.numpy(), costs.source[:])
     quick = uniproto.select(on_disk, K, device="cuda")
     assert quick.indices.tolist() == plain.indices.tolist()
 
@@ -740,8 +740,8 @@ def test_ties_for_the_last_place_go_to_the_lowest_column(
     if metric == "sqeuclidean":  # without the centring, whose fractions break ties
         costs.source, costs.target = source, target
     rows = np.arange(M)
-    expected = CpuLists().face(costs).nearest(rows, 9)
-    found = GpuLists().face(costs).nearest(rows, 9)
+    expected = CpuLists().index(costs).nearest(rows, 9)
+    found = GpuLists().index(costs).nearest(rows, 9)
     np.testing.assert_array_equal(found[0], expected[0])
     np.testing.assert_array_equal(found[1], expected[1])
 
@@ -749,7 +749,7 @@ def test_ties_for_the_last_place_go_to_the_lowest_column(
 def test_equal_costs_come_in_the_order_of_their_columns(pretended_gpu: Any) -> None:
     source, target = points(M, 1), np.repeat(points(40, 2), 5, axis=0)
     costs = make_costs(source, target, "l1")
-    found, where = GpuLists().face(costs).nearest(np.arange(M), 200)
+    found, where = GpuLists().index(costs).nearest(np.arange(M), 200)
     tied = np.diff(found, axis=1) == 0
     assert tied.mean() > 0.7
     assert (np.diff(where, axis=1)[tied] > 0).all()
@@ -768,13 +768,13 @@ def half(pretended_gpu: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 def exactly(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows each call computes in single precision from the start."""
     counts: list[int] = []
-    original = _GpuFacing._nearest_exactly
+    original = _GpuIndex._nearest_exactly
 
-    def noting(facing: _GpuFacing, source: Any, length: int) -> Any:
+    def noting(index: _GpuIndex, source: Any, length: int) -> Any:
         counts.append(len(source))
-        return original(facing, source, length)
+        return original(index, source, length)
 
-    monkeypatch.setattr(_GpuFacing, "_nearest_exactly", noting)
+    monkeypatch.setattr(_GpuIndex, "_nearest_exactly", noting)
     return counts
 
 
@@ -786,11 +786,11 @@ def test_half_precision_finds_the_same_lists(
     source, target = points(M, 1, np.float32, width), points(1200, 2, np.float32, width)
     costs = make_costs(source, target, "cosine")
     rows = ROW_ORDERS["shuffled"]
-    facing = facing_on(half, costs)
-    assert facing._half is not None
-    found = facing.nearest(rows, length)
+    index = index_on(half, costs)
+    assert index._half is not None
+    found = index.nearest(rows, length)
     assert sum(exactly) < len(rows) / 2  # most rows are sure
-    assert_same_lists(found, CpuLists().face(costs).nearest(rows, length), costs)
+    assert_same_lists(found, CpuLists().index(costs).nearest(rows, length), costs)
 
 
 def test_half_precision_knows_where_it_is_unsure(half: Any, exactly: list[int]) -> None:
@@ -801,15 +801,15 @@ def test_half_precision_knows_where_it_is_unsure(half: Any, exactly: list[int]) 
     source[40:60] = source[3] + rng.normal(size=(20, WIDTH)) * 3e-3
     costs = make_costs(source, target, "cosine")
     rows = np.arange(M)
-    found = facing_on(half, costs).nearest(rows, 9)
+    found = index_on(half, costs).nearest(rows, 9)
     assert 20 < sum(exactly) < M
-    expected = CpuLists().face(costs).nearest(rows, 9)
+    expected = CpuLists().index(costs).nearest(rows, 9)
     np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
     far = expected[0][:, 0] > 1e-3  # elsewhere the order hangs on the rounding of the products
     assert far.sum() > M / 2
     assert np.mean(found[1][far] == expected[1][far]) > 0.99
     # What half precision alone would have listed is worse.
-    unit = facing_on(half, costs)
+    unit = index_on(half, costs)
     products = unit.source.half() @ unit._half.T
     hasty = 1 - np.take_along_axis(
         costs.source @ costs.target.T, products.topk(9, dim=1)[1].numpy(), axis=1
@@ -821,11 +821,11 @@ def test_ties_in_half_precision_go_to_the_lowest_column(half: Any, exactly: list
     """Six copies of each target, of which a list of nine has room for three of the second."""
     source, target = points(M, 1, np.float32), points(200, 2, np.float32)
     costs = make_costs(source, np.tile(target, (6, 1)), "cosine")
-    facing = facing_on(half, costs)
+    index = index_on(half, costs)
     products = costs.source @ costs.target[:200].T  # the same for every copy
     order = np.argsort(-products, axis=1)[:, :2]
     expected = np.stack([order[:, 0] + 200 * copy for copy in range(6)], axis=1)
-    where = facing.nearest(np.arange(M), 9)[1]
+    where = index.nearest(np.arange(M), 9)[1]
     assert sum(exactly) < M / 2
     clear = np.diff(np.sort(1 - products, axis=1)[:, :3], axis=1).min(axis=1) > 1e-5
     assert clear.sum() > M / 2
@@ -835,7 +835,7 @@ def test_ties_in_half_precision_go_to_the_lowest_column(half: Any, exactly: list
 
 def test_half_precision_is_for_many_targets_of_one_kind(pretended_gpu: Any) -> None:
     def halves(metric: str, dtype: type) -> bool:
-        return facing_on(pretended_gpu, costs_of(metric, dtype))._half is not None
+        return index_on(pretended_gpu, costs_of(metric, dtype))._half is not None
 
     assert not halves("cosine", np.float32)  # too few targets
     with pytest.MonkeyPatch.context() as patch:
@@ -847,9 +847,9 @@ def test_half_precision_is_for_many_targets_of_one_kind(pretended_gpu: Any) -> N
 
 def test_long_lists_do_without_half_precision(half: Any, exactly: list[int]) -> None:
     costs = costs_of("cosine", np.float32)
-    found = facing_on(half, costs).nearest(np.arange(M), 100)
+    found = index_on(half, costs).nearest(np.arange(M), 100)
     assert sum(exactly) == M
-    assert_same_lists(found, CpuLists().face(costs).nearest(np.arange(M), 100), costs)
+    assert_same_lists(found, CpuLists().index(costs).nearest(np.arange(M), 100), costs)
 
 
 @pytest.mark.parametrize("width", [1, 2, 16, 300, 2000])
@@ -877,23 +877,23 @@ def test_picks_in_half_precision(half: Any) -> None:
 def test_smaller_tiles_where_large_ones_do_not_fit(
     pretended_gpu: Any, first_try: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tile, sizes = _GpuFacing._tile, []
+    tile, sizes = _GpuIndex._tile, []
 
-    def cramped(facing: _GpuFacing, rows: np.ndarray, length: int) -> Any:
+    def cramped(index: _GpuIndex, rows: np.ndarray, length: int) -> Any:
         if len(rows) > 16:
             raise pretended_gpu.OutOfMemoryError
         sizes.append(len(rows))
-        return tile(facing, rows, length)
+        return tile(index, rows, length)
 
-    monkeypatch.setattr(_GpuFacing, "_tile", cramped)
-    monkeypatch.setattr(_GpuFacing, "_rows_per_tile", lambda facing: first_try)
+    monkeypatch.setattr(_GpuIndex, "_tile", cramped)
+    monkeypatch.setattr(_GpuIndex, "_rows_per_tile", lambda index: first_try)
     for metric in FEATURE_METRICS:
         costs, rows = costs_of(metric), ROW_ORDERS["shuffled"]
         sizes.clear()
-        found = facing_on(pretended_gpu, costs).nearest(rows, 9)
+        found = index_on(pretended_gpu, costs).nearest(rows, 9)
         assert sum(sizes) == len(rows)
         assert max(sizes) <= 16
-        assert_same_lists(found, CpuLists().face(costs).nearest(rows, 9), costs)
+        assert_same_lists(found, CpuLists().index(costs).nearest(rows, 9), costs)
 
 
 def test_a_gpu_without_room_for_the_smallest_tile(
@@ -901,11 +901,11 @@ def test_a_gpu_without_room_for_the_smallest_tile(
 ) -> None:
     tried = []
 
-    def full(facing: _GpuFacing, rows: np.ndarray, length: int) -> Any:
+    def full(index: _GpuIndex, rows: np.ndarray, length: int) -> Any:
         tried.append(len(rows))
         raise pretended_gpu.OutOfMemoryError
 
-    monkeypatch.setattr(_GpuFacing, "_tile", full)
+    monkeypatch.setattr(_GpuIndex, "_tile", full)
     with pytest.raises(
         InfeasibleError, match=r"Not enough GPU memory: 16 rows of 160 costs .*device='cpu'"
     ) as caught:
@@ -928,10 +928,10 @@ def test_a_gpu_without_room_for_the_features(
 
 
 def test_rows_of_a_tile_follow_the_free_memory(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    facing = facing_on(torch, costs_of("l1", np.float32))
+    index = index_on(torch, costs_of("l1", np.float32))
     for free, rows in ((0, 16), (8 * N * 4 * 1000, 1000), (2**50, 6 * 2**30 // (N * 4))):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 2**50))
-        assert facing._rows_per_tile() == rows
+        assert index._rows_per_tile() == rows
 
 
 @pytest.mark.parametrize("room", [1, 100, 10**6])
@@ -941,8 +941,8 @@ def test_lists_come_back_whatever_room_there_is_for_them(
     buffer = pretended_gpu.empty(room, dtype=pretended_gpu.uint8)
     monkeypatch.setattr(gpu_lists, "_pinned_memory", lambda: buffer)
     costs = costs_of("l1", np.float32)
-    found = facing_on(pretended_gpu, costs).nearest(np.arange(M), 9)
-    assert_same_lists(found, CpuLists().face(costs).nearest(np.arange(M), 9), costs)
+    found = index_on(pretended_gpu, costs).nearest(np.arange(M), 9)
+    assert_same_lists(found, CpuLists().index(costs).nearest(np.arange(M), 9), costs)
 
 
 def test_builders_keep_their_contract(pretended_gpu: Any, faiss: Any) -> None:
@@ -950,7 +950,7 @@ def test_builders_keep_their_contract(pretended_gpu: Any, faiss: Any) -> None:
     builders: list[ListBuilder] = [CpuLists(), FaissLists(costs), GpuLists()]
     assert [builder.exact for builder in builders] == [True, False, True]
     for builder in builders:
-        found, where = builder.face(costs).nearest(np.array([5, 2]), 10**6)
+        found, where = builder.index(costs).nearest(np.array([5, 2]), 10**6)
         assert found.shape == where.shape == (2, N)  # never more than there are
         assert isinstance(builder.notes(), dict)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from uniproto import InfeasibleError, InvalidInputError
 from uniproto.problem.groups import quotas
-from uniproto.problem.masses import whole_masses
+from uniproto.problem.masses import integer_masses
 
 properties = settings(deadline=None, max_examples=60, derandomize=True)
 
@@ -17,7 +17,7 @@ properties = settings(deadline=None, max_examples=60, derandomize=True)
 @properties
 @given(k=st.integers(1, 500), n=st.integers(1, 500))
 def test_uniform_masses_are_exact_and_as_small_as_possible(k: int, n: int) -> None:
-    masses = whole_masses(k, n)
+    masses = integer_masses(k, n)
     assert masses.offer.sum() == k * masses.need == masses.total
     assert (masses.offer == masses.offer[0]).all()
     assert masses.offer[0] * n == k * masses.need
@@ -35,7 +35,7 @@ def test_uniform_masses_are_exact_and_as_small_as_possible(k: int, n: int) -> No
 def test_weighted_masses_sum_to_what_k_prototypes_need(k: int, values: list[float]) -> None:
     weights = np.array(values) / max(values)
     weights /= weights.sum()
-    masses = whole_masses(k, len(weights), weights)
+    masses = integer_masses(k, len(weights), weights)
     assert masses.offer.dtype == np.int64
     assert masses.offer.sum() == k * masses.need  # exactly: the last prototype finds its mass
     assert (masses.offer >= 0).all()
@@ -43,18 +43,18 @@ def test_weighted_masses_sum_to_what_k_prototypes_need(k: int, values: list[floa
 
 
 def test_a_target_without_weight_offers_nothing() -> None:
-    assert whole_masses(3, 4, np.array([0.5, 0.0, 0.3, 0.2])).offer[1] == 0
+    assert integer_masses(3, 4, np.array([0.5, 0.0, 0.3, 0.2])).offer[1] == 0
 
 
 def test_equal_weights_give_the_uniform_masses() -> None:
-    given, uniform = whole_masses(4, 6, np.full(6, 1 / 6)), whole_masses(4, 6)
+    given, uniform = integer_masses(4, 6, np.full(6, 1 / 6)), integer_masses(4, 6)
     assert given.need == uniform.need
     assert given.offer.tolist() == uniform.offer.tolist()
 
 
 def test_remainders_go_to_the_largest_fractions_and_then_to_the_lowest_index() -> None:
     weights = np.array([1.0, 1.0, 1.0, 3.0]) / 6
-    masses = whole_masses(1, 4, weights)
+    masses = integer_masses(1, 4, weights)
     equal = masses.offer[:3]
     assert equal.max() - equal.min() <= 1
     assert (np.diff(equal) <= 0).all()

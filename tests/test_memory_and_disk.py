@@ -15,7 +15,7 @@ import pytest
 
 import uniproto
 from uniproto import InfeasibleError, InvalidInputError, Stochastic, UniProto
-from uniproto.geometry import features, neighbours
+from uniproto.geometry import cpu_lists, features
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import FEATURE_METRICS, make_costs
 from uniproto.geometry.features import (
@@ -165,7 +165,7 @@ def test_an_exact_plan_asks_for_its_matrix_first(method: UniProto) -> None:
     source, target = rows_of("f4", M, 1), rows_of("f4", N, 2)
     needed = K * N * 8 * (2 if method.polish else 1)
     with pytest.raises(
-        InfeasibleError, match=rf"the exact plan is kept over {K} × {N} .*memory={needed}, or use"
+        InfeasibleError, match=rf"the exact plan is solved over {K} × {N} .*memory={needed}, or use"
     ):
         uniproto.select(source, K, target, method=method, memory=needed - 1)
     scarce = uniproto.select(source, K, target, method=method, memory=needed)
@@ -216,14 +216,14 @@ def test_memory_never_changes_the_answer(memory: Any) -> None:
 def test_lists_are_built_within_the_memory_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fill takes 500 targets, and the memory holds lists of 32."""
     largest = []
-    original = neighbours.nearest
+    original = cpu_lists.nearest
 
     def noting(costs: Any, rows: np.ndarray, length: int, sample: Any) -> Any:
         largest.append(len(rows) * (2 * min(length, costs.shape[1]) + 64) * 12)
         assert len(rows) <= 64 or largest[-1] <= 2**20
         return original(costs, rows, length, sample)
 
-    monkeypatch.setattr(neighbours, "nearest", noting)
+    monkeypatch.setattr(cpu_lists, "nearest", noting)
     points = rows_of("f4", 2000, 1)
     selection = uniproto.select(points, 4, memory=2**20)
     assert selection.notes["recomputed_rows"] > 0
@@ -501,10 +501,10 @@ def largest_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return taken
 
     monkeypatch.setattr(RowsOnDisk, "__getitem__", noting)
-    monkeypatch.setattr(neighbours, "_COLUMNS_PER_BLOCK", 2048)
+    monkeypatch.setattr(cpu_lists, "_COLUMNS_PER_BLOCK", 2048)
     monkeypatch.setattr("uniproto.geometry.blocks._BLOCK_BYTES", 2**18)
     monkeypatch.setattr(
-        "uniproto.geometry.feature_costs._KEPT_ENTRIES", 0
+        "uniproto.geometry.feature_costs._CACHED_ENTRIES", 0
     )  # no target counts as small
     monkeypatch.setattr(features, "_ROWS_AT_ONCE", 1024)
     return largest

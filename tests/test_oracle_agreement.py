@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 import uniproto
 from uniproto import Stochastic, UniProto
 from uniproto.algorithm import uniprot
-from uniproto.fills import lazy_fills, priced_rows
+from uniproto.fills import lazy_fills, priced_fills
 from uniproto.geometry.costs import FEATURE_METRICS, make_costs
-from uniproto.problem.masses import whole_masses
+from uniproto.problem.masses import integer_masses
 
 properties = settings(deadline=None, max_examples=30, derandomize=True)
 
@@ -60,7 +60,7 @@ def _assert_agrees_with_oracle(
     picks, costs = uniprot(
         dense.astype(np.float64),
         selection.k,
-        whole_masses(selection.k, dense.shape[1], weights),
+        integer_masses(selection.k, dense.shape[1], weights),
         plan=method.plan,
         gains=method.gains,
         **entropic,
@@ -210,7 +210,7 @@ def test_extend_with_many_ties(problem) -> None:
 
 def _shorten_lists(patch: pytest.MonkeyPatch, length: int, recomputed_together: int) -> None:
     """Make lists run out: so small a problem would otherwise list every target."""
-    for module in (lazy_fills, priced_rows):
+    for module in (lazy_fills, priced_fills):
         patch.setattr(module, "list_length", lambda masses, fills=8: length)
     patch.setattr(lazy_fills, "_ROWS_RECOMPUTED_TOGETHER", recomputed_together)
 
@@ -244,7 +244,7 @@ def test_other_methods_when_lists_run_out(
 
 
 def test_lists_built_over_several_blocks_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uniproto.geometry.neighbours._COLUMNS_PER_BLOCK", 16)
+    monkeypatch.setattr("uniproto.geometry.cpu_lists._COLUMNS_PER_BLOCK", 16)
     monkeypatch.setattr("uniproto.geometry.blocks._BLOCK_BYTES", 512)  # a few rows at a time
     _shorten_lists(monkeypatch, 6, recomputed_together=4)
     rng = np.random.default_rng(37)

@@ -86,9 +86,9 @@ def assert_polished_from_anywhere(problem: Problem, rng: np.random.Generator) ->
     slack = 2e-9 * after + 1e-12 * problem.costs.ceiling
     assert after <= before + slack
     assert best_exchange(problem, rows) >= after - slack
-    assert picks.kept is not None
-    assert picks.kept.sum(axis=0).tolist() == problem.masses.offer.tolist()
-    assert picks.kept.sum(axis=1).tolist() == [problem.masses.need] * problem.k
+    assert picks.plan is not None
+    assert picks.plan.sum(axis=0).tolist() == problem.masses.offer.tolist()
+    assert picks.plan.sum(axis=1).tolist() == [problem.masses.need] * problem.k
     exchanged: int = picks.notes["exchanged"]
     assert exchanged > 0 or rows == first.tolist()
     return exchanged
@@ -97,8 +97,8 @@ def assert_polished_from_anywhere(problem: Problem, rng: np.random.Generator) ->
 @pytest.fixture(params=[2, 1000], ids=["short lists", "whole lists"])
 def list_length(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values from short lists rule out fewer candidates; the answer stays a local optimum."""
-    monkeypatch.setattr("uniproto.fills.priced_rows.list_length", lambda masses: request.param)
-    monkeypatch.setattr("uniproto.fills.priced_rows._LIST_FACTOR", 1)
+    monkeypatch.setattr("uniproto.fills.priced_fills.list_length", lambda masses: request.param)
+    monkeypatch.setattr("uniproto.fills.priced_fills._LIST_FACTOR", 1)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "uneven", "heavy", "zeros"])

@@ -13,7 +13,7 @@ from scipy.spatial.distance import cdist
 import uniproto
 from uniproto import InfeasibleError, Selection, Stochastic, UniProto
 from uniproto.algorithm import uniprot
-from uniproto.problem.masses import whole_masses
+from uniproto.problem.masses import integer_masses
 from uniproto.runtime.progress import Progress
 
 METHODS = {
@@ -127,7 +127,7 @@ def test_contract_for_every_metric(metric, dtype, source) -> None:
 def test_gains_are_beta_minus_fill_costs(source, target) -> None:
     costs = cdist(source, target)
     selection = uniproto.select(costs, K, metric="precomputed")
-    _, fill_costs = uniprot(costs, K, whole_masses(K, N))
+    _, fill_costs = uniprot(costs, K, integer_masses(K, N))
     assert selection.beta == costs.max()
     np.testing.assert_allclose(selection.gains, costs.max() - np.array(fill_costs), rtol=1e-12)
     # Under `extend` the fills add up to a plan of all the mass: its cost bounds the exact cost.

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from uniproto.algorithm import exact_rises, fill, fill_costs, objective_cost, uniprot
 from uniproto.fills.lazy_fills import LazyFills
-from uniproto.problem.masses import Masses, whole_masses
+from uniproto.problem.masses import Masses, integer_masses
 from uniproto.problem.problem import Problem
 from uniproto.transport.entropic import entropic_plan
 from uniproto.transport.exact import partial_plan
@@ -47,7 +47,7 @@ class Tiny:
 
     @property
     def masses(self) -> Masses:
-        return whole_masses(self.k, self.n, self.weights)
+        return integer_masses(self.k, self.n, self.weights)
 
     def f(self, chosen: Iterable[int]) -> float:
         chosen = sorted(chosen)
@@ -58,7 +58,7 @@ class Tiny:
         chosen = sorted(chosen)
         if not chosen:
             return 0.0
-        all_mass = whole_masses(len(chosen), self.n, self.weights)
+        all_mass = integer_masses(len(chosen), self.n, self.weights)
         return self.beta * len(chosen) - objective_cost(self.costs, chosen, all_mass)
 
     def sets(self, largest: int) -> list[frozenset[int]]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from uniproto import SolverError, UniprotoError
-from uniproto.problem.masses import Masses, whole_masses
+from uniproto.problem.masses import Masses, integer_masses
 from uniproto.transport import incremental
 from uniproto.transport.entropic import entropic_plan
 from uniproto.transport.exact import Plan, import_ot, partial_plan, verify_flow
@@ -52,7 +52,7 @@ def transport_problems(draw: st.DrawFn) -> tuple[np.ndarray, Masses]:
         if kind == "zeros":
             weights = weights * (np.arange(n) % 2 == 0)
         weights = weights / weights.sum()
-    return costs, whole_masses(k, n, weights)
+    return costs, integer_masses(k, n, weights)
 
 
 def assert_feasible(plan: sp.csr_array, masses: Masses) -> None:
@@ -135,7 +135,7 @@ def test_incremental_plan_finds_room_for_more_arcs(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(3)
-    masses = whole_masses(12, 31)
+    masses = integer_masses(12, 31)
     costs = rng.random((12, 31)) if kind == "random" else rng.integers(0, 2, (12, 31)) * 1.0
     growths = []
     grow = incremental._with_more_arcs
@@ -158,7 +158,7 @@ def test_incremental_plan_finds_room_for_more_arcs(
 
 def test_a_trial_may_need_room_that_the_plan_has_not_got() -> None:
     rng = np.random.default_rng(5)
-    masses = whole_masses(3, 40)
+    masses = integer_masses(3, 40)
     plan = IncrementalPlan(masses.offer, masses.need, 3)
     plan._state = plan._state._replace(
         following=np.arange(1, 3), holder=np.empty(2, np.int64), mass=np.empty(2, np.int64)
@@ -181,7 +181,7 @@ def test_rounding_never_leads_the_incremental_plan_in_circles(seed: int) -> None
     source = rng.normal(size=(rows, 6)).astype(np.float32).astype(np.float64)
     target = rng.normal(size=(n, 6)).astype(np.float32).astype(np.float64)
     costs = np.sqrt(((source[:, None] - target) ** 2).sum(axis=2))
-    masses = whole_masses(rows, n)
+    masses = integer_masses(rows, n)
     plan = IncrementalPlan(masses.offer, masses.need, rows)
     total = sum(plan.add(row) for row in costs)
     exact = partial_plan(costs, masses.offer, masses.need).cost / masses.need
@@ -234,7 +234,7 @@ def test_a_plan_that_is_not_optimal_is_refused() -> None:
 
 def test_exact_plan_of_single_precision_costs() -> None:
     costs = np.random.default_rng(2).random((3, 9)).astype(np.float32)
-    masses = whole_masses(4, 9)
+    masses = integer_masses(4, 9)
     plan = partial_plan(costs, masses.offer, masses.need)
     assert isinstance(plan, Plan)
     expected = lp_cost(costs.astype(np.float64), masses)
@@ -256,7 +256,7 @@ def test_entropic_plan_has_exact_rows_and_columns_within_capacity(problem, reg: 
 
 def test_entropic_plan_without_room_to_spare_meets_every_column() -> None:
     rng = np.random.default_rng(7)
-    masses = whole_masses(5, 12)
+    masses = integer_masses(5, 12)
     capacity = masses.offer / masses.need
     solved = entropic_plan(rng.random((5, 12)), capacity, reg=0.1, iterations=5000)
     assert solved.converged
@@ -276,7 +276,7 @@ def test_entropic_plan_with_plenty_of_room_is_a_softmax() -> None:
 def test_entropic_plan_tends_to_the_exact_plan(rows: int) -> None:
     rng = np.random.default_rng(13)
     costs = rng.random((rows, 15))
-    masses = whole_masses(6, 15)
+    masses = integer_masses(6, 15)
     exact = partial_plan(costs, masses.offer, masses.need).masses.toarray() / masses.need
     distances = []
     for reg in (1.0, 0.1, 0.01, 0.001):
@@ -293,7 +293,7 @@ def test_entropic_plan_stays_finite_on_every_scale(reg: float, scale: float) -> 
     rng = np.random.default_rng(17)
     costs = rng.random((4, 11)) * scale
     weights = rng.dirichlet(np.full(11, 0.3))
-    masses = whole_masses(5, 11, weights)
+    masses = integer_masses(5, 11, weights)
     capacity = masses.offer / masses.need
     solved = entropic_plan(costs, capacity, reg, iterations=400)
     assert np.isfinite(solved.plan).all()
@@ -335,7 +335,7 @@ def test_a_power_of_two_changes_no_digit_of_the_exact_plan(exponent: int) -> Non
     """The solver's tolerance is absolute: costs of 1e-16 used to count as equal."""
     points = np.random.default_rng(0).normal(size=(120, 5))
     costs = ((points[:12, None] - points) ** 2).sum(axis=2)
-    masses = whole_masses(12, 120)
+    masses = integer_masses(12, 120)
     plan = partial_plan(costs, masses.offer, masses.need)
     scaled = partial_plan(np.ldexp(costs, exponent), masses.offer, masses.need)
     assert scaled.is_proven
@@ -350,7 +350,7 @@ def test_costs_that_no_plan_pays_take_no_digit_away(large: float, rows: int) -> 
     rng = np.random.default_rng(1)
     costs = rng.random((rows, 120))
     forbidden = rng.random(costs.shape) < 0.05
-    masses = whole_masses(12, 120)
+    masses = integer_masses(12, 120)
     low, high = (
         partial_plan(np.where(forbidden, value, costs), masses.offer, masses.need)
         for value in (1e3, large)
@@ -362,7 +362,7 @@ def test_costs_that_no_plan_pays_take_no_digit_away(large: float, rows: int) -> 
 
 def test_costs_in_use_may_span_more_digits_than_a_number_has() -> None:
     rng = np.random.default_rng(2)
-    masses = whole_masses(8, 30)
+    masses = integer_masses(8, 30)
     for rows in (5, 8):
         costs = 10.0 ** rng.uniform(-200, 200, (rows, 30))
         plan = partial_plan(costs, masses.offer, masses.need)

@@ -242,7 +242,7 @@ def test_one_target_has_no_density() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"q": 0}, "'q' must be a whole number of at least 1"),
+        ({"q": 0}, "'q' must be at least 1"),
         ({"q": 2.5}, "'q' must be a whole number"),
         ({"q": True}, "'q' must be a whole number"),
         ({"alpha": 0}, "'alpha' must be above 0"),
@@ -386,7 +386,7 @@ def test_records_without_labels_are_still_read(run: Callable[..., tuple[int, str
         ("pool.npy --labels kind --weights balanced", "'--labels' needs a table"),
         ("pool.npy --weights density:p=3", "'--weights' must be one of alpha, q"),
         ("pool.npy --weights density:q=x", "'--weights' must give q a whole number"),
-        ("pool.npy --weights density:q=0", "'q' must be a whole number of at least 1"),
+        ("pool.npy --weights density:q=0", "'q' must be at least 1"),
         ("pool.npy --weights density:q=70", "below the number of targets, 70"),
         ("pool.npy --weights density:alpha=nan", "'alpha' must be above 0"),
         ("pool.npy --weights other", "'--weights' needs a table"),

@@ -36,22 +36,22 @@ def uniprot(
 ) -> tuple[list[int], list[float]]:
     """Algorithm 1 on a full cost matrix: the k picks and what each pick cost (β − its gain).
 
-    >>> from uniproto.problem.masses import whole_masses
+    >>> from uniproto.problem.masses import integer_masses
     >>> costs = np.array([[0.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0], [0.5, 0.5, 0.5, 0.5]])
-    >>> uniprot(costs, 2, whole_masses(k=2, n=4))
+    >>> uniprot(costs, 2, integer_masses(k=2, n=4))
     ([0, 1], [0.0, 0.0])
     """
     picks = list(initial)  # line 1, where some prototypes may be given
-    kept, cost_per_row = start_plan(costs, picks, masses)
+    claimed, cost_per_row = start_plan(costs, picks, masses)
     pick_costs = list(cost_per_row)
     while len(picks) < k:  # line 2
         if plan == "resolve" and picks:  # line 3 with λ = 0: the exact plan of the whole set
-            kept = partial_plan(costs[picks], masses.offer, masses.need).masses.toarray()
+            claimed = partial_plan(costs[picks], masses.offer, masses.need).masses.toarray()
         elif plan == "entropic" and picks:  # line 3 as printed
             capacity = masses.offer / masses.need
             solved = entropic_plan(costs[picks], capacity, reg, iterations)
-            kept = solved.plan * masses.need
-        unclaimed = np.maximum(masses.offer - kept.sum(axis=0), 0)
+            claimed = solved.plan * masses.need
+        unclaimed = np.maximum(masses.offer - claimed.sum(axis=0), 0)
         candidates = (i for i in range(len(costs)) if i not in picks and i not in exclude)
         if gains == "exact":
             best, cost = cheapest(exact_rises(costs, picks, candidates, masses))
@@ -60,7 +60,7 @@ def uniprot(
         picks.append(best)  # line 5
         pick_costs.append(cost)
         if plan == "extend":  # earlier rows stay as they are; the new one claims its fill
-            kept = np.vstack([kept, fill(costs[best], unclaimed, masses.need)])
+            claimed = np.vstack([claimed, fill(costs[best], unclaimed, masses.need)])
     return picks, pick_costs  # line 7
 
 
@@ -111,8 +111,8 @@ def start_plan(costs: Matrix, picks: list[int], masses: Masses) -> tuple[NDArray
     """The joint exact plan of the given prototypes, and what each of them costs in it."""
     if not picks:
         return np.zeros((0, costs.shape[1]), np.int64), np.zeros(0)
-    kept = partial_plan(costs[picks], masses.offer, masses.need).masses.toarray()
-    return kept, (kept * costs[picks]).sum(axis=1) / masses.need
+    claimed = partial_plan(costs[picks], masses.offer, masses.need).masses.toarray()
+    return claimed, (claimed * costs[picks]).sum(axis=1) / masses.need
 
 
 def cheapest(candidates: Iterator[tuple[int, float]]) -> tuple[int, float]:

@@ -64,9 +64,9 @@ def invalid(parameter: str, constraint: str, received: object, remedy: str) -> I
 
 
 def printable(text: object) -> str:
-    """A text from a file as a terminal may see it: controls and what reorders text are escaped.
+    """Escape control characters and those that reorder text, so that a terminal can show it.
 
-    Joiners stay, which scripts and emoji need.
+    Joiners stay, because scripts and emoji need them.
 
     >>> print(printable("a\\x1b[2Jb"))
     a\\x1b[2Jb
@@ -84,7 +84,7 @@ _JOINERS = "\u200c\u200d"
 
 
 def require_name(parameter: str, received: object, valid: Collection[str]) -> None:
-    """Refuse what is not one of these names.
+    """Check that a value is one of these names.
 
     >>> require_name("metric", "cosine", ("cosine", "l1"))
     """
@@ -101,24 +101,14 @@ def unknown_name(parameter: str, received: object, valid: Iterable[str]) -> Inva
     return invalid(parameter, f"must be one of {', '.join(names)}", repr(received), remedy)
 
 
-def require_count(name: str, value: object) -> None:
-    """Raise unless this is a whole number of at least 1.
-
-    >>> require_count("keep", 0)
-    Traceback (most recent call last):
-    uniproto.errors.InvalidInputError: 'keep' must be at least 1. Got 0 instead. Pass 1 or more.
-    """
-    whole_number(name, value)
-
-
-def whole_number(
+def require_int(
     parameter: str, value: object, least: int = 1, *, too_small: str | None = None
 ) -> int:
-    """A whole number of at least `least`; True and False are answers, not numbers.
+    """Check that a value is an integer of at least `least`; True and False are not.
 
-    >>> whole_number("k", 3)
+    >>> require_int("k", 3)
     3
-    >>> whole_number("k", True)
+    >>> require_int("k", True)
     Traceback (most recent call last):
     uniproto.errors.InvalidInputError: 'k' must be a whole number. Got True instead. Pass an
     integer.
@@ -135,12 +125,12 @@ def whole_number(
     return number
 
 
-def seconds(parameter: str, value: object, *, or_none: bool = True) -> float | None:
-    """A limit of time in seconds; None and True set none.
+def require_seconds(parameter: str, value: object, *, or_none: bool = True) -> float | None:
+    """Check a time limit in seconds; None and True mean no limit.
 
-    >>> seconds("certify", 30), seconds("certify", True)
+    >>> require_seconds("certify", 30), require_seconds("certify", True)
     (30.0, None)
-    >>> seconds("time_limit", -1)
+    >>> require_seconds("time_limit", -1)
     Traceback (most recent call last):
     uniproto.errors.InvalidInputError: 'time_limit' must be None or a positive number of seconds.
     Got -1 instead. Try 60.
@@ -160,7 +150,7 @@ def seconds(parameter: str, value: object, *, or_none: bool = True) -> float | N
 
 
 def as_index(value: Any) -> int:
-    """What `operator.index` answers; True and False, which it takes for 1 and 0, are refused.
+    """Like `operator.index`, but True and False are refused.
 
     >>> as_index(3)
     3

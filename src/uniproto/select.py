@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from uniproto.data.arrays import as_rows
-from uniproto.errors import invalid, seconds
+from uniproto.errors import invalid, require_seconds
 from uniproto.methods import Method, as_method
 from uniproto.methods.grouped import pick
 from uniproto.problem.problem import Problem, as_problem
@@ -88,7 +88,7 @@ def select(
         lists=lists,
     ).with_k(k)
     checked = time.perf_counter() - begin
-    selection = answer(problem, chosen, progress=progress)
+    selection = run_method(problem, chosen, progress=progress)
     selection.timings = {"check": checked, **selection.timings}
     if certified:
         selection.certify(time_limit=limit, progress=progress)
@@ -135,10 +135,10 @@ def as_time_limit(certify: Any) -> tuple[bool, float | None]:
     """
     if isinstance(certify, bool | np.bool_):
         return bool(certify), None
-    return True, seconds("certify", certify, or_none=False)
+    return True, require_seconds("certify", certify, or_none=False)
 
 
-def answer(problem: Problem, method: Method, *, progress: bool | None = None) -> Selection:
+def run_method(problem: Problem, method: Method, *, progress: bool | None = None) -> Selection:
     """Let a method solve a checked problem."""
     begin = time.perf_counter()
     picks, group_rows = pick(problem, method, Progress(progress))

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import uniproto
 from uniproto.cli import main
-from uniproto.runs.checkpoint import Checkpoint, Progressed
+from uniproto.runs.checkpoint import Checkpoint, SavedPicks
 
 from .files import DAMAGES
 from .places import new_folder
@@ -205,8 +205,8 @@ _CHANGES: list[Callable[[st.DrawFn, Path], str]] = [
 @cache
 def _sound_checkpoint() -> bytes:
     path = new_folder() / "checkpoint.npz"
-    kept = sp.csr_array(np.array([[2, 1, 0], [0, 0, 3]]))
-    picks = Progressed(np.array([4, 2]), np.array([0.5, 0.25]), kept)
+    plan = sp.csr_array(np.array([[2, 1, 0], [0, 0, 3]]))
+    picks = SavedPicks(np.array([4, 2]), np.array([0.5, 0.25]), plan)
     Checkpoint(path, CHECKPOINT_IDENTITY).write(picks, now=True)
     return path.read_bytes()
 

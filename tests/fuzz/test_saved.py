@@ -31,7 +31,7 @@ def test_going_on_from_a_checkpoint(path: Path) -> None:
     answer = attempt(path, lambda: Checkpoint(path, CHECKPOINT_IDENTITY).read())
     if not isinstance(answer, UniprotoError):
         assert answer.rows.shape == answer.costs.shape
-        assert answer.kept.shape[0] == len(answer.rows)
+        assert answer.plan.shape[0] == len(answer.rows)
 
 
 @given(changed_results())

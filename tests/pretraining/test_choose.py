@@ -13,7 +13,7 @@ from hypothesis import strategies as st  # noqa: E402
 
 from uniproto.algorithm import fill_costs, uniprot  # noqa: E402
 from uniproto.pretraining import choose  # noqa: E402
-from uniproto.problem.masses import whole_masses  # noqa: E402
+from uniproto.problem.masses import integer_masses  # noqa: E402
 from uniproto.training.kernels import pick_by_coverage  # noqa: E402
 from uniproto.transport import entropic  # noqa: E402
 
@@ -46,7 +46,7 @@ def test_fills_pick_the_rows_of_the_algorithm_ties_included(problem, keep):
     keep = min(keep, 7) if len(rows) < 12 else keep
     picks = pick_by_fills(jnp.asarray(costs, jnp.int32), jnp.asarray(usable), keep)
     plain = costs[np.ix_(rows, rows)].astype(float)
-    expected, expected_costs = uniprot(plain, keep, whole_masses(keep, len(rows)))
+    expected, expected_costs = uniprot(plain, keep, integer_masses(keep, len(rows)))
     assert picks.rows.tolist() == rows[expected].tolist()
     assert float(picks.cost) == pytest.approx(np.mean(expected_costs), rel=1e-5, abs=1e-5)
 
@@ -120,7 +120,7 @@ def test_entropic_picks_are_those_of_the_algorithm(left_out):
         expected, expected_costs = uniprot(
             costs[np.ix_(rows, rows)].astype(float),
             12,
-            whole_masses(12, len(rows)),
+            integer_masses(12, len(rows)),
             "entropic",
             reg=0.01,
             iterations=20,
@@ -137,7 +137,7 @@ def test_where_entropic_fills_tie_the_pick_is_one_of_the_cheapest():
     for seed in range(5):
         costs = clustered_costs(seed)
         picks = pick_by_entropic_fills(jnp.asarray(costs), jnp.ones(POOL, bool), 12, 0.01, 20)
-        rows, exact, masses = picks.rows.tolist(), costs.astype(float), whole_masses(12, POOL)
+        rows, exact, masses = picks.rows.tolist(), costs.astype(float), integer_masses(12, POOL)
         capacity = masses.offer / masses.need
         for position, row in enumerate(rows):
             claims = np.zeros(POOL)

@@ -23,7 +23,7 @@ from uniproto.pretraining.step import (  # noqa: E402  # noqa: E402
     make_step,
     make_validation,
 )
-from uniproto.problem.masses import whole_masses  # noqa: E402
+from uniproto.problem.masses import integer_masses  # noqa: E402
 
 CONFIG = ModelConfig(vocab=40, width=16, layers=2, heads=2, kv_heads=1, hidden=24, length=8)
 SETTINGS = StepSettings(
@@ -83,7 +83,7 @@ def test_the_picks_are_those_of_the_algorithm_on_the_same_costs():
     score = jax.jit(choose.scores, static_argnums=(0, 1))
     _, products = score(CONFIG, SETTINGS, state.params, pool, key)
     costs, unit = choose.integer_costs(choose.cosine_costs(products), jnp.ones(SETTINGS.pool, bool))
-    masses = whole_masses(SETTINGS.keep, SETTINGS.pool)
+    masses = integer_masses(SETTINGS.keep, SETTINGS.pool)
     expected, expected_costs = uniprot(np.asarray(costs, float), SETTINGS.keep, masses)
     _, report = step_of(SETTINGS)(state, pool)
     assert report.picks.tolist() == expected

@@ -87,10 +87,10 @@ def test_importing_it_loads_no_ray() -> None:
 def test_one_thread_keeps_work_on_its_thread() -> None:
     import threading
 
-    from uniproto.runtime.threads import side_by_side
+    from uniproto.runtime.threads import parallel_map
 
     with one_thread():
-        found = set(side_by_side(lambda _: threading.get_ident(), range(4)))
+        found = set(parallel_map(lambda _: threading.get_ident(), range(4)))
     assert found == {threading.get_ident()}
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import uniproto
-from uniproto.certificate.certificate import proven_bound
+from uniproto.certificate.bound import proven_bound
 from uniproto.data.arrays import sampled_rows
 from uniproto.data.disk import parquet_files
 from uniproto.data.tables import read_input

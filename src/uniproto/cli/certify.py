@@ -12,7 +12,7 @@ from uniproto.cli.parser import seconds
 from uniproto.cli.recorded_inputs import recorded_inputs, require_same_problem
 
 if TYPE_CHECKING:
-    from uniproto.certificate.certificate import Certificate
+    from uniproto.certificate.bound import Certificate
     from uniproto.problem.problem import Problem
     from uniproto.selection.selection import Selection
 
@@ -54,7 +54,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.certificate.certificate import certify
+    from uniproto.certificate.ascent import certify
     from uniproto.runs.atomic import require_writable
     from uniproto.runtime.progress import Progress
     from uniproto.selection.selection import Selection

@@ -54,7 +54,7 @@ def default_options() -> dict[str, Any]:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.select import answer
+    from uniproto.select import run_method
     from uniproto.selection.storage import require_result_folder, save_selection
 
     method = chosen_method(options)
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
     if options.checkpoint:
         checkpoint = _checkpoint(output, inputs, given)
         problem = problem.with_checkpoint(checkpoint)
-    selection = answer(problem, method, progress=shown)
+    selection = run_method(problem, method, progress=shown)
     if options.certify:
         selection.certify(time_limit=options.time_limit, progress=shown)
     pool = inputs.pool

@@ -76,7 +76,7 @@ def checks(folder: Path) -> Iterator[Check]:
     from uniproto.selection.selection import Selection
     from uniproto.selection.storage import load_manifest, read_fields
 
-    manifest, selection = load_manifest(folder), Selection(**read_fields(folder))
+    manifest = load_manifest(folder)
     claim = "the input files have not changed"
     try:
         inputs = recorded_inputs(folder, manifest)
@@ -84,7 +84,11 @@ def checks(folder: Path) -> Iterator[Check]:
         yield Check(claim, False, str(error))
         return
     yield Check(claim, True)
-    yield _files(folder, manifest)
+    files = _files(folder, manifest)
+    yield files
+    if not files.holds:
+        return
+    selection = Selection(**read_fields(folder))
     problem = inputs.problem()
     record = _record(manifest, selection, problem)
     yield record
@@ -110,7 +114,8 @@ def _files(folder: Path, manifest: dict[str, Any]) -> Check:
     from uniproto.data.tables import file_digest
     from uniproto.selection.storage import CERTIFICATE, PLAN, PROTOTYPES, SELECTION
 
-    digests = manifest.get("files", {})
+    digests = manifest.get("files")
+    digests = digests if isinstance(digests, dict) else {}
     expected = {SELECTION, PLAN} | ({CERTIFICATE} if "certificate" in manifest else set())
     wrong = sorted(
         name
@@ -272,7 +277,7 @@ def _cost_of_plan(selection: Selection, problem: Problem) -> tuple[float, float]
     """What the plan costs, and how far rounding may put that off."""
     import numpy as np
 
-    from uniproto.certificate.certificate import extreme_costs
+    from uniproto.certificate.bound import extreme_costs
 
     plan = selection.plan
     found, tolerance = 0.0, 0.0
@@ -289,15 +294,15 @@ def _cost_of_plan(selection: Selection, problem: Problem) -> tuple[float, float]
 def _gains(
     manifest: dict[str, Any], selection: Selection, problem: Problem, slack: float
 ) -> Iterator[Check]:
-    """What each pick added, as far as that can be known; not for shards, which have their own."""
-    from uniproto.selection.recorded_gains import doubts_about_gains
+    """Whether the gains fit the costs of these rows; not for shards, which have gains of their own.
 
-    arguments = manifest["arguments"]
-    if arguments.get("engine") == "ray":
-        return
-    exact_lists = arguments.get("lists") in (None, "exact")
-    doubts = doubts_about_gains(selection, problem, slack=slack, exact_lists=exact_lists)
-    yield Check("the gains can be those of these rows", not doubts, "; ".join(doubts[:3]))
+    `_picks` compares the gains of small selections one by one.
+    """
+    from uniproto.selection.saved_record import gain_errors
+
+    if manifest["arguments"].get("engine") != "ray":
+        errors = gain_errors(selection, problem, slack)
+        yield Check("the gains can be those of these rows", not errors, "; ".join(errors))
 
 
 def _picks(manifest: dict[str, Any], selection: Selection, problem: Problem) -> Iterator[Check]:
@@ -307,7 +312,7 @@ def _picks(manifest: dict[str, Any], selection: Selection, problem: Problem) -> 
     """
     import numpy as np
 
-    from uniproto.select import answer
+    from uniproto.select import run_method
 
     options = argparse.Namespace(**_NO_OPTIONS | manifest["arguments"])
     method = chosen_method(options)
@@ -315,7 +320,7 @@ def _picks(manifest: dict[str, Any], selection: Selection, problem: Problem) -> 
     m, n = selection.shape
     if not alike or m * n > _REPEATED_ENTRIES or selection.k > _REPEATED_ROWS:
         return
-    again = answer(problem, method, progress=False)
+    again = run_method(problem, method, progress=False)
     different = np.flatnonzero(again.indices != selection.indices)
     off = 4 * problem.costs.rounding + _SUMS * problem.costs.ceiling
     claim = "the options on record lead to these rows"
@@ -338,7 +343,7 @@ def _picks(manifest: dict[str, Any], selection: Selection, problem: Problem) -> 
 def _certificate(
     manifest: dict[str, Any], selection: Selection, problem: Problem, slack: float
 ) -> Iterator[Check]:
-    from uniproto.certificate.certificate import SHIFTED, proven_bound
+    from uniproto.certificate.bound import SHIFTED, proven_bound
 
     certificate = selection.certificate
     if certificate is None:

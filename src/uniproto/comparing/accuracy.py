@@ -19,7 +19,7 @@ from uniproto.errors import invalid, unknown_name
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import Costs
 from uniproto.problem.problem import Problem
-from uniproto.runtime.threads import finish, pieces_of, side_by_side
+from uniproto.runtime.threads import parallel_for, pieces_of
 
 _BLOCK_ENTRIES = 2**21  # costs computed together: a tile, never all k × n of them
 _SMALL = 0.5  # a class below this share of the mean class size is a minority
@@ -59,7 +59,7 @@ def nearest_prototype(costs: Costs, prototypes: NDArray[np.integer[Any]]) -> NDA
     def search(piece: slice) -> None:
         nearest[piece] = np.argmin(chosen.exact_block(EVERY, piece), axis=0)
 
-    finish(side_by_side(search, pieces_of(n, max(1, _BLOCK_ENTRIES // len(prototypes)))))
+    parallel_for(search, pieces_of(n, max(1, _BLOCK_ENTRIES // len(prototypes))))
     return nearest
 
 

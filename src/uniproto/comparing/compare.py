@@ -35,7 +35,7 @@ from uniproto.methods import (
 from uniproto.problem.problem import Problem, as_problem
 from uniproto.runtime.memory import PeakMemory
 from uniproto.runtime.progress import Progress
-from uniproto.select import answer
+from uniproto.select import run_method
 from uniproto.selection.selection import Selection
 
 
@@ -236,7 +236,7 @@ class _Judge:
 
     def run(self, method: Method, seed: int | None) -> tuple[Selection, dict[str, Any]]:
         with PeakMemory() as peak:
-            selection = answer(self.problem.with_seed(seed), method, progress=False)
+            selection = run_method(self.problem.with_seed(seed), method, progress=False)
         ratio, entropy = weight_skew(selection.weights)
         row: dict[str, Any] = {
             "cost": selection.cost,
@@ -326,7 +326,7 @@ def warms_up(small: Problem, method: Method) -> bool:
     if isinstance(method, UniProto) and method.polish:
         method = replace(method, polish=_WARM_UP_POLISH)
     try:
-        answer(small, method, progress=False)
+        run_method(small, method, progress=False)
     except UniprotoError:  # the full problem gives the better message
         return False
     return True

@@ -20,7 +20,7 @@ from uniproto.methods import Method, Random
 from uniproto.problem.problem import Problem, as_problem
 from uniproto.report.words import mean_and_spread
 from uniproto.runtime.progress import Progress
-from uniproto.select import answer, as_time_limit
+from uniproto.select import as_time_limit, run_method
 from uniproto.selection.selection import Selection
 
 _DEFAULT_COUNT = 8
@@ -118,7 +118,7 @@ def path(
     largest = problem.with_k(listed[-1])  # what is wrong with it is said before any work
 
     def run(k: int) -> Selection:
-        return answer(problem.with_k(k), chosen, progress=False)
+        return run_method(problem.with_k(k), chosen, progress=False)
 
     bars = Progress(progress)
     rows: list[dict[str, Any]] = []
@@ -202,7 +202,7 @@ def _row(selection: Selection, random: Sequence[float]) -> dict[str, Any]:
 
 
 def _random_costs(problem: Problem, seeds: Sequence[int]) -> list[float]:
-    return [answer(problem.with_seed(seed), Random(), progress=False).cost for seed in seeds]
+    return [run_method(problem.with_seed(seed), Random(), progress=False).cost for seed in seeds]
 
 
 def _unreached(max_cost: float, rows: Sequence[dict[str, Any]]) -> InfeasibleError:

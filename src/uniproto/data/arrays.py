@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.errors import InvalidInputError, as_index, invalid
-from uniproto.runtime.threads import pieces_of, side_by_side
+from uniproto.runtime.threads import parallel_map, pieces_of
 
 _ROWS_CHECKED_TOGETHER = 4096
 
@@ -255,7 +255,7 @@ def _require_finite(matrix: Any, parameter: str) -> None:
         finite = np.isfinite(matrix[part])
         return None if finite.all() else part.start + int(np.argmin(finite.all(axis=1)))
 
-    for row in side_by_side(bad_row, pieces_of(len(matrix), _ROWS_CHECKED_TOGETHER)):
+    for row in parallel_map(bad_row, pieces_of(len(matrix), _ROWS_CHECKED_TOGETHER)):
         if row is not None:
             raise _not_finite(parameter, f"row {row}")
 

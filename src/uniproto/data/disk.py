@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from uniproto.data.columns import numeric_matrix
 from uniproto.data.files import unreadable
 from uniproto.errors import InputFileError, OutputError, UniprotoError
-from uniproto.runtime.threads import finish
 
 _ROWS_PER_BATCH = 65536
 
@@ -123,7 +122,8 @@ class LargeTable:
                 raise
             for file in self._files:
                 try:
-                    finish(pq.ParquetFile(file).iter_batches(_ROWS_PER_BATCH))
+                    for _ in pq.ParquetFile(file).iter_batches(_ROWS_PER_BATCH):
+                        pass
                 except (pa.ArrowException, OSError) as own:
                     raise unreadable(file, own) from error
             raise  # every file reads well now: the error is not of their content

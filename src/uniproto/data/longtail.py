@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, distinct_labels
-from uniproto.errors import InfeasibleError, invalid, whole_number
+from uniproto.errors import InfeasibleError, invalid, require_int
 
 
 def long_tailed(
@@ -64,7 +64,7 @@ def balanced(labels: Any, per_class: int, *, seed: int = 0) -> NDArray[np.int64]
     array([0, 1, 2, 3])
     """
     values = _labels(labels)
-    counts = dict.fromkeys(_rows_by_class(values), whole_number("per_class", per_class))
+    counts = dict.fromkeys(_rows_by_class(values), require_int("per_class", per_class))
     return _draw(values, counts, _generator(seed))
 
 
@@ -101,7 +101,7 @@ def balanced_source_and_target(
         )
     values = _labels(labels)
     random = _generator(seed)
-    source_counts = dict.fromkeys(_rows_by_class(values), whole_number("per_class", per_class))
+    source_counts = dict.fromkeys(_rows_by_class(values), require_int("per_class", per_class))
     source = _draw(values, source_counts, random)
     rest = np.ones(len(values), bool)
     rest[source] = False
@@ -155,7 +155,7 @@ def _long_tail(
         largest = (rows / profile).min()  # the class that runs out first decides
         counts = np.maximum(1, np.floor(profile * largest + 1e-9)).astype(np.int64)
     else:
-        counts = _shared_out(whole_number("size", size, least=len(names)), profile)
+        counts = _shared_out(require_int("size", size, least=len(names)), profile)
         counts = _each_has_one(counts)
     return dict(zip(names, counts.tolist(), strict=True))
 
@@ -182,7 +182,7 @@ def _skew(
             repr(share),
             "Pass the part of the target that each of the classes makes up, such as 0.05.",
         )
-    total = whole_number("size", size, least=len(available))
+    total = require_int("size", size, least=len(available))
     few = round(share * total)
     if few < 1:
         raise invalid(
@@ -250,4 +250,4 @@ def _plain(name: Any) -> Any:
 
 
 def _generator(seed: Any) -> np.random.Generator:
-    return np.random.default_rng(whole_number("seed", seed, least=0))
+    return np.random.default_rng(require_int("seed", seed, least=0))

@@ -42,7 +42,7 @@ from uniproto.features.pictures import (
     large_pictures,
     pictures_in,
 )
-from uniproto.runtime.threads import side_by_side
+from uniproto.runtime.threads import parallel_map
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -234,7 +234,7 @@ class _ImageModel(ABC):
 
         self._prepare()
         with large_pictures():
-            return list(side_by_side(one, items))
+            return list(parallel_map(one, items))
 
     def vectors(self, inputs: Sequence[Any]) -> NDArray[np.float32]:
         import torch

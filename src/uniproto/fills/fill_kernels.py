@@ -18,14 +18,14 @@ _ROUNDING = 1e-12
 
 
 class Lists(NamedTuple):
-    """Nearest targets of every row i, cheapest first: entries `:kept[i]` and `rest[i]:stop[i]`.
+    """Nearest targets of every row i, cheapest first: entries `:prefix[i]` and `rest[i]:stop[i]`.
 
     Between the two lies what was dropped because it had been claimed.
     """
 
     costs: NDArray[Any]
     columns: NDArray[np.int32]
-    kept: NDArray[np.int64]
+    prefix: NDArray[np.int64]
     rest: NDArray[np.int64]
     stop: NDArray[np.int64]
     tail: NDArray[np.float64]  # no unlisted target is cheaper than this; inf: none is unlisted
@@ -43,7 +43,7 @@ class Values(NamedTuple):
 
 
 class Claims(NamedTuple):
-    """The kept plan: pick t drew `masses` from `columns` at positions `ends[t-1]:ends[t]`."""
+    """The plan so far: pick t drew `masses` from `columns` at positions `ends[t-1]:ends[t]`."""
 
     picks: NDArray[np.int64]
     costs: NDArray[np.float64]
@@ -93,18 +93,18 @@ def fill_cost(lists: Lists, row: int, unclaimed: NDArray[Any], need: float) -> t
     bound. Claimed targets met on the way are dropped from the list.
     """
     costs, columns = lists.costs, lists.columns  # whole: views of one row would cost more
-    kept, rest, stop = lists.kept[row], lists.rest[row], lists.stop[row]
-    position, write, missing, total = _walk(costs, columns, row, 0, kept, 0, unclaimed, need, 0.0)
+    prefix, rest, stop = lists.prefix[row], lists.rest[row], lists.stop[row]
+    position, write, missing, total = _walk(costs, columns, row, 0, prefix, 0, unclaimed, need, 0.0)
     if missing > 0:
         position, write, missing, total = _walk(
             costs, columns, row, rest, stop, write, unclaimed, missing, total
         )
         lists.rest[row] = position
-    else:  # ended among those kept: close the gap that dropped ones have left
-        for read in range(position, kept):
+    else:  # ended inside the prefix: close the gap that dropped ones have left
+        for read in range(position, prefix):
             costs[row, write], columns[row, write] = costs[row, read], columns[row, read]
             write += 1
-    lists.kept[row] = write
+    lists.prefix[row] = write
     if missing <= 0 or np.isinf(lists.tail[row]):
         return total / need, True
     value = (total + missing * lists.tail[row]) / need
@@ -233,13 +233,13 @@ def pick_and_claim(
         row, size = cheapest_row(lists, values, size, picked, unclaimed, need)
         if not values.exact[row]:
             return picked, size, row
-        kept = lists.columns[row, : lists.kept[row]]
+        prefix = lists.columns[row, : lists.prefix[row]]
         rest = lists.columns[row, lists.rest[row] : lists.stop[row]]
-        held = _held(kept, unclaimed, need)
+        held = _held(prefix, unclaimed, need)
         if held < need and held + _held(rest, unclaimed, need - held) < need:
             return picked, size, row
         end = claims.ends[picked - 1] if picked > 0 else 0
-        missing, end = claim(kept, unclaimed, need, claims, end)
+        missing, end = claim(prefix, unclaimed, need, claims, end)
         _, end = claim(rest, unclaimed, missing, claims, end)
         values.alive[row] = False
         claims.picks[picked], claims.costs[picked] = row, values.cost[row]

@@ -1,4 +1,4 @@
-"""The next cheapest fill, found lazily over neighbour lists: same answer as scanning every row."""
+"""The next cheapest fill, found lazily over neighbour lists: the picks of a scan of every row."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.fills import fill_kernels as kernels
-from uniproto.geometry.neighbours import as_slice, nearest, rows_at_once
+from uniproto.geometry.cpu_lists import as_slice, nearest, rows_at_once
 from uniproto.problem.masses import Masses
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
-from uniproto.runtime.threads import available_cores, finish, pieces_of, side_by_side
+from uniproto.runtime.threads import available_cores, parallel_for, pieces_of
 
 _SHORTEST_LIST = 32
 _FEWEST_FILLS = 2
@@ -68,8 +68,8 @@ class LazyFills:
         self.unclaimed, self.need = unclaimed, problem.masses.need
         self.recomputed = 0
         self._swept = int((unclaimed > 0).sum())  # targets unclaimed at the last sweep
-        self._facing = problem.lists.face(problem.costs)
-        self._columns = np.arange(problem.n, dtype=np.int32)  # what it faces
+        self._index = problem.lists.index(problem.costs)
+        self._columns = np.arange(problem.n, dtype=np.int32)  # what it searches
         m, n = len(candidates), problem.n
         length = min(affordable_length(problem, m), self._swept)
         # Where memory does not hold lists of a whole fill, they are still computed as long as one.
@@ -77,7 +77,7 @@ class LazyFills:
         self._lists = kernels.Lists(
             costs=np.empty((m, length), problem.costs.dtype),
             columns=np.empty((m, length), np.int32),
-            kept=np.zeros(m, np.int64),
+            prefix=np.zeros(m, np.int64),
             rest=np.zeros(m, np.int64),
             stop=np.zeros(m, np.int64),
             tail=np.zeros(m),
@@ -121,7 +121,7 @@ class LazyFills:
         """The last known fill cost of every candidate: a lower bound of today's."""
         return self._values.cost
 
-    def kept(self, first: int = 0) -> sp.csr_array:
+    def plan(self, first: int = 0) -> sp.csr_array:
         """The mass that `picks[first:]` claimed: a plan, though not always the cheapest."""
         ends = np.concatenate([[0], self._claims.ends[: self.picked]])[first:]
         part = slice(ends[0], ends[-1])
@@ -192,8 +192,7 @@ class LazyFills:
         if len(waiting) > together:
             likeliest = np.argpartition(self._values.cost[waiting], together)[:together]
             waiting = np.union1d(waiting[likeliest], [row])
-        finish(self._compute(waiting))
-        self.recomputed += len(waiting)
+        self.recomputed += sum(self._compute(waiting))
 
     def _sweep(self) -> None:
         """Evaluate every row, on all cores, so that the heap has less to do one by one."""
@@ -218,7 +217,7 @@ class LazyFills:
         def evaluate(piece: slice) -> None:
             kernels.fill_costs(lists, rows[piece], self.unclaimed, self.need, cost, exact)
 
-        finish(side_by_side(evaluate, pieces_of(len(rows), _ROWS_EVALUATED_TOGETHER)))
+        parallel_for(evaluate, pieces_of(len(rows), _ROWS_EVALUATED_TOGETHER))
 
     def _compute(self, rows: NDArray[np.intp]) -> Iterator[int]:
         """Exact fill costs and fresh lists of some rows, against the unclaimed targets alone."""
@@ -226,7 +225,7 @@ class LazyFills:
         # Targets claimed since the last gathering do no harm, and gathering costs time.
         if len(unclaimed) < _GATHER_AGAIN * len(self._columns):
             self._columns = unclaimed.astype(np.int32)
-            self._facing = self.problem.lists.face(self.problem.costs, unclaimed)
+            self._index = self.problem.lists.index(self.problem.costs, unclaimed)
         yield from self._compute_from(rows, max(self._fill, self._lists.columns.shape[1]))
 
     def _compute_from(self, rows: NDArray[np.intp], length: int) -> Iterator[int]:
@@ -234,12 +233,13 @@ class LazyFills:
         listed = min(length, len(self._columns))
         for piece in pieces_of(len(rows), rows_at_once(listed, self.problem.memory // 8)):
             short = self._compute_with(rows[piece], length)
-            finish(self._compute_from(short, 4 * length))
+            for _ in self._compute_from(short, 4 * length):
+                pass
             yield piece.stop - piece.start
 
     def _compute_with(self, rows: NDArray[np.intp], length: int) -> NDArray[np.intp]:
         """One try of `_compute` with lists of a given length; returns the rows it was short for."""
-        found, where = self._facing.nearest(self.candidates[rows], length)
+        found, where = self._index.nearest(self.candidates[rows], length)
         if len(self._columns) < self.problem.n:
             where = self._columns.take(where)
         count = found.shape[1]
@@ -248,7 +248,7 @@ class LazyFills:
         lists = kernels.Lists(
             costs=found,
             columns=where,
-            kept=np.zeros(len(rows), np.int64),
+            prefix=np.zeros(len(rows), np.int64),
             rest=np.zeros(len(rows), np.int64),
             stop=np.full(len(rows), count, np.int64),
             tail=tail,
@@ -265,7 +265,7 @@ class LazyFills:
         else:
             self._lists.costs[done, :stored] = found[exact, :stored]
             self._lists.columns[done, :stored] = where[exact, :stored]
-        self._lists.kept[done] = np.minimum(lists.kept[exact], stored)
+        self._lists.prefix[done] = np.minimum(lists.prefix[exact], stored)
         self._lists.rest[done] = np.minimum(lists.rest[exact], stored)
         self._lists.stop[done] = stored
         self._lists.tail[done] = tail[exact] if stored == count else found[exact, stored - 1]

@@ -32,7 +32,7 @@ def row_blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
 
 
 def within(outer: Rows, inner: Rows) -> Rows:
-    """Rows of rows: `inner` counts what `outer` has picked."""
+    """Compose two selections of rows: `inner` indexes the rows that `outer` selects."""
     if isinstance(outer, slice) and outer == EVERY:
         return inner
     if isinstance(inner, slice) and inner == EVERY:

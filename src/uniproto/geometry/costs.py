@@ -1,6 +1,6 @@
 """Ground costs C_ij between source rows and target rows, computed block by block.
 
-`Costs` is the only door to the geometry: everything above it asks for blocks of costs and never
+`Costs` is the only interface of the geometry: everything above it reads blocks of costs and never
 sees features. The whole m × n matrix is never formed here unless the user hands one in.
 """
 
@@ -42,7 +42,7 @@ class Costs(Protocol):
     def restrict(self, rows: Rows, columns: Rows) -> Costs:
         """The sub-problem of these rows and columns; `ceiling` and any shift stay the same.
 
-        What lies on disk stays there, and is read whenever costs are asked for.
+        What lies on disk stays there, and is read whenever costs are needed.
         """
         ...
 

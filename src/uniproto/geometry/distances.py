@@ -1,4 +1,4 @@
-"""What two sets of rows in memory cost under each metric: the formulas alone."""
+"""What two sets of rows in memory cost under each metric, and how large a cost may be."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from uniproto.errors import invalid
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.features import is_sparse, narrow_indices, squared_norms
 
@@ -39,7 +40,7 @@ def costs_between(source: Any, target: Any, metric: str, shift: float = 0.0) -> 
     return np.sqrt(product, out=product) if metric == "euclidean" else product
 
 
-def settle_near_ones(
+def refine_small_costs(
     costs: NDArray[np.float64], source: NDArray[Any], target: NDArray[Any], metric: str
 ) -> None:
     """Compute the smallest distances from differences: x² + y² − 2xy leaves them no digits.
@@ -98,3 +99,20 @@ def _l1_distances(source: Any, target: Any) -> NDArray[Any]:
     from uniproto.geometry.kernels import l1_distances
 
     return l1_distances(source, target)
+
+
+def require_finite_sums(ceiling: float, metric: str, dtype: np.dtype[Any], remedy: str) -> None:
+    """Refuse costs up to `ceiling` where sums of them might overflow.
+
+    >>> require_finite_sums(2.0, "cosine", np.dtype(np.float32), "Rescale the features.")
+    """
+    # Costs are multiplied by masses of up to 2^46 and added up, in double precision.
+    largest = min(float(np.finfo(dtype).max) / 4, float(np.finfo(np.float64).max) / 2**64)
+    if not ceiling <= largest:
+        raise invalid(
+            "source",
+            f"must have costs below {largest:.3g} in {dtype} when metric={metric!r}, for sums of "
+            "them to be finite",
+            "larger ones",
+            remedy,
+        )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from uniproto.errors import MissingExtraError, invalid
 from uniproto.geometry.costs import Costs
+from uniproto.geometry.cpu_lists import nearest
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import greatest_length
 
@@ -54,10 +55,10 @@ class FaissLists:
             raise MissingExtraError("lists='faiss'", "faiss") from None
         self._found = self._wanted = 0
 
-    def face(self, costs: Costs, columns: NDArray[np.intp] | None = None) -> _FaissFacing:
+    def index(self, costs: Costs, columns: NDArray[np.intp] | None = None) -> _FaissIndex:
         assert isinstance(costs, FeatureCosts)
         part = costs if columns is None else costs.restrict(slice(None), columns)
-        return _FaissFacing(self, part)
+        return _FaissIndex(self, part)
 
     def count(self, found: int, wanted: int) -> None:
         self._found += found
@@ -67,7 +68,7 @@ class FaissLists:
         return {"list_recall": self._found / self._wanted if self._wanted else 1.0}
 
 
-class _FaissFacing:
+class _FaissIndex:
     def __init__(self, builder: FaissLists, costs: FeatureCosts) -> None:
         import faiss
 
@@ -89,7 +90,6 @@ class _FaissFacing:
         self, rows: NDArray[np.intp], length: int
     ) -> tuple[NDArray[Any], NDArray[np.int32]]:
         from uniproto.geometry.kernels import order_ties
-        from uniproto.geometry.neighbours import nearest
 
         length = min(length, self.costs.shape[1])
         queries = np.ascontiguousarray(self.costs.source[rows], np.float32)
@@ -115,8 +115,6 @@ class _FaissFacing:
         return np.sqrt(scores) if self.costs.metric == "euclidean" else scores
 
     def _measure(self, rows: NDArray[np.intp], columns: NDArray[Any], length: int) -> None:
-        from uniproto.geometry.neighbours import nearest
-
         sample = np.unique(np.linspace(0, len(rows) - 1, _ROWS_CHECKED).astype(np.intp))
         _, true = nearest(self.costs, rows[sample], length)
         found = sum(len(np.intersect1d(a, b)) for a, b in zip(columns[sample], true, strict=True))

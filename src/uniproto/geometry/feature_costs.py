@@ -21,8 +21,12 @@ from uniproto.geometry.blocks import (
     rows_in_block,
     within,
 )
-from uniproto.geometry.cost_range import require_finite_sums
-from uniproto.geometry.distances import costs_between, distances_from, settle_near_ones
+from uniproto.geometry.distances import (
+    costs_between,
+    distances_from,
+    refine_small_costs,
+    require_finite_sums,
+)
 from uniproto.geometry.features import (
     RowsOnDisk,
     greatest_length,
@@ -33,9 +37,9 @@ from uniproto.geometry.features import (
     readable_as_doubles,
     unit_rows,
 )
-from uniproto.runtime.threads import finish, pieces_of, side_by_side
+from uniproto.runtime.threads import parallel_for, pieces_of
 
-_KEPT_ENTRIES = 2**24  # of a target in memory, kept in double precision
+_CACHED_ENTRIES = 2**24  # of a target in memory, cached in double precision
 
 
 class FeatureCosts:
@@ -57,7 +61,7 @@ class FeatureCosts:
         self.dtype = np.result_type(float_type(source.dtype), float_type(target.dtype))
         self.shape = (source.shape[0], target.shape[0])
         self._centre = centre
-        self._kept_target: Any = None
+        self._cached_target: Any = None
         self.shift = 0.0
         with np.errstate(over="ignore", invalid="ignore"):  # such costs are refused below
             self.source, self.target = (
@@ -68,7 +72,7 @@ class FeatureCosts:
             self._as_given = before is not None and self.dtype == np.float32
             rows = before if before and self._as_given else (self.source, self.target)
             self._given = tuple(map(readable_as_doubles, rows))
-            self._places: tuple[Rows, Rows] = (EVERY, EVERY)  # those this object speaks of
+            self._places: tuple[Rows, Rows] = (EVERY, EVERY)  # of the rows it was made from
             if shift is not None and ceiling is not None:
                 self.shift, self.ceiling = shift, ceiling
             else:
@@ -93,7 +97,7 @@ class FeatureCosts:
         )
 
     @property
-    def settles_near_ones(self) -> bool:
+    def refines_small_costs(self) -> bool:
         """Whether small exact costs are computed from differences, and keep their digits."""
         distances = ("cosine", "euclidean", "sqeuclidean")
         return self.metric in distances and not is_sparse(self.source)
@@ -106,9 +110,9 @@ class FeatureCosts:
         """The largest product of two rows, in double precision."""
         largest = np.full(self.shape[0], -np.inf)
         for columns in self.column_blocks():
-            facing = self.read(EVERY, columns)
-            for rows in row_blocks(*facing.shape):
-                found = -facing.block(rows).min(axis=1)  # without a shift yet
+            part = self.read(EVERY, columns)
+            for rows in row_blocks(*part.shape):
+                found = -part.block(rows).min(axis=1)  # without a shift yet
                 largest[rows] = np.maximum(largest[rows], found)
         slack = 2 * self._relative_rounding() * greatest_length(self.source)
         slack *= greatest_length(self.target)
@@ -133,11 +137,11 @@ class FeatureCosts:
         return self._costs(_part(self.source, rows), _part(self.target, columns))
 
     def exact_block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[np.float64]:
-        if self._on_disk or self.shape[1] * self.target.shape[1] > _KEPT_ENTRIES:
+        if self._on_disk or self.shape[1] * self.target.shape[1] > _CACHED_ENTRIES:
             return self._by_parts(rows, columns, exact=True)
-        if self._kept_target is None:
-            self._kept_target = self._exact(1, EVERY)
-        return self._exact_costs(self._exact(0, rows), _part(self._kept_target, columns))
+        if self._cached_target is None:
+            self._cached_target = self._exact(1, EVERY)
+        return self._exact_costs(self._exact(0, rows), _part(self._cached_target, columns))
 
     def _by_parts(self, rows: Rows, columns: Rows, *, exact: bool) -> NDArray[Any]:
         """Costs for which few rows at a time are read from disk, or turned into doubles."""
@@ -154,7 +158,7 @@ class FeatureCosts:
         def fill(tile: tuple[slice, slice]) -> None:
             costs[tile] = self._tile(within(rows, tile[0]), within(columns, tile[1]), exact)
 
-        finish(side_by_side(fill, tiles))
+        parallel_for(fill, tiles)
         return costs
 
     def _tile(self, rows: Rows, columns: Rows, exact: bool) -> NDArray[Any]:
@@ -176,8 +180,8 @@ class FeatureCosts:
 
     def _exact_costs(self, source: Any, target: Any) -> NDArray[np.float64]:
         costs = np.maximum(self._costs(source, target), 0.0)
-        if self.settles_near_ones:
-            settle_near_ones(costs, source, target, self.metric)
+        if self.refines_small_costs:
+            refine_small_costs(costs, source, target, self.metric)
         return costs
 
     def restrict(self, rows: Rows, columns: Rows) -> FeatureCosts:
@@ -192,12 +196,12 @@ class FeatureCosts:
 
     def _between(self, source: Any, target: Any) -> FeatureCosts:
         part = copy.copy(self)
-        part.source, part.target, part._kept_target = source, target, None
+        part.source, part.target, part._cached_target = source, target, None
         part.shape = (source.shape[0], target.shape[0])
         return part
 
     def _placed(self, rows: Rows, columns: Rows) -> FeatureCosts:
-        """This object, a new one, speaking of these of the rows it was made from."""
+        """Note which of the original rows this new object covers."""
         self._places = within(self._places[0], rows), within(self._places[1], columns)
         return self
 

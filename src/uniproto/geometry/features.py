@@ -1,4 +1,4 @@
-"""Feature rows prepared for a metric: in memory once and for all, on disk as they are read."""
+"""Feature rows prepared for a metric: in memory once, on disk whenever they are read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.errors import invalid
-from uniproto.runtime.threads import finish, pieces_of, side_by_side
+from uniproto.runtime.threads import parallel_for, parallel_map, pieces_of
 
 _ROWS_AT_ONCE = 4096
 _SHORTEST = float(np.finfo(np.float64).tiny)  # below it numbers lose their digits
@@ -55,7 +55,7 @@ def prepare(
     centre: NDArray[np.float64] | None = None,
     parameter: str = "source",
 ) -> Any:
-    """Rows in `dtype`, scaled to unit length or moved by `centre` where asked for."""
+    """Rows in `dtype`, scaled to unit length or moved by `centre`, if given."""
     scale = _inverse_norms(values, parameter) if unit_length else None
     if isinstance(values, np.memmap | RowsOnDisk):
         return RowsOnDisk(values, dtype, scale, centre)
@@ -71,7 +71,7 @@ def prepare(
         part_scale = None if scale is None else scale[part]
         prepared[part] = _prepared(values[part], dtype, part_scale, centre)
 
-    finish(side_by_side(fill, pieces_of(len(values), _ROWS_AT_ONCE)))
+    parallel_for(fill, pieces_of(len(values), _ROWS_AT_ONCE))
     return prepared
 
 
@@ -104,7 +104,7 @@ def mean_row(values: Any) -> NDArray[np.float64]:
         return values[part].sum(axis=0, dtype=np.float64)
 
     pieces = pieces_of(values.shape[0], _ROWS_AT_ONCE)
-    mean = sum(side_by_side(total, pieces), np.zeros(values.shape[1])) / values.shape[0]
+    mean = sum(parallel_map(total, pieces), np.zeros(values.shape[1])) / values.shape[0]
     spread = np.abs(values[:_ROWS_AT_ONCE] - mean).mean(axis=0)
     unit = np.ldexp(1.0, np.frexp(spread)[1] - 1)
     return np.where((spread > 0) & (unit > 0), np.rint(mean / unit) * unit, mean)
@@ -158,7 +158,7 @@ def _prepared(
 
 def _inverse_norms(values: Any, parameter: str) -> NDArray[np.float64]:
     parts = pieces_of(values.shape[0], _ROWS_AT_ONCE)
-    found = list(side_by_side(lambda part: _norms(values[part]), parts))
+    found = list(parallel_map(lambda part: _norms(values[part]), parts))
     norms = np.concatenate(found) if found else np.empty(0)
     zero = np.flatnonzero(norms == 0)
     if zero.size:

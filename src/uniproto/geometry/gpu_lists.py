@@ -72,7 +72,7 @@ class GpuLists:
     def __init__(self) -> None:
         self._held: tuple[Costs, Any, Any] | None = None
 
-    def face(self, costs: Costs, columns: NDArray[np.intp] | None = None) -> _GpuFacing:
+    def index(self, costs: Costs, columns: NDArray[np.intp] | None = None) -> _GpuIndex:
         import torch
 
         assert isinstance(costs, FeatureCosts)
@@ -83,7 +83,7 @@ class GpuLists:
         _, source, target = self._held
         if columns is not None:
             target = target.index_select(0, torch.from_numpy(columns).to(target.device))
-        return _GpuFacing(costs.metric, costs.dtype, costs.shift, source, target)
+        return _GpuIndex(costs.metric, costs.dtype, costs.shift, source, target)
 
     def notes(self) -> dict[str, Any]:
         import torch
@@ -91,7 +91,7 @@ class GpuLists:
         return {"device": torch.cuda.get_device_name()}
 
 
-class _GpuFacing:
+class _GpuIndex:
     def __init__(
         self, metric: str, dtype: np.dtype[Any], shift: float, source: Any, target: Any
     ) -> None:
@@ -107,7 +107,7 @@ class _GpuFacing:
         import torch
 
         from uniproto.geometry.kernels import order_ties
-        from uniproto.runtime.threads import finish, pieces_of, side_by_side
+        from uniproto.runtime.threads import parallel_for, pieces_of
 
         length = min(length, len(self.target))
         costs = np.empty((len(rows), length), self.dtype)
@@ -135,7 +135,7 @@ class _GpuFacing:
         def settle(piece: slice) -> None:
             order_ties(costs[piece], columns[piece])
 
-        finish(side_by_side(settle, pieces_of(len(rows), 4096)))
+        parallel_for(settle, pieces_of(len(rows), 4096))
         return costs, columns
 
     def _download(self, values: Any, place: NDArray[Any]) -> None:
@@ -214,14 +214,14 @@ def _cut(costs: Any, columns: Any, length: int) -> tuple[Any, Any, Any]:
     """
     import torch
 
-    found, kept = costs[:, :length], columns[:, :length]
+    found, nearest = costs[:, :length], columns[:, :length]
     last = found[:, -1]
     tied = torch.nonzero((costs[:, length:] == last[:, None]).any(1)).squeeze(1)
     if len(tied):
         ascending, order = columns[tied].sort(dim=1)
         order = costs[tied].gather(1, order).sort(dim=1, stable=True).indices
-        kept[tied] = ascending.gather(1, order)[:, :length]
-    return found, kept, tied[costs[tied, -1] == last[tied]]
+        nearest[tied] = ascending.gather(1, order)[:, :length]
+    return found, nearest, tied[costs[tied, -1] == last[tied]]
 
 
 def _lowest_columns(costs: Any, found: Any) -> Any:
@@ -229,8 +229,8 @@ def _lowest_columns(costs: Any, found: Any) -> Any:
     last = found[:, -1:]
     nearer, tied = costs < last, costs == last
     missing = found.shape[1] - nearer.sum(1, keepdim=True)
-    kept = nearer | (tied & (tied.cumsum(1) <= missing))
-    columns = kept.nonzero()[:, 1].view(found.shape)  # ascending
+    chosen = nearer | (tied & (tied.cumsum(1) <= missing))
+    columns = chosen.nonzero()[:, 1].view(found.shape)  # ascending
     order = costs.gather(1, columns).sort(dim=1, stable=True).indices
     return columns.gather(1, order)
 

@@ -63,7 +63,7 @@ def _kth_smallest(values: NDArray[Any], size: int, k: int) -> float:
 
 @njit(cache=True)
 def _cut_back(costs: NDArray[Any], columns: NDArray[Any], size: int, length: int) -> float:
-    """Keep the `length` nearest entries, in their order; returns the cost of the farthest kept."""
+    """Keep the `length` nearest entries, in their order; returns the cost of the farthest."""
     farthest = _kth_smallest(costs[:size].copy(), size, length)
     nearer = 0
     for position in range(size):
@@ -122,13 +122,13 @@ def _append_below(
 
 
 @njit(cache=True, nogil=True)
-def keep_nearest(
+def merge_nearest(
     block: NDArray[Any],
     first_column: int,
     guesses: NDArray[Any],
     length: int,
-    kept_costs: NDArray[Any],
-    kept_columns: NDArray[Any],
+    buffer_costs: NDArray[Any],
+    buffer_columns: NDArray[Any],
     sizes: NDArray[Any],
     limits: NDArray[Any],
 ) -> None:
@@ -136,12 +136,12 @@ def keep_nearest(
 
     Afterwards the `sizes[i]` entries of buffer i, in ascending order of their columns, hold the
     `length` nearest of all columns seen, and perhaps some more. Only costs below `limits[i]`
-    count; where nothing is kept yet, `guesses[i]` is tried in its place, if it is lower.
-    Columns must ascend over all calls: an entry as costly as the farthest one kept then comes
-    after it and is rightly refused.
+    count; where the buffer is still empty, `guesses[i]` is tried in its place, if it is lower.
+    Columns must ascend over all calls: an entry as costly as the farthest in the buffer
+    then comes after it and is rightly refused.
     """
     for i in range(block.shape[0]):
-        row, costs, columns = block[i], kept_costs[i], kept_columns[i]
+        row, costs, columns = block[i], buffer_costs[i], buffer_columns[i]
         size, limit = sizes[i], limits[i]
         if size > length:
             limit = _cut_back(costs, columns, size, length)

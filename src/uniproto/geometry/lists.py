@@ -1,25 +1,24 @@
-"""Who builds the neighbour lists: the processor, a GPU, or FAISS."""
+"""Neighbour lists, whoever builds them: the processor, a GPU, or FAISS."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.errors import require_name
-from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import Costs
+from uniproto.geometry.cpu_lists import CpuLists, rows_at_once
 from uniproto.runtime.progress import Progress
+from uniproto.runtime.threads import pieces_of
 
 DEVICES = ("auto", "cpu", "cuda")
 LISTS = ("exact", "faiss")
 _SHARE_FOR_BUILDING = 8  # of the memory allowed: what is held while lists are being built
 
 
-class Facing(Protocol):
+class NeighbourIndex(Protocol):
     """A set of columns, ready to be searched."""
 
     def nearest(
@@ -42,48 +41,17 @@ class ListBuilder(Protocol):
     exact: bool
     fills: int
 
-    def face(self, costs: Costs, columns: NDArray[np.intp] | None = None) -> Facing:
-        """Get ready to search these columns (all of them by default)."""
+    def index(self, costs: Costs, columns: NDArray[np.intp] | None = None) -> NeighbourIndex:
+        """An index of these columns (all of them by default)."""
         ...
 
     def notes(self) -> dict[str, Any]:
-        """What a manifest says about these lists."""
+        """What the manifest records about these lists."""
         ...
-
-
-class CpuLists:
-    """Exact lists by blocks of matrix products on all cores."""
-
-    exact, fills = True, 8
-
-    def face(self, costs: Costs, columns: NDArray[np.intp] | None = None) -> Facing:
-        return _CpuFacing(costs if columns is None else costs.restrict(EVERY, columns))
-
-    def notes(self) -> dict[str, Any]:
-        return {}
-
-
-@dataclass(frozen=True)
-class _CpuFacing:
-    costs: Costs
-
-    @cached_property
-    def sample(self) -> Costs | None:
-        from uniproto.geometry.neighbours import spread_columns
-
-        columns = spread_columns(self.costs.shape[1])
-        return None if columns is None else self.costs.read(EVERY, columns)
-
-    def nearest(
-        self, rows: NDArray[np.intp], length: int
-    ) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        from uniproto.geometry.neighbours import nearest
-
-        return nearest(self.costs, rows, length, self.sample)
 
 
 def make_builder(device: str, lists: str, costs: Costs) -> ListBuilder:
-    """The builder that `device` and `lists` ask for; "auto" takes a GPU where torch sees one."""
+    """The builder for `device` and `lists`; "auto" takes a GPU where torch sees one."""
     require_name("device", device, DEVICES)
     require_name("lists", lists, LISTS)
     if lists == "faiss":
@@ -106,15 +74,12 @@ def lists_of(
     progress: Progress,
 ) -> tuple[NDArray[Any], NDArray[np.int32]]:
     """The lists of many rows, built group by group within `memory`, with a progress bar."""
-    from uniproto.geometry.neighbours import rows_at_once
-    from uniproto.runtime.threads import pieces_of
-
     shape = (len(rows), min(length, costs.shape[1]))
     list_costs, list_columns = np.empty(shape, costs.dtype), np.empty(shape, np.int32)
     step = rows_at_once(shape[1], memory // _SHARE_FOR_BUILDING)
-    facing = builder.face(costs)
+    index = builder.index(costs)
     with progress.stage("nearest targets", len(rows)) as advance:
         for piece in pieces_of(len(rows), step):
-            list_costs[piece], list_columns[piece] = facing.nearest(rows[piece], length)
+            list_costs[piece], list_columns[piece] = index.nearest(rows[piece], length)
             advance(piece.stop - piece.start)
     return list_costs, list_columns

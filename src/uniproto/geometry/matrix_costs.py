@@ -1,4 +1,4 @@
-"""Costs the user hands in as a matrix, in memory or on disk."""
+"""Costs that the user passes as a matrix, in memory or on disk."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from uniproto.data.arrays import float_type
 from uniproto.errors import invalid
 from uniproto.geometry.blocks import COLUMNS_PER_BLOCK, EVERY, Rows, length_of, row_blocks, within
-from uniproto.geometry.cost_range import require_finite_sums
-from uniproto.runtime.threads import pieces_of, side_by_side
+from uniproto.geometry.distances import require_finite_sums
+from uniproto.runtime.threads import parallel_map, pieces_of
 
 
 class MatrixCosts:
@@ -63,7 +63,7 @@ class MatrixCosts:
         return _submatrix(self.matrix, within(self._rows, rows), within(self._columns, columns))
 
     def restrict(self, rows: Rows, columns: Rows) -> MatrixCosts:
-        part = copy.copy(self)  # the matrix is shared: only the entries asked for are ever read
+        part = copy.copy(self)  # the matrix is shared: only the entries needed are ever read
         part._rows, part._columns = within(self._rows, rows), within(self._columns, columns)
         part.shape = (length_of(rows, self.shape[0]), length_of(columns, self.shape[1]))
         return part
@@ -85,7 +85,7 @@ def _value_range(matrix: NDArray[Any]) -> tuple[float, float]:
     def extremes(part: slice) -> tuple[float, float]:
         return float(matrix[part].min()), float(matrix[part].max())
 
-    found = list(side_by_side(extremes, row_blocks(*matrix.shape)))
+    found = list(parallel_map(extremes, row_blocks(*matrix.shape)))
     return min(low for low, _ in found), max(high for _, high in found)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from uniproto.errors import InputFileError, invalid, require_count, unknown_name
+from uniproto.errors import InputFileError, invalid, require_int, unknown_name
 from uniproto.judging.benchmark_files import Question, math_questions, require_complete
 from uniproto.judging.superglue import labelled_examples
 
@@ -138,7 +138,7 @@ def read_questions(
     uniproto.errors.InputFileError: ...: svamp must have its 1,000 questions. Got 1 instead. ...
     """
     if limit is not None:
-        require_count("limit", limit)
+        require_int("limit", limit)
     folder = Path(data)
     if not folder.exists():
         raise InputFileError(

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from uniproto.errors import MissingExtraError
 from uniproto.judging.session import Completion
-from uniproto.runtime.threads import finish
 
 try:
     import torch
@@ -109,7 +108,8 @@ class LanguageModel:
         while waiting := [draft for draft in drafts if draft.stopped is None]:
             # Longest first: what does not fit into memory shows at once, and batches pad little.
             waiting.sort(key=lambda draft: -len(draft.prompt) - len(draft.tokens))
-            finish(self.batches.map(waiting, partial(self._write, limit)))
+            for _ in self.batches.map(waiting, partial(self._write, limit)):
+                pass
             limit = self.max_new_tokens
         return [Completion(draft.text, draft.stopped or "length") for draft in drafts]
 

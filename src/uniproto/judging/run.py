@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import InputFileError, invalid, require_count, require_name
+from uniproto.errors import InputFileError, invalid, require_int, require_name
 from uniproto.judging.benchmark_files import Question
 from uniproto.judging.benchmarks import BENCHMARKS, DataSet, digest, read_questions
 from uniproto.judging.evaluation import ITEMS, RESULTS, SETTINGS, Evaluation
@@ -67,8 +67,8 @@ def evaluate(
     uniproto.errors.InvalidInputError: 'suite' must be one of cb, deepmind, gsm8k, math, multirc, \
 numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm8k'?
     """
-    require_count("batch_size", batch_size)
-    require_count("max_new_tokens", max_new_tokens)
+    require_int("batch_size", batch_size)
+    require_int("max_new_tokens", max_new_tokens)
     require_name("device", device, ("auto", "cpu"))
     if not (isinstance(program_seconds, int | float) and 0 < program_seconds <= LONGEST):
         limits = f"must be above 0 and at most {LONGEST}"

@@ -1,4 +1,4 @@
-"""What every selection method takes and gives."""
+"""The contract of every selection method: a `Problem` in, `Picks` out."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from uniproto.runtime.progress import Progress
 
 @dataclass(frozen=True)
 class Picks:
-    """A method's answer, in the order picked.
+    """What a method has chosen, in the order picked.
 
     `gains` is what each pick added to the method's own objective. `weights` are the prototype
-    weights the method learned, or None where all count equally. `kept` is the plan the method
-    held at the end, in whole masses, where it held one: its cost bounds the exact cost from above.
+    weights the method learned, or None for equal weights. `plan` is the plan the method had at the
+    end, in whole masses, where it had one: its cost is an upper bound of the exact cost.
     """
 
     rows: NDArray[np.intp]
     gains: NDArray[np.float64]
     weights: NDArray[np.float64] | None = None
-    kept: sp.csr_array | None = None
+    plan: sp.csr_array | None = None
     notes: dict[str, Any] = field(default_factory=dict)
 
 

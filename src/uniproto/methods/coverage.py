@@ -22,7 +22,7 @@ from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import first_best, pick_greedily
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
-from uniproto.runtime.threads import available_cores, finish, pieces_of, side_by_side
+from uniproto.runtime.threads import available_cores, parallel_for, parallel_map, pieces_of
 
 _FIRST_BATCH = 64
 
@@ -55,7 +55,7 @@ class Coverage:
         with progress.stage("coverage", m * len(blocks)) as advance:
             for columns in blocks:
                 read = partial(self._read, costs.read(EVERY, columns), columns)
-                for count, top in side_by_side(read, row_blocks(m, columns.stop - columns.start)):
+                for count, top in parallel_map(read, row_blocks(m, columns.stop - columns.start)):
                     largest = max(largest, top)
                     advance(count)
         start = largest if start is None else start
@@ -95,9 +95,9 @@ class Coverage:
         served = np.bincount(self.server, self.target_weights, minlength=self.picked)
         return served.astype(np.float64)
 
-    def _read(self, facing: Costs, columns: slice, rows: slice) -> tuple[int, float]:
-        """First sight of some costs: notes what they save, and returns how high they are."""
-        block = facing.block(rows)
+    def _read(self, column_costs: Costs, columns: slice, rows: slice) -> tuple[int, float]:
+        """Read some costs, add what they save to the bounds; returns their rows and the largest."""
+        block = column_costs.block(rows)
         if self._matrix is not None:
             self._matrix[rows, columns] = block
         self.bounds[rows] += self._savings(block, columns)
@@ -118,13 +118,15 @@ class Coverage:
 
         gains, mine = np.zeros(len(rows)), self.costs.restrict(rows, EVERY)
         for columns in mine.column_blocks():
-            facing = mine.read(EVERY, columns)
+            column_costs = mine.read(EVERY, columns)
 
-            def compute(part: slice, facing: Costs = facing, columns: slice = columns) -> None:
-                gains[part] += self._savings(facing.block(part), columns)
+            def compute(
+                part: slice, column_costs: Costs = column_costs, columns: slice = columns
+            ) -> None:
+                gains[part] += self._savings(column_costs.block(part), columns)
 
-            step = min(block_rows(facing.shape[1]), -(-len(rows) // available_cores()))
-            finish(side_by_side(compute, pieces_of(len(rows), step)))
+            step = min(block_rows(column_costs.shape[1]), -(-len(rows) // available_cores()))
+            parallel_for(compute, pieces_of(len(rows), step))
         return gains
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import MissingExtraError, invalid
+from uniproto.errors import MissingExtraError, invalid, require_int
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.matrix_costs import MatrixCosts
 from uniproto.methods.contract import Picks
@@ -44,10 +43,7 @@ class FasterPAM:
     iterations: int = 100
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.iterations, Integral) and self.iterations > 0):
-            raise invalid(
-                "iterations", "must be a positive whole number", repr(self.iterations), "Try 100."
-            )
+        require_int("iterations", self.iterations, too_small="Try 100.")
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
         try:
@@ -65,7 +61,7 @@ class FasterPAM:
                 "Use method='kmedoids', or select from a sample of the source.",
             )
         matrix = np.ascontiguousarray(costs.block(EVERY))
-        # One processor: more give the same answer, slower.
+        # One processor: more give the same result, slower.
         found = fasterpam(
             matrix, problem.k, self.iterations, random_state=library_seed(problem), n_cpu=1
         )
@@ -100,7 +96,7 @@ class FasterPAM:
                 raise invalid(
                     parameter,
                     f"must be left out for method={self.name!r}, which chooses freely among rows "
-                    "that count alike",
+                    "of equal weight",
                     "a value",
                     "Drop it, or use method='kmedoids', which takes it.",
                 )

@@ -15,9 +15,8 @@ from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import RowsOnDisk, narrow_indices
 from uniproto.methods.contract import Picks
-from uniproto.methods.greedy import first_best
+from uniproto.methods.greedy import Pool, first_best
 from uniproto.methods.needs import library_seed, need_features
-from uniproto.methods.pool import Pool
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
@@ -28,7 +27,7 @@ class KMeansNearest:
     """k-means centres of the target, then argmin_i |x_i − centre| over the unused source rows.
 
     scikit-learn minimises Σ_j ν_j min_c |y_j − centre_c|² over k centres. Each row of `initial`
-    stands in for the centre nearest to it; the others, from the heaviest cluster to the lightest,
+    replaces the centre nearest to it; the others, from the heaviest cluster to the lightest,
     take the nearest free row. The learned weights are the target mass of the clusters. Distances
     are Euclidean, between unit rows where the metric is cosine. Needs features and at least k
     targets of positive weight; all centres are found together, so gains are 0.

@@ -24,7 +24,7 @@ class MMDCritic:
     μ_i = Σ_j ν_j k(x_i, y_j): a constant minus the squared maximum mean discrepancy. Each pick is
     argmax_c 2 μ_c − [2 Σ_{s∈P} k(x_s, x_c) + k(x_c, x_c)] / (|P| + 1). J is not monotone: a gain
     may be negative. Distances are Euclidean, between unit rows where the metric is cosine;
-    `bandwidth=None` takes their median. Needs features; all prototypes count equally.
+    `bandwidth=None` takes their median. Needs features; all prototypes have equal weight.
 
     >>> import uniproto
     >>> sel = uniproto.select([[0.0], [1.0], [2.0], [9.0]], k=2, metric="euclidean",

@@ -1,4 +1,4 @@
-"""What some methods need of a problem, and a clear refusal where it is missing."""
+"""What some methods need of a problem, and a clear error where it is missing."""
 
 from __future__ import annotations
 

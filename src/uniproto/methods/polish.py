@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.fills.priced_rows import PricedRows
+from uniproto.fills.priced_fills import PricedRows
 from uniproto.methods.contract import Picks
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
@@ -54,7 +54,7 @@ def polish(problem: Problem, picks: Picks, seconds: float, progress: Progress) -
     return Picks(
         rows=search.rows,
         gains=problem.costs.ceiling - np.asarray(held).ravel(),
-        kept=sp.csr_array(masses),
+        plan=sp.csr_array(masses),
         notes={**picks.notes, "exchanged": exchanged},
     )
 

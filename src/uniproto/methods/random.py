@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from uniproto.methods.contract import Picks
-from uniproto.methods.pool import Pool
+from uniproto.methods.greedy import Pool
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 

@@ -13,7 +13,7 @@ from uniproto.errors import invalid
 from uniproto.geometry.blocks import EVERY, Rows, row_blocks
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.runtime.progress import Progress
-from uniproto.runtime.threads import side_by_side
+from uniproto.runtime.threads import parallel_map
 
 _SAMPLED_ROWS = 1000  # of source and of target, for the median heuristic
 _SAME = 1e-6  # of the largest distance: pairs this close are copies and say nothing of the scale
@@ -56,16 +56,16 @@ class RBF:
 
         means = np.zeros(self.shape[0])
 
-        def add(facing: FeatureCosts, columns: slice, part: slice) -> int:
-            means[part] += self._kernel(facing.block(part)) @ target_weights[columns]
+        def add(column_costs: FeatureCosts, columns: slice, part: slice) -> int:
+            means[part] += self._kernel(column_costs.block(part)) @ target_weights[columns]
             return part.stop - part.start
 
         blocks = list(self._across.column_blocks())
         with progress.stage("kernel means", len(means) * len(blocks)) as advance:
             for columns in blocks:
-                facing = self._across.read(EVERY, columns)
-                parts = row_blocks(*facing.shape)
-                for count in side_by_side(partial(add, facing, columns), parts):
+                column_costs = self._across.read(EVERY, columns)
+                parts = row_blocks(*column_costs.shape)
+                for count in parallel_map(partial(add, column_costs, columns), parts):
                     advance(count)
         if not means.max() > 0:  # all 0, or 0/0
             raise invalid(

@@ -1,16 +1,15 @@
-"""UniPROT: greedy selection of equally weighted prototypes by partial optimal transport."""
+"""UniPROT: greedy selection of prototypes of equal weight by partial optimal transport."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 
 from uniproto.data.arrays import finite_number
-from uniproto.errors import invalid, require_name
+from uniproto.errors import invalid, require_int, require_name
 from uniproto.methods.contract import Picks
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
@@ -96,12 +95,8 @@ class UniProto:
                 )
         if self.reg is not None and not _lies_between(0, self.reg, math.inf):
             raise invalid("reg", "must be positive and finite", repr(self.reg), "Try 0.01.")
-        if self.iterations is not None and not (
-            isinstance(self.iterations, Integral) and self.iterations > 0
-        ):
-            raise invalid(
-                "iterations", "must be a positive whole number", repr(self.iterations), "Try 1000."
-            )
+        if self.iterations is not None:
+            require_int("iterations", self.iterations, too_small="Try 1000.")
         if self.gains == "exact" and self.plan == "entropic":
             raise invalid(
                 "gains",
@@ -130,24 +125,26 @@ class UniProto:
         return polish(problem, picks, seconds, progress)
 
     def _require_plan(self, problem: Problem) -> None:
-        """Exact plans are updated over all k × n costs; polishing keeps a second copy of them."""
+        """Check the memory of exact plans: all k × n costs, and for polishing a second copy."""
         copies = 2 if self.polish else int(self.plan == "resolve" or self.gains == "exact")
         needed = copies * problem.k * problem.n * 8
         require_memory(
             needed,
             problem.memory,
-            f"the exact plan is kept over {problem.k:,} × {problem.n:,} costs",
+            f"the exact plan is solved over {problem.k:,} × {problem.n:,} costs",
             f"Allow at least memory={needed}, or use plan='extend' without polish or exact gains, "
             "whose memory does not grow with k × n.",
         )
 
     def _greedy(self, problem: Problem, progress: Progress) -> Picks:
         # The compiled loops load with these, so `import uniproto` stays quick.
-        from uniproto.methods.greedy_entropic import pick_entropic
-        from uniproto.methods.greedy_exact import pick_by_exact_gains
-        from uniproto.methods.greedy_extend import pick_extend
-        from uniproto.methods.greedy_resolve import pick_resolve
-        from uniproto.methods.pool import Pool
+        from uniproto.methods.greedy import Pool
+        from uniproto.methods.uniproto_plans import (
+            pick_by_exact_gains,
+            pick_entropic,
+            pick_extend,
+            pick_resolve,
+        )
 
         sampler = self.candidates if isinstance(self.candidates, Stochastic) else None
         pool = Pool(problem, sampler.sample_size if sampler else None)

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
-from uniproto.errors import invalid, require_count, require_name, whole_number
+from uniproto.errors import invalid, require_int, require_name
 from uniproto.runtime.settings import setting
 
 METHODS = ("uniproto", "colm", "greats", "gradnorm", "maxloss", "random", "full")
@@ -167,8 +167,8 @@ class StepSettings(BatchSettings):
         for name, valid in named.items():
             require_name(name, getattr(self, name), valid)
         for name in ("pool", "keep", "iterations", "anchors", "tokens_per_slice"):
-            require_count(name, getattr(self, name))
-        whole_number("warmup", self.warmup, least=0)
+            require_int(name, getattr(self, name))
+        require_int("warmup", self.warmup, least=0)
         if len(self.sketch) != 2 or min(self.sketch) < 1:
             raise invalid("sketch", "must be two counts", self.sketch, "Try (128, 128).")
         if self.keep > self.pool:
@@ -241,7 +241,7 @@ class PretrainSettings(BatchSettings, Preparation):
     def __post_init__(self) -> None:
         counts = ("pool", "keep", "length", "steps", "devices")
         for name in (*counts, "eval_steps", "eval_sequences", "save_steps", "logging_steps"):
-            require_count(f"--{name.replace('_', '-')}", getattr(self, name))
+            require_int(f"--{name.replace('_', '-')}", getattr(self, name))
         if not 0 <= self.seed < 2**32:  # JAX would use the last 32 bits alone
             raise invalid("--seed", "must be from 0 to 2^32 - 1", self.seed, "Pass a small number.")
         if self.data is None and self.tokens is None:

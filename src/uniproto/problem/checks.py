@@ -1,8 +1,7 @@
-"""Checks of what a question is made of; each refusal says what to do."""
+"""Checks of the arguments of a `Problem`; each error says what to do."""
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import align_tables, as_matrix, as_rows, finite_number, float_type
-from uniproto.errors import invalid, require_name, whole_number
+from uniproto.errors import invalid, require_int, require_name
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.costs import MATRIX_METRICS, METRICS, Costs, make_costs
 
@@ -52,7 +51,7 @@ def checked_costs(source: Any, target: Any, metric: str) -> Costs:
 
 
 def _are_equal(source: Any, target: Any) -> bool:
-    """Whether a target has the very rows of the source: then it is the source."""
+    """Whether the target has exactly the rows of the source: then it is the source."""
     if source is target:
         return True
     if source.shape != target.shape or source.dtype != target.dtype:
@@ -64,27 +63,17 @@ def _are_equal(source: Any, target: Any) -> bool:
 
 
 def _as_sparse(matrix: Any) -> Any:
-    """Rows on disk may be of a type that sparse matrices do not know."""
+    """A sparse copy, in a type that sparse matrices know; rows on disk may have another."""
     return sp.csr_matrix(matrix, dtype=float_type(matrix.dtype))
 
 
 def checked_count(k: Any, m: int) -> int:
-    count = whole_number("k", k, too_small="Ask for one prototype or more.")
+    count = require_int("k", k, too_small="Ask for one prototype or more.")
     if count > m:
         raise invalid(
             "k", f"must not exceed the {m} rows of the source", count, "Lower k or add rows."
         )
     return count
-
-
-def checked_seed(seed: Any) -> int:
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        raise invalid("seed", "must be a whole number", repr(seed), "Pass an integer.") from None
-    if number < 0:
-        raise invalid("seed", "must not be negative", number, "Pass 0 or more.")
-    return number
 
 
 def checked_weights(values: Any, n: int) -> NDArray[np.float64] | None:

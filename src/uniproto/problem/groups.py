@@ -24,7 +24,7 @@ def quotas(
     "proportional" gives each group the floor of its share of the target mass, "balanced" of an
     equal share; what remains goes one each to the smallest groups first. Quotas stay between
     `smallest` (prototypes already given) and `largest` (rows there are). A group without target
-    mass has nothing to stand for, and gets no more than it was given.
+    mass has nothing to represent, and gets no more than it was given.
 
     >>> quotas(5, "proportional", np.array(["a", "b"]), np.array([0.7, 0.3]),
     ...        np.array([0, 0]), np.array([9, 9])).tolist()

@@ -1,4 +1,4 @@
-"""Whole-number masses: what each target offers and what each prototype needs.
+"""Integer masses: what each target offers and what each prototype needs.
 
 The paper's marginals are fractions (a target offers k·ν_j, a prototype needs 1). Measured in
 small enough units both are integers, so claiming mass never rounds: nothing is left over when k
@@ -34,16 +34,16 @@ class Masses:
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """The target distribution ν these masses stand for."""
+        """The target distribution ν these masses represent."""
         return self.offer / self.total
 
 
-def whole_masses(k: int, n: int, weights: NDArray[np.float64] | None = None) -> Masses:
-    """Turn the target weights (None: uniform; otherwise summing to 1) into whole masses.
+def integer_masses(k: int, n: int, weights: NDArray[np.float64] | None = None) -> Masses:
+    """Turn the target weights (None: uniform; otherwise summing to 1) into integer masses.
 
     Uniform weights are represented exactly; others to within 2^-46 of the total mass.
 
-    >>> whole_masses(k=4, n=6)
+    >>> integer_masses(k=4, n=6)
     Masses(offer=array([2, 2, 2, 2, 2, 2]), need=3)
     """
     if weights is None or (weights == weights[0]).all():

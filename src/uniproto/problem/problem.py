@@ -12,21 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, distinct_labels
-from uniproto.errors import InfeasibleError, invalid
+from uniproto.errors import InfeasibleError, invalid, require_int
 from uniproto.geometry.costs import Costs
+from uniproto.geometry.cpu_lists import CpuLists
 from uniproto.geometry.feature_costs import FeatureCosts
-from uniproto.geometry.lists import CpuLists, ListBuilder, make_builder
+from uniproto.geometry.lists import ListBuilder, make_builder
 from uniproto.problem.checks import (
     checked_costs,
     checked_count,
-    checked_seed,
     checked_weights,
     require_rows,
     rows_to_choose,
     twin_distance,
 )
 from uniproto.problem.groups import quotas
-from uniproto.problem.masses import Masses, whole_masses
+from uniproto.problem.masses import Masses, integer_masses
 from uniproto.problem.weights import weights_from
 from uniproto.runs.checkpoint import Checkpoint
 from uniproto.runtime.memory import memory_budget
@@ -97,9 +97,9 @@ class Problem:
     seed: int
     memory: int  # bytes of working memory allowed
     lists: ListBuilder
-    weights_origin: str | None  # what weights asked for by name are called in a record
+    weights_origin: str | None  # how the record names weights given by name
     groups: tuple[Group, ...]  # once k is known
-    checkpoint: Checkpoint | None  # where a run keeps its picks, if it must survive
+    checkpoint: Checkpoint | None  # where a run saves its picks, if it must survive a kill
     _k: int | None
     _group_labels: tuple[NDArray[Any], NDArray[Any]] | None  # of source and target rows
     _budgets: str | Mapping[Hashable, int]
@@ -125,7 +125,7 @@ class Problem:
         lists: str = "exact",
     ) -> None:
         costs = checked_costs(source, target, metric)
-        self._begin(costs, seed=checked_seed(seed), memory=memory_budget(memory))
+        self._begin(costs, seed=require_int("seed", seed, least=0), memory=memory_budget(memory))
         self.initial, self.candidates = rows_to_choose(initial, exclude, self.m)
         self.lists = make_builder(device, lists, costs)
         weights, self.weights_origin = weights_from(
@@ -139,7 +139,7 @@ class Problem:
             self.__dict__ |= self.with_k(k).__dict__
 
     def _begin(self, costs: Costs, *, seed: int, memory: int) -> None:
-        """Every field, with what holds where nothing else was asked for."""
+        """Set every field to its default."""
         self.costs, self.seed, self.memory = costs, seed, memory
         self._k = None
         self.target_weights = None
@@ -179,7 +179,7 @@ class Problem:
 
     @cached_property
     def masses(self) -> Masses:
-        return whole_masses(self.k, self.n, self.target_weights)
+        return integer_masses(self.k, self.n, self.target_weights)
 
     def with_k(self, k: Any) -> Problem:
         """The same problem for k prototypes, split into its groups."""
@@ -257,7 +257,7 @@ class Problem:
 
 
 def as_problem(source: Any, target: Any = None, **conditions: Any) -> Problem:
-    """The problem that was given, or the one that the arguments describe."""
+    """The problem that was given, or a new one from the arguments."""
     if not isinstance(source, Problem):
         return Problem(source, target, **conditions)
     usual = {name: each.default for name, each in signature(Problem).parameters.items()}

@@ -1,9 +1,9 @@
 """Ready-made target weights: balanced over classes, or higher where targets lie apart.
 
-Prototypes that all count equally follow the target's mass: a class with 2 % of the rows gets about
+Prototypes of equal weight follow the target's mass: a class with 2 % of the rows gets about
 2 % of the prototypes. Weights move that mass. With labels, `"balanced"` gives every class the same
 total; without, `DensityWeights` gives more to targets in thin regions, where small classes tend to
-be. Both change the question (which target the prototypes stand for), not the way it is answered.
+be. Both change the question (which target the prototypes represent), not how it is solved.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, finite_number
-from uniproto.errors import InvalidInputError, invalid, require_name
+from uniproto.errors import InvalidInputError, invalid, require_int, require_name
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.costs import Costs
+from uniproto.geometry.cpu_lists import rows_at_once
 from uniproto.geometry.distances import cosine_costs
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.lists import make_builder
 from uniproto.geometry.matrix_costs import MatrixCosts
-from uniproto.runtime.threads import finish, pieces_of, side_by_side
+from uniproto.runtime.threads import parallel_for, pieces_of
 
 WEIGHTS = ("balanced", "density")
 
@@ -67,17 +68,8 @@ class DensityWeights:
     alpha: float = 2.0
 
     def __post_init__(self) -> None:
-        try:
-            whole = operator.index(self.q) if not isinstance(self.q, bool) else 0
-        except TypeError:
-            whole = 0
-        if whole < 1:
-            raise invalid(
-                "q",
-                "must be a whole number of at least 1",
-                repr(self.q),
-                "Pass the number of the neighbour to measure the distance to.",
-            )
+        remedy = "Pass the number of the neighbour to measure the distance to."
+        require_int("q", self.q, too_small=remedy)
         alpha = self.alpha
         if isinstance(alpha, bool) or not finite_number(alpha) > 0:
             raise invalid(
@@ -116,15 +108,13 @@ class DensityWeights:
                 if n > 1
                 else "A single target has no neighbours: leave the weights out.",
             )
-        from uniproto.geometry.neighbours import rows_at_once
-
         length = q + 1 + _RERANKED
         # Exact lists even where the selection's own are approximate: others must find the same.
-        facing = make_builder(device, "exact", among).face(among)
+        index = make_builder(device, "exact", among).index(among)
         found = np.empty(n)
         for piece in pieces_of(n, rows_at_once(length, memory // _SHARE_FOR_LISTS)):
             rows = np.arange(piece.start, piece.stop)
-            listed, columns = facing.nearest(rows, length)
+            listed, columns = index.nearest(rows, length)
             # The row itself goes to the end and is cut off; where copies of it have pushed it out
             # of its list, the farthest entry is.
             others = np.argsort(columns == rows[:, None], axis=1, kind="stable")[:, :-1]
@@ -140,7 +130,7 @@ class DensityWeights:
 def weights_from(
     target_weights: Any, target_labels: Any, costs: Costs, *, device: str, memory: int
 ) -> tuple[Any, str | None]:
-    """Weights that were asked for by name, and how to call them in a record; others as they are."""
+    """Compute weights given by name, and name them for the record; return others unchanged."""
     named = isinstance(target_weights, str)
     if named:
         require_name("target_weights", target_weights, WEIGHTS)
@@ -250,5 +240,5 @@ def _exact_distances(
                 found = cosine_costs(squares, costs.target)
         distances[part] = found.reshape(-1, others.shape[1])
 
-    finish(side_by_side(fill, pieces_of(len(rows), step)))
+    parallel_for(fill, pieces_of(len(rows), step))
     return distances

@@ -20,7 +20,7 @@ from uniproto.errors import MissingExtraError
 from uniproto.features.pictures import UnreadableError, open_picture, read_picture
 from uniproto.report.examples import Examples
 from uniproto.report.words import counted, cut
-from uniproto.runtime.threads import side_by_side
+from uniproto.runtime.threads import parallel_map
 
 _SMALL = 48  # pixels a side: below this a grey picture is smallest as PNG
 _QUALITY = 72
@@ -248,7 +248,7 @@ class Album:
                 self._broken[of_target, row] = name + cut(str(error), 160)
                 return row, None
 
-        return list(side_by_side(encode, pictures))
+        return list(parallel_map(encode, pictures))
 
     def _store(self, of_target: bool, row: int, uri: str | None) -> None:
         if uri is not None and (of_target, row) not in self._places:

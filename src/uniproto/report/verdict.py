@@ -30,7 +30,7 @@ from uniproto.runtime.progress import Progress
 from uniproto.transport.prototypes import transport
 
 if TYPE_CHECKING:
-    from uniproto.certificate.certificate import Certificate
+    from uniproto.certificate.bound import Certificate
     from uniproto.selection.selection import Selection
 
 RANDOM_DRAWS = 5

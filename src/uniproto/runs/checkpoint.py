@@ -32,12 +32,12 @@ _SECONDS_BETWEEN_WRITES = 1.0
 
 
 @dataclass(frozen=True)
-class Progressed:
+class SavedPicks:
     """Picks made before: source rows, what each cost, and the mass each claimed, if final."""
 
     rows: NDArray[np.int64]
     costs: NDArray[np.float64]
-    kept: sp.csr_array | None
+    plan: sp.csr_array | None
 
 
 class Checkpoint:
@@ -54,7 +54,7 @@ class Checkpoint:
         path = self.path.with_name(f"{self.path.stem}-{digest}{self.path.suffix}")
         return Checkpoint(path, {"whole": self._identity, "part": name})
 
-    def read(self) -> Progressed | None:
+    def read(self) -> SavedPicks | None:
         """What was picked before, or None if nothing was."""
         try:
             content = self.path.read_bytes()
@@ -68,26 +68,26 @@ class Checkpoint:
         try:
             with np.load(io.BytesIO(payload), allow_pickle=False) as arrays:
                 identity = str(arrays["identity"])
-                progressed = _progressed(arrays)
+                picks = _saved_picks(arrays)
         except Exception as error:  # what a parser makes of a damaged file can be anything
             raise self.refused(f"it is not a checkpoint of this version ({error})") from error
         if identity != self._identity:
             raise self.refused("it belongs to other inputs or options")
-        return progressed
+        return picks
 
-    def write(self, progressed: Progressed, *, now: bool = False) -> None:
-        """Keep these picks, unless the last ones were kept a moment ago."""
+    def write(self, picks: SavedPicks, *, now: bool = False) -> None:
+        """Write these picks, unless others were written less than a second ago."""
         if not now and time.monotonic() - self._written < _SECONDS_BETWEEN_WRITES:
             return
         arrays: dict[str, Any] = {
             "identity": np.array(self._identity),
-            "rows": progressed.rows,
-            "costs": progressed.costs,
+            "rows": picks.rows,
+            "costs": picks.costs,
         }
-        if progressed.kept is not None:
-            kept = progressed.kept
-            arrays |= {"data": kept.data, "indices": kept.indices, "indptr": kept.indptr}
-            arrays["shape"] = np.array(kept.shape)
+        if picks.plan is not None:
+            plan = picks.plan
+            arrays |= {"data": plan.data, "indices": plan.indices, "indptr": plan.indptr}
+            arrays["shape"] = np.array(plan.shape)
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
         payload = buffer.getvalue()
@@ -121,7 +121,7 @@ class Checkpoint:
         )
 
 
-def _progressed(arrays: Mapping[str, NDArray[Any]]) -> Progressed:
+def _saved_picks(arrays: Mapping[str, NDArray[Any]]) -> SavedPicks:
     """The picks in a file. A digest vouches for its bytes, not for whoever wrote them: numbers
     that compiled code would follow out of its arrays are refused here.
     """
@@ -131,12 +131,12 @@ def _progressed(arrays: Mapping[str, NDArray[Any]]) -> Progressed:
     if costs.dtype != np.float64 or costs.shape != rows.shape or not np.isfinite(costs).all():
         raise ValueError("its costs are not one finite number for each row")
     if "data" not in arrays:
-        return Progressed(rows, costs, None)
+        return SavedPicks(rows, costs, None)
     data, indices, indptr = arrays["data"], arrays["indices"], arrays["indptr"]
     if not {data.dtype.kind, indices.dtype.kind, indptr.dtype.kind} <= set("iu"):
         raise ValueError("its masses are not whole numbers")
-    kept = sp.csr_array((data, indices, indptr), shape=tuple(arrays["shape"].tolist()))
-    kept.check_format(full_check=True)
-    if kept.shape[0] != len(rows) or (kept.data <= 0).any():
+    plan = sp.csr_array((data, indices, indptr), shape=tuple(arrays["shape"].tolist()))
+    plan.check_format(full_check=True)
+    if plan.shape[0] != len(rows) or (plan.data <= 0).any():
         raise ValueError("its masses are not positive, for each row some")
-    return Progressed(rows, costs, kept)
+    return SavedPicks(rows, costs, plan)

@@ -1,4 +1,4 @@
-"""Whether there is a GPU, asked without loading torch."""
+"""Find out whether there is a GPU, without loading torch."""
 
 from __future__ import annotations
 

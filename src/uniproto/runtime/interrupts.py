@@ -1,4 +1,4 @@
-"""Being told to stop: SIGTERM, which batch systems send, is taken as Ctrl-C is."""
+"""Treat SIGTERM, which batch systems send, like Ctrl-C."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import NoReturn
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived. What keeps work on Ctrl-C keeps it now, too."""
+    """SIGTERM arrived. Code that saves work on Ctrl-C saves it now, too."""
 
 
 def exit_status(error: KeyboardInterrupt) -> int:
-    """What a shell expects of a process that a signal ended."""
+    """The exit status of a process that this signal ended, by the convention of shells."""
     return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
 
 
 @contextmanager
 def sigterm_interrupts() -> Iterator[None]:
-    """Raise `Terminated` on SIGTERM, unless somebody else already listens to it.
+    """Raise `Terminated` on SIGTERM, unless another handler is installed.
 
     >>> import os
     >>> try:

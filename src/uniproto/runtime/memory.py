@@ -1,4 +1,4 @@
-"""How much memory may be used, and a clear refusal before too much is asked for."""
+"""How much memory may be used, and a clear error before too much is allocated."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def memory_budget(memory: int | float | str | None) -> int:
 
 
 def require_memory(needed: int, allowed: int, purpose: str, remedy: str) -> None:
-    """Refuse work that would not fit, before it starts."""
+    """Raise before work starts that would not fit into memory."""
     if needed > allowed:
         raise InfeasibleError(
             f"Not enough memory: {purpose} and needs {readable(needed)}, more than the "
@@ -57,7 +57,7 @@ def require_memory(needed: int, allowed: int, purpose: str, remedy: str) -> None
 
 
 def readable(amount: int) -> str:
-    """Bytes for people.
+    """Format bytes for people.
 
     >>> readable(3 * 2**29)
     '1.5 GiB'

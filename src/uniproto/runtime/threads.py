@@ -28,10 +28,10 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def side_by_side(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
-    """The results of `work` on each piece, in order.
+def parallel_map(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
+    """The results of `work` on each piece, in order; pieces run on all cores.
 
-    >>> list(side_by_side(abs, [-1, 2]))
+    >>> list(parallel_map(abs, [-1, 2]))
     [1, 2]
     """
     pieces = list(pieces)
@@ -52,9 +52,15 @@ def side_by_side(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> It
             wait(futures)
 
 
+def parallel_for(work: Callable[[Piece], object], pieces: Iterable[Piece]) -> None:
+    """Run `work` on each piece where only its effect matters."""
+    for _ in parallel_map(work, pieces):
+        pass
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Everything inside runs on one core: ours, the matrix libraries' and Arrow's work."""
+    """Run everything inside on one core: our own work, the matrix libraries' and Arrow's."""
     import pyarrow as pa
     from threadpoolctl import threadpool_limits
 
@@ -71,18 +77,18 @@ def one_thread() -> Iterator[None]:
 
 @cache
 def _workers(cores: int, process: int) -> ThreadPoolExecutor:
-    """Threads kept from call to call; a forked process must start its own."""
+    """Threads, reused from call to call; a forked process must start its own."""
     return ThreadPoolExecutor(cores, "uniproto", initializer=_mark_worker)
 
 
 def _mark_worker() -> None:
-    """Work that splits itself again stays on its thread: waiting for others might never end."""
+    """Keep nested parallel work on its thread: waiting for other threads might never end."""
     _thread.is_worker = True
 
 
 @cache
 def _libraries() -> Any:
-    """The matrix libraries loaded: finding them takes milliseconds, so it is done once."""
+    """The matrix libraries in use, looked up once because that takes milliseconds."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
@@ -91,9 +97,3 @@ def _libraries() -> Any:
 def pieces_of(count: int, step: int) -> list[slice]:
     """Slices of at most `step` that cover `range(count)`."""
     return [slice(start, min(start + step, count)) for start in range(0, count, step)]
-
-
-def finish(results: Iterable[object]) -> None:
-    """Wait for all pieces where only their effect matters."""
-    for _ in results:
-        pass

@@ -18,14 +18,14 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.certificate.certificate import SHIFTED, Certificate, LeastCosts, certify, rounded_down
-from uniproto.fills.priced_kernels import cheapest_units_of_rows
-from uniproto.fills.priced_rows import exact_values
+from uniproto.certificate.ascent import certify
+from uniproto.certificate.bound import SHIFTED, Certificate, LeastCosts, rounded_down
+from uniproto.fills.priced_fills import cheapest_units_of_rows, exact_values
 from uniproto.geometry.blocks import block_rows
 from uniproto.geometry.costs import Costs
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
-from uniproto.runtime.threads import one_thread, pieces_of, side_by_side
+from uniproto.runtime.threads import one_thread, parallel_map, pieces_of
 from uniproto.scale.cluster import Cluster
 from uniproto.scale.parts import Request, Settings, Union, free_rows, problem_of
 from uniproto.scale.shards import Shard, read_features
@@ -206,7 +206,7 @@ def lowest_values(
         return cheapest_units_of_rows(block, prices, offer, need)
 
     pieces = pieces_of(len(rows), block_rows(problem.n, itemsize=8))
-    values = np.concatenate(list(side_by_side(value, pieces))) - problem.costs.rounding
+    values = np.concatenate(list(parallel_map(value, pieces))) - problem.costs.rounding
     order = np.argsort(values, kind="stable")
     reach = values[order[count - 1]] + 2 * problem.costs.rounding
     likely = int(np.searchsorted(values[order], reach, side="right"))

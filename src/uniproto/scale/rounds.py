@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.certificate.certificate import Certificate
+from uniproto.certificate.bound import Certificate
 from uniproto.errors import invalid
 from uniproto.runtime.memory import free_bytes, require_memory
 from uniproto.runtime.progress import Progress
@@ -24,7 +24,7 @@ from uniproto.scale.cluster import Cluster
 from uniproto.scale.parts import FinishedParts, Part, Request, Union, pick_part
 from uniproto.scale.shards import Shards, read_first_row
 from uniproto.scale.target import PlacedTarget, Target, place_target
-from uniproto.select import answer
+from uniproto.select import run_method
 from uniproto.selection.selection import Selection
 from uniproto.version import __version__
 
@@ -79,7 +79,7 @@ def run_rounds(
     target: Target = cluster.get(placed.reference)
     union = _union(source, parts)
     problem = union.problem(settings, target)
-    merged = answer(problem, settings.method, progress=progress)
+    merged = run_method(problem, settings.method, progress=progress)
     cost = merged.cost  # the exact plan, which takes its time now
     seconds = time.perf_counter() - begin
     rounds.append(

@@ -12,7 +12,7 @@ import numpy as np
 from uniproto.data.arrays import as_rows
 from uniproto.data.columns import ignored_columns, only_features, require_columns
 from uniproto.data.tables import aligned_columns, feature_columns
-from uniproto.errors import InputFileError, invalid, require_name, unknown_name, whole_number
+from uniproto.errors import InputFileError, invalid, require_int, require_name, unknown_name
 from uniproto.geometry.costs import FEATURE_METRICS, METRICS
 from uniproto.methods import Method, UniProto, as_method
 from uniproto.problem.weights import DensityWeights, density_from
@@ -154,8 +154,8 @@ def make_request(
 
     `features` and `ignore` are those of the command line, which names columns by them.
     """
-    count = whole_number("k", k)
-    sent = count if per_part is None else whole_number("per_part", per_part)
+    count = require_int("k", k)
+    sent = count if per_part is None else require_int("per_part", per_part)
     chosen = _checked_method(method)
     _check_metric(metric)
     weights = _checked_weights(target_weights, target_labels)
@@ -189,7 +189,7 @@ def make_request(
             per_part=sent,
             columns=columns,
             method=chosen,
-            seed=whole_number("seed", seed, least=0),
+            seed=require_int("seed", seed, least=0),
             memory=MEMORY if memory is None else memory_budget(memory),
         ),
         target_options=TargetOptions(

@@ -1,7 +1,8 @@
-"""What the files of a saved selection must hold before anything is made of them.
+"""Checks of the files of a saved selection.
 
-`require_record` looks at kinds: with them right, everything can be computed and compared.
-`require_sums` looks at values: what holds of every selection must hold of a loaded one.
+`require_record` checks types, so that everything can be computed and compared. `require_sums`
+checks values: what holds for every selection must hold for a loaded one. `gain_errors` compares
+gains with costs.
 """
 
 from __future__ import annotations
@@ -15,9 +16,16 @@ import pyarrow as pa
 import scipy.sparse as sp
 
 if TYPE_CHECKING:
+    from uniproto.problem.problem import Problem
     from uniproto.selection.selection import Selection
 
+_ROUNDINGS = 16  # of single numbers, which add up
+_GAIN_SUMS = 1e-8  # how far rounding may put sums of gains off, as a share of the largest cost
 _SHARES = 1e-9  # how far rounding may put sums of shares off, as a share of what they should be
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_number(value: Any) -> bool:
@@ -29,32 +37,16 @@ def _is_count(value: Any) -> bool:
     return _is_whole(value) and 0 <= value < 2**63
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_truth(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_mapping(value: Any) -> bool:
-    return isinstance(value, dict)
+def _is(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kind)
 
 
 def _is_shape(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(_is_count(side) for side in value)
 
 
-def _are_numbers(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_number, value.values()))
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_text, value.values()))
+def _all(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(is_right, value.values()))
 
 
 def _are_group_costs(value: Any) -> bool:
@@ -69,25 +61,25 @@ def _are_group_costs(value: Any) -> bool:
 
 _FIELDS: dict[str, Callable[[Any], bool]] = {
     "format": _is_count,  # not true, which Python takes for 1
-    "method": _is_text,
-    "options": _is_mapping,
-    "metric": _is_text,
+    "method": _is(str),
+    "options": _is(dict),
+    "metric": _is(str),
     "k": _is_count,
     "shape": _is_shape,
     "seed": _is_whole,
     "cost": _is_number,
-    "cost_is_exact": _is_truth,
+    "cost_is_exact": _is(bool),
     "beta": _is_number,
     "group_costs": _are_group_costs,
-    "notes": _is_mapping,
-    "timings": _are_numbers,
+    "notes": _is(dict),
+    "timings": _all(_is_number),
 }
 _CERTIFICATE_FIELDS: dict[str, Callable[[Any], bool]] = {
     "lower_bound": _is_number,
     "gap": lambda value: value is None or _is_number(value),
     "absolute_gap": _is_number,
-    "relative": lambda value: _is_truth(value) or _is_number(value),
-    "converged": _is_truth,
+    "relative": lambda value: isinstance(value, bool) or _is_number(value),
+    "converged": _is(bool),
     "steps": _is_count,
     "seconds": _is_number,
 }
@@ -100,12 +92,12 @@ _COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
 
 
 def require_record(manifest: Mapping[str, Any], table: pa.Table) -> None:
-    """Refuse a manifest or table whose entries are not of the kinds that `save` writes."""
+    """Refuse a manifest or table whose entries are not of the types that `save` writes."""
     _require(manifest, _FIELDS)
     if "files" in manifest:
-        _require(manifest, {"files": _are_texts})
+        _require(manifest, {"files": _all(_is(str))})
     if "certificate" in manifest:
-        _require(manifest, {"certificate": _is_mapping})
+        _require(manifest, {"certificate": _is(dict)})
         _require(manifest["certificate"], _CERTIFICATE_FIELDS)
     for name, is_right in _COLUMNS.items():
         column = table.column(name)
@@ -116,7 +108,7 @@ def require_record(manifest: Mapping[str, Any], table: pa.Table) -> None:
 
 
 def plan_from(arrays: Mapping[str, Any]) -> sp.csr_array:
-    """The plan from the arrays of its file, whose kinds and lengths must fit together."""
+    """The plan from the arrays of its file, whose types and lengths must fit together."""
     data, indices, indptr = arrays["data"], arrays["indices"], arrays["indptr"]
     if data.dtype != np.float64 or not {indices.dtype.kind, indptr.dtype.kind} <= set("iu"):
         raise ValueError("its plan is not made of shares and whole numbers")
@@ -146,7 +138,7 @@ def require_sums(selection: Selection) -> None:
         if not (_are_shares(selection.weights) and math.isclose(selection.weights.sum(), 1)):
             raise ValueError("its prototype weights do not sum to 1")
         if selection.method == "uniproto" and np.ptp(selection.weights) > _SHARES / selection.k:
-            raise ValueError("its prototypes do not all count equally")
+            raise ValueError("its prototypes do not all have the same weight")
         off = np.abs(plan.sum(axis=1) * selection.k - 1)
         if not (_are_shares(plan.data) and (off <= _SHARES).all()):
             raise ValueError("its plan does not give every prototype the same mass")
@@ -160,3 +152,45 @@ def require_sums(selection: Selection) -> None:
 
 def _are_shares(values: Any) -> bool:
     return bool(((values >= 0) & (values <= 1)).all())
+
+
+def gain_errors(selection: Selection, problem: Problem, slack: float = 0.0) -> list[str]:
+    """What is wrong with the size of the gains. `slack` is how far costs may be off.
+
+    A pick of `uniproto` costs β − its gain, between 0 and β. Together the picks cost what some plan
+    of these rows costs: the best one with exact gains and after polishing, else one that is no
+    better. (An entropic plan may leave less than a unit unclaimed, so it proves no such sum.)
+
+    >>> import uniproto
+    >>> selection = uniproto.select([[0.0], [1.0], [5.0], [6.0]], 2, metric="euclidean")
+    >>> gain_errors(selection, selection._problem)
+    []
+    >>> selection.gains += 0.25
+    >>> gain_errors(selection, selection._problem)
+    ['the picks cost less than their best plan']
+    """
+    costs, options, gains = problem.costs, selection.options, selection.gains
+    if not np.isfinite(gains).all():
+        return ["they are not finite"]
+    if selection.method != "uniproto":
+        return []
+    paid = costs.ceiling - gains
+    single = costs.rounding + float(np.finfo(costs.dtype).eps) * costs.ceiling
+    tolerance = _ROUNDINGS * single + _GAIN_SUMS * costs.ceiling + slack
+    if not ((paid >= -tolerance) & (paid <= costs.ceiling + tolerance)).all():
+        return ["a pick cost what no row costs"]
+    if not selection.cost_is_exact or (options["plan"] == "entropic" and not options["polish"]):
+        return []
+    parts = [(paid, selection.cost)]
+    if problem.groups:
+        parts = [
+            (paid[np.isin(selection.indices, group.source_rows)], best)
+            for group, best in zip(problem.groups, selection.group_costs.values(), strict=True)
+        ]
+    excess = [float(part.mean()) - best for part, best in parts]
+    if min(excess) < -tolerance:
+        return ["the picks cost less than their best plan"]
+    is_best = bool(options["polish"]) or options["gains"] == "exact"
+    if is_best and max(excess) > tolerance:
+        return ["the picks cost more than their best plan"]
+    return []

@@ -1,4 +1,4 @@
-"""The answer: which rows, what they cost, and whom each stands for."""
+"""The result: which rows were chosen, what they cost, and which targets each represents."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.errors import InvalidInputError, printable, seconds
+from uniproto.errors import InvalidInputError, printable, require_seconds
 from uniproto.methods.contract import Picks
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 from uniproto.transport.prototypes import Transport, transport
 
 if TYPE_CHECKING:
-    from uniproto.certificate.certificate import Certificate
+    from uniproto.certificate.bound import Certificate
 
 
 class Selection:
@@ -86,12 +86,12 @@ class Selection:
 
     @property
     def cost(self) -> float:
-        """Optimal-transport cost between the equally weighted prototypes and the target."""
+        """Optimal-transport cost between the prototypes, with equal weights, and the target."""
         return self._transport.cost
 
     @property
     def plan(self) -> sp.csr_array:
-        """Sparse (k, n): which targets each prototype stands for, as shares of all mass."""
+        """Sparse (k, n): which targets each prototype represents, as shares of all mass."""
         return self._transport.plan
 
     @property
@@ -114,7 +114,7 @@ class Selection:
         assert self._problem is not None  # else the transport was given by `load`
         assert self._picks is not None
         begin = time.perf_counter()
-        solved = transport(self._problem, self.indices, self._picks.kept)
+        solved = transport(self._problem, self.indices, self._picks.plan)
         self.timings["plan"] = time.perf_counter() - begin
         return solved
 
@@ -126,13 +126,13 @@ class Selection:
         Takes the constraints of the selection (`exclude`, `initial`, groups) into account. Stops
         when the bound no longer rises, or after `time_limit` seconds.
         """
-        limit = seconds("time_limit", time_limit)
+        limit = require_seconds("time_limit", time_limit)
         if self._problem is None:
             raise InvalidInputError(
                 "A loaded selection must be certified from its files, because it no longer holds "
                 "the data. Run: uniproto certify FOLDER"
             )
-        from uniproto.certificate.certificate import certify
+        from uniproto.certificate.ascent import certify
 
         prices = self._transport.prices
         self.certificate = certify(
@@ -175,8 +175,8 @@ class Selection:
     ) -> Selection:
         """The same selection with other row numbers: `rows[i]` for i, `targets[j]` for target j.
 
-        Targets that have no number now get an empty column in the plan, and the price 0. The
-        result no longer holds the data, as one that was loaded.
+        Targets without a number get an empty column in the plan and the price 0. The result no
+        longer holds the data, like one that was loaded.
         """
         plan, certificate = self.plan, self.certificate
         if targets is not None:

@@ -1,4 +1,4 @@
-"""Writing and reading results: all of a result or none of it, never pickled."""
+"""Write and read results: all files of a result or none of them, and never a pickle."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from uniproto.selection.saved_record import plan_from, require_record
 from uniproto.transport.prototypes import Transport
 
 if TYPE_CHECKING:
-    from uniproto.certificate.certificate import Certificate
+    from uniproto.certificate.bound import Certificate
     from uniproto.selection.selection import Selection
 
 MANIFEST = "manifest.json"
@@ -115,7 +115,7 @@ def require_result_folder(folder: Path) -> None:
 
 
 def save_certificate(folder: Path, certificate: Certificate) -> None:
-    """Give a saved selection a certificate, or another one; its other files stay as they are."""
+    """Add a certificate to a saved selection, or replace it; other files stay as they are."""
     with publishing(folder, MANIFEST) as stage:
         manifest = load_manifest(folder)
         certified = _certified(manifest, certificate, stage)
@@ -185,7 +185,7 @@ def _fields_of(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _certificate_of(manifest: dict[str, Any], prices: NDArray[np.float64]) -> Certificate:
-    from uniproto.certificate.certificate import Certificate
+    from uniproto.certificate.bound import Certificate
 
     record = manifest["certificate"]
     if prices.shape != (manifest["shape"][1],) or prices.dtype != np.float64:
@@ -227,7 +227,7 @@ def _storable(ids: NDArray[Any]) -> NDArray[Any]:
 
 
 def damaged(folder: Path, error: BaseException) -> InputFileError:
-    """What to say of a folder whose files do not make sense."""
+    """The error for a folder whose files do not belong together or cannot be read."""
     return InputFileError(
         f"{folder}: the folder must hold a complete saved selection. It is damaged ({error}). "
         "Run the selection again."

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from uniproto.errors import invalid, require_count, require_name
+from uniproto.errors import invalid, require_int, require_name
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.methods import Method
 from uniproto.runtime.settings import setting
@@ -88,10 +88,10 @@ class SelectionConfig:
 
     def __post_init__(self) -> None:
         for name in ("pool", "keep", "anchors"):
-            require_count(name, getattr(self, name))
+            require_int(name, getattr(self, name))
         for name in ("width", "score_batch_size", "micro_batch"):
             if getattr(self, name) is not None:
-                require_count(name, getattr(self, name))
+                require_int(name, getattr(self, name))
         # The selector says what is wrong with the method and its options.
         self.selector(self.keep, seed=0 if self.seed is None else self.seed)
         if self.keep > self.pool:

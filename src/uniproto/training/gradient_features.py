@@ -24,7 +24,7 @@ from uniproto.errors import (
     MissingExtraError,
     UniprotoError,
     invalid,
-    whole_number,
+    require_int,
 )
 from uniproto.training.layers import ParameterPart, Projection, unwrapped, value_projection
 from uniproto.training.losses import (
@@ -116,7 +116,7 @@ def scored(features: Tensor, losses: Tensor) -> Scored:
 
 def check_width(width: int | None) -> None:
     if width is not None:
-        whole_number("width", width, too_small="None keeps all dimensions.")
+        require_int("width", width, too_small="None keeps all dimensions.")
 
 
 def _differentiated(

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from uniproto.errors import MissingExtraError, invalid, require_name, whole_number
+from uniproto.errors import MissingExtraError, invalid, require_int, require_name
 from uniproto.training.gradient_features import Calls, outer_sums, projected, watched
 from uniproto.training.layers import Projection, lora_projections, unwrapped
 from uniproto.training.losses import (
@@ -84,7 +84,7 @@ def gradient_inner_products(
     share of `keep_bytes`, and the sketch where none fits.
     """
     require_name("form", form, ("auto", *_FORMS))
-    whole_number("keep_bytes", keep_bytes, too_small="It is a number of bytes.")
+    require_int("keep_bytes", keep_bytes, too_small="It is a number of bytes.")
     model = unwrapped(model)
     projections = lora_projections(model, layers)
     sets = [pool] if validation is None else [pool, validation]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from uniproto.errors import MissingExtraError, UniprotoError, invalid, whole_number
+from uniproto.errors import MissingExtraError, UniprotoError, invalid, require_int
 from uniproto.training.layers import language_model, text_config, unwrapped
 
 try:
@@ -70,7 +70,7 @@ def micro_batches(
     if size is None:
         wasteful = lengths.float().mean() < _FULL_ENOUGH * labels.shape[1]
         size = max(_SMALLEST_PIECE, examples // 4) if wasteful else examples
-    size = whole_number("score_batch_size", size, too_small="None chooses by the padding.")
+    size = require_int("score_batch_size", size, too_small="None chooses by the padding.")
     order = torch.arange(examples, device=labels.device)
     if size < examples:
         order = lengths.argsort(stable=True)

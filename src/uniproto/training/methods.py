@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from uniproto.errors import invalid
 from uniproto.geometry.costs import MATRIX_METRICS
+from uniproto.geometry.cpu_lists import sort_rows
 from uniproto.methods import Method, UniProto
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
@@ -83,9 +84,12 @@ def fill_picks(costs: NDArray[Any], k: int) -> tuple[Rows, NDArray[np.float64]]:
     from uniproto.training.kernels import pick_by_fills  # Numba: a command's help needs none of it
 
     n = costs.shape[1]
-    common = math.gcd(k, n)  # whole masses: each column offers k, each pick needs n
-    order = np.argsort(costs, axis=1)
-    return pick_by_fills(costs, order, k, k // common, n // common)
+    common = math.gcd(k, n)  # integer masses: each column offers k, each pick needs n
+    list_costs = np.empty(costs.shape, costs.dtype)
+    list_columns = np.empty(costs.shape, np.int32)
+    columns = np.broadcast_to(np.arange(n, dtype=np.int32), costs.shape)
+    sort_rows(costs, columns, list_costs, list_columns)
+    return pick_by_fills(list_costs, list_columns, k, k // common, n // common)
 
 
 def pick_medoids(part: Part, k: int) -> Rows:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import InfeasibleError, InvalidInputError, invalid, require_name, whole_number
+from uniproto.errors import InfeasibleError, InvalidInputError, invalid, require_int, require_name
 from uniproto.geometry.costs import MATRIX_METRICS, METRICS
 from uniproto.methods import Method, as_method
 from uniproto.problem.groups import quotas
-from uniproto.problem.masses import whole_masses
+from uniproto.problem.masses import integer_masses
 from uniproto.training.inputs import (
     Gram,
     as_features,
@@ -107,7 +107,7 @@ class BatchRecord:
     def _cost(self, chosen: NDArray[np.int64]) -> float:
         if self._costs is None:
             return math.nan
-        masses = whole_masses(len(chosen), len(self.usable))
+        masses = integer_masses(len(chosen), len(self.usable))
         rows = self._costs[np.searchsorted(self.usable, chosen)]
         return partial_plan(rows, masses.offer, masses.need).cost / masses.total
 
@@ -174,12 +174,12 @@ class BatchSelector:
         require_name("mode", self.mode, MODES)
         if self.metric is not None:
             require_name("metric", self.metric, METRICS)
-        self.keep = whole_number("keep", self.keep)
-        self.seed = whole_number("seed", self.seed, least=0)
+        self.keep = require_int("keep", self.keep)
+        self.seed = require_int("seed", self.seed, least=0)
         if self.coordinates is not None:
-            self.coordinates = whole_number("coordinates", self.coordinates)
+            self.coordinates = require_int("coordinates", self.coordinates)
         if self.keep_small is not None and not isinstance(self.keep_small, bool | np.bool_):
-            self.keep_small = whole_number("keep_small", self.keep_small, least=0)
+            self.keep_small = require_int("keep_small", self.keep_small, least=0)
         if not isinstance(self.budgets, Mapping):
             require_name("budgets", self.budgets, ("proportional", "balanced"))
         elif self.keep_small:

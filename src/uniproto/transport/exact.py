@@ -1,7 +1,7 @@
-"""Exact partial optimal transport by network simplex, with the dual proof of every answer.
+"""Exact partial optimal transport by network simplex, with a dual proof of every plan.
 
 The solver (POT's) stops at a tolerance that depends on the largest cost and on 1. So it is given
-costs scaled by a power of two, which changes none of their digits, and its answer is not taken on
+costs scaled by a power of two, which changes none of their digits, and its plan is not taken on
 trust: a dual proof, made from the plan alone, says how far from optimal it can be. Where costs of
 very different magnitude leave a gap, the plan is solved again for the reduced costs of that
 proof: they are as small as the gap, which is what the solver's tolerance then refers to. Where
@@ -207,10 +207,10 @@ def verify_flow(
     demand: NDArray[Any],
     log: dict[str, Any],
 ) -> None:
-    """Refuse a plan that is not optimal or does not carry the mass asked for.
+    """Raise for a plan that is not optimal or does not carry the required mass.
 
-    The solver answers marginals that disagree by rounding with an all-zero plan and only a
-    warning, so its word is checked against the plan itself.
+    Where marginals disagree by rounding, the solver returns an all-zero plan and only a warning,
+    so the plan itself is checked.
     """
     moved = np.array_equal(row_sums, supply) and np.array_equal(column_sums, demand)
     if log["result_code"] != 1 or not moved:

@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from numba import njit
 from numpy.typing import NDArray
 
-from uniproto.runtime.threads import available_cores, pieces_of, side_by_side
+from uniproto.runtime.threads import available_cores, parallel_map, pieces_of
 from uniproto.transport.exact import Plan, solve_arcs
 from uniproto.transport.proof import TOLERANCE
 
@@ -42,18 +42,18 @@ def few_plan(costs: NDArray[np.float64], offer: NDArray[np.int64], need: int) ->
     proven plan, for example because most targets cost several prototypes exactly the same.
     """
     offered = np.flatnonzero(offer)
-    facing, masses = costs[offered] if len(offered) < len(offer) else costs, offer[offered]
+    target_costs, masses = costs[offered] if len(offered) < len(offer) else costs, offer[offered]
     with np.errstate(all="ignore"):  # costs of extreme magnitude end in no plan, not in a wrong one
-        found = _prices(facing, masses / masses.sum())
+        found = _prices(target_costs, masses / masses.sum())
         if found is None:
             return None
         prices, width = found
         for _ in range(_MOST_ROUNDS):
-            plan = _plan_in_band(facing, masses, need, prices, width)
+            plan = _plan_in_band(target_costs, masses, need, prices, width)
             if plan is None:
                 width *= _WIDENING
                 continue
-            prices, gap, cost = _proof(facing, plan)
+            prices, gap, cost = _proof(target_costs, plan)
             if gap <= TOLERANCE * cost:
                 return _as_plan(costs, offered, plan, prices, gap, cost)
             width *= _WIDENING
@@ -76,11 +76,11 @@ def _prices(
     lengths = [share * typical for share in _SMOOTHING]
     while True:
         part = np.sort(order[:size]) if size < n else slice(None)
-        facing, share = np.ascontiguousarray(costs[part]), weights[part]
+        sample_costs, share = np.ascontiguousarray(costs[part]), weights[part]
         # No closer than what a sample of this size can tell.
         accuracy = 0.3 / math.sqrt(size / k)
         for smoothing in lengths:
-            prices = _newton(facing, share / share.sum(), prices, smoothing, accuracy)
+            prices = _newton(sample_costs, share / share.sum(), prices, smoothing, accuracy)
         if not np.isfinite(prices).all():
             return None
         if size == n:
@@ -142,7 +142,7 @@ def _smoothed_dual(
         return _softmin_sums(costs[piece], weights[piece], prices, smoothing)
 
     pieces = pieces_of(len(costs), max(1, -(-len(costs) // available_cores())))
-    sums = list(side_by_side(of, pieces))
+    sums = list(parallel_map(of, pieces))
     value = sum(value for value, _, _ in sums) + float(prices.mean())
     return (
         value,

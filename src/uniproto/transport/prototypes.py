@@ -1,4 +1,4 @@
-"""The exact transport between uniformly weighted prototypes and the whole target."""
+"""The exact transport between prototypes of equal weight and the whole target."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import block_rows
 from uniproto.problem.problem import Problem
-from uniproto.runtime.threads import finish, pieces_of, side_by_side
+from uniproto.runtime.threads import parallel_for, parallel_map, pieces_of
 from uniproto.transport.exact import Plan, partial_plan, sparse_plan
 from uniproto.transport.proof import TOLERANCE
 
@@ -25,8 +25,8 @@ _TARGETS_OF_FEW = 100  # at least so many targets for each
 
 @dataclass(frozen=True)
 class Transport:
-    """Who stands for whom: `plan[p, j]` is the share of all mass that prototype p and target j
-    exchange. Rows sum to 1/k, columns to the target weights.
+    """Which targets each prototype represents: `plan[p, j]` is the share of all mass between
+    prototype p and target j. Rows sum to 1/k, columns to the target weights.
     """
 
     cost: float
@@ -36,12 +36,12 @@ class Transport:
 
 
 def transport(
-    problem: Problem, rows: NDArray[np.intp], kept: sp.csr_array | None = None
+    problem: Problem, rows: NDArray[np.intp], plan: sp.csr_array | None = None
 ) -> Transport:
     """The optimal plan of these prototypes.
 
-    `kept` is any plan the prototypes already have. Where an exact solve would take too long, it
-    is the answer: its cost is an upper bound, and `is_exact` is False. A solved plan is called
+    `plan` is any plan the prototypes already have. Where an exact solve would take too long, it
+    is returned: its cost is an upper bound, and `is_exact` is False. A solved plan is called
     exact if its dual prices prove its cost, but for 1e-12 of it.
     """
     masses = problem.masses
@@ -50,13 +50,13 @@ def transport(
         return _transport_of(solved, masses.total, solved.is_proven)
     if (few := _plan_of_few(problem, rows)) is not None:
         return _transport_of(few, masses.total, few.is_proven)
-    if kept is None:
-        kept = _any_plan(problem, rows)
+    if plan is None:
+        plan = _feasible_plan(problem, rows)
     if problem.n > _LARGEST_TARGET:
         return Transport(
-            _cost_of(problem, rows, kept) / masses.total, _shares(kept, masses.total), False
+            _cost_of(problem, rows, plan) / masses.total, _shares(plan, masses.total), False
         )
-    return _by_column_generation(problem, rows, kept)
+    return _by_column_generation(problem, rows, plan)
 
 
 def _plan_of_few(problem: Problem, rows: NDArray[np.intp]) -> Plan | None:
@@ -71,12 +71,12 @@ def _plan_of_few(problem: Problem, rows: NDArray[np.intp]) -> Plan | None:
     def fill(piece: slice) -> None:
         costs[piece] = problem.costs.exact_block(rows, piece).T
 
-    finish(side_by_side(fill, _pieces(problem, rows)))
+    parallel_for(fill, _pieces(problem, rows))
     return few_plan(costs, problem.masses.offer, problem.masses.need)
 
 
 def _by_column_generation(
-    problem: Problem, rows: NDArray[np.intp], kept: sp.csr_array
+    problem: Problem, rows: NDArray[np.intp], plan: sp.csr_array
 ) -> Transport:
     """Solve over few arcs; add those the dual prices show to be missing; repeat.
 
@@ -84,7 +84,7 @@ def _by_column_generation(
     are short of 0, summed over the rows, is what another plan could save at most.
     """
     masses = problem.masses
-    arcs = sp.csr_array((np.ones(kept.nnz, np.int8), kept.indices, kept.indptr), shape=kept.shape)
+    arcs = sp.csr_array((np.ones(plan.nnz, np.int8), plan.indices, plan.indptr), shape=plan.shape)
     nothing = np.zeros(len(rows)), np.zeros(problem.n)
     arcs = arcs + _cheapest_arcs(problem, rows, *nothing, _NEAREST, np.inf)[0]
     while True:
@@ -127,7 +127,7 @@ def _cheapest_arcs(
         columns = np.broadcast_to(np.arange(piece.start, piece.stop), lowest.shape)
         return lowest[wanted], columns[wanted], reduced.min(axis=1)
 
-    found = list(side_by_side(search, _pieces(problem, rows)))
+    found = list(parallel_map(search, _pieces(problem, rows)))
     places = np.concatenate([part for part, _, _ in found])
     columns = np.concatenate([part for _, part, _ in found])
     shape = (len(rows), problem.n)
@@ -147,7 +147,7 @@ def _costs_of_arcs(problem: Problem, rows: NDArray[np.intp], arcs: sp.csr_array)
         columns = np.repeat(np.arange(piece.stop - piece.start), counts)
         values[first:last] = block[by_target.indices[first:last], columns]
 
-    finish(side_by_side(fill, _pieces(problem, rows)))
+    parallel_for(fill, _pieces(problem, rows))
     return sp.coo_array(
         sp.csc_array((values, by_target.indices, by_target.indptr), by_target.shape)
     )
@@ -158,13 +158,13 @@ def _pieces(problem: Problem, rows: NDArray[np.intp]) -> list[slice]:
     return pieces_of(problem.n, min(_TARGETS_PER_PIECE, block_rows(len(rows), itemsize=8)))
 
 
-def _any_plan(problem: Problem, rows: NDArray[np.intp]) -> sp.csr_array:
+def _feasible_plan(problem: Problem, rows: NDArray[np.intp]) -> sp.csr_array:
     """A feasible plan of these prototypes: each claims its fill in turn, the cheapest first."""
     from uniproto.fills.lazy_fills import LazyFills
 
     fills = LazyFills(problem, rows, problem.masses.offer.copy(), len(rows))
     fills.pick_and_claim(len(rows))
-    claimed = fills.kept()
+    claimed = fills.plan()
     return sp.csr_array(claimed[np.argsort(fills.picks)])
 
 

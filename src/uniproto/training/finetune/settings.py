@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from uniproto.errors import invalid, require_name, whole_number
+from uniproto.errors import invalid, require_int, require_name
 from uniproto.methods.uniproto import PLANS, UniProto
 from uniproto.runtime.settings import setting, setting_of
 from uniproto.training.config import SelectionConfig
@@ -131,7 +131,7 @@ class FinetuneSettings:
 
     def __post_init__(self) -> None:
         for name, least in _AT_LEAST.items():
-            whole_number(_option(name), getattr(self, name), least)
+            require_int(_option(name), getattr(self, name), least)
         for name, (limit, usual) in _BELOW.items():
             value = getattr(self, name)
             if not 0 <= value < limit:  # NaN fails, too

@@ -1,7 +1,9 @@
-"""Sorted lists of each source row's nearest targets, built without the m × n matrix."""
+"""Neighbour lists on the processor: every row's nearest targets, without the m × n matrix."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,13 +11,39 @@ from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import Costs
-from uniproto.geometry.kernels import arrange, keep_nearest, pack, pad, unpack
-from uniproto.runtime.threads import available_cores, finish, pieces_of, side_by_side
+from uniproto.runtime.threads import available_cores, parallel_for, pieces_of
 
 _COLUMNS_PER_BLOCK = 16384
 _ROWS_PER_TILE = 512
 _SAMPLED_COLUMNS = 512  # of each row, to guess where its nearest columns end
 _SPREAD_COLUMNS = 8192  # the same, from all columns where they come in several blocks
+
+
+class CpuLists:
+    """Exact lists by blocks of matrix products on all cores."""
+
+    exact, fills = True, 8
+
+    def index(self, costs: Costs, columns: NDArray[np.intp] | None = None) -> _CpuIndex:
+        return _CpuIndex(costs if columns is None else costs.restrict(EVERY, columns))
+
+    def notes(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True)
+class _CpuIndex:
+    costs: Costs
+
+    @cached_property
+    def sample(self) -> Costs | None:
+        columns = spread_columns(self.costs.shape[1])
+        return None if columns is None else self.costs.read(EVERY, columns)
+
+    def nearest(
+        self, rows: NDArray[np.intp], length: int
+    ) -> tuple[NDArray[Any], NDArray[np.int32]]:
+        return nearest(self.costs, rows, length, self.sample)
 
 
 def nearest(
@@ -27,10 +55,12 @@ def nearest(
     read once, a block at a time; the rows share each block on all cores. `sample`, the same costs
     for some columns from all over (`spread_columns`), tells beforehand which costs are low.
     """
+    from uniproto.geometry.kernels import merge_nearest, pad  # Numba, which takes long to load
+
     n = costs.shape[1]
     length = min(length, n)
     shape = (len(rows), 2 * length + 64)
-    kept_costs, kept_columns = np.empty(shape, costs.dtype), np.empty(shape, np.int32)
+    buffer_costs, buffer_columns = np.empty(shape, costs.dtype), np.empty(shape, np.int32)
     sizes = np.zeros(len(rows), np.int64)
     limits = np.full(len(rows), np.inf, costs.dtype)
     mine = costs.restrict(as_slice(rows), EVERY)
@@ -38,49 +68,51 @@ def nearest(
     if sample is not None:
         limits = _sampled_limits(sample.restrict(as_slice(rows), EVERY), length / n, tiles)
     for part in costs.column_blocks(_COLUMNS_PER_BLOCK):
-        facing = mine.read(EVERY, part)
+        column_costs = mine.read(EVERY, part)
 
-        def keep(tile: slice, facing: Costs = facing, part: slice = part) -> None:
-            block = facing.block(tile)
-            keep_nearest(
+        def merge(tile: slice, column_costs: Costs = column_costs, part: slice = part) -> None:
+            block = column_costs.block(tile)
+            merge_nearest(
                 block,
                 part.start,
                 _guessed_limits(block, length) if sample is None else limits[tile],
                 length,
-                kept_costs[tile],
-                kept_columns[tile],
+                buffer_costs[tile],
+                buffer_columns[tile],
                 sizes[tile],
                 limits[tile],
             )
 
-        finish(side_by_side(keep, tiles))
+        parallel_for(merge, tiles)
     list_costs = np.empty((len(rows), length), costs.dtype)
     list_columns = np.empty((len(rows), length), np.int32)
 
     def sort(tile: slice) -> None:
         width = int(sizes[tile].max())
         if width >= length:
-            pad(kept_costs[tile, :width], sizes[tile])
-            own = kept_costs[tile, :width], kept_columns[tile, :width]
-            _sort_nearest(*own, list_costs[tile], list_columns[tile])
+            pad(buffer_costs[tile, :width], sizes[tile])
+            own = buffer_costs[tile, :width], buffer_columns[tile, :width]
+            sort_rows(*own, list_costs[tile], list_columns[tile])
 
-    finish(side_by_side(sort, tiles))
+    parallel_for(sort, tiles)
     short = np.flatnonzero(sizes < length)  # the sample's limit was too low for these
     if len(short):
         list_costs[short], list_columns[short] = nearest(costs, rows[short], length)
     return list_costs, list_columns
 
 
-def _sort_nearest(
+def sort_rows(
     costs: NDArray[Any],
     columns: NDArray[np.int32],
     list_costs: NDArray[Any],
     list_columns: NDArray[np.int32],
 ) -> None:
-    """Sort every row by cost, then by column, and keep as many entries as the lists hold.
+    """Sort every row by cost, then by column; write as many entries as the lists hold.
 
     Columns come in ascending order.
     """
+    from uniproto.geometry.kernels import arrange, pack, unpack
+
     if costs.dtype == np.float32:  # sorting whole numbers is several times as quick
         keys = np.empty(costs.shape, np.uint64)
         pack(costs, columns, keys)
@@ -122,7 +154,7 @@ def _sampled_limits(sample: Costs, share: float, tiles: list[slice]) -> NDArray[
     def guess(tile: slice) -> None:
         limits[tile] = np.partition(sample.block(tile), rank, axis=1)[:, rank]
 
-    finish(side_by_side(guess, tiles))
+    parallel_for(guess, tiles)
     return limits
 
 

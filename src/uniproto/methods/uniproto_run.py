@@ -1,4 +1,4 @@
-"""What a greedy run has picked so far, from the given prototypes on."""
+"""The state of a UniPROT run: its picks so far, and the checkpoint they are saved to."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.methods.contract import Picks
-from uniproto.methods.pool import Pool
+from uniproto.methods.greedy import Pool
 from uniproto.problem.problem import Problem
-from uniproto.runs.checkpoint import Progressed
+from uniproto.runs.checkpoint import SavedPicks
 from uniproto.transport.exact import partial_plan
 from uniproto.transport.incremental import IncrementalPlan
 
 
-class Trail:
+class UniProtoRun:
     """Rows, their costs and the mass each holds, in pick order.
 
     Given prototypes come first, with their joint exact plan.
@@ -31,13 +31,13 @@ class Trail:
         self.unclaimed: NDArray[Any] = offer.astype(narrow)
         self._rows: list[NDArray[Any]] = [problem.initial]
         self._costs: list[NDArray[Any]] = []
-        self._kept: list[sp.csr_array] = []
+        self._plans: list[sp.csr_array] = []
         if problem.initial.size:
             masses, costs = problem.masses, problem.costs.exact_block(problem.initial)
             plan = partial_plan(costs, masses.offer, masses.need)
             self.unclaimed = (offer - plan.masses.sum(axis=0)).astype(narrow)
             self._costs.append(plan.masses.multiply(costs).sum(axis=1) / masses.need)
-            self._kept.append(plan.masses)
+            self._plans.append(plan.masses)
 
         before = problem.checkpoint.read() if problem.checkpoint else None
         if before is not None:
@@ -46,12 +46,12 @@ class Trail:
         if before is not None:
             self._rows.append(self.resumed)
             self._costs.append(before.costs)
-            if before.kept is not None:
-                self._kept.append(before.kept)
-                claimed = before.kept.sum(axis=0)
+            if before.plan is not None:
+                self._plans.append(before.plan)
+                claimed = before.plan.sum(axis=0)
                 self.unclaimed = (self.unclaimed - claimed).astype(self.unclaimed.dtype)
 
-    def _require_fit(self, before: Progressed) -> None:
+    def _require_fit(self, before: SavedPicks) -> None:
         """Refuse picks that this problem cannot have led to; a file can hold any numbers."""
         problem = self.problem
         assert problem.checkpoint is not None
@@ -59,9 +59,9 @@ class Trail:
             raise problem.checkpoint.refused(f"it holds more picks than the {problem.k} wanted")
         if not np.isin(before.rows, problem.candidates).all():
             raise problem.checkpoint.refused("its rows are not those that may be chosen")
-        if before.kept is None:
+        if before.plan is None:
             return
-        masses, plan = problem.masses, before.kept
+        masses, plan = problem.masses, before.plan
         if plan.shape[1] != problem.n or (plan.sum(axis=1) != masses.need).any():
             raise problem.checkpoint.refused("its masses are not what each pick needs")
         if (plan.sum(axis=0) > self.unclaimed).any():
@@ -91,40 +91,40 @@ class Trail:
         return np.concatenate(self._rows).astype(np.intp)
 
     @property
-    def wanted(self) -> int:
+    def missing(self) -> int:
         """How many picks are still to be made."""
         return self.problem.k - sum(map(len, self._rows))
 
-    def add(self, rows: Any, costs: Any, kept: sp.csr_array | None = None) -> None:
-        """Note new picks; `kept` holds the mass they claimed, where claims are final."""
+    def add(self, rows: Any, costs: Any, plan: sp.csr_array | None = None) -> None:
+        """Add new picks; `plan` holds the mass they claimed, where claims are final."""
         self._rows.append(np.atleast_1d(rows))
         self._costs.append(np.atleast_1d(costs))
-        if kept is not None:
-            self._kept.append(kept)
-        self._keep()
+        if plan is not None:
+            self._plans.append(plan)
+        self._save()
 
-    def _keep(self, *, now: bool = False) -> None:
+    def _save(self, *, now: bool = False) -> None:
         if self.problem.checkpoint is None:
             return
         given = len(self.problem.initial)
         rows = self.rows[given:].astype(np.int64)
         costs = np.concatenate(self._costs)[given:]
-        kept = sp.csr_array(sp.vstack(self._kept))[given:] if self._kept else None
-        if kept is not None and kept.shape[0] != len(rows):  # re-solved, not claimed for good
-            kept = None
-        self.problem.checkpoint.write(Progressed(rows, costs, kept), now=now)
+        plan = sp.csr_array(sp.vstack(self._plans))[given:] if self._plans else None
+        if plan is not None and plan.shape[0] != len(rows):  # re-solved, not claimed for good
+            plan = None
+        self.problem.checkpoint.write(SavedPicks(rows, costs, plan), now=now)
 
-    def finish(self, kept: sp.csr_array | None = None, **notes: Any) -> Picks:
-        """The answer; `kept` replaces the claims where the plan was re-solved."""
-        self._keep(now=True)
+    def finish(self, plan: sp.csr_array | None = None, **notes: Any) -> Picks:
+        """The result; `plan` replaces the claims where it was re-solved."""
+        self._save(now=True)
         notes = {**self.problem.lists.notes(), **notes}
         if self.problem.checkpoint is not None:
             notes["resumed_from_pick"] = len(self.resumed)
-        if kept is None and sum(part.shape[0] for part in self._kept) == self.problem.k:
-            kept = sp.csr_array(sp.vstack(self._kept))
+        if plan is None and sum(part.shape[0] for part in self._plans) == self.problem.k:
+            plan = sp.csr_array(sp.vstack(self._plans))
         return Picks(
             rows=self.rows,
             gains=self.problem.costs.ceiling - np.concatenate(self._costs),
-            kept=kept,
+            plan=plan,
             notes=notes,
         )

@@ -1,0 +1,204 @@
+"""A certificate of quality: no choice of k prototypes can cost less than this.
+
+For any prices v ≥ 0 on the targets and any admissible set P of k rows, weak duality gives
+
+    k · OT(P)  ≥  Σ over P of BotAvg_i(C + v) − Σ_j k ν_j v_j
+               ≥  (sum of the k smallest BotAvg_i(C + v)) − Σ_j k ν_j v_j,
+
+where BotAvg_i(C + v) is the cheapest unit of mass row i can collect when target j offers k ν_j at
+cost C_ij + v_j. Constraints enter through which rows may be summed: excluded rows never are, given
+rows always are, and with groups each group contributes its own quota.
+
+`proven_bound` evaluates this in double precision over whole rows and subtracts every rounding
+error. `ascent.py` searches for prices that make the bound high.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.fills.priced_fills import exact_values
+from uniproto.geometry.blocks import EVERY, Rows
+from uniproto.geometry.costs import Costs
+from uniproto.geometry.distances import NEAR
+from uniproto.geometry.feature_costs import FeatureCosts
+from uniproto.problem.problem import Problem
+
+_MOST_EXACT_ENTRIES = 10**9  # costs computed anew for the last evaluation; else bounds must do
+_SPARE_ROWS = 64  # computed exactly at a time, besides twice as many as are summed
+_MOST_ROUNDS = 8
+SHIFTED = ("dot", "similarity")  # their costs have an arbitrary zero: only differences mean much
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """No k admissible prototypes have an optimal-transport cost below `lower_bound`.
+
+    `gap` is cost / lower_bound − 1 (0 when they meet, otherwise infinite when the bound is 0); for
+    metrics whose zero is arbitrary (`dot`, `similarity`) look at `absolute_gap`, cost −
+    lower_bound.
+    `prices` prove the bound: anyone can put them into the formula. `converged` says whether the
+    search ended by itself rather than at the time limit.
+    """
+
+    lower_bound: float
+    cost: float
+    prices: NDArray[np.float64]
+    converged: bool
+    steps: int
+    seconds: float
+    relative: bool = True
+
+    @property
+    def absolute_gap(self) -> float:
+        return max(self.cost - self.lower_bound, 0.0)
+
+    @property
+    def gap(self) -> float:
+        if self.cost <= self.lower_bound:
+            return 0.0
+        return self.cost / self.lower_bound - 1 if self.lower_bound > 0 else np.inf
+
+    def __str__(self) -> str:
+        gap = f"gap {self.gap:.2%}" if self.relative else f"absolute gap {self.absolute_gap:.4g}"
+        return (
+            f"cost {self.cost:.6g}; no choice can be below {self.lower_bound:.6g} ({gap}"
+            f"{'' if self.converged else ', stopped early'})"
+        )
+
+
+@dataclass(frozen=True)
+class Quota:
+    """Rows (positions in a common list) of which `count` are summed, besides the given ones."""
+
+    given: NDArray[np.intp]
+    free: NDArray[np.intp]
+    count: int
+
+
+def admissible_rows(problem: Problem) -> tuple[NDArray[np.intp], list[Quota]]:
+    """The rows a bound may sum, and how many of each group."""
+    if problem.groups:
+        parts = [
+            (g.source_rows[g.problem.initial], g.source_rows[g.problem.candidates], g.problem.k)
+            for g in problem.groups
+        ]
+    else:
+        parts = [(problem.initial, problem.candidates, problem.k)]
+    rows: list[NDArray[np.intp]] = []
+    quotas = []
+    start = 0
+    for given, free, k in parts:
+        rows += [given, free]
+        middle, end = start + len(given), start + len(given) + len(free)
+        quotas.append(Quota(np.arange(start, middle), np.arange(middle, end), k - len(given)))
+        start = end
+    return np.concatenate(rows), quotas
+
+
+def proven_bound(
+    problem: Problem,
+    prices: NDArray[np.float64],
+    bounds: NDArray[np.float64] | None = None,
+    *,
+    least: bool = True,
+) -> float:
+    """The lower bound these prices prove, rounded down; at least 0, as no cost is negative.
+
+    `bounds` are lower bounds of all rows' values, from which the rows worth computing exactly are
+    chosen; without them every row is computed exactly. `least=False` takes costs as they are
+    computed, rather than the least they may really be, and rounds up: no honest bound from these
+    prices is above that, whatever the order in which it was computed.
+    """
+    rows, quotas = admissible_rows(problem)
+    costs = problem.costs
+    exactly = problem.changed(costs=cast(Costs, LeastCosts(costs))) if least else problem
+    values = np.full(len(rows), -np.inf) if bounds is None else bounds - costs.rounding
+    allowed = len(rows) if bounds is None else _MOST_EXACT_ENTRIES // problem.n
+    total = -math.fsum(problem.masses.offer / problem.masses.need * prices)
+    for quota in quotas:
+        total += math.fsum(exact_values(exactly, rows[quota.given], prices))
+        if quota.count == 0:
+            continue
+        order = quota.free[np.argsort(values[quota.free], kind="stable")]
+        step, computed = len(order) if bounds is None else 2 * quota.count + _SPARE_ROWS, 0
+        for _ in range(_MOST_ROUNDS):
+            lowest = order[computed : computed + min(step, allowed)]
+            values[lowest] = exact_values(exactly, rows[lowest], prices)
+            computed, allowed = computed + len(lowest), allowed - len(lowest)
+            if computed == len(order) or allowed == 0:
+                break
+            if computed >= quota.count:
+                exact = np.partition(values[order[:computed]], quota.count - 1)
+                if values[order[computed]] >= exact[quota.count - 1]:
+                    break  # no row is summed of which only a bound is known
+        total += math.fsum(np.partition(values[quota.free], quota.count - 1)[: quota.count])
+    if not least:
+        return total / problem.k + _rounding_of_sums(problem, prices, total)
+    return rounded_down(problem, prices, total)
+
+
+def rounded_down(problem: Problem, prices: NDArray[np.float64], total: float) -> float:
+    """The bound that a sum of the k smallest values proves, whatever rounding did; at least 0."""
+    margin = _rounding_of_sums(problem, prices, total)
+    if problem.target_weights is not None:  # whole masses differ from them by a hair
+        moved = np.abs(problem.masses.weights - problem.target_weights).sum() / 2
+        margin += float(moved) * problem.costs.ceiling
+    return max(float(np.nextafter(total / problem.k - margin, -np.inf)), 0.0)
+
+
+def _rounding_of_sums(problem: Problem, prices: NDArray[np.float64], total: float) -> float:
+    """How far rounding may put the bound off, by what is summed: costs that no row pays are not.
+
+    The values of the summed rows are sums of costs and prices, at least 0 unless a price is less.
+    """
+    capacity = problem.masses.offer / problem.masses.need
+    paid = abs(total + float(capacity @ prices)) + float(capacity @ np.abs(prices))
+    magnitude = paid / problem.k + 2 * max(0.0, -float(prices.min()))
+    return (problem.n + 64) * float(np.finfo(np.float64).eps) * magnitude
+
+
+class LeastCosts:
+    """Costs of which each is the least that the rounding of double precision leaves possible."""
+
+    def __init__(self, costs: Costs) -> None:
+        self.costs, self.shape = costs, costs.shape
+
+    def exact_block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[np.float64]:
+        return extreme_costs(self.costs, self.costs.exact_block(rows, columns), -1)
+
+
+def extreme_costs(costs: Costs, block: NDArray[np.float64], side: int) -> NDArray[np.float64]:
+    """The least (`side` −1) or the most (+1) that costs in double precision may really be.
+
+    Also of what `exact_block` gives for them in blocks of another shape, hence twice the error.
+    """
+    if costs.rounding == 0:
+        return block
+    # `rounding` is that of the costs' own precision.
+    shrunk = float(np.finfo(np.float64).eps / np.finfo(costs.dtype).eps)
+    if costs.metric == "euclidean":
+        error = _error_of_squares(costs, block**2, shrunk * costs.rounding**2, costs.ceiling**2)
+        return np.sqrt(np.maximum(block**2 + side * error, 0.0))
+    error = _error_of_squares(costs, block, shrunk * costs.rounding, costs.ceiling)
+    return np.maximum(block + side * error, 0.0)
+
+
+def _error_of_squares(
+    costs: Costs, squares: NDArray[np.float64], most: float, ceiling: float
+) -> NDArray[np.float64] | float:
+    """Twice how far squared distances may be off; `most` holds for the largest, `ceiling`.
+
+    Where those that lost digits are computed from differences, none is off by more than a share
+    of itself, and by what preparing the rows has rounded.
+    """
+    if not (isinstance(costs, FeatureCosts) and costs.refines_small_costs):
+        return 2 * most
+    relative = most / ceiling
+    own = relative * (2 * squares / NEAR + np.sqrt(squares * ceiling)) + relative**2 * ceiling
+    return np.asarray(2 * np.minimum(most, own))
