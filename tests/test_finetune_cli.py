@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -545,7 +546,7 @@ finally:
     assert len(done.stdout.splitlines()) <= 100
     assert done.stdout.index("--steps") < done.stdout.index("more options")
     for name in [each.name.replace("_", "-") for each in fields(FinetuneSettings)]:
-        assert f"--{name} " in done.stdout or f"--{name}\n" in done.stdout, name
+        assert re.search(rf"--{name}[ ,\n]", done.stdout), name
     assert all(method in done.stdout for method in BATCH_METHODS)
 
 

@@ -105,7 +105,7 @@ def _left_behind(options: argparse.Namespace) -> str:
 def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="uniproto",
-        description="Choose the k examples that, all counting equally, best represent your data.",
+        description="Choose the k examples that, all with equal weight, best represent your data.",
         epilog="Start with 'uniproto demo'; 'uniproto select --help' explains the main command.",
     )
     parser.add_argument("--version", action="version", version=f"uniproto {__version__}")

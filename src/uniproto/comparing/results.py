@@ -129,7 +129,7 @@ class Comparison:
     `rows` has one dict per method and seed: `method`, `seed` (None where the method draws nothing
     at random), `cost`, `cost_is_exact`, `seconds` (of picking alone), `peak_memory` (bytes above
     where the process stood), `weight_ratio` and `weight_entropy` (of the weights the method
-    learned; 1 and 1 where all count equally), `accuracy`, `balanced_accuracy`,
+    learned; 1 and 1 where all have equal weight), `accuracy`, `balanced_accuracy`,
     `minority_accuracy` (None without labels, the last also without minority classes),
     `class_accuracy` (a dict, empty without labels) and `indices`. `skipped` says why a method
     was skipped; `warnings` what a reader of the accuracies must know.
@@ -254,7 +254,7 @@ class Comparison:
 
     def _notes(self, summaries: list[dict[str, Any]]) -> list[str]:
         drawn = [summary["method"] for summary in summaries if summary["runs"] > 1]
-        notes = ["* the lowest cost: optimal transport, all prototypes counting equally"]
+        notes = ["* the lowest cost: optimal transport, all prototypes with equal weight"]
         if drawn:
             notes.append(f"± is the standard deviation over {len(self.seeds)} seeds")
         elif any(row["seed"] is not None for row in self.rows):

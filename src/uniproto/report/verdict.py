@@ -107,7 +107,7 @@ def verdict_of(
         Tile(
             "Cost",
             f"{word}{figure(cost)}",
-            "optimal transport between the prototypes, all counting equally, and the target"
+            "optimal transport between the prototypes, all with equal weight, and the target"
             + ("" if selection.cost_is_exact else "; no exact solve fits"),
         )
     ]

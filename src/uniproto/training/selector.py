@@ -81,7 +81,7 @@ class BatchRecord:
 
     @cached_property
     def cost(self) -> float:
-        """Exact transport cost between the chosen examples, all counting equally, and the pool.
+        """Exact transport cost between the chosen examples, all with equal weight, and the pool.
 
         NaN where no features were given to measure by.
         """
