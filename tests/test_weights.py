@@ -356,15 +356,6 @@ def test_changed_weights_are_noticed(run: Callable[..., tuple[int, str]]) -> Non
     assert "no   the plan gives every chosen row 1/6" in said
 
 
-def test_records_without_labels_are_still_read(run: Callable[..., tuple[int, str]]) -> None:
-    run("select", "pool.npy", "-k", 4, "-o", "out")
-    path = Path("out/manifest.json")
-    manifest = json.loads(path.read_text())
-    del manifest["arguments"]["labels"]  # as an earlier version wrote it
-    path.write_text(json.dumps(manifest))
-    assert run("verify", "out")[0] == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
