@@ -138,7 +138,7 @@ def verdict_of(
             Tile("Best possible", "not known", "'uniproto certify OUT' proves a lower bound")
         )
     tiles += [
-        Tile("Prototypes", f"{k:,}", f"of {counted(m, 'source row')}, each counting 1/{k:,}"),
+        Tile("Prototypes", f"{k:,}", f"of {counted(m, 'source row')}, each with weight 1/{k:,}"),
         Tile(
             "Targets",
             f"{n:,}",
