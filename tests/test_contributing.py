@@ -143,6 +143,6 @@ def test_every_page_that_is_linked_exists(link: str) -> None:
 
 def test_every_name_in_the_sources_that_the_page_mentions_is_there() -> None:
     sources = "".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))
-    for name in ("_WITHOUT_SEED", "require_memory", "need_features", "pick_greedily"):
+    for name in ("draws: ClassVar[bool]", "require_memory", "need_features", "pick_greedily"):
         assert f"`{name}" in TEXT
         assert name in sources, name

@@ -51,10 +51,6 @@ def test_same_cost_as_network_simplex(
         rng.normal(size=(k * per + rest, 1, 3)) - 2 * rng.normal(size=(1, k, 3))
     ).sum(axis=2)
     weights = rng.lognormal(0, 2, size=len(costs)) if weighted else None
-    if k == 1:
-        masses = integer_masses(1, len(costs))
-        assert few_plan(costs, masses.offer, masses.need) is None  # nothing to decide
-        return
     assert_optimal(costs, weights)
 
 

@@ -23,12 +23,7 @@ from uniproto.comparing.results import JUDGED, Comparison, as_seeds
 from uniproto.errors import UniprotoError, invalid, require_name
 from uniproto.methods import (
     METHODS,
-    FacilityLocation,
-    KMedoids,
     Method,
-    MMDCritic,
-    ProtoDash,
-    Stochastic,
     UniProto,
     as_method,
 )
@@ -263,16 +258,13 @@ class _Judge:
 
 POLISHED = "uniproto+polish"
 METHOD_NAMES = (*METHODS, POLISHED)
-_WITHOUT_SEED = (UniProto, KMedoids, FacilityLocation, MMDCritic, ProtoDash)
 _WARM_UP_ROWS, _WARM_UP_K = 500, 100  # enough for every loop of a method to run once
 _WARM_UP_POLISH = 0.5  # seconds
 
 
 def draws_at_random(method: Method) -> bool:
     """Whether the seed can change a method's picks. A method we do not know may well draw."""
-    if isinstance(method, UniProto):
-        return isinstance(method.candidates, Stochastic)
-    return not isinstance(method, _WITHOUT_SEED)
+    return bool(getattr(method, "draws", True))
 
 
 def method_label(method: Method) -> str:

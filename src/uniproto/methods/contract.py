@@ -33,7 +33,8 @@ class Method(Protocol):
     """A way of choosing k rows. Options are fields of the object; `pick` has no state.
 
     A method starts from `problem.initial`, adds rows of `problem.candidates` only, and returns
-    exactly `problem.k` different rows.
+    exactly `problem.k` different rows. One with `draws = False` picks the same rows whatever the
+    seed is, so `compare` runs it once.
     """
 
     name: ClassVar[str]

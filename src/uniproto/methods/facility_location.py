@@ -29,6 +29,7 @@ class FacilityLocation:
     """
 
     name: ClassVar[str] = "facility_location"
+    draws: ClassVar[bool] = False
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
         from uniproto.methods.coverage import pick_by_coverage

@@ -29,6 +29,7 @@ class KMedoids:
     """
 
     name: ClassVar[str] = "kmedoids"
+    draws: ClassVar[bool] = False
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
         from uniproto.methods.coverage import pick_by_coverage

@@ -36,6 +36,7 @@ class MMDCritic:
     """
 
     name: ClassVar[str] = "mmd_critic"
+    draws: ClassVar[bool] = False
 
     bandwidth: float | None = None
 

@@ -42,6 +42,7 @@ class ProtoDash:
     """
 
     name: ClassVar[str] = "protodash"
+    draws: ClassVar[bool] = False
 
     bandwidth: float | None = None
 

@@ -78,6 +78,11 @@ class UniProto:
         None, f"plan entropic: steps of its solver ({_DEFAULT_ITERATIONS})"
     )
 
+    @property
+    def draws(self) -> bool:
+        """Whether the seed can change the picks."""
+        return isinstance(self.candidates, Stochastic)
+
     def __post_init__(self) -> None:
         require_name("plan", self.plan, PLANS)
         require_name("gains", self.gains, GAINS)

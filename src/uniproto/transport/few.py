@@ -66,7 +66,7 @@ def _prices(
     """Prices that give every prototype about its share, and how near to a tie a target may be."""
     n, k = costs.shape
     if k == 1:
-        return None  # nothing to decide
+        return np.zeros(1), 0.0  # nothing to decide
     order = np.random.default_rng(0).permutation(n)
     some = costs[order[: min(n, 2000)]]
     typical = float(np.median(some - some.min(axis=1, keepdims=True)))
@@ -306,7 +306,8 @@ def _as_plan(
     cost: float,
 ) -> Plan:
     """The plan with prototypes as rows and prices of the targets, as other solvers give it."""
-    of_targets = (prices - costs).max(axis=1)
+    cheapest, _ = _cheapest_and_near(costs, prices, 0.0)
+    of_targets = prices[cheapest] - costs[np.arange(len(costs)), cheapest]
     lowest = float(of_targets[offered].min())
     by_prototype = sp.csr_array(plan.T)
     wide = sp.csr_array(
