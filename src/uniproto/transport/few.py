@@ -29,8 +29,8 @@ _FIRST_SAMPLE = 40  # targets per prototype
 _GROWTH = 8  # of the sample, from one level to the next
 _SMOOTHING = (0.2, 0.05, 0.0125)  # of the first level, as shares of a typical difference of costs
 _NEWTON_STEPS = 12
-_WIDENING = 4.0
-_MOST_ROUNDS = 8
+_WIDENING = 2.0
+_MOST_ROUNDS = 16
 _MOST_ARCS = 5_000_000  # of the transport problem that remains
 _NEGLIGIBLE = 20.0  # smoothing lengths: a prototype that much dearer gets e^-20 of a target
 
@@ -77,8 +77,8 @@ def _prices(
     while True:
         part = np.sort(order[:size]) if size < n else slice(None)
         sample_costs, share = np.ascontiguousarray(costs[part]), weights[part]
-        # No closer than what a sample of this size can tell.
-        accuracy = 0.3 / math.sqrt(size / k)
+        # No closer than what a sample of this size can tell; the last level is no sample.
+        accuracy = (0.3 if size < n else 0.03) / math.sqrt(size / k)
         for smoothing in lengths:
             prices = _newton(sample_costs, share / share.sum(), prices, smoothing, accuracy)
         if not np.isfinite(prices).all():
