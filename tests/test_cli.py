@@ -479,6 +479,16 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
     assert not Path("out").exists()
 
 
+@pytest.mark.parametrize("command", "select compare path embed report certify verify".split())
+def test_help_fits_on_two_screens(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    assert len(capsys.readouterr().out.splitlines()) <= 100
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["select", "--help"], ["demo", "--help"]])
 def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:

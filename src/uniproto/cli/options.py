@@ -49,7 +49,7 @@ class ProblemOptions:
     )
     ignore: list[str] | None = setting(
         None,
-        "these columns are no features; repeated like --features",
+        "these columns are no features; like --features",
         group=_COLUMNS,
         metavar="A,B",
         parse=str,
@@ -88,7 +88,7 @@ class ProblemOptions:
         bare=True,
     )
     memory: str | None = setting(
-        None, "working memory, such as 4GB (a quarter of what is free)", group=_SIZE
+        None, "working memory, such as 4GB (a quarter of the free)", group=_SIZE
     )
     device: str = setting("auto", "where neighbours are found: cpu, cuda", group=_SIZE)
     lists: str = setting("exact", "neighbours: exact, or approximate by faiss", group=_SIZE)
@@ -134,14 +134,14 @@ class SelectOptions(ProblemOptions, EmbeddingOptions):
     """The options of `uniproto select`."""
 
     id: str | None = setting_of(
-        ProblemOptions, "id", help="a column that names rows; it appears in every output file"
+        ProblemOptions, "id", help="a column that names rows, for every output file"
     )
     method: str = setting("uniproto", f"one of {', '.join(METHODS)} (uniproto)", common=True)
     polish: bool | float | None = setting_of(
         UniProto, "polish", default=None, common=True, metavar="SECONDS", parse=number, bare=True
     )
     certify: bool = setting(
-        False, "also prove how good the result is: a cost that no K rows can be below", common=True
+        False, "also prove a cost that no choice of K rows can be below", common=True
     )
     quiet: bool = setting(False, "no progress bar and no summary", common=True)
     plan: str | None = setting_of(UniProto, "plan", default=None, group="how to choose")
@@ -162,7 +162,7 @@ class SelectOptions(ProblemOptions, EmbeddingOptions):
     )
     target_sample: int | None = setting(
         None,
-        "represent so many rows of the target, drawn with --seed (all)",
+        "represent so many random rows of the target (all)",
         group=_SIZE,
         metavar="ROWS",
     )
