@@ -479,7 +479,9 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
     assert not Path("out").exists()
 
 
-@pytest.mark.parametrize("command", "select compare path embed report certify verify".split())
+@pytest.mark.parametrize(
+    "command", ["select", "compare", "path", "embed", "report", "certify", "verify"]
+)
 def test_help_fits_on_two_screens(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
