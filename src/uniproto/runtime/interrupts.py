@@ -20,16 +20,7 @@ def exit_status(error: KeyboardInterrupt) -> int:
 
 @contextmanager
 def sigterm_interrupts() -> Iterator[None]:
-    """Raise `Terminated` on SIGTERM, unless another handler is installed.
-
-    >>> import os
-    >>> try:
-    ...     with sigterm_interrupts():
-    ...         os.kill(os.getpid(), signal.SIGTERM)
-    ... except Terminated as error:
-    ...     print(exit_status(error))
-    143
-    """
+    """Raise `Terminated` on SIGTERM, unless another handler is installed."""
     in_charge = threading.current_thread() is threading.main_thread()
     if not in_charge or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
