@@ -84,7 +84,9 @@ def test_floating_point_noise_is_forgiven_and_no_more(value: Fraction, dataset: 
     gold = f"{value.numerator}/{value.denominator}"
     noisy = float(value) * (1 + 1e-12)
     assert same_answer(f"{noisy:.17f}", gold, dataset)
-    off = float(value) + 0.002 * max(1.0, abs(value))
+    # Golds of these two may be rounded to two decimals: 38/25 is 1.52, and so is 1.523.
+    least = 0.02 if dataset in ("numglue", "simuleq") else 0.002
+    off = float(value) + least * max(1.0, abs(value))
     assert not same_answer(f"{off:.17f}", gold, dataset)
 
 
