@@ -54,8 +54,8 @@ class Costs(Protocol):
         """Slices that walk over all columns, each of which can be read into memory."""
         ...
 
-    def twin_distances(self, row: int) -> NDArray[np.float64]:
-        """How far every source row is from this one, for telling near-duplicates."""
+    def twin_distances(self, row: int, others: Rows = EVERY) -> NDArray[np.float64]:
+        """How far other source rows are from this one, for telling near-duplicates."""
         ...
 
 

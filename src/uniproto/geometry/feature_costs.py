@@ -103,7 +103,7 @@ class FeatureCosts:
         return self.metric in distances and not is_sparse(self.source)
 
     @property
-    def _on_disk(self) -> bool:
+    def on_disk(self) -> bool:
         return isinstance(self.source, RowsOnDisk) or isinstance(self.target, RowsOnDisk)
 
     def _largest_product(self) -> float:
@@ -132,12 +132,20 @@ class FeatureCosts:
         return (self.source.shape[1] + 16) * float(np.finfo(self.dtype).eps)
 
     def block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[Any]:
-        if self._on_disk:
+        if self.on_disk:
             return self._by_parts(rows, columns, exact=False)
         return self._costs(_part(self.source, rows), _part(self.target, columns))
 
+    def block_of_points(self, points: NDArray[Any], columns: Rows = EVERY) -> NDArray[Any]:
+        """Costs of free points, in the space of the prepared rows, against some columns."""
+        return self._costs(points, _read(self.target, columns))
+
+    def block_to_points(self, rows: Rows, points: NDArray[Any]) -> NDArray[Any]:
+        """Costs of some rows against free points in place of targets."""
+        return self._costs(_read(self.source, rows), points)
+
     def exact_block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[np.float64]:
-        if self._on_disk or self.shape[1] * self.target.shape[1] > _CACHED_ENTRIES:
+        if self.on_disk or self.shape[1] * self.target.shape[1] > _CACHED_ENTRIES:
             return self._by_parts(rows, columns, exact=True)
         if self._cached_target is None:
             self._cached_target = self._exact(1, EVERY)
@@ -211,11 +219,11 @@ class FeatureCosts:
             most = min(most, rows_in_block(self.target.shape[1] * 8))
         yield from pieces_of(self.shape[1], most)
 
-    def twin_distances(self, row: int) -> NDArray[np.float64]:
+    def twin_distances(self, row: int, others: Rows = EVERY) -> NDArray[np.float64]:
         own = self.source[row : row + 1]
-        parts = row_blocks(self.shape[0], self.source.shape[1])
+        parts = row_blocks(length_of(others, self.shape[0]), self.source.shape[1])
         return np.concatenate(
-            [distances_from(own, self.source[part], self.metric) for part in parts]
+            [distances_from(own, self.source[within(others, part)], self.metric) for part in parts]
         )
 
     def _ceiling(self) -> float:

@@ -74,10 +74,13 @@ class MatrixCosts:
     def column_blocks(self, most: int = COLUMNS_PER_BLOCK) -> Iterator[slice]:
         yield from pieces_of(self.shape[1], most)
 
-    def twin_distances(self, row: int) -> NDArray[np.float64]:
+    def twin_distances(self, row: int, others: Rows = EVERY) -> NDArray[np.float64]:
         # Without features, two rows are as far apart as the target can tell them apart.
         own = self.block(np.array([row]))
-        distances = [np.abs(self.block(part) - own).max(axis=1) for part in row_blocks(*self.shape)]
+        parts = row_blocks(length_of(others, self.shape[0]), self.shape[1])
+        distances = [
+            np.abs(self.block(within(others, part)) - own).max(axis=1) for part in parts
+        ]
         return np.concatenate(distances).astype(np.float64)
 
 

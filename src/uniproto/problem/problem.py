@@ -219,6 +219,26 @@ class Problem:
         copy.__dict__.pop("masses", None)
         return copy
 
+    def among(
+        self,
+        source_rows: NDArray[np.intp],
+        target_rows: NDArray[np.intp],
+        target_weights: NDArray[np.float64] | None,
+    ) -> Problem:
+        """The problem among some of its rows, which are numbered anew, with these weights."""
+        place = np.full(self.m, -1)
+        place[source_rows] = np.arange(len(source_rows))
+        initial, candidates = place[self.initial], place[self.candidates]
+        return self.changed(
+            costs=self.costs.restrict(source_rows, target_rows),
+            target_weights=target_weights,
+            initial=initial[initial >= 0],
+            candidates=candidates[candidates >= 0],
+            weights_origin=None,
+            groups=(),
+            _group_labels=None,
+        )
+
     def twins(self, row: int) -> NDArray[np.intp]:
         """Positions among the candidates of rows too close to `row` to be chosen beside it."""
         if self.twin_distance is None:
@@ -333,29 +353,6 @@ def _split(
                 f"{quota[index]}. Got a total of 0 instead. Give it no budget and no 'initial' row."
             )
         share = None if problem.target_weights is None else weights[target_rows] / mass
-        part = _among(problem, source_rows, target_rows, int(quota[index]), share)
+        part = problem.among(source_rows, target_rows, share).changed(_k=int(quota[index]))
         parts.append(Group(name, source_rows, target_rows, mass, part))
     return tuple(parts)
-
-
-def _among(
-    problem: Problem,
-    source_rows: NDArray[np.intp],
-    target_rows: NDArray[np.intp],
-    k: int,
-    target_weights: NDArray[np.float64] | None,
-) -> Problem:
-    """The problem among some of its rows, which are numbered anew."""
-    place = np.full(problem.m, -1)
-    place[source_rows] = np.arange(len(source_rows))
-    initial, candidates = place[problem.initial], place[problem.candidates]
-    return problem.changed(
-        costs=problem.costs.restrict(source_rows, target_rows),
-        _k=k,
-        target_weights=target_weights,
-        initial=initial[initial >= 0],
-        candidates=candidates[candidates >= 0],
-        weights_origin=None,
-        groups=(),
-        _group_labels=None,
-    )

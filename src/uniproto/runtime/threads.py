@@ -39,7 +39,7 @@ def parallel_map(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> It
     if len(pieces) < 2 or cores < 2 or getattr(_thread, "is_worker", False):
         yield from map(work, pieces)
         return
-    with _libraries().limit(limits=1, user_api="blas"):
+    with blas_on_one_core():
         workers = _workers(cores, os.getpid())
         # Each in a copy of the caller's context, in which NumPy keeps what it warns of.
         futures = deque(workers.submit(copy_context().run, work, piece) for piece in pieces)
@@ -56,6 +56,17 @@ def parallel_for(work: Callable[[Piece], object], pieces: Iterable[Piece]) -> No
     """Run `work` on each piece where only its effect matters."""
     for _ in parallel_map(work, pieces):
         pass
+
+
+@contextmanager
+def blas_on_one_core() -> Iterator[None]:
+    """Matrix products too small to share: threads that wait for each other cost more than they do.
+
+    >>> with blas_on_one_core():
+    ...     pass
+    """
+    with _libraries().limit(limits=1, user_api="blas"):
+        yield
 
 
 @contextmanager

@@ -1,15 +1,9 @@
 """The exact plan of few prototypes and many targets, from prices on the prototypes.
 
-With prices u on the k prototypes, target j goes to the one with the least C_pj − u_p. Prices that
-give every prototype its share maximise the concave dual
-
-    Σ_p need · u_p + Σ_j offer_j · min_p (C_pj − u_p),
-
-a function of k numbers. They are found by Newton's method on its smoothed form (a softmin instead
-of the minimum), first on a sample of the targets, then on more of them. What remains is a handful
-of targets between prototypes that cost them nearly the same: those are solved exactly as a small
-transport problem, and all others are where they belong. The result is proven over all k · n arcs:
-by the cheapest way to move a unit from one prototype to another, a graph of k nodes.
+Prices that give every prototype about its share (`balance.py`) decide where nearly all targets go.
+What remains is a handful of targets between prototypes that cost them nearly the same: those are
+solved exactly as a small transport problem. The result is proven over all k · n arcs: by the
+cheapest way to move a unit from one prototype to another, a graph of k nodes.
 """
 
 from __future__ import annotations
@@ -21,18 +15,13 @@ import scipy.sparse as sp
 from numba import njit
 from numpy.typing import NDArray
 
-from uniproto.runtime.threads import available_cores, parallel_map, pieces_of
+from uniproto.transport.balance import balance
 from uniproto.transport.exact import Plan, solve_arcs
 from uniproto.transport.proof import TOLERANCE
 
-_FIRST_SAMPLE = 40  # targets per prototype
-_GROWTH = 8  # of the sample, from one level to the next
-_SMOOTHING = (0.2, 0.05, 0.0125)  # of the first level, as shares of a typical difference of costs
-_NEWTON_STEPS = 12
 _WIDENING = 2.0
 _MOST_ROUNDS = 16
 _MOST_ARCS = 5_000_000  # of the transport problem that remains
-_NEGLIGIBLE = 20.0  # smoothing lengths: a prototype that much dearer gets e^-20 of a target
 
 
 def few_plan(costs: NDArray[np.float64], offer: NDArray[np.int64], need: int) -> Plan | None:
@@ -44,10 +33,10 @@ def few_plan(costs: NDArray[np.float64], offer: NDArray[np.int64], need: int) ->
     offered = np.flatnonzero(offer)
     target_costs, masses = costs[offered] if len(offered) < len(offer) else costs, offer[offered]
     with np.errstate(all="ignore"):  # costs of extreme magnitude end in no plan, not in a wrong one
-        found = _prices(target_costs, masses / masses.sum())
-        if found is None:
+        balanced = balance(target_costs, masses / masses.sum())
+        if balanced is None:
             return None
-        prices, width = found
+        prices, width = balanced.prices, balanced.width
         for _ in range(_MOST_ROUNDS):
             plan = _plan_in_band(target_costs, masses, need, prices, width)
             if plan is None:
@@ -58,140 +47,6 @@ def few_plan(costs: NDArray[np.float64], offer: NDArray[np.int64], need: int) ->
                 return _as_plan(costs, offered, plan, prices, gap, cost)
             width *= _WIDENING
     return None
-
-
-def _prices(
-    costs: NDArray[np.float64], weights: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], float] | None:
-    """Prices that give every prototype about its share, and how near to a tie a target may be."""
-    n, k = costs.shape
-    if k == 1:
-        return np.zeros(1), 0.0  # nothing to decide
-    order = np.random.default_rng(0).permutation(n)
-    some = costs[order[: min(n, 2000)]]
-    typical = float(np.median(some - some.min(axis=1, keepdims=True)))
-    if not 0 < typical < math.inf:
-        return None
-    prices, size, smoothing = _first_prices(some), min(n, _FIRST_SAMPLE * k), 0.0
-    lengths = [share * typical for share in _SMOOTHING]
-    while True:
-        part = np.sort(order[:size]) if size < n else slice(None)
-        sample_costs, share = np.ascontiguousarray(costs[part]), weights[part]
-        # No closer than what a sample of this size can tell; the last level is no sample.
-        accuracy = (0.3 if size < n else 0.03) / math.sqrt(size / k)
-        for smoothing in lengths:
-            prices = _newton(sample_costs, share / share.sum(), prices, smoothing, accuracy)
-        if not np.isfinite(prices).all():
-            return None
-        if size == n:
-            return prices, smoothing
-        size = min(n, _GROWTH * size)
-        lengths = [_SMOOTHING[-1] * typical * math.sqrt(_FIRST_SAMPLE * k / size)]
-
-
-def _first_prices(costs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What each prototype alone would have to be lowered by to win its share, far ones too."""
-    two = np.partition(costs, 1, axis=1)[:, :2]
-    rivals = np.where(costs == two[:, :1], two[:, 1:], two[:, :1])
-    return np.quantile(costs - rivals, 1 / costs.shape[1], axis=0)
-
-
-def _newton(
-    costs: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    prices: NDArray[np.float64],
-    smoothing: float,
-    accuracy: float,
-) -> NDArray[np.float64]:
-    """Raise the smoothed dual until every share is within `accuracy` of 1/k."""
-    k = costs.shape[1]
-    value, shares, overlap = _smoothed_dual(costs, weights, prices, smoothing)
-    for _ in range(_NEWTON_STEPS):
-        missing = 1 / k - shares
-        worst = float(np.abs(missing).max())
-        if worst <= accuracy / k or not math.isfinite(value):
-            break
-        curvature = np.diag(shares + 1e-3 / k) - overlap
-        step = smoothing * np.linalg.solve(curvature, missing)
-        step -= step.mean()
-        length = 1.0
-        while True:
-            trial = prices + length * step
-            new = _smoothed_dual(costs, weights, trial, smoothing)
-            rises = new[0] >= value + 1e-4 * length * float(missing @ step)
-            if rises or float(np.abs(1 / k - new[1]).max()) < 0.9 * worst or length < 1e-3:
-                break
-            length /= 4
-        prices, (value, shares, overlap) = trial, new
-    return prices
-
-
-def _smoothed_dual(
-    costs: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    prices: NDArray[np.float64],
-    smoothing: float,
-) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """The dual with a softmin, each prototype's share, and how far pairs share their targets."""
-
-    if len(costs) <= _FIRST_SAMPLE * len(prices):  # much smoothing: most pairs share targets
-        value, shares, overlap = _softmin_products(costs, weights, prices, smoothing)
-        return value + float(prices.mean()), shares, overlap
-
-    def of(piece: slice) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-        return _softmin_sums(costs[piece], weights[piece], prices, smoothing)
-
-    pieces = pieces_of(len(costs), max(1, -(-len(costs) // available_cores())))
-    sums = list(parallel_map(of, pieces))
-    value = sum(value for value, _, _ in sums) + float(prices.mean())
-    return (
-        value,
-        np.sum([part for _, part, _ in sums], axis=0),
-        np.sum([p for *_, p in sums], axis=0),
-    )
-
-
-def _softmin_products(
-    costs: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    prices: NDArray[np.float64],
-    smoothing: float,
-) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """The same sums as `_softmin_sums` by matrix products."""
-    reduced = costs - prices
-    least = reduced.min(axis=1)
-    likely = np.exp((least[:, None] - reduced) / smoothing)
-    total = likely.sum(axis=1)
-    likely /= total[:, None]
-    weighted = likely * weights[:, None]
-    value = float(weights @ (least - smoothing * np.log(total)))
-    return value, weighted.sum(axis=0), weighted.T @ likely
-
-
-@njit(nogil=True, cache=True)
-def _softmin_sums(costs, weights, prices, smoothing):  # type: ignore[no-untyped-def]
-    n, k = costs.shape
-    shares, overlap, value = np.zeros(k), np.zeros((k, k)), 0.0
-    likely, places = np.empty(k), np.empty(k, np.int64)
-    for j in range(n):
-        least = np.inf
-        for p in range(k):
-            least = min(least, costs[j, p] - prices[p])
-        count, total = 0, 0.0
-        for p in range(k):
-            above = costs[j, p] - prices[p] - least
-            if above < _NEGLIGIBLE * smoothing:
-                likely[count] = math.exp(-above / smoothing)
-                places[count] = p
-                total += likely[count]
-                count += 1
-        value += weights[j] * (least - smoothing * math.log(total))
-        for a in range(count):
-            share = weights[j] * likely[a] / total
-            shares[places[a]] += share
-            for b in range(count):
-                overlap[places[a], places[b]] += share * likely[b] / total
-    return value, shares, overlap
 
 
 def _plan_in_band(
