@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
+from uniproto.transport.prototypes import Transport
 
 
 @dataclass(frozen=True)
@@ -20,12 +21,14 @@ class Picks:
     `gains` is what each pick added to the method's own objective. `weights` are the prototype
     weights the method learned, or None for equal weights. `plan` is the plan the method had at the
     end, in whole masses, where it had one: its cost is an upper bound of the exact cost.
+    `transport` is the optimal plan, where the method has solved it.
     """
 
     rows: NDArray[np.intp]
     gains: NDArray[np.float64]
     weights: NDArray[np.float64] | None = None
     plan: sp.csr_array | None = None
+    transport: Transport | None = None
     notes: dict[str, Any] = field(default_factory=dict)
 
 

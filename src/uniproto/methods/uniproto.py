@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from uniproto.data.arrays import finite_number
-from uniproto.errors import invalid, require_int, require_name
+from uniproto.errors import invalid, require_int, require_name, require_seconds
 from uniproto.methods.contract import Picks
+from uniproto.methods.roads import SEARCHES, memory_of_search, road_for
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
@@ -59,6 +61,12 @@ class UniProto:
     `polish=True` then exchanges single prototypes for better ones, for a minute at most, or for
     as many seconds as given; the cost never goes up. (With groups, no group's own cost does.)
 
+    `search` says where to look: `"greedy"` among all rows at every pick, `"multilevel"` by way of
+    free centres on a sample, for few prototypes of many rows, and `"auto"` whichever suits.
+    `seconds` is how long to look for something better once there is an answer: by exchanges after
+    greedy picks, by relocated and restarted centres in the multilevel search. Ctrl-C ends that
+    and keeps the best rows so far.
+
     >>> import uniproto
     >>> method = UniProto(plan="resolve")
     >>> uniproto.select([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], k=2, method=method).indices
@@ -77,15 +85,20 @@ class UniProto:
     iterations: int | None = setting(
         None, f"plan entropic: steps of its solver ({_DEFAULT_ITERATIONS})"
     )
+    search: str = setting("auto", f"of uniproto: {', '.join(SEARCHES)}")
+    seconds: float | None = setting(
+        None, "of uniproto: look for better rows for so long in all (until it stops by itself)"
+    )
 
     @property
     def draws(self) -> bool:
         """Whether the seed can change the picks."""
-        return isinstance(self.candidates, Stochastic)
+        return isinstance(self.candidates, Stochastic) or self.search == "multilevel"
 
     def __post_init__(self) -> None:
         require_name("plan", self.plan, PLANS)
         require_name("gains", self.gains, GAINS)
+        require_name("search", self.search, SEARCHES)
         if not isinstance(self.candidates, Stochastic) and str(self.candidates) != "all":
             raise invalid(
                 "candidates",
@@ -119,20 +132,80 @@ class UniProto:
                 "Try 60.",
             )
 
+        self._check_search()
+
+    def _check_search(self) -> None:
+        object.__setattr__(self, "seconds", require_seconds("seconds", self.seconds))
+        if self.seconds is not None and self.polish:
+            raise invalid(
+                "seconds",
+                "is the time of all, polish included",
+                f"polish={self.polish!r}",
+                "Drop polish.",
+            )
+        if self.search == "multilevel" and not self._is_plain:
+            raise invalid(
+                "search",
+                "must be 'greedy' with another plan, exact gains, sampled candidates or polish, "
+                "which are ways of picking one row after the other",
+                "'multilevel'",
+                "Drop it, or give the multilevel search some seconds instead of polish.",
+            )
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether nothing was asked that only picks one after the other can do."""
+        usual = self.plan == "extend" and self.gains == "approx" and not self.polish
+        return usual and not isinstance(self.candidates, Stochastic)
+
     def pick(self, problem: Problem, progress: Progress) -> Picks:
-        self._require_plan(problem)
-        picks = self._greedy(problem, progress)
-        if not self.polish:
+        begin = time.perf_counter()
+        plain = self._is_plain and problem.lists.exact
+        road = road_for(problem, self.search if plain else "greedy")
+        if road.search == "multilevel":
+            picks = self._multilevel(problem, progress)
+        else:
+            self._require_plan(problem)
+            picks = self._polished(problem, self._greedy(problem, progress), begin, progress)
+        if not plain:
             return picks
+        return replace(picks, notes={"search": road.search, "why": road.why, **picks.notes})
+
+    def _multilevel(self, problem: Problem, progress: Progress) -> Picks:
+        from uniproto.methods.multilevel.search import pick_multilevel
+
+        needed = memory_of_search(problem)
+        require_memory(
+            needed,
+            problem.memory,
+            f"the multilevel search holds {problem.k:,} × {problem.n:,} costs",
+            f"Allow at least memory={needed}, or use search='greedy'.",
+        )
+        return pick_multilevel(problem, UniProto(search="greedy"), self.seconds, progress)
+
+    def _polished(self, problem: Problem, picks: Picks, begin: float, progress: Progress) -> Picks:
         from uniproto.methods.polish import polish
 
-        seconds = _POLISH_SECONDS if self.polish is True else self.polish
-        return polish(problem, picks, seconds, progress)
+        if self.seconds is None:
+            if not self.polish:
+                return picks
+            return polish(
+                problem, picks, _POLISH_SECONDS if self.polish is True else self.polish, progress
+            )
+        left = self.seconds - (time.perf_counter() - begin)
+        if left <= 0:
+            return picks
+        if self._memory_of_plans(problem, 2) > problem.memory:
+            return replace(picks, notes={**picks.notes, "polish": "memory does not hold its plans"})
+        return polish(problem, picks, left, progress)
+
+    def _memory_of_plans(self, problem: Problem, copies: int) -> int:
+        return copies * problem.k * problem.n * 8
 
     def _require_plan(self, problem: Problem) -> None:
         """Check the memory of exact plans: all k × n costs, and for polishing a second copy."""
         copies = 2 if self.polish else int(self.plan == "resolve" or self.gains == "exact")
-        needed = copies * problem.k * problem.n * 8
+        needed = self._memory_of_plans(problem, copies)
         require_memory(
             needed,
             problem.memory,

@@ -113,6 +113,8 @@ class Selection:
     def _transport(self) -> Transport:
         assert self._problem is not None  # else the transport was given by `load`
         assert self._picks is not None
+        if self._picks.transport is not None:
+            return self._picks.transport
         begin = time.perf_counter()
         solved = transport(self._problem, self.indices, self._picks.plan)
         self.timings["plan"] = time.perf_counter() - begin

@@ -43,12 +43,16 @@ class Balance:
 
 
 def balance(
-    costs: NDArray[Any], weights: NDArray[np.float64], start: NDArray[np.float64] | None = None
+    costs: NDArray[Any],
+    weights: NDArray[np.float64],
+    start: NDArray[np.float64] | None = None,
+    accuracy: float = 0.0,
 ) -> Balance | None:
     """Balancing prices for n × k costs, one row per target of these weights, which sum to 1.
 
-    `start` are prices near to them, such as those before one prototype was exchanged. None where
-    the costs cannot be told apart.
+    `start` are prices near to them, such as those before one prototype was exchanged. Shares of
+    the prototypes may be off by `accuracy` of themselves, or by what n targets can tell. None
+    where the costs cannot be told apart.
     """
     n, k = costs.shape
     if k == 1:
@@ -68,10 +72,10 @@ def balance(
         part = np.sort(order[:size]) if size < n else slice(None)
         sample_costs, share = np.ascontiguousarray(costs[part]), weights[part]
         # No closer than what a sample of this size can tell; the last level is no sample.
-        accuracy = (0.3 if size < n else 0.03) / math.sqrt(size / k)
+        closest = max(accuracy, (0.3 if size < n else 0.03) / math.sqrt(size / k))
         with blas_on_one_core():
             for smoothing in lengths:
-                prices = _newton(sample_costs, share / share.sum(), prices, smoothing, accuracy)
+                prices = _newton(sample_costs, share / share.sum(), prices, smoothing, closest)
         if not np.isfinite(prices).all():
             return None
         if size == n:

@@ -19,7 +19,7 @@ _NEAREST = 16  # prototypes that each target may be sent to at first
 _ADDED = 4  # and those added where the prices show that something cheaper was left out
 _LARGEST_TARGET = 400_000  # beyond this the exact solver takes too long
 _TARGETS_PER_PIECE = 4096
-_FEW = 300  # prototypes up to which prices on them are the quickest way
+FEW = 300  # prototypes up to which prices on them are the quickest way
 _TARGETS_OF_FEW = 100  # at least so many targets for each
 
 
@@ -62,7 +62,7 @@ def transport(
 def _plan_of_few(problem: Problem, rows: NDArray[np.intp]) -> Plan | None:
     """The plan of few prototypes by their prices, where all their costs fit into memory."""
     k, n = len(rows), problem.n
-    if k > _FEW or n < _TARGETS_OF_FEW * k or 8 * k * n > problem.memory:
+    if k > FEW or n < _TARGETS_OF_FEW * k or 8 * k * n > problem.memory:
         return None
     from uniproto.transport.few import few_plan
 

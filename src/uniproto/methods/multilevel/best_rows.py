@@ -20,24 +20,26 @@ _SHORTLIST = 32  # rows near the centre of a cell that are compared exactly
 _SHARPENING = 5  # steps towards the best point of a cell
 _SAMPLE = 200_000  # targets these steps look at
 _LEAST_GAIN = 1e-5  # of the cost, for another round
+_HOPE = 4.0  # times what the last round gained: what the rounds to come may gain
 _BY_PRODUCT = ("cosine", "sqeuclidean", "dot")  # the row nearest to the centre is the best row
 
 
-def settle(level: Level, now: Assigned, rounds: int) -> Assigned:
+def settle(level: Level, now: Assigned, rounds: int, below: float = np.inf) -> Assigned:
     """Replace each prototype by the best row of its cell, and assign again; the cost falls.
 
-    Stops after so many rounds, or once the cost hardly falls any more.
+    Stops after so many rounds, once the cost hardly falls any more, or where the rounds to come
+    are not likely to bring it below a limit.
     """
     for _ in range(rounds):
         places, rows = _better_rows(level, now)
         if not len(places):
             break
-        trial = level.exchanged(now, places, rows)
-        if trial.value >= now.value:
+        settled = level.exchanged(now, places, rows)
+        gain = now.value - settled.value
+        if gain <= 0:
             break
-        little = trial.value > now.value * (1 - _LEAST_GAIN)
-        now = trial
-        if little:
+        now = settled
+        if gain < _LEAST_GAIN * now.value or now.value - _HOPE * gain > below:
             break
     return now
 
@@ -79,26 +81,26 @@ class Choice:
 
 def _better_rows(level: Level, now: Assigned) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Places whose cell another row serves better, and those rows."""
-    targets = members(now.cells, len(now.rows))
+    targets = members(now.cells, len(now.prototypes))
     if isinstance(level.problem.costs, FeatureCosts):
         lists = _near_centres(level, now)
     else:
         lists = _of_matrix(level, now)
     places, rows = [], []
-    choice = Choice(level.problem, now.rows)
+    choice = Choice(level.problem, now.prototypes)
 
     def scores(place: int) -> tuple[int, NDArray[np.intp], NDArray[np.float64]]:
-        tried = np.append(lists[:, place], now.rows[place])
+        tried = np.append(lists[:, place], now.prototypes[place])
         costs = level.problem.costs.block(tried, targets[place])
         return place, tried, costs @ level.weights[targets[place]]
 
-    moving = [p for p in range(level.given, len(now.rows)) if len(targets[p])]
+    moving = [p for p in range(len(level.problem.initial), len(now.prototypes)) if len(targets[p])]
     for place, tried, totals in parallel_map(scores, moving):
         better = tried[np.argsort(totals, kind="stable")]
-        better = better[: np.flatnonzero(better == now.rows[place])[0]]
+        better = better[: np.flatnonzero(better == now.prototypes[place])[0]]
         del choice.rows[place]  # its own row is free, and so are those near it
         row = choice.first_free(better)
-        choice.rows.insert(place, int(now.rows[place]) if row is None else row)
+        choice.rows.insert(place, int(now.prototypes[place]) if row is None else row)
         if row is not None:
             places.append(place)
             rows.append(row)
@@ -107,9 +109,9 @@ def _better_rows(level: Level, now: Assigned) -> tuple[NDArray[np.intp], NDArray
 
 def _near_centres(level: Level, now: Assigned) -> NDArray[np.intp]:
     """Rows near the best point of each cell, the nearest first."""
-    problem, k = level.problem, len(now.rows)
+    problem, k = level.problem, len(now.prototypes)
     costs: Any = problem.costs
-    own = level.own_costs(now)
+    own = now.own_costs
     points = centres(level, now.cells, own, k)
     count = _SHORTLIST
     if costs.metric in _BY_PRODUCT:
@@ -183,7 +185,7 @@ def _by_distance(problem: Problem, point: NDArray[Any]) -> NDArray[np.intp]:
 
 def _of_matrix(level: Level, now: Assigned) -> NDArray[np.intp]:
     """The candidates that cost each cell least, from the matrix itself."""
-    problem, k = level.problem, len(now.rows)
+    problem, k = level.problem, len(now.prototypes)
     membership = sp.csr_array((level.weights, (now.cells, np.arange(level.n))), shape=(k, level.n))
     rows = problem.candidates
 

@@ -1,4 +1,4 @@
-"""Free centres: the point of the feature space that represents the targets of a cell best."""
+"""Free centres: points of the feature space, moved until the cells they are best for stay put."""
 
 from __future__ import annotations
 
@@ -11,18 +11,49 @@ from numpy.typing import NDArray
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import RowsOnDisk, is_sparse
-from uniproto.methods.multilevel.level import Level, members
+from uniproto.methods.multilevel.level import Assigned, Level, members
 from uniproto.runtime.threads import parallel_map, pieces_of
 
 _CLOSEST = 0.03  # of the mean cost: targets nearer than that count as if they were that near
 _ROWS_AT_ONCE = 65536
+_LEAST_GAIN = 2e-4  # of the cost, for another step
+_HOPE = 4.0  # times what the last step gained: what the steps to come may gain
 
 
 def have_centres(costs: Costs) -> bool:
-    """Whether a point exists that is best for a cell: not for `dot`, nor for a matrix of costs."""
+    """Whether some point is best for a cell: not for `dot`, nor for a matrix of costs."""
     if not isinstance(costs, FeatureCosts) or costs.metric == "dot":
         return False
     return costs.metric != "l1" or not is_sparse(costs.source, costs.target)
+
+
+def as_points(level: Level, rows: NDArray[np.intp]) -> NDArray[Any]:
+    """The features of some rows of the pool."""
+    costs: Any = level.problem.costs
+    features = costs.source[rows]
+    return np.asarray(features.toarray() if sp.issparse(features) else features)
+
+
+def move_centres(level: Level, now: Assigned, steps: int, below: float = np.inf) -> Assigned:
+    """Assign and move in turn, as long as the cost falls; given rows stay where they are.
+
+    Stops early where the steps to come are not likely to bring the cost below a limit.
+    """
+    given = len(level.problem.initial)
+    for _ in range(steps):
+        points = now.prototypes.copy()
+        points[given:] = centres(level, now.cells, now.own_costs, len(points))[given:]
+        columns = level.columns(points[given:])
+        if given:
+            columns = np.concatenate([now.columns[:, :given], columns], axis=1)
+        moved = level.assign(points, columns, now.prices)
+        gain = now.value - moved.value
+        if gain <= 0:
+            break
+        now = moved
+        if gain < _LEAST_GAIN * now.value or now.value - _HOPE * gain > below:
+            break
+    return now
 
 
 def centres(level: Level, cells: NDArray[np.int32], own: NDArray[Any], k: int) -> NDArray[Any]:
@@ -31,25 +62,28 @@ def centres(level: Level, cells: NDArray[np.int32], own: NDArray[Any], k: int) -
     The mean for squared distances, the mean direction for cosine, the median of each feature for
     l1; for other distances the mean in which far targets count less, by which repeated steps come
     to the best point (Weiszfeld's iteration). For `dot` the mean, which tells the best row as
-    well. A cell without targets gets the mean of all.
+    well, and for sparse rows under l1, for want of better. A cell without targets gets the mean
+    of all.
     """
     costs: Any = level.problem.costs
-    if costs.metric == "l1":
+    if costs.metric == "l1" and not is_sparse(costs.target):
         return _medians(level, cells, k)
     counts = level.weights * _multipliers(costs.metric, own)
     sums, totals = _sums(costs.target, cells, counts, k)
-    means = np.where(totals > 0, sums, sums.sum(axis=0)) / np.where(totals > 0, totals, counts.sum())
+    some = totals > 0
+    means = np.where(some, sums, sums.sum(axis=0)) / np.where(some, totals, totals.sum())
     if costs.metric == "cosine":
-        length = np.linalg.norm(means, axis=1, keepdims=True)
-        means = means / np.where(length > 0, length, 1.0)
+        lengths = np.linalg.norm(means, axis=1, keepdims=True)
+        means /= np.where(lengths > 0, lengths, 1.0)
     return means.astype(costs.dtype)
 
 
-def _multipliers(metric: str, own: NDArray[Any]) -> NDArray[np.float64]:
-    """How much a target at this cost counts in the mean: the slope of its cost by its square."""
-    if metric == "euclidean":
-        return 1 / np.maximum(own, max(_CLOSEST * float(own.mean()), np.finfo(np.float32).tiny))
-    return np.ones(len(own))
+def _multipliers(metric: str, own: NDArray[Any]) -> Any:
+    """How much a target at this cost counts in the mean: the slope of the cost by the square."""
+    typical = float(own.mean())
+    if metric == "euclidean" and typical > 0:
+        return 1 / np.maximum(own / typical, _CLOSEST)
+    return 1.0
 
 
 def _sums(
@@ -86,5 +120,3 @@ def _medians(level: Level, cells: NDArray[np.int32], k: int) -> NDArray[Any]:
         return np.take_along_axis(rows, by_feature, axis=0)[middle, np.arange(rows.shape[1])]
 
     return np.stack(list(parallel_map(median, members(cells, k))))
-
-

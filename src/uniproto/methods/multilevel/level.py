@@ -17,66 +17,67 @@ from uniproto.runtime.threads import parallel_for, pieces_of
 from uniproto.transport.balance import balance
 
 _TARGETS_PER_PIECE = 16384
+_ACCURACY = 0.01  # of the shares; what that leaves of the cost is of second order
 
 
 @dataclass(frozen=True)
 class Assigned:
-    """Prototypes and which of them each target goes to.
+    """k prototypes and which of them each target goes to.
 
-    `columns` are the costs of all targets (rows of the array) to each prototype, `prices` balance
-    them, `cells` says where each target is cheapest at these prices. `value` is the dual value of
-    the prices: the cost of the prototypes, or below it by less than a millionth.
+    `prototypes` are rows of the pool, or points of the feature space. `columns` are the costs of
+    all targets (rows of the array) to each, `prices` balance them, and `cells` says where each
+    target is cheapest at these prices. `value` is the dual value of the prices: the cost of the
+    prototypes, or less than a millionth below it.
     """
 
-    rows: NDArray[np.intp]
+    prototypes: NDArray[Any]
     columns: NDArray[np.float32]
     prices: NDArray[np.float64]
     cells: NDArray[np.int32]
     value: float
+
+    @property
+    def own_costs(self) -> NDArray[np.float32]:
+        """What each target costs the prototype it goes to."""
+        return self.columns[np.arange(len(self.cells)), self.cells]
 
 
 class Level:
     """A problem, its target weights, and its costs in units that single precision can hold."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+        self.problem, self.n = problem, problem.n
         weights = problem.target_weights
-        self.weights = np.full(problem.n, 1 / problem.n) if weights is None else weights
-        # A power of two changes no digits.
-        self.unit = 2.0 ** math.frexp(problem.costs.ceiling or 1.0)[1]
-        self.given = len(problem.initial)
+        self.weights = np.full(self.n, 1 / self.n) if weights is None else weights
+        self.unit = 2.0 ** math.frexp(problem.costs.ceiling or 1.0)[1]  # changes no digits
 
-    @property
-    def n(self) -> int:
-        return self.problem.n
-
-    def columns(self, rows: NDArray[np.intp]) -> NDArray[np.float32]:
-        """What every target costs each of these rows, n × len(rows)."""
-        return self._columns(len(rows), lambda part: self.problem.costs.block(rows, part))
-
-    def columns_of_points(self, points: NDArray[Any]) -> NDArray[np.float32]:
-        """What every target costs each of these points of the feature space."""
-        costs: Any = self.problem.costs
-        return self._columns(len(points), lambda part: costs.block_of_points(points, part))
-
-    def _columns(self, count: int, block: Any) -> NDArray[np.float32]:
-        columns = np.empty((self.n, count), np.float32)
+    def columns(self, prototypes: NDArray[Any]) -> NDArray[np.float32]:
+        """What every target costs each of these rows or points, n × how many they are."""
+        columns = np.empty((self.n, len(prototypes)), np.float32)
 
         def fill(part: slice) -> None:
-            columns[part] = (block(part) / self.unit).T
+            columns[part] = self.block(prototypes, part).T
 
-        parallel_for(fill, pieces_of(self.n, min(_TARGETS_PER_PIECE, block_rows(count))))
+        parallel_for(fill, pieces_of(self.n, min(_TARGETS_PER_PIECE, block_rows(columns.shape[1]))))
         return columns
+
+    def block(self, prototypes: NDArray[Any], targets: Any) -> NDArray[Any]:
+        """Costs of rows or points against some of the targets."""
+        costs: Any = self.problem.costs
+        block = costs.block_of_points if are_points(prototypes) else costs.block
+        return np.divide(block(prototypes, targets), self.unit)
 
     def assign(
         self,
-        rows: NDArray[np.intp],
-        columns: NDArray[np.float32],
+        prototypes: NDArray[Any],
+        columns: NDArray[np.float32] | None = None,
         prices: NDArray[np.float64] | None = None,
     ) -> Assigned:
-        """Balance these prototypes; `prices` are those of similar ones."""
-        found = balance(columns, self.weights, prices)
-        prices = np.zeros(columns.shape[1]) if found is None else found.prices
+        """Balance these prototypes; `columns` and `prices` where they are known, if nearly."""
+        if columns is None:
+            columns = self.columns(prototypes)
+        found = balance(columns, self.weights, prices, _ACCURACY)
+        prices = np.zeros(len(prototypes)) if found is None else found.prices
         cells, least = np.empty(self.n, np.int32), np.empty(self.n)
 
         def fill(part: slice) -> None:
@@ -84,34 +85,33 @@ class Level:
 
         parallel_for(fill, pieces_of(self.n, _TARGETS_PER_PIECE))
         value = float(self.weights @ least) + float(prices.mean())
-        return Assigned(rows, columns, prices, cells, value)
+        return Assigned(prototypes, columns, prices, cells, value)
 
-    def exchanged(
-        self, now: Assigned, places: NDArray[np.intp], rows: NDArray[np.intp]
-    ) -> Assigned:
-        """The same prototypes with other rows at some places."""
-        columns, all_rows = now.columns.copy(), now.rows.copy()
-        columns[:, places] = self.columns(rows)
-        all_rows[places] = rows
-        return self.assign(all_rows, columns, now.prices)
+    def exchanged(self, now: Assigned, places: NDArray[np.intp], new: NDArray[Any]) -> Assigned:
+        """The same prototypes but for some places."""
+        columns, prototypes = now.columns.copy(), now.prototypes.copy()
+        columns[:, places] = self.columns(new)
+        prototypes[places] = new
+        return self.assign(prototypes, columns, now.prices)
 
-    def own_costs(self, now: Assigned) -> NDArray[np.float32]:
-        """What each target costs the prototype it goes to."""
-        return now.columns[np.arange(self.n), now.cells]
+
+def are_points(prototypes: NDArray[Any]) -> bool:
+    """Whether these are points of the feature space rather than rows of the pool."""
+    return prototypes.dtype.kind == "f"
 
 
 def members(cells: NDArray[np.int32], k: int) -> list[NDArray[np.intp]]:
-    """The targets of each of k cells."""
+    """The targets of each of k cells.
+
+    >>> members(np.array([1, 0, 1], np.int32), 2)
+    [array([1]), array([0, 2])]
+    """
     order = np.argsort(cells, kind="stable")
     return np.split(order, np.searchsorted(cells[order], np.arange(1, k)))
 
 
 def sampled(
-    problem: Problem,
-    rows: int,
-    targets: int,
-    random: np.random.Generator,
-    keep: NDArray[np.intp] | None = None,
+    problem: Problem, size: int, random: np.random.Generator, keep: NDArray[np.intp] | None = None
 ) -> tuple[Problem, NDArray[np.intp]]:
     """The problem among so many random rows and targets, in memory; and which rows they are.
 
@@ -119,31 +119,24 @@ def sampled(
     are those to `keep`. Targets are drawn as often as their weight says.
     """
     always = problem.initial if keep is None else np.union1d(problem.initial, keep)
-    weights = problem.target_weights
-    if targets >= problem.n:
-        columns, share = np.arange(problem.n), weights
-    elif weights is None:
-        columns, share = np.sort(random.permutation(problem.n)[:targets]), None
+    weights, candidates = problem.target_weights, problem.candidates
+    if size >= max(problem.m, problem.n):
+        return problem, np.arange(problem.m)
+    if weights is None:
+        targets, share = np.sort(random.permutation(problem.n)[:size]), None
     else:
-        drawn = random.choice(problem.n, targets, p=weights / weights.sum())
-        columns, counts = np.unique(drawn, return_counts=True)
+        drawn = random.choice(problem.n, size, p=weights / weights.sum())
+        targets, counts = np.unique(drawn, return_counts=True)
         share = counts / counts.sum()
     if problem.same_set and weights is None:
-        columns = np.union1d(columns, always)
-        return _in_memory(problem.among(columns, columns, share)), columns
-    some = problem.candidates
-    if rows < len(some):
-        some = some[np.sort(random.permutation(len(some))[:rows])]
-    chosen = np.union1d(some, always).astype(np.intp)
-    return _in_memory(problem.among(chosen, columns, share)), chosen
-
-
-def _in_memory(problem: Problem) -> Problem:
-    """The problem with its features read from disk, where they lie there."""
-    costs = problem.costs
-    if not (isinstance(costs, FeatureCosts) and costs.on_disk):
-        return problem
-    return problem.changed(costs=costs.read(np.arange(problem.m), np.arange(problem.n)))
+        rows = targets = np.union1d(targets, always)
+    else:
+        some = random.permutation(len(candidates))[:size]
+        rows = np.union1d(candidates[some], always)
+    part = problem.among(rows, targets, share)
+    if isinstance(part.costs, FeatureCosts) and part.costs.on_disk:
+        part = part.changed(costs=part.costs.read(np.arange(part.m), np.arange(part.n)))
+    return part, rows
 
 
 @njit(nogil=True, cache=True)

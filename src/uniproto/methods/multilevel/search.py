@@ -1,9 +1,15 @@
-"""The search: a sample first, then all rows, then as long as time allows."""
+"""The multilevel search: greedy on a sample, free centres on a larger one, then all rows.
+
+Free centres balanced on a sample find the cells; each centre becomes the nearest row of the pool,
+and on all targets each prototype gives way to the best row of its cell. Where time is given, the
+centres are then relocated one by one and started anew, and what is better on the sample is tried
+on all rows. Every pass over all rows costs k · n, never m · n.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,94 +17,204 @@ from numpy.typing import NDArray
 
 from uniproto.methods.contract import Method, Picks
 from uniproto.methods.multilevel.best_rows import settle, snapped
-from uniproto.methods.multilevel.centres import centres, have_centres
-from uniproto.methods.multilevel.level import Assigned, Level, sampled
+from uniproto.methods.multilevel.centres import as_points, have_centres, move_centres
+from uniproto.methods.multilevel.level import Assigned, Level, are_points, sampled
 from uniproto.methods.multilevel.relocation import relocate
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
-from uniproto.transport.prototypes import transport
+from uniproto.transport.prototypes import Transport, transport
 
-_GREEDY_ROWS = 5_000
-_GREEDY_ROWS_EACH = 20  # for each prototype
-_CENTRE_ROWS = 20_000
-_CENTRE_ROWS_EACH = 200
-_RELOCATION_ROWS = 50_000
-_RELOCATION_ROWS_EACH = 400
-_MOST_STEPS = 30
-_LEAST_GAIN = 2e-4  # of the cost, for another step of the centres
-_ROUNDS = 4
+_GREEDY_ROWS, _GREEDY_ROWS_EACH = 5_000, 20  # in all, or for each prototype
+_CENTRE_ROWS, _CENTRE_ROWS_EACH = 20_000, 200
+_RELOCATION_ROWS, _RELOCATION_ROWS_EACH = 40_000, 400
+_STARTS = 2  # on the sample, of which the better one goes on
+_STEPS = 30  # of the centres
+_ROUNDS = 4  # of settling on all rows
+_FRUITLESS = 30  # trials in a row, after which centres start anew
+_LEAST_GAIN = 1e-6  # of the cost
 
 
-class Search:
-    def __init__(self, problem: Problem, seconds: float | None, progress: Progress) -> None:
-        self.problem, self.progress = problem, progress
-        self.begin = time.perf_counter()
-        self.deadline = self.begin + (np.inf if seconds is None else seconds)
-        self.random = np.random.default_rng(problem.seed)
-        self.stages: list[tuple[str, float, float]] = []
+def pick_multilevel(
+    problem: Problem, greedy: Method, seconds: float | None, progress: Progress
+) -> Picks:
+    """The best rows found: by the search as such, or by as much of it as fits into some seconds.
 
-    def note(self, stage, value, unit):
-        self.stages.append((stage, value * unit, time.perf_counter() - self.begin))
+    Ctrl-C ends the search and keeps the best rows so far, once there are any.
+    """
+    search = _Search(problem, greedy, seconds, progress)
+    search.begin()
+    interrupted = False
+    try:
+        search.settle()
+        if seconds is not None:
+            search.improve()
+    except KeyboardInterrupt:
+        interrupted = True
+    return search.picks(interrupted)
 
-    def run(self, greedy: Method, relocating: bool) -> NDArray[np.intp]:
-        problem, k = self.problem, self.problem.k
-        size = max(_GREEDY_ROWS, _GREEDY_ROWS_EACH * k)
-        part, rows = sampled(problem, size, size, self.random)
-        chosen = rows[greedy.pick(part, self.progress).rows]
-        self.stages.append(("greedy", 0, time.perf_counter() - self.begin))
-        size = max(_CENTRE_ROWS, _CENTRE_ROWS_EACH * k)
-        part, rows = sampled(problem, size, size, self.random, keep=chosen)
-        level = Level(part)
-        start = np.searchsorted(rows, chosen)
-        now = level.assign(start, level.columns(start))
-        self.note("sample", now.value, level.unit)
-        if have_centres(problem.costs):
-            points = self._move(level, now)
-            chosen = snapped(problem, points)
-        else:
-            chosen = rows[settle(level, now, _MOST_STEPS).rows]
-        whole = Level(problem)
-        now = whole.assign(chosen, whole.columns(chosen))
-        self.note("snapped", now.value, whole.unit)
-        now = settle(whole, now, _ROUNDS)
-        self.note("settled", now.value, whole.unit)
-        if relocating:
-            now = self._relocated(whole, now)
-        return now.rows
 
-    def _move(self, level: Level, now: Assigned) -> NDArray[Any]:
-        """Centres: assign and move in turn, until the cost hardly falls; given rows stay."""
-        k, given = len(now.rows), level.given
-        columns, value = now.columns, np.inf
-        points: NDArray[Any]
-        for step in range(_MOST_STEPS):
-            points = centres(level, now.cells, level.own_costs(now), k)[given:]
-            if now.value > value * (1 - _LEAST_GAIN):
-                break
-            value = now.value
-            columns = np.concatenate([columns[:, :given], level.columns_of_points(points)], axis=1)
-            now = level.assign(now.rows, columns, now.prices)
-        self.note(f"centres {step}", now.value, level.unit)
-        return points
+@dataclass(frozen=True)
+class _Start:
+    """Prototypes of a level, and what they cost it once each is a row."""
 
-    def _relocated(self, whole: Level, now: Assigned) -> Assigned:
-        size = max(_RELOCATION_ROWS, _RELOCATION_ROWS_EACH * self.problem.k)
-        while time.perf_counter() < self.deadline:
-            if whole.n <= size:
-                now = relocate(whole, now, self.deadline, self.random, lambda a: None)
-                break
-            part, rows = sampled(self.problem, size, size, self.random, keep=now.rows)
-            level = Level(part)
-            start = np.searchsorted(rows, now.rows)
-            trial = level.assign(start, level.columns(start), now.prices)
-            left = self.deadline - time.perf_counter()
+    found: Assigned
+    value: float
+
+
+@dataclass
+class _Search:
+    problem: Problem
+    greedy: Method
+    seconds: float | None
+    progress: Progress
+    stages: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.started = time.perf_counter()
+        self.random = np.random.default_rng(self.problem.seed)
+        self.greedy_rows: NDArray[np.intp] | None = None  # where they are those of all rows
+        self.whole = Level(self.problem)
+
+    @property
+    def time_left(self) -> float:
+        spent = time.perf_counter() - self.started
+        return np.inf if self.seconds is None else self.seconds - spent
+
+    def begin(self) -> None:
+        """The first prototypes: from a sample to all rows."""
+        level, rows = self._level(_CENTRE_ROWS, _CENTRE_ROWS_EACH)
+        with self.progress.stage("centres on a sample", _STARTS + 1) as advance:
+            start = self._started(level)
+            advance(1)
+            for _ in range(_STARTS - 1):
+                if self.time_left > 0:
+                    start = min(start, self._started(level), key=_value)
+                advance(1)
+            self.by_centres = are_points(start.found.prototypes)
+            self.best = self._on_all_rows(rows, start.found)
+            advance(1)
+        self._note("sample")
+
+    def settle(self) -> None:
+        """Let each prototype give way to the best row of its cell, on all targets."""
+        with self.progress.stage("settling on all rows", _ROUNDS) as advance:
+            for _ in range(_ROUNDS):
+                before = self.best.value
+                if self.time_left <= 0:
+                    break
+                self.best = settle(self.whole, self.best, 1)
+                advance(1)
+                if not self.best.value < before:
+                    break
+        self._note("settled")
+
+    def improve(self) -> None:
+        """Relocate centres and start anew in turn, until the time is over."""
+        level, rows = self._level(
+            _RELOCATION_ROWS, _RELOCATION_ROWS_EACH, keep=self.best.prototypes
+        )
+        start = np.searchsorted(rows, self.best.prototypes)
+        now = best = level.assign(as_points(level, start) if self.by_centres else start)
+        seconds = max(0, int(self.time_left))
+        with self.progress.stage("improving", seconds) as advance:
+            shown = 0
+            while self.time_left > 0:
+                now = relocate(level, now, self.random, self._goes_on)
+                if now.value < best.value * (1 - _LEAST_GAIN):
+                    best = now
+                    self._try_on_all_rows(rows, best)
+                advance(seconds - int(max(0.0, self.time_left)) - shown)
+                shown = seconds - int(max(0.0, self.time_left))
+                if self.time_left > 0:
+                    now = self._started(level).found
+                    if are_points(now.prototypes) != self.by_centres:
+                        now = best
+        self._note("improved")
+
+    def _goes_on(self, failed: int) -> bool:
+        return failed < _FRUITLESS and self.time_left > 0
+
+    def _level(
+        self, size: int, each: int, keep: NDArray[np.intp] | None = None
+    ) -> tuple[Level, NDArray[np.intp]]:
+        part, rows = sampled(self.problem, max(size, each * self.problem.k), self.random, keep)
+        return Level(part), rows
+
+    def _started(self, level: Level) -> _Start:
+        """From the picks of the greedy algorithm on a part of a level to what they become.
+
+        Centres, where the pool is the target and rows are near them; rows elsewhere.
+        """
+        size = max(_GREEDY_ROWS, _GREEDY_ROWS_EACH * self.problem.k)
+        part, places = sampled(level.problem, size, self.random)
+        picked = places[self.greedy.pick(part, Progress(False)).rows]
+        if part is self.problem:
+            self.greedy_rows = picked
+        from_picks = level.assign(picked)
+        if not have_centres(self.problem.costs):
+            rows = settle(level, from_picks, _STEPS)
+            return _Start(rows, rows.value)
+        centres = move_centres(level, level.assign(as_points(level, picked)), _STEPS)
+        near = level.assign(self._snapped(level.problem, centres))
+        if self.problem.same_set and near.value < from_picks.value:
+            return _Start(centres, near.value)
+        rows = min(settle(level, from_picks, _STEPS), settle(level, near, _STEPS), key=_value)
+        return _Start(rows, rows.value)
+
+    def _on_all_rows(self, rows: NDArray[np.intp], found: Assigned) -> Assigned:
+        """The prototypes of a level as rows of the pool, against all targets."""
+        free = are_points(found.prototypes)
+        chosen = self._snapped(self.problem, found) if free else rows[found.prototypes]
+        return self.whole.assign(chosen, prices=found.prices)
+
+    def _snapped(self, problem: Problem, found: Assigned) -> NDArray[np.intp]:
+        return snapped(problem, found.prototypes[len(problem.initial) :])
+
+    def _try_on_all_rows(self, rows: NDArray[np.intp], found: Assigned) -> None:
+        trial = self._on_all_rows(rows, found)
+        for _ in range(_ROUNDS):
             before = trial.value
-            trial = relocate(level, trial, time.perf_counter() + left / 2, self.random, lambda a: None)
-            if trial.value < before:
-                chosen = rows[trial.rows]
-                full = settle(whole, whole.assign(chosen, whole.columns(chosen), trial.prices), 2)
-                if full.value < now.value:
-                    now = full
-            self.note("relocated", now.value, whole.unit)
-        self.note("relocated", now.value, whole.unit)
-        return now
+            trial = settle(self.whole, trial, 1, self.best.value)
+            if trial.value >= before or self.time_left <= 0:
+                break
+        if trial.value < self.best.value * (1 - _LEAST_GAIN):
+            self.best = trial
+            self._note("improved")
+
+    def _note(self, stage: str) -> None:
+        seconds = round(time.perf_counter() - self.started, 3)
+        cost = self.best.value * self.whole.unit
+        self.stages.append({"stage": stage, "cost": cost, "seconds": seconds})
+
+    def picks(self, interrupted: bool) -> Picks:
+        """The best rows, given ones first, then by what each costs, with their exact plan."""
+        rows = self.best.prototypes.astype(np.intp)
+        solved = transport(self.problem, rows)
+        if self.greedy_rows is not None:  # small enough to know that it is no worse
+            greedy = transport(self.problem, self.greedy_rows)
+            if greedy.cost < solved.cost:
+                rows, solved = self.greedy_rows, greedy
+        held = _held_costs(self.problem, rows, solved)
+        given = len(self.problem.initial)
+        order = np.concatenate([np.arange(given), given + np.argsort(held[given:], kind="stable")])
+        plan = Transport(solved.cost, solved.plan[order], solved.is_exact, solved.prices)
+        notes: dict[str, Any] = {"stages": self.stages}
+        if interrupted:
+            notes["interrupted"] = "the best rows at that moment were kept"
+        gains = self.problem.costs.ceiling - held[order]
+        return Picks(rows[order], gains, notes=notes, transport=plan)
+
+
+def _value(found: Assigned | _Start) -> float:
+    return found.value
+
+
+def _held_costs(problem: Problem, rows: NDArray[np.intp], solved: Transport) -> NDArray[np.float64]:
+    """What each prototype's share of the targets costs it, for a unit of mass."""
+    plan, k = solved.plan, len(rows)
+    held = np.empty(k)
+    for place, row in enumerate(rows):
+        part = slice(plan.indptr[place], plan.indptr[place + 1])
+        costs = problem.costs.exact_block(np.array([row]), plan.indices[part])[0]
+        held[place] = k * float(costs @ plan.data[part])
+    return held

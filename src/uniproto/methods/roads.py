@@ -1,0 +1,53 @@
+"""Which search suits a problem: the greedy algorithm over all rows, or the multilevel search.
+
+Every pick of the greedy algorithm rests on m · n costs, the multilevel search on k · n. Measured,
+the multilevel search finds the lower cost from about two hundred targets to each prototype on;
+below, greedy picks and exchanges are better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from uniproto.problem.problem import Problem
+from uniproto.runtime.memory import readable
+from uniproto.transport.prototypes import FEW
+
+SEARCHES = ("auto", "greedy", "multilevel")
+_TARGETS_EACH = 200
+_SMALL = 10**8  # pairs of rows and targets: below, the greedy algorithm takes seconds at most
+_BYTES = 12  # for each pair of a prototype and a target: its cost, in two precisions
+
+
+@dataclass(frozen=True)
+class Road:
+    """The search to use, and why in a few words."""
+
+    search: str
+    why: str
+
+
+def road_for(problem: Problem, search: str) -> Road:
+    """The search as told, or the one that suits the problem.
+
+    >>> import numpy as np
+    >>> road_for(Problem(np.eye(3), k=2), "auto")
+    Road(search='greedy', why='3 × 3 costs are few')
+    """
+    m, n, k = problem.m, problem.n, problem.k
+    if search != "auto":
+        return Road(search, "as asked")
+    if m * n < _SMALL:
+        return Road("greedy", f"{m:,} × {n:,} costs are few")
+    if n < _TARGETS_EACH * k:
+        return Road("greedy", f"only {n / k:,.0f} targets to each prototype")
+    if k > FEW:
+        return Road("greedy", f"more than {FEW} prototypes")
+    if memory_of_search(problem) > problem.memory:
+        return Road("greedy", f"{k:,} × {n:,} costs need {readable(memory_of_search(problem))}")
+    return Road("multilevel", f"{n / k:,.0f} targets to each prototype")
+
+
+def memory_of_search(problem: Problem) -> int:
+    """The memory that the multilevel search takes, in bytes."""
+    return _BYTES * problem.k * problem.n
