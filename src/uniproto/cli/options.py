@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import MISSING, Field, dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from uniproto.cli.parser import number, seconds
+from uniproto.cli.parser import number
+from uniproto.cli.parser import seconds as parse_seconds
 from uniproto.geometry.costs import METRICS
 from uniproto.methods import METHODS, UniProto
 from uniproto.runtime.settings import described, setting, setting_of
@@ -140,6 +141,9 @@ class SelectOptions(ProblemOptions, EmbeddingOptions):
     polish: bool | float | None = setting_of(
         UniProto, "polish", default=None, common=True, metavar="SECONDS", parse=number, bare=True
     )
+    seconds: float | None = setting_of(
+        UniProto, "seconds", common=True, metavar="SECONDS", parse=parse_seconds
+    )
     certify: bool = setting(
         False, "also prove a cost that no choice of K rows can be below", common=True
     )
@@ -147,13 +151,14 @@ class SelectOptions(ProblemOptions, EmbeddingOptions):
     plan: str | None = setting_of(UniProto, "plan", default=None, group="how to choose")
     gains: str | None = setting_of(UniProto, "gains", default=None, group="how to choose")
     reg: float | None = setting_of(UniProto, "reg", group="how to choose")
+    search: str | None = setting_of(UniProto, "search", default=None, group="how to choose")
     seed: int = setting(0, "of methods that draw at random", group="how to choose")
     time_limit: float | None = setting(
         None,
         "with --certify: stop raising the bound after so many seconds (when it no longer rises)",
         group="how to choose",
         metavar="SECONDS",
-        parse=seconds,
+        parse=parse_seconds,
     )
     checkpoint: bool = setting(
         False,

@@ -168,7 +168,7 @@ def _all_ids(data: Any, name: str) -> Any:
 def chosen_method(options: argparse.Namespace) -> Method:
     given = {
         name: getattr(options, name)
-        for name in ("plan", "gains", "reg", "polish")
+        for name in ("plan", "gains", "reg", "polish", "search", "seconds")
         if getattr(options, name) is not None
     }
     if not given:

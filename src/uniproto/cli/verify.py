@@ -26,7 +26,7 @@ _REPEATED_ENTRIES = 4_000_000  # costs up to which a selection is made again
 # Methods whose every pick is the best by its gain.
 _GREEDY = ("uniproto", "kmedoids", "facility_location")
 _REPEATED_ROWS = 100  # and prototypes
-_NO_OPTIONS = {"plan": None, "gains": None, "reg": None, "polish": None}
+_NO_OPTIONS = dict.fromkeys(("plan", "gains", "reg", "polish", "search", "seconds"))
 
 
 @dataclass(frozen=True)
@@ -308,7 +308,8 @@ def _gains(
 def _picks(manifest: dict[str, Any], selection: Selection, problem: Problem) -> Iterator[Check]:
     """Whether the options on record lead to these rows, where finding out takes a moment.
 
-    Polishing ends by the clock, approximate lists and shards have their own picks.
+    Polishing and a time budget end by the clock, the multilevel search adds up in an order that
+    hangs on the number of cores; approximate lists and shards have their own picks.
     """
     import numpy as np
 
@@ -316,7 +317,8 @@ def _picks(manifest: dict[str, Any], selection: Selection, problem: Problem) -> 
 
     options = argparse.Namespace(**_NO_OPTIONS | manifest["arguments"])
     method = chosen_method(options)
-    alike = not options.polish and options.engine == "local" and options.lists == "exact"
+    by_clock = options.polish or options.seconds is not None or options.search == "multilevel"
+    alike = not by_clock and options.engine == "local" and options.lists == "exact"
     m, n = selection.shape
     if not alike or m * n > _REPEATED_ENTRIES or selection.k > _REPEATED_ROWS:
         return

@@ -317,6 +317,8 @@ def warms_up(small: Problem, method: Method) -> bool:
     """Load what the method needs, so that it is not counted as the method's time and memory."""
     if isinstance(method, UniProto) and method.polish:
         method = replace(method, polish=_WARM_UP_POLISH)
+    if isinstance(method, UniProto) and method.seconds is not None:
+        method = replace(method, seconds=_WARM_UP_POLISH)
     try:
         run_method(small, method, progress=False)
     except UniprotoError:  # the full problem gives the better message

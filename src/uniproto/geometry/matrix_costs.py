@@ -78,9 +78,7 @@ class MatrixCosts:
         # Without features, two rows are as far apart as the target can tell them apart.
         own = self.block(np.array([row]))
         parts = row_blocks(length_of(others, self.shape[0]), self.shape[1])
-        distances = [
-            np.abs(self.block(within(others, part)) - own).max(axis=1) for part in parts
-        ]
+        distances = [np.abs(self.block(within(others, part)) - own).max(axis=1) for part in parts]
         return np.concatenate(distances).astype(np.float64)
 
 

@@ -13,6 +13,8 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 from uniproto.transport.prototypes import Transport
 
+INTERRUPTED = "Ctrl-C ended it; the best rows at that moment were kept"
+
 
 @dataclass(frozen=True)
 class Picks:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.fills.priced_fills import PricedRows
-from uniproto.methods.contract import Picks
+from uniproto.methods.contract import INTERRUPTED, Picks
 from uniproto.problem.problem import Problem
+from uniproto.runs.checkpoint import POLISHING, SavedPicks
 from uniproto.runtime.progress import Progress
 from uniproto.transport.incremental import IncrementalPlan
 
@@ -27,36 +30,63 @@ def polish(problem: Problem, picks: Picks, seconds: float, progress: Progress) -
     such bound up, and given up as soon as they are known to be no better than p. Where the bounds
     leave nothing to try for any prototype, no single exchange can improve the set.
     """
-    deadline = time.perf_counter() + seconds
+    begin = time.perf_counter()
+    state = _State(place=len(problem.initial))
+    if problem.checkpoint is not None:
+        state = _State(**(problem.checkpoint.state(POLISHING) or asdict(state)))
+    deadline = begin + seconds - state.seconds
     search = _Exchanges(problem, picks.rows, progress)
-    given, k = len(problem.initial), problem.k
-    trials, quiet, place, exhaustive = _FIRST_TRIALS, 0, given, True
-    exchanged = 0
+    notes = dict(picks.notes)
     with progress.stage("polishing", int(seconds)) as advance:
-        shown = 0
-        while k > given and time.perf_counter() < deadline:
-            improved, complete = search.visit(place, trials, deadline)
-            exchanged += improved
-            exhaustive = exhaustive and complete
-            quiet = 0 if improved else quiet + 1
-            place = place + 1 if place + 1 < k else given
-            elapsed = int(seconds - (deadline - time.perf_counter()))
-            advance(min(elapsed, int(seconds)) - shown)
-            shown = min(elapsed, int(seconds))
-            if quiet == k - given:  # a whole round without an exchange
-                if exhaustive:
-                    break
-                trials, quiet, exhaustive = trials * _MORE_TRIALS, 0, True
-            elif improved:
-                exhaustive = True
+        advance(int(state.seconds))
+        try:
+            _exchange(search, state, deadline, advance)
+        except KeyboardInterrupt:  # the rows are whole at every moment, the plan may not be
+            notes["interrupted"] = INTERRUPTED
+            search = _Exchanges(problem, search.rows, Progress(False))
     masses = search.plan.masses()
     held = masses.multiply(search.costs).sum(axis=1) / problem.masses.need
     return Picks(
         rows=search.rows,
         gains=problem.costs.ceiling - np.asarray(held).ravel(),
         plan=sp.csr_array(masses),
-        notes={**picks.notes, "exchanged": exchanged},
+        notes={**notes, "exchanged": state.exchanged},
     )
+
+
+@dataclass
+class _State:
+    """How far polishing has come; with the rows, all that a resumed run needs."""
+
+    place: int
+    trials: int = _FIRST_TRIALS  # candidates tried for each prototype in this round
+    quiet: int = 0  # places in a row without an exchange
+    exhaustive: bool = True  # whether all of them had every candidate worth a trial tried
+    exchanged: int = 0
+    seconds: float = 0.0
+
+
+def _exchange(
+    search: _Exchanges, state: _State, deadline: float, advance: Callable[[int], None]
+) -> None:
+    """Visit one prototype after the other until none can be exchanged, or the time is over."""
+    given, k = len(search.problem.initial), search.problem.k
+    last, checkpoint = time.perf_counter(), search.problem.checkpoint
+    while k > given and (now := time.perf_counter()) < deadline:
+        advance(int(state.seconds + now - last) - int(state.seconds))
+        state.seconds, last = state.seconds + now - last, now
+        improved, complete = search.visit(state.place, state.trials, deadline)
+        state.exchanged += improved
+        state.exhaustive = (state.exhaustive and complete) or improved
+        state.quiet = 0 if improved else state.quiet + 1
+        state.place = state.place + 1 if state.place + 1 < k else given
+        if state.quiet == k - given:  # a whole round without an exchange
+            if state.exhaustive:
+                return
+            state.trials, state.quiet, state.exhaustive = state.trials * _MORE_TRIALS, 0, True
+        if checkpoint is not None:
+            saved = SavedPicks(search.rows[given:].astype(np.int64), np.zeros(k - given), None)
+            checkpoint.write(replace(saved, stage=POLISHING, state=asdict(state)))
 
 
 class _Exchanges:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import Pool
 from uniproto.problem.problem import Problem
-from uniproto.runs.checkpoint import SavedPicks
+from uniproto.runs.checkpoint import SEARCHING, SavedPicks
 from uniproto.transport.exact import partial_plan
 from uniproto.transport.incremental import IncrementalPlan
 
@@ -40,6 +40,8 @@ class UniProtoRun:
             self._plans.append(plan.masses)
 
         before = problem.checkpoint.read() if problem.checkpoint else None
+        if before is not None and before.stage == SEARCHING:
+            before = None  # rows of another search say nothing of these picks
         if before is not None:
             self._require_fit(before)
         self.resumed = np.empty(0, np.intp) if before is None else before.rows.astype(np.intp)

@@ -193,8 +193,8 @@ def curve_of(
         values = np.cumsum(fills) / k
         end = figure(float(values[-1]))
         words = f"The fills of all {k:,} picks add up to {end}"
-        if selection.options.get("polish"):
-            words += ", what the polished prototypes cost."
+        if selection.options.get("polish") or selection.notes.get("search") == "multilevel":
+            words += ", what these prototypes cost."
         elif selection.group_costs:
             words += "; each is a cost inside the pick's own group."
         else:

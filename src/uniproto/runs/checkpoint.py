@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,22 @@ CHECKPOINT = "checkpoint.npz"
 _SECONDS_BETWEEN_WRITES = 1.0
 
 
+PICKING, POLISHING, SEARCHING = "picking", "polishing", "searching"  # what was going on
+State = dict[str, float]
+
+
 @dataclass(frozen=True)
 class SavedPicks:
-    """Picks made before: source rows, what each cost, and the mass each claimed, if final."""
+    """Picks made before: source rows, what each cost, and the mass each claimed, if final.
+
+    `stage` is what was going on, and `state` how far it had come, where rows do not say it.
+    """
 
     rows: NDArray[np.int64]
     costs: NDArray[np.float64]
     plan: sp.csr_array | None
+    stage: str = PICKING
+    state: State = field(default_factory=dict)
 
 
 class Checkpoint:
@@ -75,6 +84,11 @@ class Checkpoint:
             raise self.refused("it belongs to other inputs or options")
         return picks
 
+    def state(self, stage: str) -> State | None:
+        """How far a stage had come, or None if it had not begun."""
+        before = self.read()
+        return before.state if before is not None and before.stage == stage else None
+
     def write(self, picks: SavedPicks, *, now: bool = False) -> None:
         """Write these picks, unless others were written less than a second ago."""
         if not now and time.monotonic() - self._written < _SECONDS_BETWEEN_WRITES:
@@ -83,6 +97,8 @@ class Checkpoint:
             "identity": np.array(self._identity),
             "rows": picks.rows,
             "costs": picks.costs,
+            "stage": np.array(picks.stage),
+            "state": np.array(json.dumps(picks.state)),
         }
         if picks.plan is not None:
             plan = picks.plan
@@ -126,12 +142,17 @@ def _saved_picks(arrays: Mapping[str, NDArray[Any]]) -> SavedPicks:
     that compiled code would follow out of its arrays are refused here.
     """
     rows, costs = arrays["rows"], arrays["costs"]
+    stage, state = str(arrays["stage"]), json.loads(str(arrays["state"]))
+    if stage not in (PICKING, POLISHING, SEARCHING) or not isinstance(state, dict):
+        raise ValueError("it does not say what was going on")
+    if not all(isinstance(value, int | float) for value in state.values()):
+        raise ValueError("its state is not made of numbers")
     if rows.dtype.kind not in "iu" or rows.ndim != 1 or len(np.unique(rows)) < len(rows):
         raise ValueError("its rows are not different whole numbers")
     if costs.dtype != np.float64 or costs.shape != rows.shape or not np.isfinite(costs).all():
         raise ValueError("its costs are not one finite number for each row")
     if "data" not in arrays:
-        return SavedPicks(rows, costs, None)
+        return SavedPicks(rows, costs, None, stage, state)
     data, indices, indptr = arrays["data"], arrays["indices"], arrays["indptr"]
     if not {data.dtype.kind, indices.dtype.kind, indptr.dtype.kind} <= set("iu"):
         raise ValueError("its masses are not whole numbers")
@@ -139,4 +160,4 @@ def _saved_picks(arrays: Mapping[str, NDArray[Any]]) -> SavedPicks:
     plan.check_format(full_check=True)
     if plan.shape[0] != len(rows) or (plan.data <= 0).any():
         raise ValueError("its masses are not positive, for each row some")
-    return SavedPicks(rows, costs, plan)
+    return SavedPicks(rows, costs, plan, stage, state)

@@ -157,7 +157,8 @@ def _first_round(
     source = request.source
     excluded = source.split(request.excluded)
     # Exchanging single rows is left to the union: a part's picks are only candidates.
-    settings = replace(request.settings, method=replace(request.settings.method, polish=False))
+    method = replace(request.settings.method, polish=False, seconds=None, search="greedy")
+    settings = replace(request.settings, method=method)
     parts: dict[int, Part] = {}
     if finished is not None:
         for place, shard in enumerate(source.parts):

@@ -190,7 +190,8 @@ def gain_errors(selection: Selection, problem: Problem, slack: float = 0.0) -> l
     excess = [float(part.mean()) - best for part, best in parts]
     if min(excess) < -tolerance:
         return ["the picks cost less than their best plan"]
-    is_best = bool(options["polish"]) or options["gains"] == "exact"
+    searched = selection.notes.get("search") == "multilevel"
+    is_best = bool(options["polish"]) or options["gains"] == "exact" or searched
     if is_best and max(excess) > tolerance:
         return ["the picks cost more than their best plan"]
     return []

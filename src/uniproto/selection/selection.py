@@ -265,6 +265,10 @@ class Selection:
             f"  each represents         {n / self.k:.4g} targets' worth of mass, on average "
             f"{self.plan.nnz / self.k:.4g} different ones",
         ]
+        if "search" in self.notes:
+            lines.append(f"  search                  {self.notes['search']}: {self.notes['why']}")
+        if "interrupted" in self.notes:
+            lines.append("  stopped early           the best rows at that moment were kept")
         if self.certificate is not None:
             lines.insert(2, f"  certificate             {self.certificate}")
         if self.group_costs:

@@ -196,5 +196,3 @@ def _softmin_sums(costs, weights, prices, smoothing):  # type: ignore[no-untyped
             for b in range(count):
                 overlap[places[a], places[b]] += share * likely[b] / total
     return value, shares, overlap
-
-

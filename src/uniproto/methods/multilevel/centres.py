@@ -102,8 +102,10 @@ def _sums(
         return np.asarray(product.toarray() if sp.issparse(product) else product, np.float64)
 
     step = _ROWS_AT_ONCE if isinstance(targets, RowsOnDisk) else max(_ROWS_AT_ONCE, n // 8)
-    sums = sum(parallel_map(part_of, pieces_of(n, step)), np.zeros((k, targets.shape[1])))
-    return sums, np.bincount(cells, counts, minlength=k)[:, None]
+    sums = np.zeros((k, targets.shape[1]))
+    for part in parallel_map(part_of, pieces_of(n, step)):
+        sums += part
+    return sums, np.bincount(cells, counts, minlength=k)[:, None].astype(np.float64)
 
 
 def _medians(level: Level, cells: NDArray[np.int32], k: int) -> NDArray[Any]:

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.methods.contract import Method, Picks
+from uniproto.methods.contract import INTERRUPTED, Method, Picks
 from uniproto.methods.multilevel.best_rows import settle, snapped
 from uniproto.methods.multilevel.centres import as_points, have_centres, move_centres
 from uniproto.methods.multilevel.level import Assigned, Level, are_points, sampled
 from uniproto.methods.multilevel.relocation import relocate
 from uniproto.problem.problem import Problem
+from uniproto.runs.checkpoint import SEARCHING, SavedPicks
 from uniproto.runtime.progress import Progress
 from uniproto.transport.prototypes import Transport, transport
 
@@ -42,7 +43,8 @@ def pick_multilevel(
     Ctrl-C ends the search and keeps the best rows so far, once there are any.
     """
     search = _Search(problem, greedy, seconds, progress)
-    search.begin()
+    if not search.resume():
+        search.begin()
     interrupted = False
     try:
         search.settle()
@@ -74,6 +76,7 @@ class _Search:
         self.random = np.random.default_rng(self.problem.seed)
         self.greedy_rows: NDArray[np.intp] | None = None  # where they are those of all rows
         self.whole = Level(self.problem)
+        self.rounds, self.by_centres = 0, False
 
     @property
     def time_left(self) -> float:
@@ -94,18 +97,42 @@ class _Search:
             self.best = self._on_all_rows(rows, start.found)
             advance(1)
         self._note("sample")
+        self._save()
+
+    def resume(self) -> bool:
+        """Go on from where a run that was killed had come, if there was one."""
+        checkpoint = self.problem.checkpoint
+        before = checkpoint.read() if checkpoint is not None else None
+        if checkpoint is None or before is None or before.stage != SEARCHING:
+            return False
+        rows, given = before.rows.astype(np.intp), self.problem.initial
+        allowed = np.isin(rows[len(given) :], self.problem.candidates).all()
+        if len(rows) != self.problem.k or not allowed or (rows[: len(given)] != given).any():
+            raise checkpoint.refused("its rows are not k of those that may be chosen")
+        self.rounds = int(before.state["rounds"])
+        self.by_centres = bool(before.state["by_centres"])
+        self.best = self.whole.assign(rows, prices=before.costs)
+        self._note("resumed")
+        return True
+
+    def _save(self) -> None:
+        """Keep the best rows and their prices: what a killed run goes on from."""
+        if self.problem.checkpoint is not None:
+            rows, state = self.best.prototypes.astype(np.int64), {"rounds": float(self.rounds)}
+            state["by_centres"] = float(self.by_centres)
+            saved = SavedPicks(rows, self.best.prices, None, SEARCHING, state)
+            self.problem.checkpoint.write(saved, now=True)
 
     def settle(self) -> None:
         """Let each prototype give way to the best row of its cell, on all targets."""
         with self.progress.stage("settling on all rows", _ROUNDS) as advance:
-            for _ in range(_ROUNDS):
-                before = self.best.value
-                if self.time_left <= 0:
-                    break
-                self.best = settle(self.whole, self.best, 1)
+            advance(self.rounds)
+            while self.rounds < _ROUNDS and self.time_left > 0:
+                settled = settle(self.whole, self.best, 1)
+                ended = settled is self.best
+                self.best, self.rounds = settled, _ROUNDS if ended else self.rounds + 1
+                self._save()
                 advance(1)
-                if not self.best.value < before:
-                    break
         self._note("settled")
 
     def improve(self) -> None:
@@ -180,6 +207,7 @@ class _Search:
         if trial.value < self.best.value * (1 - _LEAST_GAIN):
             self.best = trial
             self._note("improved")
+            self._save()
 
     def _note(self, stage: str) -> None:
         seconds = round(time.perf_counter() - self.started, 3)
@@ -199,8 +227,11 @@ class _Search:
         order = np.concatenate([np.arange(given), given + np.argsort(held[given:], kind="stable")])
         plan = Transport(solved.cost, solved.plan[order], solved.is_exact, solved.prices)
         notes: dict[str, Any] = {"stages": self.stages}
+        if self.problem.checkpoint is not None:
+            resumed = self.stages[0]["stage"] == "resumed"
+            notes["resumed_from_pick"] = self.problem.k if resumed else 0
         if interrupted:
-            notes["interrupted"] = "the best rows at that moment were kept"
+            notes["interrupted"] = INTERRUPTED
         gains = self.problem.costs.ceiling - held[order]
         return Picks(rows[order], gains, notes=notes, transport=plan)
 
