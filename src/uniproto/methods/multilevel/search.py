@@ -47,6 +47,7 @@ def pick_multilevel(
         search.begin()
     interrupted = False
     try:
+        search.save()
         search.settle()
         if seconds is not None:
             search.improve()
@@ -97,7 +98,6 @@ class _Search:
             self.best = self._on_all_rows(rows, start.found)
             advance(1)
         self._note("sample")
-        self._save()
 
     def resume(self) -> bool:
         """Go on from where a run that was killed had come, if there was one."""
@@ -115,7 +115,7 @@ class _Search:
         self._note("resumed")
         return True
 
-    def _save(self) -> None:
+    def save(self) -> None:
         """Keep the best rows and their prices: what a killed run goes on from."""
         if self.problem.checkpoint is not None:
             rows, state = self.best.prototypes.astype(np.int64), {"rounds": float(self.rounds)}
@@ -131,7 +131,7 @@ class _Search:
                 settled = settle(self.whole, self.best, 1)
                 ended = settled is self.best
                 self.best, self.rounds = settled, _ROUNDS if ended else self.rounds + 1
-                self._save()
+                self.save()
                 advance(1)
         self._note("settled")
 
@@ -207,7 +207,7 @@ class _Search:
         if trial.value < self.best.value * (1 - _LEAST_GAIN):
             self.best = trial
             self._note("improved")
-            self._save()
+            self.save()
 
     def _note(self, stage: str) -> None:
         seconds = round(time.perf_counter() - self.started, 3)
