@@ -139,6 +139,8 @@ class Selection:
             self._problem,
             self.cost,
             np.zeros(self.shape[1]) if prices is None else prices,
+            rows=self.indices,
+            plan=self.plan,
             time_limit=limit,
             progress=Progress(progress),
         )

@@ -1,0 +1,222 @@
+"""The search for prices where each prototype represents many targets.
+
+Every step over all rows would cost m · n distances. So the steps are taken against a few thousand
+candidate rows and all targets (`smoothed_ascent.py`); then other rows are looked at, those that
+undercut the candidates join them, and the steps go on. The last look is at every row: what it
+finds is a bound for all of them, whatever the steps have seen.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.certificate.bound import Quota, admissible_rows
+from uniproto.certificate.candidate_lists import build_lists, bytes_of_lists
+from uniproto.certificate.row_bounds import RowBounds
+from uniproto.certificate.smoothed_ascent import Pace, ascend, sum_of_smallest
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Progress
+
+_CANDIDATES = 2500  # rows to begin with, or _PER_PROTOTYPE for each prototype
+_PER_PROTOTYPE = 6
+_LOOKED_AT = 8  # times as many rows as candidates are looked at after the first rounds
+_FIRST_ROUNDS = 2
+_JOINING = 4  # one for so many candidates may join them in a round
+_UNDERCUT = 0.01  # of the costs around: how far above the others a row may be to join them
+_STRIDE, _TEMPERATURE = 0.05, 0.01  # of the first round, as shares of the costs around
+_FIRST_STEPS, _STEPS = 100, 200
+_MOST_ROUNDS = 10
+_LEAST_RISE = 3e-4  # of the cost: a round that raises the bound by less is the last
+_SPARE = 1.25  # times the estimate is set aside for the last look at every row
+_WELL_ABOVE = 0.1  # of the cost: rows whose values are known to be so far above the others
+_TIMED = 256  # rows from which the time for all is estimated
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a search begins: at the best of these prices, with these rows among its candidates.
+
+    `scale` is the size of the costs around each target.
+    """
+
+    prices: tuple[NDArray[np.float64], ...]
+    scale: NDArray[np.float64]
+    rows: NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Prices, a bound from below of every row's value at them, and how the search ended.
+
+    `total` is k times the bound that these prove, but for the rounding of sums.
+    """
+
+    prices: NDArray[np.float64]
+    values: NDArray[np.float64]
+    total: float
+    steps: int
+    converged: bool
+
+
+def search(
+    problem: Problem, cost: float, start: Start, deadline: float, progress: Progress
+) -> Found:
+    """Raise the bound from these prices until it no longer rises, or the time is up."""
+    return _Search(problem, cost, start, deadline, progress).run()
+
+
+class _Search:
+    def __init__(
+        self, problem: Problem, cost: float, start: Start, deadline: float, progress: Progress
+    ) -> None:
+        self.problem, self.cost, self.start = problem, cost, start
+        self.deadline, self.progress = deadline, progress
+        self.rows, self.quotas = admissible_rows(problem)
+        self.capacity = problem.masses.offer / problem.masses.need
+        self.bounds = RowBounds(problem, self.rows)
+        self.draw = np.random.default_rng(_SEED)
+        self.most = int(problem.memory // 2 // max(1, bytes_of_lists(problem, 1)))
+        self.candidates = self._first_candidates()
+        self.few = len(self.rows) <= _LOOKED_AT * len(self.candidates)
+
+    def run(self) -> Found:
+        place, seconds = self._begin()
+        prices, steps, rounds = self.start.prices[place], 0, range(_MOST_ROUNDS)
+        best = Found(prices, np.full(len(self.rows), -np.inf), -np.inf, 0, False)
+        if place > 0:  # raised before: the bound must not fall, and large steps are behind
+            self._look_at_all(prices, np.inf)
+            best, rounds = self._found(prices, 0), range(_FIRST_ROUNDS, _MOST_ROUNDS)
+        for number in rounds:
+            begin = time.perf_counter()
+            until = self.deadline - _SPARE * seconds  # a look at every row must still follow
+            prices, hoped, taken = self._climb(prices, number, until)
+            steps += taken
+            late = 2 * time.perf_counter() - begin > until  # no time for another round
+            if number < _FIRST_ROUNDS and not (self.few or late):
+                self.bounds.update(prices, self._sampled())
+                self._join()
+                continue
+            begin = time.perf_counter()
+            whole = self._look_at_all(prices, self._level())
+            seconds = max(seconds / 2, time.perf_counter() - begin)
+            found = self._found(prices, steps)
+            little = _LEAST_RISE * self.problem.k * self.cost
+            settled = max(hoped - found.total, found.total - best.total) <= little
+            best = found if found.total > best.total else best
+            self._join()
+            if settled or late or not whole:
+                return replace(best, steps=steps, converged=settled)
+        return replace(best, steps=steps)
+
+    def _begin(self) -> tuple[int, float]:
+        """Which prices to begin at, and about how long a look at every row takes."""
+        places = np.union1d(
+            np.flatnonzero(np.isin(self.rows, self.start.rows)),
+            self.bounds.sample(self.draw, _TIMED),
+        )
+        values = []
+        for prices in self.start.prices:
+            begin = time.perf_counter()
+            self.bounds.update(prices, places)
+            seconds = time.perf_counter() - begin
+            quotas = _among(self.quotas, places)
+            total = sum_of_smallest(self.bounds.values[places], quotas)
+            values.append(total - float(self.capacity @ prices))
+        return int(np.argmax(values)), seconds * len(self.rows) / len(places)
+
+    def _found(self, prices: NDArray[np.float64], steps: int) -> Found:
+        values = self.bounds.values.copy()
+        total = sum_of_smallest(values, self.quotas) - float(self.capacity @ prices)
+        return Found(prices, values, total, steps, False)
+
+    def _climb(
+        self, prices: NDArray[np.float64], number: int, deadline: float
+    ) -> tuple[NDArray[np.float64], float, int]:
+        """Steps against the candidates alone: prices, what they seem to prove, steps taken."""
+        rows, gpu = self.rows[self.candidates], self.bounds.gpu
+        lists = build_lists(self.problem, rows, prices, self.capacity, gpu)
+        pace = Pace(
+            _FIRST_STEPS if number < _FIRST_ROUNDS else _STEPS,
+            _STRIDE / (1 + 2 * number),
+            _TEMPERATURE / (1 + number),
+        )
+        scale = np.maximum(self.start.scale, 1e-3 * self.cost)
+        scales = lists.averages(scale, prices), scale
+        with self.progress.stage("certificate: raising the bound", pace.steps) as advance:
+            prices, hoped, steps = ascend(
+                lists,
+                _among(self.quotas, self.candidates),
+                prices,
+                self.capacity,
+                scales,
+                pace,
+                deadline,
+                advance,
+            )
+        return prices - prices.min(), hoped, steps
+
+    def _look_at_all(self, prices: NDArray[np.float64], level: float) -> bool:
+        with self.progress.stage("certificate: every row", len(self.rows)) as advance:
+            return self.bounds.update(prices, None, level, self.deadline, advance)
+
+    def _first_candidates(self) -> NDArray[np.intp]:
+        """Places of given rows, of those in hand and of others at random, from every quota."""
+        wanted = min(max(_CANDIDATES, _PER_PROTOTYPE * self.problem.k), self.most)
+        in_hand = np.isin(self.rows, self.start.rows)
+        parts = [np.flatnonzero(in_hand)]
+        for quota in self.quotas:
+            share = -(-wanted * len(quota.free) // len(self.rows))
+            count = max(share, min(2 * quota.count, len(quota.free)))
+            parts += [quota.given, self.draw.permutation(quota.free)[:count]]
+        return np.unique(np.concatenate(parts))
+
+    def _sampled(self) -> NDArray[np.intp]:
+        """Places to look at: the candidates, and others at random."""
+        others = self.bounds.sample(self.draw, _LOOKED_AT * len(self.candidates))
+        return np.union1d(self.candidates, others)
+
+    def _level(self) -> float:
+        """A value that no row needs to be known above."""
+        levels = []
+        for quota in _among(self.quotas, self.candidates):
+            if quota.count:
+                values = self.bounds.values[self.candidates[quota.free]]
+                levels.append(np.partition(values, quota.count - 1)[quota.count - 1])
+        # Only to save work: a value above it is bounded less closely, not wrongly.
+        level = max(levels, default=np.inf) + _WELL_ABOVE * self.cost
+        return level if level > -np.inf else np.inf
+
+    def _join(self) -> int:
+        """Let rows that undercut the candidates join them; returns how many do."""
+        values, room = self.bounds.values, max(0, self.most - len(self.candidates))
+        room = min(room, len(self.candidates) // _JOINING)
+        mine = np.zeros(len(self.rows), bool)
+        mine[self.candidates] = True
+        joining = []
+        for quota, own in zip(self.quotas, _among(self.quotas, self.candidates), strict=True):
+            if quota.count == 0:
+                continue
+            taken = values[self.candidates[own.free]]
+            limit = np.partition(taken, quota.count - 1)[quota.count - 1] + _UNDERCUT * self.cost
+            others = quota.free[~mine[quota.free]]
+            known = others[(values[others] < limit) & (values[others] > -np.inf)]
+            joining.append(known)
+        new = np.concatenate(joining) if joining else np.empty(0, np.intp)
+        new = new[np.argsort(values[new], kind="stable")[:room]]
+        self.candidates = np.union1d(self.candidates, new)
+        return len(new)
+
+
+def _among(quotas: list[Quota], candidates: NDArray[np.intp]) -> list[Quota]:
+    """The quotas by positions in the list of candidates, which has all given rows."""
+    found = []
+    for quota in quotas:
+        given = np.searchsorted(candidates, quota.given)
+        free = np.flatnonzero(np.isin(candidates, quota.free, assume_unique=True))
+        found.append(Quota(given, free, quota.count))
+    return found
