@@ -20,6 +20,7 @@ from collections.abc import Callable, Generator
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.certificate.bound import admissible_rows, proven_bound
 from uniproto.certificate.gpu_rows import gpu_rows
 from uniproto.certificate.least_blocks import lower_to_least, own_lengths
 from uniproto.certificate.row_groups import Bounded, row_groups
@@ -111,6 +112,15 @@ class RowBounds:
             low = max(_LOW_ROWS * self.problem.k, len(places) // _LOW_SHARE)
             if low < len(places):
                 some = places[np.argpartition(self.values[places], low)[:low]]
+
+
+def bound_by_rows(problem: Problem, prices: NDArray[np.float64]) -> float:
+    """The lower bound these prices prove, from one look at every row; at least 0."""
+    rows, _ = admissible_rows(problem)
+    prices = prices - min(0.0, float(prices.min()))  # which proves the same
+    bounds = RowBounds(problem, rows)
+    bounds.update(prices)
+    return proven_bound(problem, prices, bounds.values)
 
 
 def largest_fall(
