@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.certificate.bound import SHIFTED, Certificate, admissible_rows, proven_bound
+from uniproto.certificate.bound import SHIFTED, Certificate, proven_bound
 from uniproto.certificate.candidate_search import Found, Start, search
 from uniproto.certificate.cell_prices import cell_prices
 from uniproto.certificate.coarse_prices import coarse_prices
@@ -40,23 +40,25 @@ def certify(
 
     `prices` are any to begin with: of the optimal plan, or those of an earlier search, which
     then goes on. `rows` are the prototypes in hand and `plan` their plan: the better half of
-    what is known about where to begin.
+    what is known about where to begin. The search ends at the time limit; the look at every row
+    that makes its prices a proof may take as long again.
     """
     begin = time.perf_counter()
     deadline = np.inf if time_limit is None else begin + time_limit
     progress = progress or Progress(shown=False)
-    nothing = np.zeros(problem.n), np.zeros(len(admissible_rows(problem)[0]))
-    tried = [Found(*nothing, total=0.0, steps=0, converged=True)]  # costs are not negative
+    tried: list[Found] = []
     if cost > 0:
         start = _start(problem, cost, prices, rows, plan)
-        tried += _tried(problem, cost, start, deadline, progress)
-    bounds = [proven_bound(problem, each.prices, each.values) for each in tried]
-    winner = int(np.argmax(bounds))
+        tried = _tried(problem, cost, start, deadline, progress)
+    none = np.zeros(problem.n)  # no prices prove a bound of 0: no cost is negative
+    proven = [(0.0, none)]
+    proven += [(proven_bound(problem, each.prices, each.values), each.prices) for each in tried]
+    bound, best = max(proven, key=lambda pair: pair[0])
     return Certificate(
-        lower_bound=bounds[winner],
+        lower_bound=bound,
         cost=cost,
-        prices=tried[winner].prices,
-        converged=tried[-1].converged,
+        prices=best,
+        converged=not tried or tried[-1].converged,
         steps=sum(each.steps for each in tried),
         seconds=time.perf_counter() - begin,
         relative=problem.costs.metric not in SHIFTED,

@@ -62,18 +62,29 @@ class CandidateLists:
                 values[piece],
             )
 
-        _in_parallel(compute, len(rows))
+        _in_parallel(compute, len(rows), 4)
         return values
 
     def averages(
         self, of_targets: NDArray[np.float64], prices: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """The mean of something over the targets that each row takes."""
-        limits = np.repeat(self.thresholds, np.diff(self.starts))
-        taken = self.costs + prices[self.columns] <= limits
-        taken[self.starts[:-1]] |= np.add.reduceat(taken, self.starts[:-1]) == 0
-        sums = np.add.reduceat(taken * of_targets[self.columns], self.starts[:-1])
-        return np.asarray(sums / np.add.reduceat(taken.astype(float), self.starts[:-1]))
+        averages = np.empty(len(self.thresholds))
+
+        def compute(piece: slice) -> None:
+            _listed_averages(
+                self.starts,
+                self.columns,
+                self.costs,
+                self.thresholds,
+                np.arange(piece.start, piece.stop),
+                prices,
+                of_targets,
+                averages,
+            )
+
+        _in_parallel(compute, len(averages), 4)
+        return averages
 
     def taken(
         self,
@@ -96,7 +107,8 @@ class CandidateLists:
                 capacity,
             )
 
-        return np.sum(_in_parallel(compute, len(rows)), axis=0, dtype=np.float32)
+        parts = _in_parallel(compute, len(rows), 1)  # each has all targets
+        return sum(parts[1:], parts[0])
 
 
 def build_lists(
@@ -133,8 +145,8 @@ def bytes_of_lists(problem: Problem, rows: int) -> int:
     return int(2 * 8 * rows * min(1.0, _UNITS / problem.k) * problem.n)
 
 
-def _in_parallel(work: Any, count: int) -> list[Any]:
-    step = max(16, math.ceil(count / (4 * available_cores())))
+def _in_parallel(work: Any, count: int, pieces_per_core: int) -> list[Any]:
+    step = max(16, math.ceil(count / (pieces_per_core * available_cores())))
     return list(parallel_map(work, pieces_of(count, step)))
 
 
@@ -233,3 +245,25 @@ def _listed_taken(
                 if costs[e] + prices[column] < t:
                     taken[column] -= share * (1 - 1 / mass)
     return taken
+
+
+@njit(cache=True, nogil=True)
+def _listed_averages(
+    starts: NDArray[np.int64],
+    columns: NDArray[np.int32],
+    costs: NDArray[np.float32],
+    thresholds: NDArray[np.float32],
+    rows: NDArray[Any],
+    prices: NDArray[np.float64],
+    of_targets: NDArray[np.float64],
+    averages: NDArray[np.float64],
+) -> None:
+    for row in rows:
+        total, every, count = 0.0, 0.0, 0
+        for e in range(starts[row], starts[row + 1]):
+            column = columns[e]
+            every += of_targets[column]
+            if costs[e] + prices[column] <= thresholds[row]:
+                total += of_targets[column]
+                count += 1
+        averages[row] = total / count if count else every / (starts[row + 1] - starts[row])

@@ -33,7 +33,7 @@ _MOST_ROUNDS = 10
 _LEAST_RISE = 3e-4  # of the cost: a round that raises the bound by less is the last
 _SPARE = 1.25  # times the estimate is set aside for the last look at every row
 _WELL_ABOVE = 0.1  # of the cost: rows whose values are known to be so far above the others
-_TIMED = 256  # rows from which the time for all is estimated
+_TIMED, _TIMED_ON_GPU = 256, 8192  # rows from which the time for all is estimated
 _SEED = 0
 
 
@@ -76,6 +76,7 @@ class _Search:
     ) -> None:
         self.problem, self.cost, self.start = problem, cost, start
         self.deadline, self.progress = deadline, progress
+        self.last = 2 * deadline - time.perf_counter()
         self.rows, self.quotas = admissible_rows(problem)
         self.capacity = problem.masses.offer / problem.masses.need
         self.bounds = RowBounds(problem, self.rows)
@@ -89,7 +90,7 @@ class _Search:
         prices, steps, rounds = self.start.prices[place], 0, range(_MOST_ROUNDS)
         best = Found(prices, np.full(len(self.rows), -np.inf), -np.inf, 0, False)
         if place > 0:  # raised before: the bound must not fall, and large steps are behind
-            self._look_at_all(prices, np.inf)
+            self._look_at_all(prices, np.inf, self.last)
             best, rounds = self._found(prices, 0), range(_FIRST_ROUNDS, _MOST_ROUNDS)
         for number in rounds:
             begin = time.perf_counter()
@@ -102,7 +103,8 @@ class _Search:
                 self._join()
                 continue
             begin = time.perf_counter()
-            whole = self._look_at_all(prices, self._level())
+            first = best.total == -np.inf  # without it there is no bound at all
+            whole = self._look_at_all(prices, self._level(), self.last if first else self.deadline)
             seconds = max(seconds / 2, time.perf_counter() - begin)
             found = self._found(prices, steps)
             little = _LEAST_RISE * self.problem.k * self.cost
@@ -117,10 +119,10 @@ class _Search:
         """Which prices to begin at, and about how long a look at every row takes."""
         places = np.union1d(
             np.flatnonzero(np.isin(self.rows, self.start.rows)),
-            self.bounds.sample(self.draw, _TIMED),
+            self.bounds.sample(self.draw, _TIMED if self.bounds.gpu is None else _TIMED_ON_GPU),
         )
         values = []
-        self.bounds.update(self.start.prices[0], places[:1])  # compiles, which is not timed
+        self.bounds.update(self.start.prices[0], places[: len(places) // 8])  # compiles, untimed
         for prices in self.start.prices:
             begin = time.perf_counter()
             self.bounds.update(prices, places)
@@ -161,9 +163,9 @@ class _Search:
             )
         return prices - prices.min(), hoped, steps
 
-    def _look_at_all(self, prices: NDArray[np.float64], level: float) -> bool:
+    def _look_at_all(self, prices: NDArray[np.float64], level: float, until: float) -> bool:
         with self.progress.stage("certificate: every row", len(self.rows)) as advance:
-            return self.bounds.update(prices, None, level, self.deadline, advance)
+            return self.bounds.update(prices, None, level, until, advance)
 
     def _first_candidates(self) -> NDArray[np.intp]:
         """Places of given rows, of those in hand and of others at random, from every quota."""

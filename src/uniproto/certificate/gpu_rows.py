@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.certificate.least_blocks import own_lengths, share_of_squares
+from uniproto.certificate.least_blocks import share_of_squares
 from uniproto.certificate.row_groups import Bounded
 from uniproto.geometry.gpu_lists import GpuLists
 from uniproto.problem.problem import Problem
@@ -45,6 +45,11 @@ class GpuRows:
         guessed = max(1, min(_GUESSED_FROM, problem.n // _FEWEST_GUESSED))
         self.every = slice(None, None, guessed)
         self.squares = share_of_squares(problem.costs)
+        if self.squares is not None:  # |y|² beside y: a squared distance is one product
+            target = self.index.target
+            lengths = (target * target).sum(1, keepdim=True)
+            self.target = torch.cat([target, torch.ones_like(lengths), lengths], 1)
+            self.sample = self.target[self.every].contiguous()
 
     def values(
         self, rows: NDArray[np.intp], prices: NDArray[np.float64], corrections: int
@@ -86,8 +91,9 @@ class GpuRows:
         for part in self._tiles(len(rows)):
             costs = self.index.whole_rows(self._numbers(rows[part]))
             costs += on_device
-            thresholds = self._guessed(costs, 1.0)
-            limits = self._guessed(costs, share * float(self.capacity.sum()))
+            some = costs[:, self.every]
+            thresholds = self._guessed(some, 1.0)
+            limits = self._guessed(some, share * float(self.capacity.sum()))
             limits = torch.maximum(limits, thresholds).to(costs.dtype)
             listed = (costs <= limits[:, None]) & (self.capacity > 0)
             places = listed.nonzero()
@@ -105,26 +111,25 @@ class GpuRows:
 
         Below a threshold t a squared distance is at most t², and off by a share of (2|x| + t)².
         """
-        costs, torch = self.problem.costs, self.torch
-        block = self.index.whole_rows(self._numbers(rows))
+        costs = self.problem.costs
+        numbers = self._numbers(rows)
         kind = float(np.finfo(costs.dtype).eps)
         if self.squares is None:
-            block -= costs.rounding + kind * costs.ceiling
-            block += prices
-            return block, self._guessed(block, 1.0)
-        block += prices
-        guess = self._guessed(block, 1.0)
-        block -= prices
-        lengths = torch.from_numpy(own_lengths(costs, rows)).to(self.device)
-        off = self.squares * (2.01 * lengths + _ROOM * guess + kind * costs.ceiling) ** 2
-        block.square_().sub_(off.to(block.dtype)[:, None]).clamp_(min=0).sqrt_()
-        block += prices
-        return block, guess
+            block = self.index.whole_rows(numbers)
+            block += prices - (costs.rounding + kind * costs.ceiling)
+            return block, self._guessed(block[:, self.every], 1.0)
+        source = self.index.source.index_select(0, numbers)
+        squares = (source * source).sum(1, keepdim=True)
+        sample = _squared(source, squares, self.sample).clamp_(min=0).sqrt_()
+        guess = self._guessed(sample.add_(prices[self.every]), 1.0)
+        reach = 2.01 * squares.double().sqrt().squeeze(1) + _ROOM * guess
+        off = self.squares * (reach + kind * costs.ceiling) ** 2
+        block = _squared(source, squares - off.to(squares.dtype)[:, None], self.target)
+        return block.clamp_(min=0).sqrt_().add_(prices), guess
 
-    def _guessed(self, costs: Any, units: float) -> Any:
-        """Where about so many units of mass lie below, judged by some of the targets."""
-        torch = self.torch
-        some, masses = costs[:, self.every], self.capacity[self.every]
+    def _guessed(self, some: Any, units: float) -> Any:
+        """Where about so many units of mass lie below, judged by the costs of some targets."""
+        torch, masses = self.torch, self.capacity[self.every]
         wanted = units * float(masses.sum() / self.capacity.sum())
         if self.even:
             rank = min(some.shape[1], max(1, round(wanted / float(masses[0]))))
@@ -167,3 +172,10 @@ class GpuRows:
         tile = min(free // _TILE_SHARE, _LARGEST_TILE)
         wide = self.index.target.element_size() * (1 if self.even else 3)
         return pieces_of(count, max(1, tile // (self.problem.n * wide)))
+
+
+def _squared(source: Any, squares: Any, target: Any) -> Any:
+    """|x|² − 2xy + |y|², one product where the target has 1 and |y|² beside y."""
+    import torch
+
+    return torch.cat([-2 * source, squares, torch.ones_like(squares)], 1) @ target.T

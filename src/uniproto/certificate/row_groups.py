@@ -174,7 +174,10 @@ def _values_of_group(
             place += 1
     distances, near_total = np.empty(count, targets.dtype), near_capacity.sum()
     for i in range(len(own)):
-        if some[i]:
+        if count == 0:  # nobody takes anything below the threshold
+            values[i] = max(highest - 8 * eps * (abs(highest) + np.abs(own[i]).sum()), best)
+            thresholds[i] = highest
+        elif some[i]:
             _distances(own[i], near, l1, distances)
             value, thresholds[i] = best_threshold(
                 distances, near_prices, near_capacity, even, near_total, t, highest

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from uniproto.certificate.bound import Quota
@@ -84,14 +85,9 @@ def ascend(
         shares = chosen_shares(values, quotas, tau)
         some = np.flatnonzero(shares > _LEAST_SHARE)
         taken = lists.taken(some, shares[some].astype(np.float32), small, offered)
-        slope = (taken - 1) * moved
-        momentum += np.float32(1 - _MOMENTUM) * (slope - momentum)
-        spread += np.float32(1 - _SPREAD) * (slope * slope - spread)
-        mean = momentum / np.float32(1 - _MOMENTUM ** (step + 1))
-        root = np.sqrt(spread / np.float32(1 - _SPREAD ** (step + 1)))
-        stride = np.float32(pace.stride * (0.02 + 0.98 * left**2))
         advance(1)
-        small += stride * target_scale * mean / (root + np.float32(_STEADY))
+        stride = pace.stride * (0.02 + 0.98 * left**2)
+        _move(small, taken, moved, target_scale, momentum, spread, stride, step + 1)
     return best_prices.astype(np.float64) + centre, best, step + 1
 
 
@@ -153,3 +149,27 @@ def _near_smallest(
             reach = ordered[quota.count - 1] + _ACTIVE * tau[quota.free]
             parts.append(quota.free[free <= np.maximum(reach, ordered[few])])
     return np.sort(np.concatenate(parts))
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _move(
+    prices: NDArray[np.float32],
+    taken: NDArray[np.float32],
+    moved: NDArray[np.float32],
+    scale: NDArray[np.float32],
+    momentum: NDArray[np.float32],
+    spread: NDArray[np.float32],
+    stride: float,
+    step: int,
+) -> None:
+    """One step of every price along the mean of its slopes, over the root of their mean square."""
+    of_mean = np.float32(stride / (1 - _MOMENTUM**step))
+    of_square = np.float32(1 / (1 - _SPREAD**step))
+    steady, newest = np.float32(_STEADY), np.float32(1 - _MOMENTUM)
+    newest_square = np.float32(1 - _SPREAD)
+    for j in range(len(prices)):
+        slope = (taken[j] - np.float32(1)) * moved[j]
+        momentum[j] += newest * (slope - momentum[j])
+        spread[j] += newest_square * (slope * slope - spread[j])
+        root = np.sqrt(spread[j] * of_square) + steady
+        prices[j] += of_mean * scale[j] * momentum[j] / root

@@ -136,6 +136,13 @@ def best_threshold(
         if abs((1.0 - mass) * (following - t)) <= _NEGLIGIBLE * paid or following == t:
             break
         t = following
+    else:
+        if not is_guess:  # masses so uneven that no step was a good one
+            t = min(guessed_threshold(row, prices, capacity, 1.0 / total), highest)
+            paid, _ = _paid_below(row, prices, capacity, even, t)
+            value = t - paid - (len(row) + 64) * _EPS * (paid + abs(t))
+            if value > best:
+                best, at = value, t
     return best, at
 
 
