@@ -17,20 +17,22 @@ from numpy.typing import NDArray
 from uniproto.certificate.bound import Quota, admissible_rows
 from uniproto.certificate.candidate_lists import build_lists, bytes_of_lists
 from uniproto.certificate.row_bounds import RowBounds
-from uniproto.certificate.smoothed_ascent import Pace, ascend, sum_of_smallest
+from uniproto.certificate.smoothed_ascent import Climbed, Pace, ascend, sum_of_smallest
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
 _CANDIDATES = 2500  # rows to begin with, or _PER_PROTOTYPE for each prototype
 _PER_PROTOTYPE = 6
-_LOOKED_AT = 8  # times as many rows as candidates are looked at after the first rounds
-_FIRST_ROUNDS = 2
+_LOOKED_AT = 4  # times as many rows as candidates are looked at after the first rounds
+_FIRST_ROUNDS = 3
 _JOINING = 4  # one for so many candidates may join them in a round
 _UNDERCUT = 0.01  # of the costs around: how far above the others a row may be to join them
 _STRIDE, _TEMPERATURE = 0.05, 0.01  # of the first round, as shares of the costs around
 _FIRST_STEPS, _STEPS = 100, 200
 _MOST_ROUNDS = 10
 _LEAST_RISE = 3e-4  # of the cost: a round that raises the bound by less is the last
+_RAISED = 0.85  # of the cost: prices that prove so much were raised before
+_STEPS_SHARE = 0.5  # of the time limit that steps get at least
 _SPARE = 1.25  # times the estimate is set aside for the last look at every row
 _WELL_ABOVE = 0.1  # of the cost: rows whose values are known to be so far above the others
 _TIMED, _TIMED_ON_GPU = 256, 8192  # rows from which the time for all is estimated
@@ -76,7 +78,8 @@ class _Search:
     ) -> None:
         self.problem, self.cost, self.start = problem, cost, start
         self.deadline, self.progress = deadline, progress
-        self.last = 2 * deadline - time.perf_counter()
+        self.begun = time.perf_counter()
+        self.last = 2 * deadline - self.begun
         self.rows, self.quotas = admissible_rows(problem)
         self.capacity = problem.masses.offer / problem.masses.need
         self.bounds = RowBounds(problem, self.rows)
@@ -86,17 +89,17 @@ class _Search:
         self.few = len(self.rows) <= _LOOKED_AT * len(self.candidates)
 
     def run(self) -> Found:
-        place, seconds = self._begin()
-        prices, steps, rounds = self.start.prices[place], 0, range(_MOST_ROUNDS)
+        prices, likely, seconds = self._begin()
+        steps, rounds = 0, range(_MOST_ROUNDS)
         best = Found(prices, np.full(len(self.rows), -np.inf), -np.inf, 0, False)
-        if place > 0:  # raised before: the bound must not fall, and large steps are behind
+        if likely > _RAISED * self.problem.k * self.cost:  # large steps would lead away from there
             self._look_at_all(prices, np.inf, self.last)
             best, rounds = self._found(prices, 0), range(_FIRST_ROUNDS, _MOST_ROUNDS)
         for number in rounds:
             begin = time.perf_counter()
-            until = self.deadline - _SPARE * seconds  # a look at every row must still follow
-            prices, hoped, taken = self._climb(prices, number, until)
-            steps += taken
+            until = self._until(seconds)
+            climbed = self._climb(prices, number, until)
+            prices, steps = climbed.prices, steps + climbed.steps
             late = 2 * time.perf_counter() - begin > until  # no time for another round
             if number < _FIRST_ROUNDS and not (self.few or late):
                 self.bounds.update(prices, self._sampled())
@@ -104,43 +107,57 @@ class _Search:
                 continue
             begin = time.perf_counter()
             first = best.total == -np.inf  # without it there is no bound at all
-            whole = self._look_at_all(prices, self._level(), self.last if first else self.deadline)
+            # Only to save work: a value above it is bounded less closely, not wrongly.
+            level = climbed.level + _WELL_ABOVE * self.cost
+            whole = self._look_at_all(prices, level, self.last if first else self.deadline)
             seconds = max(seconds / 2, time.perf_counter() - begin)
             found = self._found(prices, steps)
             little = _LEAST_RISE * self.problem.k * self.cost
-            settled = max(hoped - found.total, found.total - best.total) <= little
+            settled = max(climbed.total - found.total, found.total - best.total) <= little
             best = found if found.total > best.total else best
             self._join()
             if settled or late or not whole:
                 return replace(best, steps=steps, converged=settled)
         return replace(best, steps=steps)
 
-    def _begin(self) -> tuple[int, float]:
-        """Which prices to begin at, and about how long a look at every row takes."""
+    def _until(self, seconds: float) -> float:
+        """When steps must end, for a look at every row to follow in time.
+
+        Without steps a look would be worth little, so they get a share of the time in any case.
+        """
+        if self.deadline == np.inf:
+            return self.deadline
+        least = self.begun + _STEPS_SHARE * (self.deadline - self.begun)
+        return max(self.deadline - _SPARE * seconds, least)
+
+    def _begin(self) -> tuple[NDArray[np.float64], float, float]:
+        """The prices to begin at, k times their bound by some rows, and the time for all rows."""
         places = np.union1d(
             np.flatnonzero(np.isin(self.rows, self.start.rows)),
             self.bounds.sample(self.draw, _TIMED if self.bounds.gpu is None else _TIMED_ON_GPU),
         )
-        values = []
-        self.bounds.update(self.start.prices[0], places[: len(places) // 8])  # compiles, untimed
-        for prices in self.start.prices:
+        prices, best, seconds = self.start.prices[0], -np.inf, 0.0
+        self.bounds.update(prices, places[: len(places) // 8])  # compiles, which is not timed
+        for each in self.start.prices:
             begin = time.perf_counter()
-            self.bounds.update(prices, places)
-            seconds = time.perf_counter() - begin
+            self.bounds.update(each, places)
+            seconds = (time.perf_counter() - begin) * len(self.rows) / len(places)
             quotas = _among(self.quotas, places)
+            if any(len(quota.free) < quota.count for quota in quotas):
+                continue
             total = sum_of_smallest(self.bounds.values[places], quotas)
-            values.append(total - float(self.capacity @ prices))
-        return int(np.argmax(values)), seconds * len(self.rows) / len(places)
+            total -= float(self.capacity @ each)
+            if total > best:
+                prices, best = each, total
+        return prices, best, seconds
 
     def _found(self, prices: NDArray[np.float64], steps: int) -> Found:
         values = self.bounds.values.copy()
         total = sum_of_smallest(values, self.quotas) - float(self.capacity @ prices)
         return Found(prices, values, total, steps, False)
 
-    def _climb(
-        self, prices: NDArray[np.float64], number: int, deadline: float
-    ) -> tuple[NDArray[np.float64], float, int]:
-        """Steps against the candidates alone: prices, what they seem to prove, steps taken."""
+    def _climb(self, prices: NDArray[np.float64], number: int, until: float) -> Climbed:
+        """Steps against the candidates alone, smaller from round to round."""
         rows, gpu = self.rows[self.candidates], self.bounds.gpu
         lists = build_lists(self.problem, rows, prices, self.capacity, gpu)
         pace = Pace(
@@ -151,17 +168,16 @@ class _Search:
         scale = np.maximum(self.start.scale, 1e-3 * self.cost)
         scales = lists.averages(scale, prices), scale
         with self.progress.stage("certificate: raising the bound", pace.steps) as advance:
-            prices, hoped, steps = ascend(
+            return ascend(
                 lists,
                 _among(self.quotas, self.candidates),
                 prices,
                 self.capacity,
                 scales,
                 pace,
-                deadline,
+                until,
                 advance,
             )
-        return prices - prices.min(), hoped, steps
 
     def _look_at_all(self, prices: NDArray[np.float64], level: float, until: float) -> bool:
         with self.progress.stage("certificate: every row", len(self.rows)) as advance:
@@ -182,17 +198,6 @@ class _Search:
         """Places to look at: the candidates, and others at random."""
         others = self.bounds.sample(self.draw, _LOOKED_AT * len(self.candidates))
         return np.union1d(self.candidates, others)
-
-    def _level(self) -> float:
-        """A value that no row needs to be known above."""
-        levels = []
-        for quota in _among(self.quotas, self.candidates):
-            if quota.count:
-                values = self.bounds.values[self.candidates[quota.free]]
-                levels.append(np.partition(values, quota.count - 1)[quota.count - 1])
-        # Only to save work: a value above it is bounded less closely, not wrongly.
-        level = max(levels, default=np.inf) + _WELL_ABOVE * self.cost
-        return level if level > -np.inf else np.inf
 
     def _join(self) -> int:
         """Let rows that undercut the candidates join them; returns how many do."""

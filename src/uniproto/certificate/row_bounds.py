@@ -15,7 +15,7 @@ the least they may really be. Three things save work, and none of them guesses:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from uniproto.certificate.least_blocks import lower_to_least, own_lengths
 from uniproto.certificate.row_groups import Bounded, row_groups
 from uniproto.certificate.thresholds import threshold_values
 from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Advance, no_bar
 from uniproto.runtime.threads import parallel_map, pieces_of
 
 _BLOCK_BYTES = 16 * 2**20
@@ -57,7 +58,7 @@ class RowBounds:
         places: NDArray[np.intp] | None = None,
         level: float = np.inf,
         deadline: float = np.inf,
-        advance: Callable[[int], None] = lambda steps: None,
+        advance: Advance = no_bar,
     ) -> bool:
         """Bound the rows at these places (all of them) at these prices, and the others by these.
 

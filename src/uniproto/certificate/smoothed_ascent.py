@@ -13,7 +13,6 @@ is taken more than once, down where less. What comes out is a set of prices, pro
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from uniproto.certificate.bound import Quota
 from uniproto.certificate.candidate_lists import CandidateLists
+from uniproto.runtime.progress import Advance
 
 _EVERY = 10  # steps from one look at all candidates to the next
 _ACTIVE = 12.0  # temperatures above the last row summed: candidates further up are left alone
@@ -43,6 +43,19 @@ class Pace:
     temperature: float
 
 
+@dataclass(frozen=True)
+class Climbed:
+    """The best prices by the candidates' values, all at least 0.
+
+    `total` is k times the bound by these values, and `level` the highest of those it sums.
+    """
+
+    prices: NDArray[np.float64]
+    total: float
+    level: float
+    steps: int
+
+
 def ascend(
     lists: CandidateLists,
     quotas: list[Quota],
@@ -51,9 +64,9 @@ def ascend(
     scales: tuple[NDArray[np.float64], NDArray[np.float64]],
     pace: Pace,
     deadline: float,
-    advance: Callable[[int], None],
-) -> tuple[NDArray[np.float64], float, int]:
-    """The best prices by the candidates' values, k times the bound by these, and steps taken.
+    advance: Advance,
+) -> Climbed:
+    """Raise the bound as far as the candidates tell.
 
     `scales` are those of the candidates and of the targets.
     """
@@ -65,9 +78,10 @@ def ascend(
     listed = np.bincount(lists.columns, minlength=len(prices))
     moved = (listed >= _FEWEST_LISTS).astype(np.float32)
     momentum, spread = np.zeros_like(small), np.zeros_like(small)
-    best, best_prices = -np.inf, small.copy()
+    best, best_prices, level = -np.inf, small.copy(), np.inf
     everything = np.arange(len(lists.thresholds))
     active, step = everything, 0
+    count = sum(len(quota.given) + quota.count for quota in quotas)
     values = np.full(len(everything), np.inf)
     for step in range(pace.steps):
         left = 1 - step / pace.steps
@@ -78,17 +92,19 @@ def ascend(
         if look:
             total = sum_of_smallest(values, quotas) - float(capacity @ small)
             if total > best:
-                best, best_prices = total, small.copy()
+                best, best_prices, level = total, small.copy(), _highest(values, quotas)
             if time.perf_counter() > deadline:
                 break
             active = _near_smallest(values, quotas, tau)
         shares = chosen_shares(values, quotas, tau)
         some = np.flatnonzero(shares > _LEAST_SHARE)
         taken = lists.taken(some, shares[some].astype(np.float32), small, offered)
-        advance(1)
+        advance(1, f"bound about {best / count:.6g}")
         stride = pace.stride * (0.02 + 0.98 * left**2)
         _move(small, taken, moved, target_scale, momentum, spread, stride, step + 1)
-    return best_prices.astype(np.float64) + centre, best, step + 1
+    lowest = float(best_prices.min())
+    prices = best_prices.astype(np.float64) - lowest
+    return Climbed(prices, best, level - lowest, step + 1)
 
 
 def chosen_shares(
@@ -133,6 +149,16 @@ def sum_of_smallest(values: NDArray[np.float64], quotas: list[Quota]) -> float:
             smallest = np.partition(values[quota.free], quota.count - 1)[: quota.count]
             total += float(smallest.sum())
     return total
+
+
+def _highest(values: NDArray[np.float64], quotas: list[Quota]) -> float:
+    """The highest of the smallest values that are summed."""
+    return max(
+        float(np.partition(values[quota.free], quota.count - 1)[quota.count - 1])
+        if quota.count
+        else -np.inf
+        for quota in quotas
+    )
 
 
 def _near_smallest(
