@@ -16,6 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from uniproto.certificate.gpu_rows import GpuRows
+from uniproto.certificate.least_blocks import rows_per_block
 from uniproto.certificate.thresholds import guessed_threshold, threshold_values
 from uniproto.problem.problem import Problem
 from uniproto.runtime.threads import available_cores, parallel_map, pieces_of
@@ -23,7 +24,6 @@ from uniproto.runtime.threads import available_cores, parallel_map, pieces_of
 _UNITS = 2.2  # of mass that a list holds, about, at least
 _ENTRIES = 4_000_000  # of all lists, up to which they hold more
 _NEGLIGIBLE = 1e-3  # a share of a row too small to be worth counting
-_BLOCK_BYTES = 16 * 2**20  # of costs
 
 
 @dataclass
@@ -128,11 +128,10 @@ def build_lists(
         threshold_values(block, prices, capacity, np.inf, values, thresholds)
         return (*_below_limits(block, prices, capacity, share, thresholds), thresholds)
 
-    step = max(1, _BLOCK_BYTES // (problem.n * problem.costs.dtype.itemsize))
     if gpu is not None:
         found = list(gpu.below_limits(rows, prices, min(share, 1.0)))
     else:
-        found = list(parallel_map(compute, pieces_of(len(rows), step)))
+        found = list(parallel_map(compute, pieces_of(len(rows), rows_per_block(problem))))
     parts = (np.concatenate(part) for part in zip(*found, strict=True))
     counts, columns, costs, thresholds = parts
     starts = np.zeros(len(rows) + 1, np.int64)

@@ -11,6 +11,23 @@ from numpy.typing import NDArray
 from uniproto.geometry.blocks import Rows
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.feature_costs import FeatureCosts
+from uniproto.geometry.features import RowsOnDisk
+from uniproto.problem.problem import Problem
+from uniproto.runtime.threads import available_cores
+
+_BLOCK_BYTES = 16 * 2**20
+_COPIES = 8  # of a block at most, while it is computed
+
+
+def rows_per_block(problem: Problem) -> int:
+    """How many whole rows of costs a core computes at a time.
+
+    More than a cache holds only where the targets are read from disk for every block.
+    """
+    costs, allowed = problem.costs, problem.memory // (_COPIES * available_cores())
+    on_disk = isinstance(costs, FeatureCosts) and isinstance(costs.target, RowsOnDisk)
+    size = allowed if on_disk else min(allowed, _BLOCK_BYTES)
+    return max(1, size // (problem.n * costs.dtype.itemsize))
 
 
 def lower_to_least(costs: Costs, block: NDArray[Any], lengths: NDArray[np.float64] | None) -> None:

@@ -22,16 +22,15 @@ from numpy.typing import NDArray
 
 from uniproto.certificate.bound import admissible_rows, proven_bound
 from uniproto.certificate.gpu_rows import gpu_rows
-from uniproto.certificate.least_blocks import lower_to_least, own_lengths
+from uniproto.certificate.least_blocks import lower_to_least, own_lengths, rows_per_block
 from uniproto.certificate.row_groups import Bounded, row_groups
 from uniproto.certificate.thresholds import threshold_values
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Advance, no_bar
 from uniproto.runtime.threads import parallel_map, pieces_of
 
-_BLOCK_BYTES = 16 * 2**20
 _CORRECTIONS = 2  # of thresholds on a GPU, for the lowest rows
-_LOW_ROWS, _LOW_SHARE = 10, 10  # these are as many for each prototype, and one in so many
+_LOW_ROWS, _LOW_SHARE = 10, 50  # these are as many for each prototype, and one in so many
 
 
 class RowBounds:
@@ -87,8 +86,7 @@ class RowBounds:
 
     def _of_rows(self, places: NDArray[np.intp]) -> Generator[Bounded]:
         """Row by row, over all targets."""
-        costs, n = self.problem.costs, self.problem.n
-        step = max(1, _BLOCK_BYTES // (n * costs.dtype.itemsize))
+        costs = self.problem.costs
 
         def compute(piece: slice) -> Bounded:
             some = places[piece]
@@ -100,7 +98,7 @@ class RowBounds:
             threshold_values(block, self.prices, self.capacity, np.inf, values, thresholds)
             return some, values, thresholds
 
-        yield from parallel_map(compute, pieces_of(len(places), step))
+        yield from parallel_map(compute, pieces_of(len(places), rows_per_block(self.problem)))
 
     def _on_gpu(self, places: NDArray[np.intp]) -> Generator[Bounded]:
         """All of them by guessed thresholds, then the lowest again by corrected ones."""

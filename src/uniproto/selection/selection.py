@@ -124,7 +124,8 @@ class Selection:
         """Bound how much better any other k prototypes could be; sets `certificate`.
 
         Takes the constraints of the selection (`exclude`, `initial`, groups) into account. Stops
-        when the bound no longer rises, or after `time_limit` seconds.
+        when the bound no longer rises, or after `time_limit` seconds; a look at every row, without
+        which there is no bound, may take as long again.
         """
         limit = require_seconds("time_limit", time_limit)
         if self._problem is None:
