@@ -10,7 +10,7 @@ cost C_ij + v_j. Constraints enter through which rows may be summed: excluded ro
 rows always are, and with groups each group contributes its own quota.
 
 `proven_bound` evaluates this in double precision over whole rows and subtracts every rounding
-error. `ascent.py` searches for prices that make the bound high.
+error. `ascent.py` finds prices that make the bound high.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def proven_bound(
     rows, quotas = admissible_rows(problem)
     costs = problem.costs
     exactly = problem.changed(costs=cast(Costs, LeastCosts(costs))) if least else problem
-    values = np.full(len(rows), -np.inf) if bounds is None else bounds - costs.rounding
+    values = np.full(len(rows), -np.inf) if bounds is None else bounds.copy()
     allowed = len(rows) if bounds is None else _MOST_EXACT_ENTRIES // problem.n
     total = -math.fsum(problem.masses.offer / problem.masses.need * prices)
     for quota in quotas:

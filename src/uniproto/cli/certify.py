@@ -68,6 +68,8 @@ def run(options: argparse.Namespace) -> None:
         problem,
         selection.cost,
         _first_prices(folder, selection, problem),
+        rows=selection.indices,
+        plan=selection.plan,
         time_limit=options.time_limit,
         progress=Progress(False if options.quiet else None),
     )

@@ -184,21 +184,26 @@ class _GpuIndex:
             found[unsure], columns[unsure] = self._nearest_exactly(source[unsure], length)
         return found, columns
 
-    def _nearest_exactly(self, source: Any, length: int) -> tuple[Any, Any]:
+    def whole_rows(self, rows: Any) -> Any:
+        """The costs of some source rows, by a tensor of their numbers, to every target."""
+        return self._costs(self.source.index_select(0, rows))
+
+    def _costs(self, source: Any) -> Any:
         import torch
 
         if self.metric == "l1":
-            costs = torch.cdist(source, self.target, p=1)
-        else:
-            costs = source @ self.target.T
-            if self.metric == "dot":
-                costs = costs.neg_().add_(self.shift)
-            elif self.metric == "cosine":
-                costs = costs.neg_().add_(1).clamp_(min=0)
-            else:
-                squares = (source * source).sum(1, keepdim=True)
-                costs = costs.mul_(-2).add_(squares).add_(self._squares).clamp_(min=0)
-                costs = costs.sqrt_() if self.metric == "euclidean" else costs
+            return torch.cdist(source, self.target, p=1)
+        costs = source @ self.target.T
+        if self.metric == "dot":
+            return costs.neg_().add_(self.shift)
+        if self.metric == "cosine":
+            return costs.neg_().add_(1).clamp_(min=0)
+        squares = (source * source).sum(1, keepdim=True)
+        costs = costs.mul_(-2).add_(squares).add_(self._squares).clamp_(min=0)
+        return costs.sqrt_() if self.metric == "euclidean" else costs
+
+    def _nearest_exactly(self, source: Any, length: int) -> tuple[Any, Any]:
+        costs = self._costs(source)
         fetched = min(length + _SPARE, costs.shape[1])
         found, columns, tied = _cut(*costs.topk(fetched, dim=1, largest=False), length)
         if fetched < costs.shape[1]:

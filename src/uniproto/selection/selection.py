@@ -126,7 +126,8 @@ class Selection:
         """Bound how much better any other k prototypes could be; sets `certificate`.
 
         Takes the constraints of the selection (`exclude`, `initial`, groups) into account. Stops
-        when the bound no longer rises, or after `time_limit` seconds.
+        when the bound no longer rises, or after `time_limit` seconds; a look at every row, without
+        which there is no bound, may take as long again.
         """
         limit = require_seconds("time_limit", time_limit)
         if self._problem is None:
@@ -141,6 +142,8 @@ class Selection:
             self._problem,
             self.cost,
             np.zeros(self.shape[1]) if prices is None else prices,
+            rows=self.indices,
+            plan=self.plan,
             time_limit=limit,
             progress=Progress(progress),
         )

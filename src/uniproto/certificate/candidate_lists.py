@@ -1,0 +1,268 @@
+"""Lists of the targets that matter to some rows at given prices, for many steps of an ascent.
+
+A row collects its unit of mass where cost plus price is lowest. While prices move little, those
+targets are among the ones that hold its two cheapest units now: some n/k targets of n, whatever
+their order.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from uniproto.certificate.gpu_rows import GpuRows
+from uniproto.certificate.least_blocks import rows_per_block
+from uniproto.certificate.thresholds import guessed_threshold, threshold_values
+from uniproto.problem.problem import Problem
+from uniproto.runtime.threads import available_cores, parallel_map, pieces_of
+
+_UNITS = 2.2  # of mass that a list holds, about, at least
+_ENTRIES = 4_000_000  # of all lists, up to which they hold more
+_NEGLIGIBLE = 1e-3  # a share of a row too small to be worth counting
+
+
+@dataclass
+class CandidateLists:
+    """Rows with their listed targets one after the other, and their thresholds.
+
+    Row i has the entries `starts[i]` to `starts[i + 1]`. In single precision: the steps of an
+    ascent need no proof.
+    """
+
+    starts: NDArray[np.int64]
+    columns: NDArray[np.int32]
+    costs: NDArray[np.float32]
+    thresholds: NDArray[np.float32]
+
+    def values(
+        self,
+        rows: NDArray[np.intp],
+        prices: NDArray[np.float32],
+        capacity: NDArray[np.float32],
+    ) -> NDArray[np.float32]:
+        """About the rows' values; their thresholds follow the prices."""
+        values = np.empty(len(rows), np.float32)
+        even = bool(capacity[0] == capacity.min() == capacity.max())
+
+        def compute(piece: slice) -> None:
+            _listed_values(
+                self.starts,
+                self.columns,
+                self.costs,
+                self.thresholds,
+                rows[piece],
+                prices,
+                capacity,
+                even,
+                values[piece],
+            )
+
+        _in_parallel(compute, len(rows), 4)
+        return values
+
+    def averages(
+        self, of_targets: NDArray[np.float64], prices: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """The mean of something over the targets that each row takes."""
+        averages = np.empty(len(self.thresholds))
+
+        def compute(piece: slice) -> None:
+            _listed_averages(
+                self.starts,
+                self.columns,
+                self.costs,
+                self.thresholds,
+                np.arange(piece.start, piece.stop),
+                prices,
+                of_targets,
+                averages,
+            )
+
+        _in_parallel(compute, len(averages), 4)
+        return averages
+
+    def taken(
+        self,
+        rows: NDArray[np.intp],
+        shares: NDArray[np.float32],
+        prices: NDArray[np.float32],
+        capacity: NDArray[np.float32],
+    ) -> NDArray[np.float32]:
+        """How often each target is emptied when these rows are chosen by these shares."""
+
+        def compute(piece: slice) -> NDArray[np.float32]:
+            return _listed_taken(
+                self.starts,
+                self.columns,
+                self.costs,
+                self.thresholds,
+                rows[piece],
+                shares[piece],
+                prices,
+                capacity,
+            )
+
+        parts = _in_parallel(compute, len(rows), 1)  # each has all targets
+        return sum(parts[1:], parts[0])
+
+
+def build_lists(
+    problem: Problem,
+    rows: NDArray[np.intp],
+    prices: NDArray[np.float64],
+    capacity: NDArray[np.float64],
+    gpu: GpuRows | None = None,
+) -> CandidateLists:
+    """The lists of these source rows at these prices, made on a GPU where there is one."""
+    share = max(_UNITS / capacity.sum(), _ENTRIES / (len(rows) * problem.n))
+
+    def compute(piece: slice) -> tuple[Any, ...]:
+        block = problem.costs.block(rows[piece])
+        thresholds = np.full(len(block), np.nan)
+        values = np.empty(len(block))
+        threshold_values(block, prices, capacity, np.inf, values, thresholds)
+        return (*_below_limits(block, prices, capacity, share, thresholds), thresholds)
+
+    if gpu is not None:
+        found = list(gpu.below_limits(rows, prices, min(share, 1.0)))
+    else:
+        found = list(parallel_map(compute, pieces_of(len(rows), rows_per_block(problem))))
+    parts = (np.concatenate(part) for part in zip(*found, strict=True))
+    counts, columns, costs, thresholds = parts
+    starts = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return CandidateLists(starts, columns, costs, thresholds.astype(np.float32))
+
+
+def bytes_of_lists(problem: Problem, rows: int) -> int:
+    """About how much memory the lists of so many rows take, while they are built too."""
+    return int(2 * 8 * rows * min(1.0, _UNITS / problem.k) * problem.n)
+
+
+def _in_parallel(work: Any, count: int, pieces_per_core: int) -> list[Any]:
+    step = max(16, math.ceil(count / (pieces_per_core * available_cores())))
+    return list(parallel_map(work, pieces_of(count, step)))
+
+
+@njit(cache=True, nogil=True)
+def _below_limits(
+    block: NDArray[Any],
+    prices: NDArray[np.float64],
+    capacity: NDArray[np.float64],
+    share: float,
+    thresholds: NDArray[np.float64],
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    m, n = block.shape
+    limits = np.empty(m)
+    counts = np.zeros(m, np.int64)
+    for i in range(m):
+        limits[i] = guessed_threshold(block[i], prices, capacity, share) if share < 1.0 else np.inf
+        limits[i] = max(limits[i], thresholds[i])
+        for j in range(n):
+            counts[i] += (block[i, j] + prices[j] <= limits[i]) & (capacity[j] > 0.0)
+    columns = np.empty(counts.sum(), np.int32)
+    costs = np.empty(len(columns), np.float32)
+    place = 0
+    for i in range(m):
+        for j in range(n):
+            if block[i, j] + prices[j] <= limits[i] and capacity[j] > 0.0:
+                columns[place], costs[place] = j, block[i, j]
+                place += 1
+    return counts, columns, costs
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _listed_values(
+    starts: NDArray[np.int64],
+    columns: NDArray[np.int32],
+    costs: NDArray[np.float32],
+    thresholds: NDArray[np.float32],
+    rows: NDArray[Any],
+    prices: NDArray[np.float32],
+    capacity: NDArray[np.float32],
+    even: bool,
+    values: NDArray[np.float32],
+) -> None:
+    zero, one = np.float32(0), np.float32(1)
+    for place in range(len(rows)):
+        row = rows[place]
+        t, paid, mass = thresholds[row], zero, zero
+        if even:
+            for e in range(starts[row], starts[row + 1]):
+                below = t - (costs[e] + prices[columns[e]])
+                paid += max(below, zero)
+                mass += one if below > zero else zero
+            paid, mass = paid * capacity[0], mass * capacity[0]
+        else:
+            for e in range(starts[row], starts[row + 1]):
+                below = t - (costs[e] + prices[columns[e]])
+                offered = capacity[columns[e]]
+                paid += offered * max(below, zero)
+                mass += offered if below > zero else zero
+        values[place] = t - paid
+        # The next threshold, one step of Newton's: mass lies about this dense near it.
+        most = np.float32(0.5) * paid
+        if mass > zero:
+            step = np.float32(1.25) * (one - mass) * paid / (mass * mass)
+            thresholds[row] = t + min(max(step, -most), most)
+        else:  # all prices have risen
+            lowest = np.float32(np.inf)
+            for e in range(starts[row], starts[row + 1]):
+                lowest = min(lowest, costs[e] + prices[columns[e]])
+            thresholds[row] = lowest + np.float32(1e-3) * abs(lowest)
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _listed_taken(
+    starts: NDArray[np.int64],
+    columns: NDArray[np.int32],
+    costs: NDArray[np.float32],
+    thresholds: NDArray[np.float32],
+    rows: NDArray[Any],
+    shares: NDArray[np.float32],
+    prices: NDArray[np.float32],
+    capacity: NDArray[np.float32],
+) -> NDArray[np.float32]:
+    taken = np.zeros(len(prices), np.float32)
+    for place in range(len(rows)):
+        row, share = rows[place], shares[place]
+        t = thresholds[row]
+        mass = np.float32(0)
+        for e in range(starts[row], starts[row + 1]):
+            column = columns[e]
+            if costs[e] + prices[column] < t:
+                mass += capacity[column]
+                taken[column] += share
+        if mass > 2:  # one target offers more than a unit: no more than one is taken
+            for e in range(starts[row], starts[row + 1]):
+                column = columns[e]
+                if costs[e] + prices[column] < t:
+                    taken[column] -= share * (1 - 1 / mass)
+    return taken
+
+
+@njit(cache=True, nogil=True)
+def _listed_averages(
+    starts: NDArray[np.int64],
+    columns: NDArray[np.int32],
+    costs: NDArray[np.float32],
+    thresholds: NDArray[np.float32],
+    rows: NDArray[Any],
+    prices: NDArray[np.float64],
+    of_targets: NDArray[np.float64],
+    averages: NDArray[np.float64],
+) -> None:
+    for row in rows:
+        total, every, count = 0.0, 0.0, 0
+        for e in range(starts[row], starts[row + 1]):
+            column = columns[e]
+            every += of_targets[column]
+            if costs[e] + prices[column] <= thresholds[row]:
+                total += of_targets[column]
+                count += 1
+        averages[row] = total / count if count else every / (starts[row + 1] - starts[row])

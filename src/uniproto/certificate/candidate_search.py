@@ -1,0 +1,230 @@
+"""The search for prices where each prototype represents many targets.
+
+Every step over all rows would cost m · n distances. So the steps are taken against a few thousand
+candidate rows and all targets (`smoothed_ascent.py`); then other rows are looked at, those that
+undercut the candidates join them, and the steps go on. The last look is at every row: what it
+finds is a bound for all of them, whatever the steps have seen.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.certificate.bound import Quota, admissible_rows
+from uniproto.certificate.candidate_lists import build_lists, bytes_of_lists
+from uniproto.certificate.row_bounds import RowBounds
+from uniproto.certificate.smoothed_ascent import Climbed, Pace, ascend, sum_of_smallest
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Progress
+
+_CANDIDATES = 2500  # rows to begin with, or _PER_PROTOTYPE for each prototype
+_PER_PROTOTYPE = 6
+_LOOKED_AT = 4  # times as many rows as candidates are looked at after the first rounds
+_FIRST_ROUNDS = 3
+_JOINING = 4  # one for so many candidates may join them in a round
+_UNDERCUT = 0.01  # of the costs around: how far above the others a row may be to join them
+_STRIDE, _TEMPERATURE = 0.05, 0.01  # of the first round, as shares of the costs around
+_FIRST_STEPS, _STEPS = 100, 200
+_MOST_ROUNDS = 10
+_LEAST_RISE = 3e-4  # of the cost: a round that raises the bound by less is the last
+_RAISED = 0.85  # of the cost: prices that prove so much were raised before
+_STEPS_SHARE = 0.5  # of the time limit that steps get at least
+_SPARE = 1.1  # times the estimate is set aside for the last look at every row
+_WELL_ABOVE = 0.1  # of the cost: rows whose values are known to be so far above the others
+_TIMED, _TIMED_ON_GPU = 256, 8192  # rows from which the time for all is estimated
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a search begins: at the best of these prices, with these rows among its candidates.
+
+    `scale` is the size of the costs around each target.
+    """
+
+    prices: tuple[NDArray[np.float64], ...]
+    scale: NDArray[np.float64]
+    rows: NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Prices, a bound from below of every row's value at them, and how the search ended.
+
+    `total` is k times the bound that these prove, but for the rounding of sums.
+    """
+
+    prices: NDArray[np.float64]
+    values: NDArray[np.float64]
+    total: float
+    steps: int
+    converged: bool
+
+
+def search(
+    problem: Problem, cost: float, start: Start, deadline: float, progress: Progress
+) -> Found:
+    """Raise the bound from these prices until it no longer rises, or the time is up."""
+    return _Search(problem, cost, start, deadline, progress).run()
+
+
+class _Search:
+    def __init__(
+        self, problem: Problem, cost: float, start: Start, deadline: float, progress: Progress
+    ) -> None:
+        self.problem, self.cost, self.start = problem, cost, start
+        self.deadline, self.progress = deadline, progress
+        self.begun = time.perf_counter()
+        self.last = 2 * deadline - self.begun
+        self.rows, self.quotas = admissible_rows(problem)
+        self.capacity = problem.masses.offer / problem.masses.need
+        self.bounds = RowBounds(problem, self.rows)
+        self.draw = np.random.default_rng(_SEED)
+        self.most = int(problem.memory // 2 // max(1, bytes_of_lists(problem, 1)))
+        self.candidates = self._first_candidates()
+        self.few = len(self.rows) <= _LOOKED_AT * len(self.candidates)
+
+    def run(self) -> Found:
+        prices, likely, seconds = self._begin()
+        steps, rounds = 0, range(_MOST_ROUNDS)
+        best = Found(prices, np.full(len(self.rows), -np.inf), -np.inf, 0, False)
+        if likely > _RAISED * self.problem.k * self.cost:  # large steps would lead away from there
+            self._look_at_all(prices, np.inf, self.last)
+            best, rounds = self._found(prices, 0), range(_FIRST_ROUNDS, _MOST_ROUNDS)
+        for number in rounds:
+            begin = time.perf_counter()
+            until = self._until(seconds)
+            climbed = self._climb(prices, number, until)
+            prices, steps = climbed.prices, steps + climbed.steps
+            late = 2 * time.perf_counter() - begin > until  # no time for another round
+            if number < _FIRST_ROUNDS and not (self.few or late):
+                self.bounds.update(prices, self._sampled())
+                self._join()
+                continue
+            begin = time.perf_counter()
+            first = best.total == -np.inf  # without it there is no bound at all
+            # Only to save work: a value above it is bounded less closely, not wrongly.
+            level = climbed.level + _WELL_ABOVE * self.cost
+            whole = self._look_at_all(prices, level, self.last if first else self.deadline)
+            seconds = max(seconds / 2, time.perf_counter() - begin)
+            found = self._found(prices, steps)
+            little = _LEAST_RISE * self.problem.k * self.cost
+            settled = max(climbed.total - found.total, found.total - best.total) <= little
+            best = found if found.total > best.total else best
+            self._join()
+            if settled or late or not whole:
+                return replace(best, steps=steps, converged=settled)
+        return replace(best, steps=steps)
+
+    def _until(self, seconds: float) -> float:
+        """When steps must end, for a look at every row to follow in time.
+
+        Without steps a look would be worth little, so they get a share of the time in any case.
+        """
+        if self.deadline == np.inf:
+            return self.deadline
+        least = self.begun + _STEPS_SHARE * (self.deadline - self.begun)
+        return max(self.deadline - _SPARE * seconds, least)
+
+    def _begin(self) -> tuple[NDArray[np.float64], float, float]:
+        """The prices to begin at, k times their bound by some rows, and the time for all rows."""
+        places = np.union1d(
+            np.flatnonzero(np.isin(self.rows, self.start.rows)),
+            self.bounds.sample(self.draw, _TIMED if self.bounds.gpu is None else _TIMED_ON_GPU),
+        )
+        prices, best, seconds = self.start.prices[0], -np.inf, 0.0
+        self.bounds.update(prices, places[: len(places) // 8])  # compiles, which is not timed
+        for each in self.start.prices:
+            begin = time.perf_counter()
+            self.bounds.update(each, places)
+            seconds = (time.perf_counter() - begin) * len(self.rows) / len(places)
+            quotas = _among(self.quotas, places)
+            if any(len(quota.free) < quota.count for quota in quotas):
+                continue
+            total = sum_of_smallest(self.bounds.values[places], quotas)
+            total -= float(self.capacity @ each)
+            if total > best:
+                prices, best = each, total
+        return prices, best, seconds
+
+    def _found(self, prices: NDArray[np.float64], steps: int) -> Found:
+        values = self.bounds.values.copy()
+        total = sum_of_smallest(values, self.quotas) - float(self.capacity @ prices)
+        return Found(prices, values, total, steps, False)
+
+    def _climb(self, prices: NDArray[np.float64], number: int, until: float) -> Climbed:
+        """Steps against the candidates alone, smaller from round to round."""
+        rows, gpu = self.rows[self.candidates], self.bounds.gpu
+        lists = build_lists(self.problem, rows, prices, self.capacity, gpu)
+        pace = Pace(
+            _FIRST_STEPS if number < _FIRST_ROUNDS else _STEPS,
+            _STRIDE / (1 + 2 * number),
+            _TEMPERATURE / (1 + number),
+        )
+        scale = np.maximum(self.start.scale, 1e-3 * self.cost)
+        scales = lists.averages(scale, prices), scale
+        with self.progress.stage("certificate: raising the bound", pace.steps) as advance:
+            return ascend(
+                lists,
+                _among(self.quotas, self.candidates),
+                prices,
+                self.capacity,
+                scales,
+                pace,
+                until,
+                advance,
+            )
+
+    def _look_at_all(self, prices: NDArray[np.float64], level: float, until: float) -> bool:
+        with self.progress.stage("certificate: every row", len(self.rows)) as advance:
+            return self.bounds.update(prices, None, level, until, advance)
+
+    def _first_candidates(self) -> NDArray[np.intp]:
+        """Places of given rows, of those in hand and of others at random, from every quota."""
+        wanted = min(max(_CANDIDATES, _PER_PROTOTYPE * self.problem.k), self.most)
+        in_hand = np.isin(self.rows, self.start.rows)
+        parts = [np.flatnonzero(in_hand)]
+        for quota in self.quotas:
+            share = -(-wanted * len(quota.free) // len(self.rows))
+            count = max(share, min(2 * quota.count, len(quota.free)))
+            parts += [quota.given, self.draw.permutation(quota.free)[:count]]
+        return np.unique(np.concatenate(parts))
+
+    def _sampled(self) -> NDArray[np.intp]:
+        """Places to look at: the candidates, and others at random."""
+        others = self.bounds.sample(self.draw, _LOOKED_AT * len(self.candidates))
+        return np.union1d(self.candidates, others)
+
+    def _join(self) -> int:
+        """Let rows that undercut the candidates join them; returns how many do."""
+        values, room = self.bounds.values, max(0, self.most - len(self.candidates))
+        room = min(room, len(self.candidates) // _JOINING)
+        mine = np.zeros(len(self.rows), bool)
+        mine[self.candidates] = True
+        joining = []
+        for quota, own in zip(self.quotas, _among(self.quotas, self.candidates), strict=True):
+            if quota.count == 0:
+                continue
+            taken = values[self.candidates[own.free]]
+            limit = np.partition(taken, quota.count - 1)[quota.count - 1] + _UNDERCUT * self.cost
+            others = quota.free[~mine[quota.free]]
+            known = others[(values[others] < limit) & (values[others] > -np.inf)]
+            joining.append(known)
+        new = np.concatenate(joining) if joining else np.empty(0, np.intp)
+        new = new[np.argsort(values[new], kind="stable")[:room]]
+        self.candidates = np.union1d(self.candidates, new)
+        return len(new)
+
+
+def _among(quotas: list[Quota], candidates: NDArray[np.intp]) -> list[Quota]:
+    """The quotas by positions in the list of candidates, which has all given rows."""
+    found = []
+    for quota in quotas:
+        given = np.searchsorted(candidates, quota.given)
+        free = np.flatnonzero(np.isin(candidates, quota.free, assume_unique=True))
+        found.append(Quota(given, free, quota.count))
+    return found

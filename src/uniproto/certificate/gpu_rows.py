@@ -1,0 +1,181 @@
+"""Bounds and lists of whole rows on a GPU, with torch: what `row_bounds.py` does on the processor.
+
+Costs are those of the GPU's lists, in single precision; sums are made in double precision. A
+threshold is guessed from every sixteenth target, which leaves a loss of some hundredths of a per
+cent; rows that turn out low are corrected once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.certificate.least_blocks import share_of_squares
+from uniproto.certificate.row_groups import Bounded
+from uniproto.geometry.gpu_lists import GpuLists
+from uniproto.problem.problem import Problem
+
+_TILE_SHARE = 12  # of the free GPU memory: one tile of costs
+_LARGEST_TILE = 4 * 2**30
+_GUESSED_FROM = 16  # one target in so many
+_FEWEST_GUESSED = 4096
+_ROOM = 1.05  # times the guess: where a corrected threshold may be at most
+
+
+def gpu_rows(problem: Problem) -> GpuRows | None:
+    """The problem's rows on a GPU, where its lists are built there."""
+    return GpuRows(problem, problem.lists) if isinstance(problem.lists, GpuLists) else None
+
+
+class GpuRows:
+    """Rows of a problem whose features lie on a GPU."""
+
+    def __init__(self, problem: Problem, lists: GpuLists) -> None:
+        import torch
+
+        self.problem, self.torch = problem, torch
+        self.index = lists.index(problem.costs)
+        self.device = self.index.target.device
+        capacity = problem.masses.offer / problem.masses.need
+        self.capacity = torch.from_numpy(capacity).to(self.device)
+        self.even = bool((capacity == capacity[0]).all())
+        guessed = max(1, min(_GUESSED_FROM, problem.n // _FEWEST_GUESSED))
+        self.every = slice(None, None, guessed)
+        self.squares = share_of_squares(problem.costs)
+        if self.squares is not None:  # |y|² beside y: a squared distance is one product
+            target = self.index.target
+            lengths = (target * target).sum(1, keepdim=True)
+            self.target = torch.cat([target, torch.ones_like(lengths), lengths], 1)
+            self.sample = self.target[self.every].contiguous()
+
+    def values(
+        self, rows: NDArray[np.intp], prices: NDArray[np.float64], corrections: int
+    ) -> Generator[Bounded]:
+        """Bounds of the rows' values, by positions in `rows`, and thresholds, tile by tile.
+
+        Prices are at least 0.
+        """
+        torch = self.torch
+        on_device = self._prices(prices)
+        for part in self._tiles(len(rows)):
+            costs, guess = self._lowered(rows[part], on_device)
+            t, best = guess, torch.full_like(guess, -torch.inf)
+            at, highest = t, guess + (_ROOM - 1) * guess.abs()
+            for step in range(corrections + 1):
+                paid, mass = self._paid_below(costs, t, last=step == corrections)
+                value = t - paid
+                at = torch.where(value > best, t, at)
+                best = torch.maximum(best, value)
+                if step < corrections:
+                    density = 0.8 * mass * mass / paid.clamp(min=1e-300)
+                    t = t + torch.where(paid > 0, (1 - mass) / density.clamp(min=1e-300), 0.0)
+                    t = torch.minimum(t, highest).to(costs.dtype).double()
+            # Prices are at least 0: whatever lies below t is at most t, and so is its rounding.
+            single = 8 * float(np.finfo(self.problem.costs.dtype).eps)
+            best -= (single + 4 * self.problem.n * float(np.finfo(np.float64).eps)) * at.abs()
+            places = np.arange(part.start, part.stop)
+            yield places, best.cpu().numpy(), at.cpu().numpy()
+
+    def below_limits(
+        self, rows: NDArray[np.intp], prices: NDArray[np.float64], share: float
+    ) -> Generator[tuple[Any, ...]]:
+        """Targets with this share of all mass, the cheapest at these prices, of every row.
+
+        Their counts, columns and costs, and the rows' thresholds, tile by tile.
+        """
+        torch = self.torch
+        on_device = self._prices(prices)
+        for part in self._tiles(len(rows)):
+            costs = self.index.whole_rows(self._numbers(rows[part]))
+            costs += on_device
+            some = costs[:, self.every]
+            thresholds = self._guessed(some, 1.0)
+            limits = self._guessed(some, share * float(self.capacity.sum()))
+            limits = torch.maximum(limits, thresholds).to(costs.dtype)
+            listed = (costs <= limits[:, None]) & (self.capacity > 0)
+            places = listed.nonzero()
+            columns = places[:, 1]
+            found = costs[places[:, 0], columns] - on_device[columns]
+            yield (
+                listed.sum(1).cpu().numpy(),
+                columns.int().cpu().numpy(),
+                found.float().cpu().numpy(),
+                thresholds.cpu().numpy(),
+            )
+
+    def _lowered(self, rows: NDArray[np.intp], prices: Any) -> tuple[Any, Any]:
+        """Costs plus prices, the least they may really be, and guessed thresholds.
+
+        Below a threshold t a squared distance is at most t², and off by a share of (2|x| + t)².
+        """
+        costs = self.problem.costs
+        numbers = self._numbers(rows)
+        kind = float(np.finfo(costs.dtype).eps)
+        if self.squares is None:
+            block = self.index.whole_rows(numbers)
+            block += prices - (costs.rounding + kind * costs.ceiling)
+            return block, self._guessed(block[:, self.every], 1.0)
+        source = self.index.source.index_select(0, numbers)
+        squares = (source * source).sum(1, keepdim=True)
+        sample = _squared(source, squares, self.sample).clamp_(min=0).sqrt_()
+        guess = self._guessed(sample.add_(prices[self.every]), 1.0)
+        reach = 2.01 * squares.double().sqrt().squeeze(1) + _ROOM * guess
+        off = self.squares * (reach + kind * costs.ceiling) ** 2
+        block = _squared(source, squares - off.to(squares.dtype)[:, None], self.target)
+        return block.clamp_(min=0).sqrt_().add_(prices), guess
+
+    def _guessed(self, some: Any, units: float) -> Any:
+        """Where about so many units of mass lie below, judged by the costs of some targets."""
+        torch, masses = self.torch, self.capacity[self.every]
+        wanted = units * float(masses.sum() / self.capacity.sum())
+        if self.even:
+            rank = min(some.shape[1], max(1, round(wanted / float(masses[0]))))
+            return some.kthvalue(rank, dim=1).values.double()
+        ordered, order = some.sort(dim=1)
+        held = masses[order].cumsum(1)
+        place = (held < wanted).sum(1, keepdim=True).clamp(max=some.shape[1] - 1)
+        return torch.gather(ordered, 1, place).squeeze(1).double()
+
+    def _paid_below(self, costs: Any, t: Any, *, last: bool) -> tuple[Any, Any]:
+        """What thresholds pay, and the mass below them; the last time costs are used up."""
+        torch = self.torch
+        limits = t.to(costs.dtype)[:, None]
+        below = torch.sub(limits, costs, out=costs) if last else limits - costs
+        mass = None
+        if not last:
+            taken = below > 0
+            mass = taken.sum(1).double() * self.capacity[0]
+            mass = mass if self.even else taken.double() @ self.capacity
+        below.clamp_(min=0)
+        if self.even:
+            paid = below.sum(1, dtype=torch.float64) * self.capacity[0]
+        else:
+            paid = (below.double() * self.capacity).sum(1)
+        return paid, mass
+
+    def _prices(self, prices: NDArray[np.float64]) -> Any:
+        return self.torch.from_numpy(prices).to(self.device, self.index.target.dtype)
+
+    def _numbers(self, rows: NDArray[np.intp]) -> Any:
+        return self.torch.from_numpy(np.ascontiguousarray(rows)).to(self.device)
+
+    def _tiles(self, count: int) -> list[slice]:
+        from uniproto.runtime.threads import pieces_of
+
+        torch = self.torch
+        free = 2**30
+        if self.device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(self.device)
+        tile = min(free // _TILE_SHARE, _LARGEST_TILE)
+        wide = self.index.target.element_size() * (1 if self.even else 3)
+        return pieces_of(count, max(1, tile // (self.problem.n * wide)))
+
+
+def _squared(source: Any, squares: Any, target: Any) -> Any:
+    """|x|² − 2xy + |y|², one product where the target has 1 and |y|² beside y."""
+    import torch
+
+    return torch.cat([-2 * source, squares, torch.ones_like(squares)], 1) @ target.T

@@ -1,0 +1,134 @@
+"""A bound from below of every row's value at given prices: what makes a certificate a proof.
+
+Each bound comes from a threshold (`thresholds.py`), over costs in their own precision lowered to
+the least they may really be. Three things save work, and none of them guesses:
+
+- Where costs obey the triangle inequality and rows have few features, rows that lie close
+  together share one list of targets: those that one of them, the middle row, could take if it lay
+  as far in their direction as any of them does. A group whose middle row is so dear that none of
+  the others can matter is not looked at.
+- From one set of prices to the next no value falls by more than the prices of one unit of mass
+  do, those that fall most.
+- On a GPU, whole rows are summed there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.certificate.bound import admissible_rows, proven_bound
+from uniproto.certificate.gpu_rows import gpu_rows
+from uniproto.certificate.least_blocks import lower_to_least, own_lengths, rows_per_block
+from uniproto.certificate.row_groups import Bounded, row_groups
+from uniproto.certificate.thresholds import threshold_values
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Advance, no_bar
+from uniproto.runtime.threads import parallel_map, pieces_of
+
+_CORRECTIONS = 2  # of thresholds on a GPU, for the lowest rows
+_LOW_ROWS, _LOW_SHARE = 10, 50  # these are as many for each prototype, and one in so many
+
+
+class RowBounds:
+    """Bounds of the values of some rows, at one set of prices after the other."""
+
+    def __init__(self, problem: Problem, rows: NDArray[np.intp]) -> None:
+        self.problem, self.rows = problem, rows
+        self.capacity = problem.masses.offer / problem.masses.need
+        self.values = np.full(len(rows), -np.inf)
+        self.thresholds = np.full(len(rows), np.nan)
+        self.prices = np.zeros(problem.n)
+        self.gpu = gpu_rows(problem)
+        self.groups = row_groups(problem, rows) if self.gpu is None else None
+
+    def sample(self, draw: np.random.Generator, count: int) -> NDArray[np.intp]:
+        """About so many places drawn at random, in whole groups where there are any."""
+        if self.groups is None:
+            return np.sort(draw.permutation(len(self.rows))[:count])
+        return self.groups.sample(draw, count)
+
+    def update(
+        self,
+        prices: NDArray[np.float64],
+        places: NDArray[np.intp] | None = None,
+        level: float = np.inf,
+        deadline: float = np.inf,
+        advance: Advance = no_bar,
+    ) -> bool:
+        """Bound the rows at these places (all of them) at these prices, and the others by these.
+
+        What is known to be above `level` is not looked at again. Returns whether the deadline
+        left time for all.
+        """
+        self.values -= largest_fall(self.prices, prices, self.capacity)
+        self.prices = prices
+        places = np.arange(len(self.rows)) if places is None else places
+        left = places[self.values[places] <= level]
+        advance(len(places) - len(left))
+        if self.gpu is not None:
+            work = self._on_gpu(left)
+        elif self.groups is None:
+            work = self._of_rows(left)
+        else:
+            work = self.groups.values(left, prices, self.capacity, level, self.thresholds)
+        for some, values, thresholds in work:
+            self.values[some] = np.maximum(self.values[some], values)
+            self.thresholds[some] = thresholds
+            advance(len(some))
+            if time.perf_counter() > deadline:
+                work.close()
+                return False
+        return True
+
+    def _of_rows(self, places: NDArray[np.intp]) -> Generator[Bounded]:
+        """Row by row, over all targets."""
+        costs = self.problem.costs
+
+        def compute(piece: slice) -> Bounded:
+            some = places[piece]
+            values = np.empty(len(some))
+            thresholds = self.thresholds[some]
+            rows = self.rows[some]
+            block = costs.block(rows)
+            lower_to_least(costs, block, own_lengths(costs, rows))
+            threshold_values(block, self.prices, self.capacity, np.inf, values, thresholds)
+            return some, values, thresholds
+
+        yield from parallel_map(compute, pieces_of(len(places), rows_per_block(self.problem)))
+
+    def _on_gpu(self, places: NDArray[np.intp]) -> Generator[Bounded]:
+        """All of them by guessed thresholds, then the lowest again by corrected ones."""
+        assert self.gpu is not None
+        some = places
+        for corrections in (0, _CORRECTIONS):
+            found = self.gpu.values(self.rows[some], self.prices, corrections)
+            for part, values, thresholds in found:
+                yield some[part], values, thresholds
+            low = max(_LOW_ROWS * self.problem.k, len(places) // _LOW_SHARE)
+            if low < len(places):
+                some = places[np.argpartition(self.values[places], low)[:low]]
+
+
+def bound_by_rows(problem: Problem, prices: NDArray[np.float64]) -> float:
+    """The lower bound these prices prove, from one look at every row; at least 0."""
+    rows, _ = admissible_rows(problem)
+    prices = prices - min(0.0, float(prices.min()))  # which proves the same
+    bounds = RowBounds(problem, rows)
+    bounds.update(prices)
+    return proven_bound(problem, prices, bounds.values)
+
+
+def largest_fall(
+    before: NDArray[np.float64], after: NDArray[np.float64], capacity: NDArray[np.float64]
+) -> float:
+    """The most that one unit of mass can have become cheaper, rounded up."""
+    falls = before - after
+    order = np.argsort(-falls, kind="stable")
+    held = np.cumsum(capacity[order])
+    taken = np.diff(np.minimum(held, 1.0), prepend=0.0)
+    fall = float(falls[order] @ taken)
+    return fall + 64 * float(np.finfo(np.float64).eps) * float(np.abs(before).max() + abs(fall))

@@ -1,0 +1,201 @@
+"""Steps on the prices of the targets against few candidate rows, with a smoothed choice.
+
+The bound sums the k smallest values: a function with a kink wherever two rows change places. Here
+rows are chosen by shares instead, all of those with nearly the smallest values,
+
+    share_i = min(1, exp((μ − B_i) / τ_i)),   Σ share_i = k,
+
+and τ falls from step to step. Every price then moves by its own step (Adam): up where its target
+is taken more than once, down where less. What comes out is a set of prices, proven by nothing;
+`row_bounds.py` says what it proves.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from uniproto.certificate.bound import Quota
+from uniproto.certificate.candidate_lists import CandidateLists
+from uniproto.runtime.progress import Advance
+
+_EVERY = 10  # steps from one look at all candidates to the next
+_ACTIVE = 12.0  # temperatures above the last row summed: candidates further up are left alone
+_FEWEST_LISTS = 3  # a target in fewer of them keeps its price: nobody knows what it should be
+_MOMENTUM, _SPREAD = 0.9, 0.98
+_LEAST_SHARE = 1e-3
+_STEADY = 0.1  # added to the root of the mean square, so that settled prices stay
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How many steps, how far the first goes and how soft the first choice is.
+
+    Steps and temperatures are shares of what costs what: of a target's price scale, of a row's.
+    """
+
+    steps: int
+    stride: float
+    temperature: float
+
+
+@dataclass(frozen=True)
+class Climbed:
+    """The best prices by the candidates' values, all at least 0.
+
+    `total` is k times the bound by these values, and `level` the highest of those it sums.
+    """
+
+    prices: NDArray[np.float64]
+    total: float
+    level: float
+    steps: int
+
+
+def ascend(
+    lists: CandidateLists,
+    quotas: list[Quota],
+    prices: NDArray[np.float64],
+    capacity: NDArray[np.float64],
+    scales: tuple[NDArray[np.float64], NDArray[np.float64]],
+    pace: Pace,
+    deadline: float,
+    advance: Advance,
+) -> Climbed:
+    """Raise the bound as far as the candidates tell.
+
+    `scales` are those of the candidates and of the targets.
+    """
+    centre = float(np.average(prices, weights=capacity))
+    small = (prices - centre).astype(np.float32)
+    lists.thresholds -= np.float32(centre)
+    offered = capacity.astype(np.float32)
+    row_scale, target_scale = scales[0], scales[1].astype(np.float32)
+    listed = np.bincount(lists.columns, minlength=len(prices))
+    moved = (listed >= _FEWEST_LISTS).astype(np.float32)
+    momentum, spread = np.zeros_like(small), np.zeros_like(small)
+    best, best_prices, level = -np.inf, small.copy(), np.inf
+    everything = np.arange(len(lists.thresholds))
+    active, step = everything, 0
+    count = sum(len(quota.given) + quota.count for quota in quotas)
+    values = np.full(len(everything), np.inf)
+    for step in range(pace.steps):
+        left = 1 - step / pace.steps
+        tau = pace.temperature * (0.1 + 0.9 * left**2) * row_scale
+        look = step % _EVERY == 0 or step == pace.steps - 1
+        rows = everything if look else active
+        values[rows] = lists.values(rows, small, offered)
+        if look:
+            total = sum_of_smallest(values, quotas) - float(capacity @ small)
+            if total > best:
+                best, best_prices, level = total, small.copy(), _highest(values, quotas)
+            if time.perf_counter() > deadline:
+                break
+            active = _near_smallest(values, quotas, tau)
+        shares = chosen_shares(values, quotas, tau)
+        some = np.flatnonzero(shares > _LEAST_SHARE)
+        taken = lists.taken(some, shares[some].astype(np.float32), small, offered)
+        advance(1, f"bound about {best / count:.6g}")
+        stride = pace.stride * (0.02 + 0.98 * left**2)
+        _move(small, taken, moved, target_scale, momentum, spread, stride, step + 1)
+    lowest = float(best_prices.min())
+    prices = best_prices.astype(np.float64) - lowest
+    return Climbed(prices, best, level - lowest, step + 1)
+
+
+def chosen_shares(
+    values: NDArray[np.float64], quotas: list[Quota], tau: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Shares in [0, 1] that add up to each quota, those of small values large."""
+    shares = np.zeros(len(values))
+    for quota in quotas:
+        shares[quota.given] = 1.0
+        if quota.count == len(quota.free):
+            shares[quota.free] = 1.0
+        elif quota.count:
+            shares[quota.free] = _shares(values[quota.free], quota.count, tau[quota.free])
+    return shares
+
+
+def _shares(
+    values: NDArray[np.float64], count: int, tau: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    last = np.partition(values, count - 1)[count - 1]
+    near = np.flatnonzero(values <= last + 40 * tau)
+    values, tau, size = values[near], tau[near], len(values)
+    low, high = last - 40 * float(tau.max()), last
+    for _ in range(40):
+        level = (low + high) / 2
+        found = np.exp(np.minimum((level - values) / tau, 0.0))
+        if found.sum() > count:
+            high = level
+        else:
+            low = level
+    shares = np.zeros(size)
+    shares[near] = found
+    return shares
+
+
+def sum_of_smallest(values: NDArray[np.float64], quotas: list[Quota]) -> float:
+    """The given rows' values and the smallest of the others, as many as each quota has."""
+    total = 0.0
+    for quota in quotas:
+        total += float(values[quota.given].sum())
+        if quota.count:
+            smallest = np.partition(values[quota.free], quota.count - 1)[: quota.count]
+            total += float(smallest.sum())
+    return total
+
+
+def _highest(values: NDArray[np.float64], quotas: list[Quota]) -> float:
+    """The highest of the smallest values that are summed."""
+    return max(
+        float(np.partition(values[quota.free], quota.count - 1)[quota.count - 1])
+        if quota.count
+        else -np.inf
+        for quota in quotas
+    )
+
+
+def _near_smallest(
+    values: NDArray[np.float64], quotas: list[Quota], tau: NDArray[np.float64]
+) -> NDArray[np.intp]:
+    """Candidates that may get a share before every one is looked at again."""
+    parts = []
+    for quota in quotas:
+        parts.append(quota.given)
+        if quota.count:
+            free = values[quota.free]
+            few = min(4 * quota.count, len(free)) - 1
+            ordered = np.partition(free, (quota.count - 1, few))
+            reach = ordered[quota.count - 1] + _ACTIVE * tau[quota.free]
+            parts.append(quota.free[free <= np.maximum(reach, ordered[few])])
+    return np.sort(np.concatenate(parts))
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _move(
+    prices: NDArray[np.float32],
+    taken: NDArray[np.float32],
+    moved: NDArray[np.float32],
+    scale: NDArray[np.float32],
+    momentum: NDArray[np.float32],
+    spread: NDArray[np.float32],
+    stride: float,
+    step: int,
+) -> None:
+    """One step of every price along the mean of its slopes, over the root of their mean square."""
+    of_mean = np.float32(stride / (1 - _MOMENTUM**step))
+    of_square = np.float32(1 / (1 - _SPREAD**step))
+    steady, newest = np.float32(_STEADY), np.float32(1 - _MOMENTUM)
+    newest_square = np.float32(1 - _SPREAD)
+    for j in range(len(prices)):
+        slope = (taken[j] - np.float32(1)) * moved[j]
+        momentum[j] += newest * (slope - momentum[j])
+        spread[j] += newest_square * (slope * slope - spread[j])
+        root = np.sqrt(spread[j] * of_square) + steady
+        prices[j] += of_mean * scale[j] * momentum[j] / root

@@ -1,0 +1,169 @@
+"""A row's value at given prices by a threshold, without sorting its targets.
+
+The cheapest unit of mass that a row can collect at costs w_j = C_ij + v_j, where target j offers
+a_j = k ν_j units, costs on average
+
+    B_i = max over t of  t − Σ_j a_j (t − w_j)⁺.
+
+Every t proves a bound from below, and near the best t the loss is of second order: so a t guessed
+from few of the targets and corrected once or twice is as good as a sort.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+_SAMPLED = 2048  # targets of a row from which its first threshold is guessed
+_CORRECTIONS = 5
+_NEGLIGIBLE = 1e-5  # a loss of this share of what is paid below the threshold ends the search
+_DENSITY = 0.8  # of mass near the threshold, in units of mass² / paid: 1/2 to 1 for most rows
+_FEW, _MANY = 0.7, 1.4  # units below a threshold that is too far off to begin with
+_EPS = float(np.finfo(np.float64).eps)
+
+
+@njit(cache=True, nogil=True)
+def threshold_values(
+    block: NDArray[Any],
+    prices: NDArray[np.float64],
+    capacity: NDArray[np.float64],
+    highest: float,
+    values: NDArray[np.float64],
+    thresholds: NDArray[np.float64],
+) -> None:
+    """Bounds from below of the values of rows of costs, and the thresholds that prove them.
+
+    `thresholds` says for every row where to begin, or NaN. None ends above `highest`, so targets
+    that cost more than that at their prices may be left out.
+    """
+    even = len(capacity) > 0 and capacity.min() == capacity.max()
+    total = capacity.sum()
+    for i in range(block.shape[0]):
+        values[i], thresholds[i] = best_threshold(
+            block[i], prices, capacity, even, total, thresholds[i], highest
+        )
+
+
+@njit(cache=True, nogil=True)
+def guessed_threshold(
+    row: NDArray[Any],
+    prices: NDArray[np.float64],
+    capacity: NDArray[np.float64],
+    share: float,
+) -> float:
+    """About where this share of all mass lies below, judged by some of the targets."""
+    n = len(row)
+    step = max(1, n // _SAMPLED)
+    size = (n + step - 1) // step
+    costs, masses = np.empty(size), np.empty(size)
+    seen = 0.0
+    for place in range(size):
+        j = place * step
+        costs[place], masses[place] = row[j] + prices[j], capacity[j]
+        seen += capacity[j]
+    wanted = share * seen
+    low, high = 0, size - 1
+    while low < high:  # a quickselect by mass
+        pivot = costs[(low + high) // 2]
+        left, right = low - 1, high + 1
+        while True:
+            left += 1
+            while costs[left] < pivot:
+                left += 1
+            right -= 1
+            while costs[right] > pivot:
+                right -= 1
+            if left >= right:
+                break
+            costs[left], costs[right] = costs[right], costs[left]
+            masses[left], masses[right] = masses[right], masses[left]
+        held = masses[low : right + 1].sum()
+        if held >= wanted:
+            high = right
+        else:
+            wanted -= held
+            low = right + 1
+    return costs[low]
+
+
+@njit(cache=True, nogil=True)
+def best_threshold(
+    row: NDArray[Any],
+    prices: NDArray[np.float64],
+    capacity: NDArray[np.float64],
+    even: bool,
+    total: float,
+    t: float,
+    highest: float,
+) -> tuple[float, float]:
+    """The best bound found, and its t: Newton's method for the t that has one unit of mass below.
+
+    `t` is where to begin, or NaN; one far off is replaced by a guess. `total` is all capacity.
+    """
+    is_guess = np.isnan(t)
+    if is_guess:
+        t = guessed_threshold(row, prices, capacity, 1.0 / total)
+    t = min(t, highest)
+    low, high = -np.inf, np.inf
+    low_mass, high_mass = 0.0, np.inf
+    best, at = -np.inf, t
+    for _ in range(_CORRECTIONS):
+        paid, mass = _paid_below(row, prices, capacity, even, t)
+        # Rounding: of every term by its own size, and of their sum.
+        value = t - paid - (len(row) + 64) * _EPS * (paid + abs(t))
+        if value > best:
+            best, at = value, t
+        if not is_guess and not _FEW < mass < _MANY:
+            is_guess = True
+            t = min(guessed_threshold(row, prices, capacity, 1.0 / total), highest)
+            continue
+        if mass < 1.0:
+            low, low_mass = t, mass
+        else:
+            high, high_mass = t, mass
+        if paid <= 0.0 or (mass < 1.0 and t >= highest):
+            break
+        density = _DENSITY * mass * mass / paid
+        if low > -np.inf and high < np.inf and high > low:
+            density = (high_mass - low_mass) / (high - low)
+        following = t + (1.0 - mass) / density
+        if not low < following < high:
+            following = 0.5 * (low + high)
+        following = min(following, highest)
+        if abs((1.0 - mass) * (following - t)) <= _NEGLIGIBLE * paid or following == t:
+            break
+        t = following
+    else:
+        if not is_guess:  # masses so uneven that no step was a good one
+            t = min(guessed_threshold(row, prices, capacity, 1.0 / total), highest)
+            paid, _ = _paid_below(row, prices, capacity, even, t)
+            value = t - paid - (len(row) + 64) * _EPS * (paid + abs(t))
+            if value > best:
+                best, at = value, t
+    return best, at
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
+def _paid_below(
+    row: NDArray[Any],
+    prices: NDArray[np.float64],
+    capacity: NDArray[np.float64],
+    even: bool,
+    t: float,
+) -> tuple[float, float]:
+    """What a threshold t pays, Σ a (t − w)⁺, and the mass below it."""
+    paid, mass = 0.0, 0.0
+    if even:
+        for j in range(len(row)):
+            below = t - (row[j] + prices[j])
+            paid += max(below, 0.0)
+            mass += 1.0 if below > 0.0 else 0.0
+        return capacity[0] * paid, capacity[0] * mass
+    for j in range(len(row)):
+        below = t - (row[j] + prices[j])
+        paid += capacity[j] * max(below, 0.0)
+        mass += capacity[j] if below > 0.0 else 0.0
+    return paid, mass
