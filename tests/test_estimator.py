@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import uniproto
 from uniproto import InvalidInputError, PrototypeSelector, UniProto, UniprotoError
 
-FEATURE_METRICS = ["cosine", "euclidean", "sqeuclidean", "l1", "dot"]
+FEATURE_METRICS = ["cosine", "euclidean", "sqeuclidean", "l1", "dot", "rbf", "laplacian"]
 
 
 @pytest.fixture
@@ -37,6 +37,12 @@ def expected_costs(left, right, metric, fitted_on=None):
     if metric == "dot":
         fitted_on = np.asarray(fitted_on)
         return (fitted_on @ fitted_on.T).max() - left @ right.T
+    if metric in ("rbf", "laplacian"):
+        distance = {"rbf": "euclidean", "laplacian": "l1"}[metric]
+        among = pairwise_distances(fitted_on, metric=distance)
+        sigma = 0.25 * np.median(among[among > 1e-6 * among.max()])
+        apart = pairwise_distances(left, right, distance) / sigma
+        return 1 - np.exp(-(apart**2) / 2 if metric == "rbf" else -apart)
     return pairwise_distances(left, right, metric)
 
 
@@ -140,6 +146,7 @@ def test_parameters_survive_clone_and_set_params(rows):
     assert selector.get_params() == {
         "n_prototypes": 3,
         "metric": "l1",
+        "bandwidth": None,
         "method": method,
         "distinct": True,
         "random_state": None,

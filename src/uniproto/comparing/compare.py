@@ -45,6 +45,7 @@ def compare(
     minority: Collection[Hashable] | None = None,
     seeds: int | Iterable[int] = 5,
     metric: str = "cosine",
+    bandwidth: float | str | None = None,
     target_weights: Any = None,
     groups: Any = None,
     target_groups: Any = None,
@@ -77,7 +78,7 @@ def compare(
         seeds: how many seeds (0, 1, …), or which. Methods that draw at random run once for each,
             the others once, with the seed None.
         target_weights: as for `select`; `"balanced"` balances the classes of the target.
-        metric, groups, target_groups, budgets, initial, exclude, distinct, memory,
+        metric, bandwidth, groups, target_groups, budgets, initial, exclude, distinct, memory,
             device, lists, progress: as for `select`.
 
     Returns:
@@ -100,6 +101,7 @@ def compare(
         source,
         target,
         metric=metric,
+        bandwidth=bandwidth,
         target_weights=target_weights,
         target_labels=balanced_by if balanced else None,
         groups=groups,
@@ -122,6 +124,7 @@ def compare(
         k=problem.k,
         shape=problem.costs.shape,
         metric=problem.costs.metric,
+        bandwidth=problem.costs.bandwidth,
         seeds=listed,
         methods=ran.methods,
         skipped=ran.skipped,

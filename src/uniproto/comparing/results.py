@@ -14,6 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from uniproto.errors import as_index, invalid, printable
+from uniproto.geometry.metrics import metric_label
 from uniproto.report.words import mean_and_spread
 from uniproto.runs.atomic import require_writable
 from uniproto.runs.publish import publishing, require_publishable, write_record
@@ -139,6 +140,7 @@ class Comparison:
     k: int
     shape: tuple[int, int]
     metric: str
+    bandwidth: float | None
     seeds: list[int]
     methods: dict[str, dict[str, Any]]  # label -> name and options
     skipped: dict[str, str] = field(default_factory=dict)
@@ -178,7 +180,8 @@ class Comparison:
         m, n = self.shape
         summaries = self.summary_rows
         parts = [
-            f"{self.k} of {m:,} source rows for {n:,} targets ({self.metric})",
+            f"{self.k} of {m:,} source rows for {n:,} targets "
+            f"({metric_label(self.metric, self.bandwidth)})",
             self._figures(summaries),
         ]
         if self.classes:
@@ -201,6 +204,7 @@ class Comparison:
             "k": self.k,
             "shape": list(self.shape),
             "metric": self.metric,
+            "bandwidth": self.bandwidth,
             "seeds": self.seeds,
             "methods": self.methods,
             "minority": self.minority,
@@ -293,6 +297,7 @@ class KPath:
     method: str
     shape: tuple[int, int]
     metric: str
+    bandwidth: float | None
     knee: int | None
     max_cost: float | None = None
     chosen: int | None = None
@@ -320,7 +325,8 @@ class KPath:
             "seconds": [f"{row['seconds']:.3g}" for row in rows],
         }
         parts = [
-            f"{printable(self.method)} on {m:,} source rows for {n:,} targets ({self.metric})",
+            f"{printable(self.method)} on {m:,} source rows for {n:,} targets "
+            f"({metric_label(self.metric, self.bandwidth)})",
             aligned(columns),
         ]
         if self.selection is not None:
@@ -351,6 +357,7 @@ class KPath:
             "method": self.method,
             "shape": list(self.shape),
             "metric": self.metric,
+            "bandwidth": self.bandwidth,
             "rows": self.rows,
             "knee": self.knee,
             "max_cost": self.max_cost,

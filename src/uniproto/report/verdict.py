@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from uniproto.geometry.metrics import metric_label
 from uniproto.methods.grouped import pick
 from uniproto.methods.random import Random
 from uniproto.problem.problem import Problem
@@ -277,7 +278,8 @@ def facts_of(selection: Selection) -> list[tuple[str, str]]:
     weights = selection.notes.get("target_weights")
     found = [
         ("Method", f"{selection.method}{f' ({options})' if options else ''}"),
-        ("Metric", selection.metric),
+        ("Metric", metric_label(selection.metric, selection.bandwidth)),
+        ("Bandwidth", str(selection.notes.get("bandwidth_from") or "")),
         ("Target weights", str(weights) if weights else ""),
         ("Seed", str(selection.seed)),
         ("Versions", ", ".join(f"{name} {number}" for name, number in _versions().items())),
