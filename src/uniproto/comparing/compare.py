@@ -131,6 +131,7 @@ def compare(
         warnings=judge.warnings,
         minority=judge.minority,
         classes=judge.classes,
+        proportional=judge.proportional,
     )
 
 
@@ -223,14 +224,23 @@ class _Judge:
         self.problem, self.labels = problem, labels
         self.minority: list[Hashable] = []
         self.classes: list[Hashable] = []
+        self.proportional: dict[Hashable, float] = {}
         self.warnings: list[str] = []
         if labels is not None:
             source, target = labels
             self.minority = minority_classes(target, minority)
-            self.classes = np.unique(target).tolist()
+            names, counts = np.unique(target, return_counts=True)
+            self.classes = names.tolist()
+            shares = problem.k * counts / counts.sum()
+            self.proportional = dict(zip(self.classes, shares.tolist(), strict=True))
             self.warnings = doubts(source, target, problem.k)
         elif minority is not None:
             raise invalid("minority", "needs 'labels' as well", "only minority", "Pass both.")
+
+    def _prototypes_of(self, labels: NDArray[Any]) -> dict[Hashable, int]:
+        """How many prototypes each class of the target has."""
+        chosen = labels.tolist()
+        return {name: chosen.count(name) for name in self.classes}
 
     def run(self, method: Method, seed: int | None) -> tuple[Selection, dict[str, Any]]:
         with PeakMemory() as peak:
@@ -245,6 +255,7 @@ class _Judge:
             "weight_entropy": entropy,
             **dict.fromkeys(JUDGED),
             "class_accuracy": {},
+            "class_prototypes": {},
         }
         if self.labels is not None:
             source, target = self.labels
@@ -255,6 +266,7 @@ class _Judge:
                 "balanced_accuracy": judged.balanced,
                 "minority_accuracy": judged.minority,
                 "class_accuracy": judged.per_class,
+                "class_prototypes": self._prototypes_of(source[selection.indices]),
             }
         return selection, row | {"indices": selection.indices.tolist()}
 

@@ -119,6 +119,7 @@ def save_results(
 
 JUDGED = ("accuracy", "balanced_accuracy", "minority_accuracy")
 _MEASURED = ("cost", "seconds", "weight_ratio", "weight_entropy")
+_BY_CLASS = ("class_accuracy", "class_prototypes")
 _MOST_CLASSES = 16  # printed side by side; files hold them all
 _WIDTH = 100
 
@@ -132,8 +133,9 @@ class Comparison:
     where the process stood), `weight_ratio` and `weight_entropy` (of the weights the method
     learned; 1 and 1 where all have equal weight), `accuracy`, `balanced_accuracy`,
     `minority_accuracy` (None without labels, the last also without minority classes),
-    `class_accuracy` (a dict, empty without labels) and `indices`. `skipped` says why a method
-    was skipped; `warnings` what a reader of the accuracies must know.
+    `class_accuracy` and `class_prototypes` (dicts, empty without labels) and `indices`.
+    `proportional` is how many prototypes each class would have by its share of the target rows.
+    `skipped` says why a method was skipped; `warnings` what a reader of the accuracies must know.
     """
 
     rows: list[dict[str, Any]]
@@ -147,6 +149,7 @@ class Comparison:
     warnings: list[str] = field(default_factory=list)
     minority: list[Hashable] = field(default_factory=list)
     classes: list[Hashable] = field(default_factory=list)
+    proportional: dict[Hashable, float] = field(default_factory=dict)
 
     @property
     def summary_rows(self) -> list[dict[str, Any]]:
@@ -165,10 +168,11 @@ class Comparison:
             peaks = [run["peak_memory"] for run in runs if run["peak_memory"] is not None]
             summary["peak_memory"] = max(peaks, default=None)
             summary["cost_is_exact"] = all(run["cost_is_exact"] for run in runs)
-            summary["class_accuracy"] = {
-                name: mean_and_spread([run["class_accuracy"][name] for run in runs])[0]
-                for name in self.classes
-            }
+            for column in _BY_CLASS:
+                summary[column] = {
+                    name: mean_and_spread([run[column][name] for run in runs])[0]
+                    for name in self.classes
+                }
             found.append(summary)
         return sorted(found, key=lambda summary: summary["cost"])
 
@@ -208,6 +212,7 @@ class Comparison:
             "seeds": self.seeds,
             "methods": self.methods,
             "minority": self.minority,
+            "proportional": [[name, share] for name, share in self.proportional.items()],
             "rows": self.rows,
             "summary": self.summary_rows,
             "skipped": self.skipped,
@@ -249,12 +254,19 @@ class Comparison:
 
     def _by_class(self, summaries: list[dict[str, Any]]) -> str:
         if len(self.classes) > _MOST_CLASSES:
-            return f"The accuracy of each of the {len(self.classes)} classes is in 'rows'."
-        columns = {"accuracy by class": [each["method"] for each in summaries]}
+            return (
+                f"The accuracy and the prototypes of each of the {len(self.classes)} classes are "
+                "in 'rows'."
+            )
+        methods = [each["method"] for each in summaries]
+        accuracies = {"accuracy by class": methods}
+        prototypes = {"prototypes by class": ["in proportion", *methods]}
         for name in self.classes:
             title = f"{name}{'°' if name in self.minority else ''}"
-            columns[title] = [f"{each['class_accuracy'][name]:.3f}" for each in summaries]
-        return aligned(columns)
+            accuracies[title] = [f"{each['class_accuracy'][name]:.3f}" for each in summaries]
+            counts = [each["class_prototypes"][name] for each in summaries]
+            prototypes[title] = [f"{count:.1f}" for count in (self.proportional[name], *counts)]
+        return f"{aligned(accuracies)}\n\n{aligned(prototypes)}"
 
     def _notes(self, summaries: list[dict[str, Any]]) -> list[str]:
         drawn = [summary["method"] for summary in summaries if summary["runs"] > 1]
@@ -278,7 +290,9 @@ class Comparison:
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
     """The row with one column per class, and without the picks, which a table has no place for."""
     plain = {name: value for name, value in row.items() if not isinstance(value, dict | list)}
-    return plain | {f"accuracy_{name}": share for name, share in row["class_accuracy"].items()}
+    shares = {f"accuracy_{name}": share for name, share in row["class_accuracy"].items()}
+    counts = {f"prototypes_{name}": count for name, count in row["class_prototypes"].items()}
+    return plain | shares | counts
 
 
 @dataclass(frozen=True)

@@ -262,7 +262,9 @@ def methods_box(
         (
             "Coverage",
             f"A class is marked where its number of prototypes is below {UNDER:.0%} or above "
-            f"{OVER:.0%} of its share of the target, and off by one prototype at least.",
+            f"{OVER:.0%} of its share of the target, and off by one prototype at least. "
+            "'Represented by its own' is the share of a class's mass that the plan gives to "
+            "prototypes of the same class; 'metric=\"rbf\"' often raises it for small classes.",
         ),
         (
             "Worst covered",

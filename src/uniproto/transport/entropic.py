@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 _TOLERANCE = 1e-6  # the paper's stopping threshold
 _PAPER_ITERATIONS = ((200, 100), (1000, 1000), (4000, 2000))  # most rows of the source, and steps
+_LEAST_TAKEN = float(np.finfo(np.float64).tiny)
 _LOWEST_EXPONENT = -1e300  # of nothing at all, but finite: differences stay numbers
 
 
@@ -58,7 +59,7 @@ def entropic_plan(
     costs = np.asarray(costs, dtype=np.float64)[:, offered]
     capacity = capacity[offered]
     prices, settled, steps = _alternate(costs, capacity, reg, iterations)  # −g
-    part = np.exp(_log_plan(costs, prices, reg))
+    part = _shares(costs, prices, reg)
     plan[:, offered] = part
     taken = part.sum(axis=0)
     within = bool((taken <= capacity * (1 + _TOLERANCE) + _TOLERANCE).all())
@@ -76,7 +77,7 @@ def _alternate(
     log_capacity = np.log(capacity)
     prices = np.zeros(len(capacity))
     for step in range(1, iterations + 1):
-        log_taken = _log_column_sums(_log_plan(costs, prices, reg))
+        log_taken = _log_taken(costs, prices, reg)
         updated = np.maximum(0.0, prices + reg * (log_taken - log_capacity))
         settled = bool((np.abs(updated - prices) <= _TOLERANCE * reg).all())
         prices = updated
@@ -85,18 +86,39 @@ def _alternate(
     return prices, False, iterations
 
 
-def _log_plan(
+def _exponents(
     costs: NDArray[np.float64], prices: NDArray[np.float64], reg: float
 ) -> NDArray[np.float64]:
-    """The logarithm of the plan these prices lead to, rows normalised."""
+    """−(C + prices)/λ, up to a constant that makes 0 the largest of every row."""
     exponent = costs + prices
     exponent -= exponent.min(axis=1, keepdims=True)  # first: large numbers swallow the logarithm
     with np.errstate(over="ignore"):
         exponent /= -reg
-    np.maximum(exponent, _LOWEST_EXPONENT, out=exponent)
-    return exponent - np.log(np.exp(exponent).sum(axis=1, keepdims=True))
+    return np.maximum(exponent, _LOWEST_EXPONENT, out=exponent)
 
 
-def _log_column_sums(log_plan: NDArray[np.float64]) -> NDArray[np.float64]:
-    largest = log_plan.max(axis=0)
-    return np.log(np.exp(log_plan - largest).sum(axis=0)) + largest
+def _shares(
+    costs: NDArray[np.float64], prices: NDArray[np.float64], reg: float
+) -> NDArray[np.float64]:
+    """The plan these prices lead to, rows normalised."""
+    shares = _exponents(costs, prices, reg)
+    np.exp(shares, out=shares)
+    shares /= shares.sum(axis=1, keepdims=True)
+    return shares
+
+
+def _log_taken(
+    costs: NDArray[np.float64], prices: NDArray[np.float64], reg: float
+) -> NDArray[np.float64]:
+    """The logarithm of what that plan takes of every column; −∞ where it does not matter."""
+    taken = _shares(costs, prices, reg).sum(axis=0)
+    lost = (taken < _LEAST_TAKEN) & (prices > 0)  # too little for a number, not for its logarithm
+    with np.errstate(divide="ignore"):
+        logarithms = np.log(taken)
+    if lost.any():
+        exponent = _exponents(costs, prices, reg)
+        exponent -= np.log(np.exp(exponent).sum(axis=1, keepdims=True))
+        some = exponent[:, lost]
+        largest = some.max(axis=0)
+        logarithms[lost] = np.log(np.exp(some - largest).sum(axis=0)) + largest
+    return logarithms
