@@ -104,11 +104,13 @@ def seed_bands_chart(
     return styled(grid, title, subtitle)
 
 
-def differences_chart(cells: list[dict[str, Any]], title: str, subtitle: str) -> Any:
+def differences_chart(
+    cells: list[dict[str, Any]], title: str, subtitle: str, *, across: str = "skew"
+) -> Any:
     """Paired differences with their standard errors, coloured by k, in panels.
 
-    A cell has `panel` (its column), `row`, `level` (its place on the horizontal axis), `k`, `mean`
-    and `error`.
+    A cell has `panel` (its column), `row`, `level` (its place on the horizontal axis, which
+    `across` names), `k`, `mean` and `error`.
     """
     import altair as alt
 
@@ -132,7 +134,7 @@ def differences_chart(cells: list[dict[str, Any]], title: str, subtitle: str) ->
         x = alt.X(
             "level:N",
             sort=levels,
-            title="skew" if row == rows[-1] else None,
+            title=across if row == rows[-1] else None,
             axis=alt.Axis(labelAngle=0, labels=row == rows[-1], ticks=False),
         )
         offset = alt.XOffset("k:N", sort=counts)

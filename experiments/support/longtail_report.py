@@ -120,7 +120,7 @@ def _levels(minority: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]], 
     def counts(row: dict[str, Any]) -> bool:
         return row["part"].startswith("factors") and (column == "aim" or row["aim"] == "plain")
 
-    levels = by(filter(counts, minority), column)
+    levels = by([row for row in minority if counts(row)], column)
     lines: dict[str, list[str]] = {
         f"by {column}": [str(level) for (level,) in levels],
         "cells": [str(len(group)) for group in levels.values()],
@@ -129,7 +129,7 @@ def _levels(minority: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]], 
         lines[verdict] = [
             str(sum(row["verdict"] == verdict for row in group)) for group in levels.values()
         ]
-    pooled = by(filter(counts, rows), column)
+    pooled = by([row for row in rows if counts(row)], column)
     for measure, word in MEASURES.items():
         lines[word] = [
             _pooled(
@@ -186,12 +186,16 @@ def lift_report(rows: Sequence[dict[str, Any]]) -> str:
                         _pooled(
                             group,
                             measure,
-                            lambda row, arm=(method, aim): (row["method"], row["aim"]) == arm,
-                            lambda row: (row["method"], row["aim"]) == ("kmedoids", "plain"),
+                            _is(method, aim),
+                            _is("kmedoids", "plain"),
                         )
                     )
         texts.append(aligned(lines))
     return "Cosine, all skews, points ± standard error\n" + "\n\n".join(texts)
+
+
+def _is(method: str, aim: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda row: (row["method"], row["aim"]) == (method, aim)
 
 
 def _pooled(
@@ -311,5 +315,6 @@ def kernels_chart(table: Sequence[dict[str, Any]]) -> Any:
     return differences_chart(
         cells,
         "Accuracy under a Gaussian similarity: UniPROT − k-medoids, paired",
-        "across: σ as a share of the median distance; lines: ± two standard errors over the draws",
+        "points above 0: UniPROT is better; lines: ± two standard errors over the draws",
+        across="σ, share of the median",
     )

@@ -297,7 +297,8 @@ def _represented_by_its_own(selection: Selection, codes: Codes) -> NDArray[np.fl
     plan = selection.plan.tocoo()
     classes = codes.source[selection.indices][plan.row]
     same = classes == codes.target[plan.col]
-    return np.bincount(classes[same], plan.data[same], minlength=len(codes.names))
+    found = np.bincount(classes[same], plan.data[same], minlength=len(codes.names))
+    return found.astype(np.float64)
 
 
 def _mark(share: float, chosen: int, k: int) -> str:
