@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import uniproto
 from uniproto import InfeasibleError, InvalidInputError, KMedoids, Stochastic, UniProto
 from uniproto.algorithm import transport_cost, uniprot
+from uniproto.geometry.costs import FEATURE_METRICS
 from uniproto.problem.masses import integer_masses
 from uniproto.training import BatchSelector, Gram
 from uniproto.training.methods import BATCH_METHODS, fill_picks
@@ -62,6 +63,10 @@ def reference_costs(features: np.ndarray, metric: str) -> np.ndarray:
     if metric in ("euclidean", "sqeuclidean"):
         squares = ((features[:, None] - features[None]) ** 2).sum(axis=2)
         return np.sqrt(squares) if metric == "euclidean" else squares
+    if metric in ("rbf", "laplacian"):
+        distances = reference_costs(features, {"rbf": "euclidean", "laplacian": "l1"}[metric])
+        apart = distances / (0.25 * np.median(distances[distances > 0]))
+        return -np.expm1(-(apart**2) / 2 if metric == "rbf" else -apart)
     products = features @ features.T
     return products.max() - products
 
@@ -188,7 +193,7 @@ def test_medoids_pick_what_the_library_picks(problem: tuple[np.ndarray, int]) ->
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("k", [1, 32, 50, 64, 128])
-@pytest.mark.parametrize("metric", ["dot", "cosine", "l1", "euclidean", "sqeuclidean"])
+@pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_features_pick_what_the_plain_algorithm_picks(metric: str, k: int, dtype: Any) -> None:
     features = pool(128, 64, seed=3, dtype=dtype)
     chosen = BatchSelector("uniproto", "batch", k, metric=metric)(features)
@@ -196,7 +201,7 @@ def test_features_pick_what_the_plain_algorithm_picks(metric: str, k: int, dtype
     assert chosen.tolist() == uniprot(costs, k, integer_masses(k, 128))[0]
 
 
-@pytest.mark.parametrize("metric", ["dot", "cosine", "l1", "euclidean", "sqeuclidean"])
+@pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_features_pick_what_the_front_door_picks(metric: str) -> None:
     features = pool(128, 64, seed=3)
     chosen = BatchSelector("uniproto", "batch", 32, metric=metric)(features)

@@ -27,7 +27,20 @@ from uniproto.selection.selection import Selection
 from uniproto.selection.storage import save_certificate
 
 WEIGHTS = ["uniform", "uneven", "heavy", "zeros"]
+SHARES = (1e-5, 0.01, 0.25, 1, 1e4)
 SCIPY_NAMES = {"l1": "cityblock"}
+
+
+def plain_costs(source: np.ndarray, target: np.ndarray, metric: str, bandwidth: float | None):
+    """The formulas, from differences of rows in extended precision."""
+    apart = source[:, None].astype(np.longdouble) - target.astype(np.longdouble)
+    if metric in ("l1", "laplacian"):
+        distances = np.abs(apart).sum(axis=2)
+        return distances if metric == "l1" else -np.expm1(-distances / bandwidth)
+    squares = (apart**2).sum(axis=2)
+    if metric == "rbf":
+        return -np.expm1(-squares / (2 * np.longdouble(bandwidth) ** 2))
+    return squares if metric == "sqeuclidean" else np.sqrt(squares)
 
 
 def weights_of(kind: str, rng: np.random.Generator, n: int) -> np.ndarray | None:
@@ -174,6 +187,9 @@ def test_features(metric: str, shape: str, list_length: int) -> None:
             if dtype is np.float64:  # the same from another library's costs
                 if metric == "dot":
                     costs = (source @ target.T).max() - source @ target.T
+                elif problem.costs.bandwidth is not None:
+                    costs = plain_costs(source, target, metric, problem.costs.bandwidth)
+                    costs = costs.astype(np.float64)
                 else:
                     costs = cdist(source, target, SCIPY_NAMES.get(metric, metric))
                 slack = 1e-12 * problem.costs.ceiling if metric in ("dot", "cosine") else 0.0
@@ -181,7 +197,7 @@ def test_features(metric: str, shape: str, list_length: int) -> None:
                 assert certificate.lower_bound <= best + slack
 
 
-@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "l1"])
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "l1", "rbf", "laplacian"])
 def test_rounding_never_lifts_the_bound_above_zero(metric: str) -> None:
     """Every row chosen to stand for itself: the true cost is 0, whatever the distances lose."""
     for seed in range(5):
@@ -190,18 +206,33 @@ def test_rounding_never_lifts_the_bound_above_zero(metric: str) -> None:
         assert selection.certificate.lower_bound == 0.0
 
 
-def test_extreme_costs_enclose_the_true_ones() -> None:
+@pytest.mark.parametrize(
+    ("metric", "bandwidth"),
+    [
+        *((metric, None) for metric in ("euclidean", "sqeuclidean", "l1")),
+        *((metric, f"{share} median") for metric in ("rbf", "laplacian") for share in SHARES),
+    ],
+)
+def test_extreme_costs_enclose_the_true_ones(metric: str, bandwidth: str | None) -> None:
     rng = np.random.default_rng(2)
-    source = features("near-duplicates", rng, 30) * 1000
-    target = source + rng.normal(size=source.shape) * 1e-9
-    for metric in ("euclidean", "sqeuclidean", "l1"):
-        costs = Problem(source, target, k=2, metric=metric).costs
+    near = features("near-duplicates", rng, 30) * 1000
+    for source, target in (
+        (near, near + rng.normal(size=near.shape) * 1e-9),
+        (near, rng.normal(size=(20, 4))),
+        (rng.normal(size=(20, 4)) + 1e6, rng.normal(size=(30, 4)) + 1e6),
+    ):
+        costs = Problem(source, target, k=2, metric=metric, bandwidth=bandwidth).costs
         block, true = (
             costs.exact_block(slice(None)),
-            cdist(source, target, SCIPY_NAMES.get(metric, metric)),
+            plain_costs(source, target, metric, costs.bandwidth),
         )
-        assert (extreme_costs(costs, block, -1) <= true).all()
-        assert (true <= extreme_costs(costs, block, 1)).all()
+        least, most = (extreme_costs(costs, block, side) for side in (-1, 1))
+        assert (least <= true).all()
+        assert (true <= most).all()
+        assert (least <= block).all()
+        assert (block <= most).all()
+        if bandwidth == "0.25 median":  # and not by being far off
+            assert (most - least).max() < 1e-3
 
 
 def test_single_precision_lists_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,21 @@ def test_minority_classes_and_accuracies(every: Comparison) -> None:
     assert named.rows[0]["minority_accuracy"] == pytest.approx((shares["b"] + shares["c"]) / 2)
 
 
+def test_prototypes_by_class(every: Comparison) -> None:
+    """What small classes get, beside what their share of the target would give them."""
+    names, counts = np.unique(LABELS, return_counts=True)
+    assert every.proportional == pytest.approx(
+        dict(zip(names.tolist(), 6 * counts / len(LABELS), strict=True))
+    )
+    for row in every.rows:
+        chosen = np.asarray(LABELS)[row["indices"]].tolist()
+        assert row["class_prototypes"] == {name: chosen.count(name) for name in names.tolist()}
+        assert sum(row["class_prototypes"].values()) == 6
+    text = str(every)
+    assert text.index("accuracy by class") < text.index("prototypes by class")
+    assert "in proportion" in text
+
+
 def test_learned_weights_are_skewed_and_equal_ones_are_not(every: Comparison) -> None:
     for method in ("uniproto", "random", "kcenter"):
         assert all((r["weight_ratio"], r["weight_entropy"]) == (1, 1) for r in _of(every, method))
@@ -285,6 +300,7 @@ def test_everything_is_saved(every: Comparison, tmp_path: Path) -> None:
     assert len(table) == len(every.rows)
     assert list(table["method"]) == [row["method"] for row in every.rows]
     assert list(table["accuracy_c"]) == [row["class_accuracy"]["c"] for row in every.rows]
+    assert list(table["prototypes_c"]) == [row["class_prototypes"]["c"] for row in every.rows]
     csv = pd.read_csv(out / "comparison.csv")
     assert csv["cost"].to_numpy() == pytest.approx(table["cost"].to_numpy(), rel=1e-12)
     record = json.loads((out / "comparison.json").read_text("utf-8"))
@@ -321,7 +337,7 @@ def test_a_failed_save_leaves_nothing(
 
 
 def test_infinite_skew_is_null_in_json(tmp_path: Path) -> None:
-    row = {"weight_ratio": math.inf, "class_accuracy": {}}
+    row = {"weight_ratio": math.inf}
     found = compare(X, 4, methods=["uniproto"])
     found.rows[0].update(row)
     found.save(tmp_path / "out")

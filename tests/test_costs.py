@@ -22,6 +22,7 @@ properties = settings(deadline=None, max_examples=50, derandomize=True)
 
 M, N, WIDTH = 17, 23, 60
 TOLERANCE = {np.float32: 2e-5, np.float64: 1e-11}
+DISTANCES = {"l1": "cityblock", "dot": "euclidean", "rbf": "euclidean", "laplacian": "cityblock"}
 
 
 def features(dtype: type, storage: str) -> tuple[Any, Any]:
@@ -43,7 +44,16 @@ def direct_costs(source: Any, target: Any, metric: str) -> np.ndarray:
     )
     if metric == "dot":
         return (x @ y.T).max() - x @ y.T
-    return cdist(x, y, {"l1": "cityblock"}.get(metric, metric))
+    if metric in ("rbf", "laplacian"):
+        return saturated(cdist(x, y, DISTANCES[metric]), metric)
+    return cdist(x, y, DISTANCES.get(metric, metric))
+
+
+def saturated(distances: np.ndarray, metric: str, share: float = 0.25) -> np.ndarray:
+    """The formulas of `rbf` and `laplacian`, at a share of the median distance."""
+    sigma = share * np.median(distances[distances > 1e-6 * distances.max()])
+    power = distances**2 / (2 * sigma**2) if metric == "rbf" else distances / sigma
+    return 1 - np.exp(-power)
 
 
 @pytest.mark.parametrize("storage", ["dense", "csr_matrix", "csr_array"])
@@ -319,9 +329,7 @@ def test_twins_are_told_by_distance(metric: str) -> None:
     source, target = features(np.float64, "dense")
     source[7] = source[2]
     distances = make_costs(source, target, metric).twin_distances(2)
-    expected = cdist(
-        source, source[2:3], {"l1": "cityblock", "dot": "euclidean"}.get(metric, metric)
-    )[:, 0]
+    expected = cdist(source, source[2:3], DISTANCES.get(metric, metric))[:, 0]
     np.testing.assert_allclose(distances, expected, atol=1e-12)
     assert distances[2] == distances[7] == 0  # copies, to the last bit
     assert np.sort(distances)[2] > 0
@@ -340,7 +348,7 @@ def test_copies_are_no_distance_apart(metric: str, dtype: type, storage: str) ->
     expected = cdist(
         source.astype(float),
         source[2:3].astype(float),
-        {"l1": "cityblock", "dot": "euclidean"}.get(metric, metric),
+        DISTANCES.get(metric, metric),
     )[:, 0]
     if storage != "dense":
         source, target = getattr(sp, storage)(source), getattr(sp, storage)(target)

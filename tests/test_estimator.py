@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import uniproto
 from uniproto import InvalidInputError, PrototypeSelector, UniProto, UniprotoError
 
-FEATURE_METRICS = ["cosine", "euclidean", "sqeuclidean", "l1", "dot"]
+FEATURE_METRICS = ["cosine", "euclidean", "sqeuclidean", "l1", "dot", "rbf", "laplacian"]
 
 
 @pytest.fixture
@@ -37,6 +37,12 @@ def expected_costs(left, right, metric, fitted_on=None):
     if metric == "dot":
         fitted_on = np.asarray(fitted_on)
         return (fitted_on @ fitted_on.T).max() - left @ right.T
+    if metric in ("rbf", "laplacian"):
+        distance = {"rbf": "euclidean", "laplacian": "l1"}[metric]
+        among = pairwise_distances(fitted_on, metric=distance)
+        sigma = 0.25 * np.median(among[among > 1e-6 * among.max()])
+        apart = pairwise_distances(left, right, distance) / sigma
+        return 1 - np.exp(-(apart**2) / 2 if metric == "rbf" else -apart)
     return pairwise_distances(left, right, metric)
 
 
@@ -63,10 +69,13 @@ def test_transform_is_the_metric_and_predict_its_nearest(rows, new_rows, metric,
     selector = PrototypeSelector(5, metric=metric).fit(wrap(rows))
     assert sp.issparse(selector.prototypes_) == as_sparse
     expected = expected_costs(new_rows, rows[selector.indices_], metric, fitted_on=rows)
+    # Far from all prototypes saturated costs tie, and distances do not.
+    distance = {"rbf": "euclidean", "laplacian": "l1"}.get(metric, metric)
+    nearest = expected_costs(new_rows, rows[selector.indices_], distance, fitted_on=rows)
     # Dense rows after a sparse fit and the reverse are welcome too.
     for given in (new_rows, sp.csr_array(new_rows)):
         np.testing.assert_allclose(selector.transform(given), expected, atol=1e-7)
-        np.testing.assert_array_equal(selector.predict(given), expected.argmin(axis=1))
+        np.testing.assert_array_equal(selector.predict(given), nearest.argmin(axis=1))
 
 
 def test_dot_costs_of_new_rows_may_be_negative_and_still_rank(rows):
@@ -140,6 +149,7 @@ def test_parameters_survive_clone_and_set_params(rows):
     assert selector.get_params() == {
         "n_prototypes": 3,
         "metric": "l1",
+        "bandwidth": None,
         "method": method,
         "distinct": True,
         "random_state": None,

@@ -567,9 +567,7 @@ def pretended_gpu(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 def index_on(torch: Any, costs: Any, columns: np.ndarray | None = None) -> _GpuIndex:
     target = costs.target if columns is None else costs.target[columns]
     return _GpuIndex(
-        costs.metric,
-        costs.dtype,
-        costs.shift,
+        costs,
         torch.from_numpy(costs.source),
         torch.from_numpy(np.ascontiguousarray(target)),
     )
@@ -586,7 +584,8 @@ def assert_same_lists(
     np.testing.assert_allclose(found[0], expected[0], **tolerance)
     assert (np.diff(found[0], axis=1) >= 0).all()
     assert (np.diff(np.sort(found[1], axis=1), axis=1) > 0).all()  # no column twice
-    assert np.mean(found[1] == expected[1]) > 0.99
+    # Costs just below 1 differ by the last digit alone, and so does their order.
+    assert np.mean(found[1] == expected[1]) > (0.99 if costs.bandwidth is None else 0.9)
 
 
 def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

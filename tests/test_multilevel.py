@@ -27,7 +27,7 @@ from uniproto.select import run_method
 
 GREEDY = UniProto(search="greedy")
 MULTILEVEL = UniProto(search="multilevel")
-METRICS = ("cosine", "euclidean", "sqeuclidean", "l1", "dot")
+METRICS = ("cosine", "euclidean", "sqeuclidean", "l1", "dot", "rbf", "laplacian")
 
 
 def clusters(n: int, seed: int = 0, width: int = 4) -> np.ndarray:

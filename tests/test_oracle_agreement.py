@@ -397,3 +397,20 @@ def test_invariance_to_a_constant_added_to_the_cost(name: str, constant: float) 
     assert other.indices.tolist() == plain.indices.tolist()
     assert other.cost == pytest.approx(plain.cost + constant, rel=1e-9)
     np.testing.assert_allclose(other.gains, plain.gains, rtol=1e-9)  # β moves along
+
+
+def test_entropic_iterations_follow_the_paper_by_default() -> None:
+    """100 steps for up to 200 rows, 1000 for up to 1000."""
+    rng = np.random.default_rng(61)
+    for m, expected in ((40, 100), (210, 1000)):
+        points = rng.normal(size=(m, 3))
+        found = [
+            uniproto.select(points, 5, method=UniProto(plan="entropic", iterations=iterations))
+            for iterations in (None, "auto", expected)
+        ]
+        for selection in found[1:]:
+            assert selection.indices.tolist() == found[0].indices.tolist()
+            assert selection.notes == found[0].notes
+        hasty = uniproto.select(points, 5, method=UniProto(plan="entropic", iterations=1)).notes
+        assert hasty["unconverged_plans"] == 4
+        assert hasty["marginal_violation"] > found[0].notes["marginal_violation"] >= 0

@@ -206,6 +206,17 @@ def test_coverage_marks() -> None:
     assert found["middle"].mark == found["small"].mark == "missing"
     assert (found["big"].target_share, found["big"].prototype_share) == (pytest.approx(0.6), 1.0)
     assert (found["small"].targets, found["small"].prototypes) == (4, 0)
+    assert found["small"].own == 0
+
+
+def test_coverage_says_how_much_of_a_class_its_own_prototypes_represent() -> None:
+    labels = np.asarray(LABELS)
+    selection = uniproto.select(X, 8)
+    for share in content_of(selection, labels=LABELS).coverage[0].shares:
+        rows = labels[selection.indices] == share.name
+        mass = selection.plan.toarray()[rows][:, labels == share.name].sum()
+        assert share.own == pytest.approx(mass / share.target_share)
+        assert 0 <= share.own <= 1 + 1e-12
 
 
 def test_groups_have_their_costs() -> None:

@@ -254,6 +254,66 @@ def test_entropic_plan_has_exact_rows_and_columns_within_capacity(problem, reg: 
         assert (solved.plan.sum(axis=0) <= capacity * (1 + 1e-6) + 1e-6).all()
 
 
+def projected(costs, capacity, reg: float, iterations: int) -> np.ndarray:
+    """Bregman projections of exp(−C/λ), as the paper's solver makes them, in plain numbers.
+
+    Dykstra's algorithm: a projection on an inequality must take back what it did the time before.
+    """
+    plan, correction = np.exp(-costs / reg), np.ones_like(costs)
+    for _ in range(iterations):
+        plan = plan / plan.sum(axis=1, keepdims=True)
+        before = plan * correction
+        plan = before * np.minimum(1.0, capacity / before.sum(axis=0))
+        correction = before / plan
+    return plan / plan.sum(axis=1, keepdims=True)
+
+
+@properties
+@given(transport_problems(), st.sampled_from([0.05, 0.2, 1.0]), st.sampled_from([1, 2, 20, 100]))
+def test_entropic_steps_are_bregman_projections(problem, reg: float, iterations: int) -> None:
+    """As many steps as were asked for, all of them at λ: the plan is the same after each."""
+    costs, masses = problem
+    capacity = masses.offer / masses.need
+    offered = capacity > 0
+    reg = reg * max(costs.max(), 1e-3)
+    solved = entropic_plan(costs, capacity, reg, iterations)
+    expected = projected(costs[:, offered], capacity[offered], reg, iterations)
+    # Where the steps settle to a millionth, ours end.
+    np.testing.assert_allclose(solved.plan[:, offered], expected, rtol=1e-3, atol=1e-5)
+    above = np.maximum(solved.plan.sum(axis=0) - capacity, 0).sum() / len(costs)
+    assert solved.violation == pytest.approx(above, abs=1e-12)
+    assert solved.iterations == iterations or solved.converged
+
+
+@pytest.mark.parametrize("reg", [0.01, 0.1])
+def test_entropic_plan_converges_to_that_of_pot(reg: float) -> None:
+    """The solver the paper names, on the question it is asked: all rows' mass, capped columns."""
+    import ot
+
+    rng = np.random.default_rng(29)
+    costs, capacity = rng.random((6, 20)), np.full(20, 8 / 20)
+    expected = ot.partial.entropic_partial_wasserstein(
+        np.ones(6), capacity, costs, reg, m=6.0, numItermax=100_000, stopThr=1e-14
+    )
+    solved = entropic_plan(costs, capacity, reg, iterations=100_000)
+    np.testing.assert_allclose(solved.plan, expected, atol=2e-5)
+
+
+def test_few_steps_at_a_small_strength_leave_mass_above_capacity() -> None:
+    """The paper's pretraining: 20 steps at λ = 0.01, 128 examples, 64 kept."""
+    rng = np.random.default_rng(31)
+    points = rng.normal(size=(128, 32))
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    costs, capacity = 1 - points @ points.T, np.full(128, 0.5)
+    violations = [
+        entropic_plan(costs[:63], capacity, 0.01, iterations).violation
+        for iterations in (20, 100, 1000, 10_000)
+    ]
+    assert violations == sorted(violations, reverse=True)
+    assert violations[0] > 0.05
+    assert violations[-1] < 1e-3
+
+
 def test_entropic_plan_without_room_to_spare_meets_every_column() -> None:
     rng = np.random.default_rng(7)
     masses = integer_masses(5, 12)

@@ -28,7 +28,8 @@ X = RNG.normal(size=(70, 4)).astype(np.float32)
 Y = np.concatenate([RNG.normal(size=(50, 4)), RNG.normal(4, 2, size=(12, 4))]).astype(np.float32)
 LABELS = np.array(["common"] * 50 + ["rare"] * 12)
 NAMES = {"cosine": "cosine", "euclidean": "euclidean", "sqeuclidean": "sqeuclidean",
-         "l1": "cityblock", "dot": "euclidean"}  # fmt: skip
+         "l1": "cityblock", "dot": "euclidean", "rbf": "euclidean",
+         "laplacian": "cityblock"}  # fmt: skip
 
 
 def expected(rows: np.ndarray, metric: str, q: int, alpha: float) -> np.ndarray:

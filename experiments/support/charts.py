@@ -104,11 +104,13 @@ def seed_bands_chart(
     return styled(grid, title, subtitle)
 
 
-def differences_chart(cells: list[dict[str, Any]], title: str, subtitle: str) -> Any:
+def differences_chart(
+    cells: list[dict[str, Any]], title: str, subtitle: str, *, across: str = "skew"
+) -> Any:
     """Paired differences with their standard errors, coloured by k, in panels.
 
-    A cell has `panel` (its column), `row`, `level` (its place on the horizontal axis), `k`, `mean`
-    and `error`.
+    A cell has `panel` (its column), `row`, `level` (its place on the horizontal axis, which
+    `across` names), `k`, `mean` and `error`.
     """
     import altair as alt
 
@@ -132,7 +134,7 @@ def differences_chart(cells: list[dict[str, Any]], title: str, subtitle: str) ->
         x = alt.X(
             "level:N",
             sort=levels,
-            title="skew" if row == rows[-1] else None,
+            title=across if row == rows[-1] else None,
             axis=alt.Axis(labelAngle=0, labels=row == rows[-1], ticks=False),
         )
         offset = alt.XOffset("k:N", sort=counts)
@@ -215,4 +217,56 @@ def save_chart_files(chart: Any, folder: Path, name: str) -> None:
     )
     (folder / f"{name}.html").write_text(
         vl_convert.vegalite_to_html(spec, vl_version=version, bundle=True), encoding="utf-8"
+    )
+
+
+def bandwidth_chart(cells: Sequence[Mapping[str, Any]]) -> Any:
+    """What a bandwidth changes beside the plain distance: every data set thin, their mean thick.
+
+    A cell has `way` (its column), `measure` (its row), `data`, `method`, `share` and `difference`.
+    """
+    import altair as alt
+
+    from support.statistics import by
+
+    lines = []
+    for key, group in by(cells, "way", "measure", "method", "data", "share").items():
+        columns = dict(zip(("way", "measure", "method", "data", "share"), key, strict=True))
+        lines.append(columns | {"mean": sum(c["difference"] for c in group) / len(group)})
+    means = []
+    for key, group in by(lines, "way", "measure", "method", "share").items():
+        columns = dict(zip(("way", "measure", "method", "share"), key, strict=True))
+        means.append(columns | {"mean": sum(line["mean"] for line in group) / len(group)})
+    methods = list(dict.fromkeys(mean["method"] for mean in means))
+    colour = series_colour(alt, "method", dict(zip(methods, (BLUE, ORANGE, GREEN), strict=False)))
+    shares = sorted({line["share"] for line in lines})
+    x = alt.X(
+        "share:Q",
+        title="σ as a share of the median distance",
+        scale=alt.Scale(type="log", domain=[shares[0], shares[-1]], nice=False),
+        axis=alt.Axis(values=shares, format="~g"),
+    )
+    y = alt.Y("mean:Q", title="points above the plain distance", axis=alt.Axis(format="+.0%"))
+
+    def panel(way: str, measure: str) -> Any:
+        def here(rows: list[dict[str, Any]]) -> Any:
+            wanted = [row for row in rows if (row["way"], row["measure"]) == (way, measure)]
+            return alt.Chart(alt.Data(values=wanted))
+
+        thin = here(lines).mark_line(opacity=0.25, strokeWidth=1)
+        thick = here(means).mark_line(strokeWidth=3, point=True)
+        zero = alt.Chart(alt.Data(values=[{"y": 0}])).mark_rule(color=GREY).encode(y="y:Q")
+        return alt.layer(
+            zero,
+            thin.encode(x=x, y=y, color=colour, detail="data:N"),
+            thick.encode(x=x, y=y, color=colour),
+        ).properties(width=300, height=190, title=f"{way}: {measure}")
+
+    ways = list(dict.fromkeys(mean["way"] for mean in means))
+    measures = list(dict.fromkeys(mean["measure"] for mean in means))
+    rows = [alt.hconcat(*(panel(way, measure) for way in ways)) for measure in measures]
+    return styled(
+        alt.vconcat(*rows),
+        "What a Gaussian similarity changes beside Euclidean distances",
+        "1-NN accuracy; thin: data sets, thick: their mean",
     )

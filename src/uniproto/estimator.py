@@ -29,8 +29,10 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     Args:
         n_prototypes: how many rows to choose, at most as many as `X` has.
-        metric: `euclidean`, `sqeuclidean`, `l1`, `cosine` or `dot`. The default is not that of
-            `select`: a scikit-learn estimator must accept rows of zeros, and cosine cannot.
+        metric: `euclidean`, `sqeuclidean`, `l1`, `cosine`, `dot`, `rbf` or `laplacian`. The default
+            is not that of `select`: a scikit-learn estimator must accept rows of zeros, and cosine
+            cannot.
+        bandwidth: of `rbf` and `laplacian`: a number, `"0.25 median"` or `"auto"` (None).
         method: the name of a method, or a method object such as `UniProto(plan="resolve")`.
         distinct: True, or a distance: never choose two rows that close to each other.
         random_state: the seed of methods that draw random numbers; None: a new one in every fit.
@@ -57,12 +59,14 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         n_prototypes: int = 10,
         *,
         metric: str = "euclidean",
+        bandwidth: float | str | None = None,
         method: str | Method = "uniproto",
         distinct: bool | float = False,
         random_state: int | None = 0,
     ) -> None:
         self.n_prototypes = n_prototypes
         self.metric = metric
+        self.bandwidth = bandwidth
         self.method = method
         self.distinct = distinct
         self.random_state = random_state
@@ -91,6 +95,7 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             _checked_count(self.n_prototypes, rows.shape[0]),
             None if target is None else self._checked_rows(target, "target", self.metric),
             metric=self.metric,
+            bandwidth=self.bandwidth,
             target_weights=target_weights,
             target_labels=target_labels,
             method=self.method,
@@ -113,7 +118,8 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     def predict(self, X: Any) -> NDArray[np.intp]:
         """The nearest prototype of every row, as a position in `prototypes_`."""
-        return np.concatenate([costs.argmin(axis=1) for costs in self._costs_by_block(X)])
+        found = self._costs_by_block(X, saturated=False)
+        return np.concatenate([costs.argmin(axis=1) for costs in found])
 
     @property
     def cost_(self) -> float:
@@ -126,7 +132,7 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
-    def _costs_by_block(self, X: Any) -> Iterator[NDArray[Any]]:
+    def _costs_by_block(self, X: Any, *, saturated: bool = True) -> Iterator[NDArray[Any]]:
         check_is_fitted(self, "selection_")
         metric = self.selection_.metric  # of the fit, whatever set_params has changed since
         rows = self._checked_rows(X, "X", metric)
@@ -135,7 +141,10 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         prototypes = as_matrix(self.prototypes_, "prototypes_").astype(np.float64)
         for part in row_blocks(rows.shape[0], prototypes.shape[0]):
             block = rows[part].astype(np.float64)  # single precision blurs distances near 0
-            costs = FeatureCosts(block, prototypes, metric, self._shift, ceiling=0.0)
+            costs = FeatureCosts(
+                block, prototypes, metric, self._shift, 0.0, bandwidth=self.selection_.bandwidth
+            )
+            costs = costs if saturated else costs.unsaturated()
             with np.errstate(over="ignore", invalid="ignore"):  # such costs are refused below
                 found = costs.block(EVERY)
             if not np.abs(found).max() <= np.finfo(dtype).max:

@@ -26,6 +26,7 @@ def select(
     *,
     method: str | Method = "uniproto",
     metric: str = "cosine",
+    bandwidth: float | str | None = None,
     target_weights: Any = None,
     target_labels: Any = None,
     groups: Any = None,
@@ -53,8 +54,8 @@ def select(
         target: what the chosen rows must represent. Default: the source itself.
         method: the name of a method, or a method object with its options, such as
             `UniProto(plan="resolve")`.
-        metric, target_weights, target_labels, groups, target_groups, budgets, initial, exclude,
-            distinct, seed, memory, device, lists: as for `Problem`, which explains each.
+        metric, bandwidth, target_weights, target_labels, groups, target_groups, budgets, initial,
+            exclude, distinct, seed, memory, device, lists: as for `Problem`, which explains each.
         certify: also compute the certificate (as `Selection.certify` does later): a lower bound
             on the cost of any k rows. A number limits the search to so many seconds.
         progress: True or False to force or forbid progress bars. Default: on a terminal.
@@ -74,6 +75,7 @@ def select(
         source,
         target,
         metric=metric,
+        bandwidth=bandwidth,
         target_weights=target_weights,
         target_labels=target_labels,
         groups=groups,
@@ -101,6 +103,7 @@ def cost(
     target: Any = None,
     *,
     metric: str = "cosine",
+    bandwidth: float | str | None = None,
     target_weights: Any = None,
     target_labels: Any = None,
 ) -> float:
@@ -118,6 +121,7 @@ def cost(
         source,
         target,
         metric=metric,
+        bandwidth=bandwidth,
         target_weights=target_weights,
         target_labels=target_labels,
     )
@@ -142,7 +146,7 @@ def run_method(problem: Problem, method: Method, *, progress: bool | None = None
     """Let a method solve a checked problem."""
     begin = time.perf_counter()
     picks, group_rows = pick(problem, method, Progress(progress))
-    origin = problem.weights_origin
+    origins = {"target_weights": problem.weights_origin, "bandwidth_from": problem.bandwidth_origin}
     return Selection(
         indices=picks.rows.astype(np.int64),
         gains=picks.gains,
@@ -150,11 +154,12 @@ def run_method(problem: Problem, method: Method, *, progress: bool | None = None
         beta=problem.costs.ceiling,
         shape=problem.costs.shape,
         metric=problem.costs.metric,
+        bandwidth=problem.costs.bandwidth,
         method=method.name,
         options=_options(method),
         seed=problem.seed,
         timings={"pick": time.perf_counter() - begin},
-        notes=picks.notes if origin is None else {**picks.notes, "target_weights": origin},
+        notes={**picks.notes, **{name: of for name, of in origins.items() if of is not None}},
         problem=problem,
         picks=picks,
         group_rows=group_rows,

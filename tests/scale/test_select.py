@@ -46,15 +46,37 @@ def by_hand(pattern: str, target: np.ndarray, k: int = K, **options: Any) -> lis
     return [union[place] for place in chosen.indices]
 
 
-@pytest.mark.parametrize("metric", ["cosine", "euclidean", "l1", "dot"])
-def test_both_rounds_are_those_by_hand(metric: str, pool: str, aim: str) -> None:
-    sel = scale_select(pool, K, aim, metric=metric)
+@pytest.mark.parametrize(
+    ("metric", "bandwidth"),
+    [("cosine", None), ("euclidean", None), ("l1", None), ("dot", None), ("rbf", 2.0)],
+)
+def test_both_rounds_are_those_by_hand(
+    metric: str, bandwidth: float | None, pool: str, aim: str
+) -> None:
+    sel = scale_select(pool, K, aim, metric=metric, bandwidth=bandwidth)
     target = vectors_of(aim)
-    assert sel.indices.tolist() == by_hand(pool, target, metric=metric)
-    whole = Problem(vectors_of(pool), target, k=K, metric=metric)
+    assert sel.indices.tolist() == by_hand(pool, target, metric=metric, bandwidth=bandwidth)
+    whole = Problem(vectors_of(pool), target, k=K, metric=metric, bandwidth=bandwidth)
     assert sel.shape == whole.costs.shape
     assert sel.beta == pytest.approx(whole.costs.ceiling, rel=1e-6)
     assert sel.cost == pytest.approx(transport(whole, sel.indices).cost, rel=1e-9)
+
+
+@pytest.mark.parametrize("metric", ["rbf", "laplacian"])
+def test_a_share_of_the_median_is_that_of_one_machine(metric: str, pool: str, aim: str) -> None:
+    for options in ({}, {"target_sample": 50, "seed": 4}):
+        sel = scale_select(
+            pool, K, aim, metric=metric, bandwidth="0.5 median", certify=True, **options
+        )
+        target = vectors_of(aim)
+        if options:
+            target = target[sampled_rows(150, 50, 4, "target_sample")]
+        whole = Problem(vectors_of(pool), target, k=K, metric=metric, bandwidth="0.5 median")
+        assert sel.bandwidth == pytest.approx(whole.costs.bandwidth, rel=1e-12)
+        assert sel.notes["bandwidth_from"] == whole.bandwidth_origin
+        assert sel.beta == pytest.approx(whole.costs.ceiling, rel=1e-6)
+        assert sel.cost == pytest.approx(transport(whole, sel.indices).cost, rel=1e-9)
+        assert sel.certificate.lower_bound <= sel.cost
 
 
 def test_without_a_target_it_is_the_whole_source(pool: str) -> None:

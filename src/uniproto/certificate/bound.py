@@ -180,25 +180,27 @@ def extreme_costs(costs: Costs, block: NDArray[np.float64], side: int) -> NDArra
     """
     if costs.rounding == 0:
         return block
-    # `rounding` is that of the costs' own precision.
-    shrunk = float(np.finfo(np.float64).eps / np.finfo(costs.dtype).eps)
-    if costs.metric == "euclidean":
-        error = _error_of_squares(costs, block**2, shrunk * costs.rounding**2, costs.ceiling**2)
-        return np.sqrt(np.maximum(block**2 + side * error, 0.0))
-    error = _error_of_squares(costs, block, shrunk * costs.rounding, costs.ceiling)
-    return np.maximum(block + side * error, 0.0)
+    # Rounding is known in the costs' own precision.
+    eps = float(np.finfo(np.float64).eps)
+    shrunk = eps / float(np.finfo(costs.dtype).eps)
+    if not isinstance(costs, FeatureCosts):
+        return np.maximum(block + side * 2 * shrunk * costs.rounding, 0.0)
+    distances = costs.curve.distances(block)
+    error = _error_of_distances(costs, distances, shrunk * costs.distance_rounding)
+    extreme = costs.curve.of(np.maximum(distances + side * error, 0.0))
+    return extreme * (1 + side * costs.curve.rounds * eps)
 
 
-def _error_of_squares(
-    costs: Costs, squares: NDArray[np.float64], most: float, ceiling: float
+def _error_of_distances(
+    costs: FeatureCosts, distances: NDArray[np.float64], most: float
 ) -> NDArray[np.float64] | float:
-    """Twice how far squared distances may be off; `most` holds for the largest, `ceiling`.
+    """Twice how far the distances that costs are made from may be off; `most` holds for all.
 
     Where those that lost digits are computed from differences, none is off by more than a share
     of itself, and by what preparing the rows has rounded.
     """
-    if not (isinstance(costs, FeatureCosts) and costs.refines_small_costs):
+    if not (costs.refines_small_costs and costs.reach):
         return 2 * most
-    relative = most / ceiling
-    own = relative * (2 * squares / NEAR + np.sqrt(squares * ceiling)) + relative**2 * ceiling
-    return np.asarray(2 * np.minimum(most, own))
+    relative = most / costs.reach
+    own = 2 * distances / NEAR + np.sqrt(distances * costs.reach) + relative * costs.reach
+    return np.asarray(2 * np.minimum(most, relative * own))

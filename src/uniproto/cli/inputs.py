@@ -68,6 +68,7 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
         "source": pool.features,
         "target": target.features if target else None,
         "metric": options.metric,
+        "bandwidth": options.bandwidth,
         "target_weights": weights,
         "target_labels": labels if isinstance(weights, str) else None,
         "groups": groups,

@@ -30,6 +30,13 @@ class ProblemOptions:
     metric: str = setting(
         "cosine", f"how far rows are apart: {', '.join(METRICS)} (cosine)", common=True
     )
+    bandwidth: str | None = setting(
+        None,
+        "of rbf and laplacian: a number, or a share of the median distance, such as 0.25median "
+        "(auto)",
+        common=True,
+        metavar="SIGMA",
+    )
     column: str | None = setting(
         None,
         "the list column (or .npz array) of features; without it every column that no other option "

@@ -187,6 +187,7 @@ def _with_skipped_rows(inputs: Inputs) -> Inputs:
             **arguments,
             "source": source,
             "target": targets,
+            "bandwidth": problem.costs.bandwidth,
             "target_weights": weights,
             "target_labels": None,
             "groups": widened(arguments["groups"], rows, m),

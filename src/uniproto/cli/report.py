@@ -136,11 +136,8 @@ def _comparison(folder: Path, selection: Selection) -> dict[str, Any] | None:
     require_regular_file(path)
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        same = (record["k"], tuple(record["shape"]), record["metric"]) == (
-            selection.k,
-            selection.shape,
-            selection.metric,
-        )
+        about = (record["k"], tuple(record["shape"]), record["metric"], record["bandwidth"])
+        same = about == (selection.k, selection.shape, selection.metric, selection.bandwidth)
         for measured in (*record["summary"], *record["rows"]):
             _require_measured(measured)
         for summary in record["summary"]:

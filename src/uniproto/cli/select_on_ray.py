@@ -52,6 +52,7 @@ def run_on_ray(options: argparse.Namespace, method: Method) -> None:
         aside=[name for name in (options.id, options.labels) if name],
         method=method,
         metric=options.metric,
+        bandwidth=options.bandwidth,
         target_weights=options.weights,
         target_labels=options.labels if options.weights == "balanced" else None,
         target_sample=options.target_sample,

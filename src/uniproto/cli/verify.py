@@ -139,6 +139,7 @@ def _record(manifest: dict[str, Any], selection: Selection, problem: Problem) ->
         "k": (manifest["k"], problem.k),
         "shape": (tuple(manifest["shape"]), problem.costs.shape),
         "metric": (manifest["metric"], problem.costs.metric),
+        "bandwidth": (manifest["bandwidth"], problem.costs.bandwidth),
         "seed": (manifest["seed"], problem.seed),
         "method": (manifest["method"], method.name),
         "options": (manifest["options"], asdict(method)),  # type: ignore[call-overload]

@@ -18,6 +18,7 @@ from uniproto.data.arrays import as_labels, distinct_labels
 from uniproto.errors import invalid, unknown_name
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import Costs
+from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.problem.problem import Problem
 from uniproto.runtime.threads import parallel_for, pieces_of
 
@@ -53,6 +54,8 @@ def nearest_prototype(costs: Costs, prototypes: NDArray[np.integer[Any]]) -> NDA
     array([1, 1, 0])
     """
     n = costs.shape[1]
+    if isinstance(costs, FeatureCosts):
+        costs = costs.unsaturated()  # of targets far from all prototypes one is still the nearest
     chosen = costs.restrict(np.asarray(prototypes, np.intp), EVERY)
     nearest = np.empty(n, np.intp)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from uniproto.geometry.metrics import metric_label
 from uniproto.report.charts import BLUE, GREEN, GREY, ORANGE, PINK, loose_scale, styled
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def comparison_chart(comparison: Comparison) -> Any:
     return styled(
         alt.hconcat(*(panel.properties(**size) for panel in panels), spacing=24),
         f"{comparison.k} prototypes of {m:,} source rows for {n:,} targets",
-        f"{comparison.metric} costs"
+        f"{metric_label(comparison.metric, comparison.bandwidth)} costs"
         + (
             f"; circles: the {len(comparison.seeds)} seeds of methods that draw at random, "
             "diamonds: means, lines: ± one standard deviation"
@@ -161,7 +162,7 @@ def path_chart(path: KPath) -> Any:
     return styled(
         alt.layer(*layers).properties(width=620, height=360),
         f"How many prototypes of {m:,} source rows for {n:,} targets?",
-        f"{path.metric} costs"
+        f"{metric_label(path.metric, path.bandwidth)} costs"
         + ("" if path.max_cost is None else f"; dotted: the cost allowed, {path.max_cost:g}"),
     )
 

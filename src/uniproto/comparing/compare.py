@@ -45,6 +45,7 @@ def compare(
     minority: Collection[Hashable] | None = None,
     seeds: int | Iterable[int] = 5,
     metric: str = "cosine",
+    bandwidth: float | str | None = None,
     target_weights: Any = None,
     groups: Any = None,
     target_groups: Any = None,
@@ -77,7 +78,7 @@ def compare(
         seeds: how many seeds (0, 1, …), or which. Methods that draw at random run once for each,
             the others once, with the seed None.
         target_weights: as for `select`; `"balanced"` balances the classes of the target.
-        metric, groups, target_groups, budgets, initial, exclude, distinct, memory,
+        metric, bandwidth, groups, target_groups, budgets, initial, exclude, distinct, memory,
             device, lists, progress: as for `select`.
 
     Returns:
@@ -100,6 +101,7 @@ def compare(
         source,
         target,
         metric=metric,
+        bandwidth=bandwidth,
         target_weights=target_weights,
         target_labels=balanced_by if balanced else None,
         groups=groups,
@@ -122,12 +124,14 @@ def compare(
         k=problem.k,
         shape=problem.costs.shape,
         metric=problem.costs.metric,
+        bandwidth=problem.costs.bandwidth,
         seeds=listed,
         methods=ran.methods,
         skipped=ran.skipped,
         warnings=judge.warnings,
         minority=judge.minority,
         classes=judge.classes,
+        proportional=judge.proportional,
     )
 
 
@@ -220,14 +224,23 @@ class _Judge:
         self.problem, self.labels = problem, labels
         self.minority: list[Hashable] = []
         self.classes: list[Hashable] = []
+        self.proportional: dict[Hashable, float] = {}
         self.warnings: list[str] = []
         if labels is not None:
             source, target = labels
             self.minority = minority_classes(target, minority)
-            self.classes = np.unique(target).tolist()
+            names, counts = np.unique(target, return_counts=True)
+            self.classes = names.tolist()
+            shares = problem.k * counts / counts.sum()
+            self.proportional = dict(zip(self.classes, shares.tolist(), strict=True))
             self.warnings = doubts(source, target, problem.k)
         elif minority is not None:
             raise invalid("minority", "needs 'labels' as well", "only minority", "Pass both.")
+
+    def _prototypes_of(self, labels: NDArray[Any]) -> dict[Hashable, int]:
+        """How many prototypes each class of the target has."""
+        chosen = labels.tolist()
+        return {name: chosen.count(name) for name in self.classes}
 
     def run(self, method: Method, seed: int | None) -> tuple[Selection, dict[str, Any]]:
         with PeakMemory() as peak:
@@ -242,6 +255,7 @@ class _Judge:
             "weight_entropy": entropy,
             **dict.fromkeys(JUDGED),
             "class_accuracy": {},
+            "class_prototypes": {},
         }
         if self.labels is not None:
             source, target = self.labels
@@ -252,6 +266,7 @@ class _Judge:
                 "balanced_accuracy": judged.balanced,
                 "minority_accuracy": judged.minority,
                 "class_accuracy": judged.per_class,
+                "class_prototypes": self._prototypes_of(source[selection.indices]),
             }
         return selection, row | {"indices": selection.indices.tolist()}
 

@@ -37,6 +37,7 @@ def path(
     certify: bool | float = True,
     random_seeds: int | Iterable[int] = 5,
     metric: str = "cosine",
+    bandwidth: float | str | None = None,
     target_weights: Any = None,
     target_labels: Any = None,
     groups: Any = None,
@@ -70,8 +71,8 @@ def path(
         random_seeds: how many random choices (or with which seeds) each k is compared with; 0 for
             none.
         budgets: `proportional` or `balanced`; counts for each group would fit one k only.
-        metric, target_weights, target_labels, groups, target_groups, initial, exclude, distinct,
-            seed, memory, device, lists, progress: as for `select`.
+        metric, bandwidth, target_weights, target_labels, groups, target_groups, initial, exclude,
+            distinct, seed, memory, device, lists, progress: as for `select`.
 
     Returns:
         A `KPath`: `rows`, `knee`, `chosen`, `selection`, `table()`, `save(folder)`.
@@ -92,6 +93,7 @@ def path(
         source,
         target,
         metric=metric,
+        bandwidth=bandwidth,
         target_weights=target_weights,
         target_labels=target_labels,
         groups=groups,
@@ -144,6 +146,7 @@ def path(
         method=method_label(chosen),
         shape=problem.costs.shape,
         metric=problem.costs.metric,
+        bandwidth=problem.costs.bandwidth,
         knee=knee_of([row["k"] for row in rows], [row["cost"] for row in rows]),
         max_cost=None if max_cost is None else float(max_cost),
         chosen=None if found is None else found.k,

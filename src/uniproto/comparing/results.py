@@ -14,6 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from uniproto.errors import as_index, invalid, printable
+from uniproto.geometry.metrics import metric_label
 from uniproto.report.words import mean_and_spread
 from uniproto.runs.atomic import require_writable
 from uniproto.runs.publish import publishing, require_publishable, write_record
@@ -118,6 +119,7 @@ def save_results(
 
 JUDGED = ("accuracy", "balanced_accuracy", "minority_accuracy")
 _MEASURED = ("cost", "seconds", "weight_ratio", "weight_entropy")
+_BY_CLASS = ("class_accuracy", "class_prototypes")
 _MOST_CLASSES = 16  # printed side by side; files hold them all
 _WIDTH = 100
 
@@ -131,20 +133,23 @@ class Comparison:
     where the process stood), `weight_ratio` and `weight_entropy` (of the weights the method
     learned; 1 and 1 where all have equal weight), `accuracy`, `balanced_accuracy`,
     `minority_accuracy` (None without labels, the last also without minority classes),
-    `class_accuracy` (a dict, empty without labels) and `indices`. `skipped` says why a method
-    was skipped; `warnings` what a reader of the accuracies must know.
+    `class_accuracy` and `class_prototypes` (dicts, empty without labels) and `indices`.
+    `proportional` is how many prototypes each class would have by its share of the target rows.
+    `skipped` says why a method was skipped; `warnings` what a reader of the accuracies must know.
     """
 
     rows: list[dict[str, Any]]
     k: int
     shape: tuple[int, int]
     metric: str
+    bandwidth: float | None
     seeds: list[int]
     methods: dict[str, dict[str, Any]]  # label -> name and options
     skipped: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     minority: list[Hashable] = field(default_factory=list)
     classes: list[Hashable] = field(default_factory=list)
+    proportional: dict[Hashable, float] = field(default_factory=dict)
 
     @property
     def summary_rows(self) -> list[dict[str, Any]]:
@@ -163,10 +168,11 @@ class Comparison:
             peaks = [run["peak_memory"] for run in runs if run["peak_memory"] is not None]
             summary["peak_memory"] = max(peaks, default=None)
             summary["cost_is_exact"] = all(run["cost_is_exact"] for run in runs)
-            summary["class_accuracy"] = {
-                name: mean_and_spread([run["class_accuracy"][name] for run in runs])[0]
-                for name in self.classes
-            }
+            for column in _BY_CLASS:
+                summary[column] = {
+                    name: mean_and_spread([run[column][name] for run in runs])[0]
+                    for name in self.classes
+                }
             found.append(summary)
         return sorted(found, key=lambda summary: summary["cost"])
 
@@ -178,7 +184,8 @@ class Comparison:
         m, n = self.shape
         summaries = self.summary_rows
         parts = [
-            f"{self.k} of {m:,} source rows for {n:,} targets ({self.metric})",
+            f"{self.k} of {m:,} source rows for {n:,} targets "
+            f"({metric_label(self.metric, self.bandwidth)})",
             self._figures(summaries),
         ]
         if self.classes:
@@ -201,9 +208,11 @@ class Comparison:
             "k": self.k,
             "shape": list(self.shape),
             "metric": self.metric,
+            "bandwidth": self.bandwidth,
             "seeds": self.seeds,
             "methods": self.methods,
             "minority": self.minority,
+            "proportional": [[name, share] for name, share in self.proportional.items()],
             "rows": self.rows,
             "summary": self.summary_rows,
             "skipped": self.skipped,
@@ -245,12 +254,19 @@ class Comparison:
 
     def _by_class(self, summaries: list[dict[str, Any]]) -> str:
         if len(self.classes) > _MOST_CLASSES:
-            return f"The accuracy of each of the {len(self.classes)} classes is in 'rows'."
-        columns = {"accuracy by class": [each["method"] for each in summaries]}
+            return (
+                f"The accuracy and the prototypes of each of the {len(self.classes)} classes are "
+                "in 'rows'."
+            )
+        methods = [each["method"] for each in summaries]
+        accuracies = {"accuracy by class": methods}
+        prototypes = {"prototypes by class": ["in proportion", *methods]}
         for name in self.classes:
             title = f"{name}{'°' if name in self.minority else ''}"
-            columns[title] = [f"{each['class_accuracy'][name]:.3f}" for each in summaries]
-        return aligned(columns)
+            accuracies[title] = [f"{each['class_accuracy'][name]:.3f}" for each in summaries]
+            counts = [each["class_prototypes"][name] for each in summaries]
+            prototypes[title] = [f"{count:.1f}" for count in (self.proportional[name], *counts)]
+        return f"{aligned(accuracies)}\n\n{aligned(prototypes)}"
 
     def _notes(self, summaries: list[dict[str, Any]]) -> list[str]:
         drawn = [summary["method"] for summary in summaries if summary["runs"] > 1]
@@ -274,7 +290,9 @@ class Comparison:
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
     """The row with one column per class, and without the picks, which a table has no place for."""
     plain = {name: value for name, value in row.items() if not isinstance(value, dict | list)}
-    return plain | {f"accuracy_{name}": share for name, share in row["class_accuracy"].items()}
+    shares = {f"accuracy_{name}": share for name, share in row["class_accuracy"].items()}
+    counts = {f"prototypes_{name}": count for name, count in row["class_prototypes"].items()}
+    return plain | shares | counts
 
 
 @dataclass(frozen=True)
@@ -293,6 +311,7 @@ class KPath:
     method: str
     shape: tuple[int, int]
     metric: str
+    bandwidth: float | None
     knee: int | None
     max_cost: float | None = None
     chosen: int | None = None
@@ -320,7 +339,8 @@ class KPath:
             "seconds": [f"{row['seconds']:.3g}" for row in rows],
         }
         parts = [
-            f"{printable(self.method)} on {m:,} source rows for {n:,} targets ({self.metric})",
+            f"{printable(self.method)} on {m:,} source rows for {n:,} targets "
+            f"({metric_label(self.metric, self.bandwidth)})",
             aligned(columns),
         ]
         if self.selection is not None:
@@ -351,6 +371,7 @@ class KPath:
             "method": self.method,
             "shape": list(self.shape),
             "metric": self.metric,
+            "bandwidth": self.bandwidth,
             "rows": self.rows,
             "knee": self.knee,
             "max_cost": self.max_cost,

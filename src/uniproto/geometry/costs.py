@@ -12,20 +12,28 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import require_name
+from uniproto.errors import invalid, require_name
+from uniproto.geometry.bandwidth import MedianShare, as_bandwidth
 from uniproto.geometry.blocks import COLUMNS_PER_BLOCK, EVERY, Rows
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.matrix_costs import MatrixCosts
+from uniproto.geometry.metrics import FEATURE_METRICS, MATRIX_METRICS, METRICS, WITH_BANDWIDTH
 
-FEATURE_METRICS = ("cosine", "euclidean", "sqeuclidean", "l1", "dot")
-MATRIX_METRICS = ("precomputed", "similarity")
-METRICS = FEATURE_METRICS + MATRIX_METRICS
+__all__ = [
+    "FEATURE_METRICS",
+    "MATRIX_METRICS",
+    "METRICS",
+    "Costs",
+    "checked_bandwidth",
+    "make_costs",
+]
 
 
 class Costs(Protocol):
     """Costs of m source rows against n target rows."""
 
     metric: str
+    bandwidth: float | None  # of a metric that has one
     shape: tuple[int, int]
     dtype: np.dtype[Any]
     ceiling: float  # β: no cost is above it
@@ -59,9 +67,31 @@ class Costs(Protocol):
         ...
 
 
-def make_costs(source: Any, target: Any, metric: str) -> Costs:
-    """Costs for a metric; for matrix metrics `source` is the m × n matrix and `target` is None."""
+def make_costs(source: Any, target: Any, metric: str, bandwidth: Any = None) -> Costs:
+    """Costs for a metric; for matrix metrics `source` is the m × n matrix and `target` is None.
+
+    `bandwidth` is that of `Problem`, for metrics that have one.
+
+    >>> costs = make_costs(np.array([[0.0]]), np.array([[3.0]]), "rbf", 3.0)
+    >>> costs.exact_block(EVERY).round(4), costs.bandwidth
+    (array([[0.3935]]), 3.0)
+    """
     require_name("metric", metric, METRICS)
+    width = checked_bandwidth(metric, bandwidth)
     if metric in MATRIX_METRICS:
         return MatrixCosts(source, metric)
-    return FeatureCosts(source, target, metric)
+    return FeatureCosts(source, target, metric, bandwidth=width)
+
+
+def checked_bandwidth(metric: str, bandwidth: Any) -> float | MedianShare | None:
+    """The bandwidth of a metric that has one; for others it must be left out."""
+    if metric in WITH_BANDWIDTH:
+        return as_bandwidth(bandwidth)
+    if bandwidth is not None:
+        raise invalid(
+            "bandwidth",
+            f"is an option of metric={' and '.join(map(repr, WITH_BANDWIDTH))}",
+            f"metric={metric!r}",
+            "Drop it, or use metric='rbf'.",
+        )
+    return None

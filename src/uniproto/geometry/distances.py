@@ -1,8 +1,12 @@
-"""What two sets of rows in memory cost under each metric, and how large a cost may be."""
+"""What is computed for pairs of rows: a distance of theirs, and how large it may be.
+
+The metrics of `metrics.py` are costs that rise with one of these. Each is a `Distance`: a formula
+for two sets of rows, the same from differences of rows, the same on a GPU, and an upper bound.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,95 +14,180 @@ from numpy.typing import NDArray
 
 from uniproto.errors import invalid
 from uniproto.geometry.blocks import row_blocks
-from uniproto.geometry.features import is_sparse, narrow_indices, squared_norms
+from uniproto.geometry.features import (
+    greatest_length,
+    is_sparse,
+    largest_l1_norm,
+    narrow_indices,
+    squared_norms,
+)
 
 NEAR = 1e-3  # squared distances below this share of the squared norms have lost too many digits
 
 
-def costs_between(source: Any, target: Any, metric: str, shift: float = 0.0) -> NDArray[Any]:
-    """Costs of every source row against every target row, in their precision.
+class Distance(Protocol):
+    """Subclass it: the attributes have defaults, the methods are what a distance consists of."""
 
-    Rows are of unit length for `cosine`; `dot` costs `shift` − product.
+    unit_length: bool = False  # rows are scaled to length 1 first
+    centred: bool = False  # moving all rows changes nothing, so they are moved near the origin
+    multiplies: bool = False  # squares and products of small features may vanish
+    refined: bool = False  # small ones are computed anew from differences, to keep their digits
+    by_product: bool | None = None  # FAISS finds it by inner product, by squares, or not (None)
 
-    >>> costs_between(np.array([[0.0, 1.0]]), np.array([[3.0, 5.0]]), "euclidean")
-    array([[5.]])
+    def between(self, source: Any, target: Any) -> NDArray[Any]:
+        """Every source row against every target row, dense or sparse, in their precision."""
+        ...
+
+    def of_differences(self, apart: Any, dtype: np.dtype[Any]) -> NDArray[np.float64]:
+        """The same for pairs of rows, from rows x − y in double precision; 0 for copies.
+
+        `dtype` is that of the rows, whose preparation rounded them to it.
+        """
+        ...
+
+    def on_gpu(self, source: Any, target: Any, squares: Any) -> Any:
+        """`between` for torch tensors; `squares` are the targets' squared lengths, if centred."""
+        ...
+
+    def reach(self, source: Any, target: Any) -> float:
+        """An upper bound, from norms alone."""
+        ...
+
+
+class Squares(Distance):
+    """|x − y|².
+
+    >>> SQUARES.between(np.array([[0.0, 1.0]]), np.array([[3.0, 5.0]]))
+    array([[25.]])
     """
-    if metric == "l1":
-        return _l1_distances(source, target)
-    product = source @ target.T
-    if sp.issparse(product):
-        product = product.toarray()
-    if metric == "dot":
-        return np.subtract(product.dtype.type(shift), product, out=product)
-    if metric == "cosine":
-        np.subtract(product.dtype.type(1), product, out=product)
-        return np.maximum(product, 0, out=product)  # rounding may put cos a hair above 1
-    product *= -2
-    product += squared_norms(source)[:, None]
-    product += squared_norms(target)[None, :]
-    np.maximum(product, 0, out=product)
-    return np.sqrt(product, out=product) if metric == "euclidean" else product
+
+    centred = multiplies = refined = True
+    by_product = False
+
+    def between(self, source: Any, target: Any) -> NDArray[Any]:
+        squares = _products(source, target)
+        squares *= -2
+        squares += squared_norms(source)[:, None]
+        squares += squared_norms(target)[None, :]
+        return np.maximum(squares, 0, out=squares)
+
+    def of_differences(self, apart: Any, dtype: np.dtype[Any]) -> NDArray[np.float64]:
+        if sp.issparse(apart):
+            return np.asarray(apart.multiply(apart).sum(axis=1)).ravel()
+        return np.einsum("ij,ij->i", apart, apart)
+
+    def on_gpu(self, source: Any, target: Any, squares: Any) -> Any:
+        own = (source * source).sum(1, keepdim=True)
+        return (source @ target.T).mul_(-2).add_(own).add_(squares).clamp_(min=0)
+
+    def reach(self, source: Any, target: Any) -> float:
+        return (greatest_length(source) + greatest_length(target)) ** 2
 
 
-def refine_small_costs(
-    costs: NDArray[np.float64], source: NDArray[Any], target: NDArray[Any], metric: str
+class Angles(Distance):
+    """1 − cos of the angle between rows, which have length 1; half of the squared distance."""
+
+    unit_length = refined = True
+    by_product = True
+
+    def of_products(self, products: NDArray[Any]) -> NDArray[Any]:
+        np.subtract(products.dtype.type(1), products, out=products)
+        return np.maximum(products, 0, out=products)  # rounding may put cos a hair above 1
+
+    def between(self, source: Any, target: Any) -> NDArray[Any]:
+        return self.of_products(_products(source, target))
+
+    def of_differences(self, apart: Any, dtype: np.dtype[Any]) -> NDArray[np.float64]:
+        squares = SQUARES.of_differences(apart, dtype)
+        # Scaling rows of one direction to length 1 leaves them apart by its rounding.
+        scaled, summed = (float(np.finfo(kind).eps) for kind in (dtype, np.float64))
+        rounding = 4 * scaled + apart.shape[1] * summed
+        return np.where(squares <= rounding**2, 0.0, squares / 2)
+
+    def on_gpu(self, source: Any, target: Any, squares: Any) -> Any:
+        return (source @ target.T).neg_().add_(1).clamp_(min=0)
+
+    def reach(self, source: Any, target: Any) -> float:
+        return 2.0
+
+
+class Products(Distance):
+    """−x·y: no distance, as its zero is arbitrary, but it orders pairs like one."""
+
+    multiplies = by_product = True
+
+    def of_products(self, products: NDArray[Any]) -> NDArray[Any]:
+        return np.negative(products, out=products)
+
+    def between(self, source: Any, target: Any) -> NDArray[Any]:
+        return self.of_products(_products(source, target))
+
+    def of_differences(self, apart: Any, dtype: np.dtype[Any]) -> NDArray[np.float64]:
+        raise NotImplementedError("A product does not follow from a difference.")
+
+    def on_gpu(self, source: Any, target: Any, squares: Any) -> Any:
+        return (source @ target.T).neg_()
+
+    def reach(self, source: Any, target: Any) -> float:
+        return greatest_length(source) * greatest_length(target)
+
+
+class L1(Distance):
+    """The sum of absolute differences."""
+
+    def between(self, source: Any, target: Any) -> NDArray[Any]:
+        if is_sparse(source, target):
+            from sklearn.metrics.pairwise import manhattan_distances
+
+            if not source.shape[0] * target.shape[0]:  # which it refuses
+                return np.empty((source.shape[0], target.shape[0]), source.dtype)
+            source, target = (narrow_indices(side) for side in (source, target))
+            return manhattan_distances(source, target).astype(source.dtype, copy=False)
+        from uniproto.geometry.kernels import l1_distances
+
+        return l1_distances(source, target)
+
+    def of_differences(self, apart: Any, dtype: np.dtype[Any]) -> NDArray[np.float64]:
+        return np.asarray(abs(apart).sum(axis=1)).ravel()
+
+    def on_gpu(self, source: Any, target: Any, squares: Any) -> Any:
+        import torch
+
+        return torch.cdist(source, target, p=1)
+
+    def reach(self, source: Any, target: Any) -> float:
+        return largest_l1_norm(source) + largest_l1_norm(target)
+
+
+SQUARES, ANGLES, PRODUCTS, L1_DISTANCE = Squares(), Angles(), Products(), L1()
+
+
+def refine_small(
+    values: NDArray[np.float64], source: NDArray[Any], target: NDArray[Any], angles: bool
 ) -> None:
     """Compute the smallest distances from differences: x² + y² − 2xy leaves them no digits.
 
     Neither does 1 − xy, which for rows of length 1 is half the square of their distance.
     """
     reach = squared_norms(source)[:, None] + squared_norms(target)[None, :]
-    squares = costs**2 if metric == "euclidean" else costs
-    rows, columns = np.nonzero(squares < NEAR * reach)
+    rows, columns = np.nonzero(values < NEAR * reach)
     for part in row_blocks(len(rows), 2 * source.shape[1]):
         apart = source[rows[part]] - target[columns[part]]
         near = np.einsum("ij,ij->i", apart, apart)
-        if metric == "euclidean":
-            near = np.sqrt(near)
-        costs[rows[part], columns[part]] = near / 2 if metric == "cosine" else near
+        values[rows[part], columns[part]] = near / 2 if angles else near
 
 
-def distances_from(own: Any, rows: Any, metric: str) -> NDArray[np.float64]:
-    """How far each of `rows` is from the one row `own`, for telling near-duplicates."""
-    # From differences, in double precision: copies are exactly 0 apart. An inner product does
-    # not tell how far apart two rows are, so `dot` compares by distance.
+def differences(rows: Any, own: Any) -> Any:
+    """Each of `rows` less the one row `own`, in double precision: copies are exactly 0 apart."""
     if sp.issparse(rows):
-        apart = (rows - sp.csr_matrix(np.ones((rows.shape[0], 1), rows.dtype)) @ own).astype(
-            np.float64
-        )
-        squares = apart.multiply(apart).sum(axis=1)
-    else:
-        apart = rows.astype(np.float64) - own
-        squares = np.einsum("ij,ij->i", apart, apart)
-    if metric == "l1":
-        return np.asarray(abs(apart).sum(axis=1)).ravel()
-    squares = np.asarray(squares).ravel()
-    if metric == "cosine":
-        return cosine_costs(squares, rows)
-    return squares if metric == "sqeuclidean" else np.sqrt(squares)
+        copies = sp.csr_matrix(np.ones((rows.shape[0], 1), rows.dtype)) @ own
+        return (rows - copies).astype(np.float64)
+    return rows.astype(np.float64) - own
 
 
-def cosine_costs(squares: NDArray[np.float64], unit_rows: Any) -> NDArray[np.float64]:
-    """1 − cos of unit rows, from the squares of their distances; 0 for rows of one direction.
-
-    Scaling such rows to unit length leaves them apart by its rounding.
-    """
-    scaled, summed = (float(np.finfo(kind).eps) for kind in (unit_rows.dtype, np.float64))
-    rounding = 4 * scaled + unit_rows.shape[1] * summed
-    return np.where(squares <= rounding**2, 0.0, squares / 2)
-
-
-def _l1_distances(source: Any, target: Any) -> NDArray[Any]:
-    if is_sparse(source, target):
-        from sklearn.metrics.pairwise import manhattan_distances
-
-        if not source.shape[0] * target.shape[0]:  # which it refuses
-            return np.empty((source.shape[0], target.shape[0]), source.dtype)
-        source, target = (narrow_indices(side) for side in (source, target))
-        return manhattan_distances(source, target).astype(source.dtype, copy=False)
-    from uniproto.geometry.kernels import l1_distances
-
-    return l1_distances(source, target)
+def _products(source: Any, target: Any) -> NDArray[Any]:
+    product = source @ target.T
+    return product.toarray() if sp.issparse(product) else product
 
 
 def require_finite_sums(ceiling: float, metric: str, dtype: np.dtype[Any], remedy: str) -> None:

@@ -11,10 +11,14 @@ from numpy.typing import NDArray
 from uniproto.errors import MissingExtraError, invalid
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.cpu_lists import nearest
+from uniproto.geometry.distances import Angles, Products
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import greatest_length
+from uniproto.geometry.metrics import OF_FEATURES
 
-_SUITABLE = ("cosine", "dot", "euclidean", "sqeuclidean")
+_SUITABLE = tuple(
+    metric.name for metric in OF_FEATURES.values() if metric.distance.by_product is not None
+)
 _PROBES = 32  # cells searched for each row
 _LARGEST_SQUARE = float(np.finfo(np.float32).max) / 16
 _ROWS_CHECKED = 64  # rows whose lists are compared with exact ones
@@ -75,7 +79,7 @@ class _FaissIndex:
         self.builder, self.costs = builder, costs
         n, width = costs.target.shape
         target = np.ascontiguousarray(costs.target[:], np.float32)
-        by_product = costs.metric in ("cosine", "dot")
+        by_product = bool(costs.distance.by_product)
         kind = faiss.METRIC_INNER_PRODUCT if by_product else faiss.METRIC_L2
         cells = max(1, min(int(np.sqrt(n)), n // 39))  # fewer points a cell make poor centres
         quantiser = faiss.IndexFlatIP(width) if by_product else faiss.IndexFlatL2(width)
@@ -106,13 +110,10 @@ class _FaissIndex:
         return list_costs, list_columns
 
     def _costs(self, rows: NDArray[np.intp], scores: NDArray[np.float32]) -> NDArray[Any]:
-        scores = scores.astype(self.costs.dtype)
-        if self.costs.metric == "cosine":
-            return np.maximum(1 - scores, 0)
-        if self.costs.metric == "dot":
-            return self.costs.dtype.type(self.costs.shift) - scores
-        scores = np.maximum(scores, 0)
-        return np.sqrt(scores) if self.costs.metric == "euclidean" else scores
+        distance, scores = self.costs.distance, scores.astype(self.costs.dtype)
+        if isinstance(distance, Angles | Products):
+            return self.costs.from_distances(distance.of_products(scores))
+        return self.costs.from_distances(np.maximum(scores, 0))
 
     def _measure(self, rows: NDArray[np.intp], columns: NDArray[Any], length: int) -> None:
         sample = np.unique(np.linspace(0, len(rows) - 1, _ROWS_CHECKED).astype(np.intp))

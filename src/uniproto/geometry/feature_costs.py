@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from uniproto.data.arrays import float_type
 from uniproto.errors import invalid
+from uniproto.geometry.bandwidth import MedianShare, sampled_pairs
 from uniproto.geometry.blocks import (
     COLUMNS_PER_BLOCK,
     EVERY,
@@ -21,22 +22,17 @@ from uniproto.geometry.blocks import (
     rows_in_block,
     within,
 )
-from uniproto.geometry.distances import (
-    costs_between,
-    distances_from,
-    refine_small_costs,
-    require_finite_sums,
-)
+from uniproto.geometry.distances import differences, refine_small, require_finite_sums
 from uniproto.geometry.features import (
     RowsOnDisk,
     greatest_length,
     is_sparse,
-    largest_l1_norm,
     mean_row,
     prepare,
     readable_as_doubles,
     unit_rows,
 )
+from uniproto.geometry.metrics import OF_FEATURES, Curve, Metric, require_width
 from uniproto.runtime.threads import parallel_for, pieces_of
 
 _CACHED_ENTRIES = 2**24  # of a target in memory, cached in double precision
@@ -51,13 +47,18 @@ class FeatureCosts:
         target: Any,
         metric: str,
         shift: float | None = None,
-        ceiling: float | None = None,
+        reach: float | None = None,
         prepared: bool = False,
         given: tuple[Any, Any] | None = None,
         centre: NDArray[np.float64] | None = None,
+        bandwidth: float | MedianShare | None = None,
     ) -> None:
-        """`given` and `centre` say what rows that are `prepared` already were prepared from."""
+        """`given` and `centre` say what rows that are `prepared` already were prepared from.
+
+        `reach` is an upper bound on every distance that costs are made from.
+        """
         self.metric = metric
+        self.distance = OF_FEATURES[metric].distance
         self.dtype = np.result_type(float_type(source.dtype), float_type(target.dtype))
         self.shape = (source.shape[0], target.shape[0])
         self._centre = centre
@@ -73,20 +74,39 @@ class FeatureCosts:
             rows = before if before and self._as_given else (self.source, self.target)
             self._given = tuple(map(readable_as_doubles, rows))
             self._places: tuple[Rows, Rows] = (EVERY, EVERY)  # of the rows it was made from
-            if shift is not None and ceiling is not None:
-                self.shift, self.ceiling = shift, ceiling
+            self.curve, self.bandwidth = self._curve(bandwidth)
+            if shift is not None and reach is not None:
+                self.shift, self.reach = shift, reach
             else:
                 if metric == "dot":  # cost = max − product: the maximum takes a pass of its own
                     self.shift = self._largest_product()
-                self.ceiling = self._ceiling()
+                self.reach = self.distance.reach(self.source, self.target)
                 self._require_range(prepared)
-        relative = self._relative_rounding()
-        scale = self.ceiling + abs(self.shift)
-        self.rounding = scale * (relative**0.5 if metric == "euclidean" else relative)
+        self.ceiling = self.shift + self._cost_of(self.reach)
+        # How far distances may be off in this precision, and so costs.
+        scale = self.reach + self.shift + abs(self.shift)
+        self.distance_rounding = self._relative_rounding() * scale
+        single = self.curve.rounds * float(np.finfo(self.dtype).eps)
+        self.rounding = self._cost_of(self.distance_rounding) + single
+
+    def _curve(self, bandwidth: float | MedianShare | None) -> tuple[Curve, float | None]:
+        """How costs rise with the distance, and the bandwidth in numbers."""
+        if isinstance(bandwidth, MedianShare):
+            self.curve = self._metric_apart.curve_for(None)  # for now costs are plain distances
+            bandwidth = bandwidth.of(self.exact_block(*sampled_pairs(*self.shape)))
+        return OF_FEATURES[self.metric].curve_for(bandwidth), bandwidth
+
+    def _cost_of(self, distance: float) -> float:
+        return float(self.curve.of(np.array([distance]))[0])
+
+    @property
+    def _metric_apart(self) -> Metric:
+        """The metric that tells how far apart two rows are."""
+        return OF_FEATURES[OF_FEATURES[self.metric].apart or self.metric]
 
     def _prepared(self, source: Any, target: Any) -> tuple[Any, Any]:
-        unit_length, centre = self.metric == "cosine", None
-        if self.metric in ("euclidean", "sqeuclidean") and not is_sparse(source, target):
+        unit_length, centre = self.distance.unit_length, None
+        if self.distance.centred and not is_sparse(source, target):
             # Distances do not change, and x² + y² − 2xy loses fewer digits near the origin.
             centre = self._centre = mean_row(target)
         ready = prepare(source, self.dtype, unit_length=unit_length, centre=centre)
@@ -99,8 +119,7 @@ class FeatureCosts:
     @property
     def refines_small_costs(self) -> bool:
         """Whether small exact costs are computed from differences, and keep their digits."""
-        distances = ("cosine", "euclidean", "sqeuclidean")
-        return self.metric in distances and not is_sparse(self.source)
+        return self.distance.refined and not is_sparse(self.source)
 
     @property
     def on_disk(self) -> bool:
@@ -175,22 +194,27 @@ class FeatureCosts:
         return self._costs(_read(self.source, rows), _read(self.target, columns))
 
     def _costs(self, source: Any, target: Any) -> NDArray[Any]:
-        return costs_between(source, target, self.metric, self.shift)
+        return self.from_distances(self.distance.between(source, target))
+
+    def from_distances(self, distances: NDArray[Any]) -> NDArray[Any]:
+        if self.shift:
+            distances += distances.dtype.type(self.shift)
+        return self.curve.of(distances)
 
     def _exact(self, side: int, rows: Rows) -> Any:
         """Rows of the source (side 0) or the target (1), prepared in double precision."""
         given = _read(self._given[side], within(self._places[side], rows)).astype(np.float64)
-        if self.metric == "cosine":
+        if self.distance.unit_length:
             return unit_rows(given, ("source", "target")[side])
         if self._centre is None or not self._as_given:
             return given
         return given - self._centre
 
     def _exact_costs(self, source: Any, target: Any) -> NDArray[np.float64]:
-        costs = np.maximum(self._costs(source, target), 0.0)
+        distances = self.distance.between(source, target)
         if self.refines_small_costs:
-            refine_small_costs(costs, source, target, self.metric)
-        return costs
+            refine_small(distances, source, target, self.distance.unit_length)
+        return np.maximum(self.from_distances(distances), 0.0)
 
     def restrict(self, rows: Rows, columns: Rows) -> FeatureCosts:
         source = _only(self.source, rows)
@@ -220,28 +244,34 @@ class FeatureCosts:
         yield from pieces_of(self.shape[1], most)
 
     def twin_distances(self, row: int, others: Rows = EVERY) -> NDArray[np.float64]:
-        own = self.source[row : row + 1]
+        metric, own = self._metric_apart, self.source[row : row + 1]
         parts = row_blocks(length_of(others, self.shape[0]), self.source.shape[1])
-        return np.concatenate(
-            [distances_from(own, self.source[within(others, part)], self.metric) for part in parts]
-        )
+        found = [
+            metric.distance.of_differences(
+                differences(self.source[within(others, part)], own), self.dtype
+            )
+            for part in parts
+        ]
+        return metric.curve_for(None).of(np.concatenate(found))
 
-    def _ceiling(self) -> float:
-        """An upper bound on every cost, from norms alone."""
-        if self.metric == "cosine":
-            return 2.0
-        if self.metric == "l1":
-            return largest_l1_norm(self.source) + largest_l1_norm(self.target)
-        longest_source, longest_target = map(greatest_length, (self.source, self.target))
-        if self.metric == "dot":
-            return self.shift + longest_source * longest_target
-        reach = longest_source + longest_target
-        return reach if self.metric == "euclidean" else reach * reach
+    def unsaturated(self) -> FeatureCosts:
+        """The same rows with costs that tell all distances apart, far ones too."""
+        if self.bandwidth is None:
+            return self
+        part = copy.copy(self)
+        part.metric, part.bandwidth = self._metric_apart.name, None
+        part.curve = self._metric_apart.curve_for(None)
+        part.ceiling = part._cost_of(part.reach)
+        part.rounding = part._cost_of(part.distance_rounding)
+        return part
 
     def _require_range(self, prepared: bool) -> None:
         """Refuse features whose costs overflow, or vanish although the features do not."""
-        require_finite_sums(self.ceiling, self.metric, self.dtype, "Rescale the features.")
-        if prepared or self.metric in ("cosine", "l1"):
+        largest = self.shift + (self._cost_of(self.reach) if self.bandwidth is None else self.reach)
+        require_finite_sums(largest, self.metric, self.dtype, "Rescale the features.")
+        if self.bandwidth is not None:
+            require_width(self.curve, self.reach, self.dtype, self.bandwidth)
+        if prepared or not self.distance.multiplies:
             return
         kind = np.finfo(self.dtype)
         smallest = float(kind.tiny / kind.eps)  # a square with all its digits

@@ -83,7 +83,7 @@ class GpuLists:
         _, source, target = self._held
         if columns is not None:
             target = target.index_select(0, torch.from_numpy(columns).to(target.device))
-        return _GpuIndex(costs.metric, costs.dtype, costs.shift, source, target)
+        return _GpuIndex(costs, source, target)
 
     def notes(self) -> dict[str, Any]:
         import torch
@@ -92,13 +92,12 @@ class GpuLists:
 
 
 class _GpuIndex:
-    def __init__(
-        self, metric: str, dtype: np.dtype[Any], shift: float, source: Any, target: Any
-    ) -> None:
-        self.metric, self.dtype, self.shift = metric, dtype, shift
+    def __init__(self, costs: FeatureCosts, source: Any, target: Any) -> None:
+        self.costs, self.dtype = costs, costs.dtype
         self.source, self.target = source, target
-        self._squares = (target * target).sum(1) if "euclidean" in metric else None
-        half = metric == "cosine" and dtype == np.float32 and len(target) >= _HALF_FROM
+        self._squares = (target * target).sum(1) if costs.distance.centred else None
+        half = costs.metric == "cosine" and self.dtype == np.float32
+        half = half and len(target) >= _HALF_FROM
         self._half = target.half() if half else None
 
     def nearest(
@@ -189,23 +188,16 @@ class _GpuIndex:
         return self._costs(self.source.index_select(0, rows))
 
     def _costs(self, source: Any) -> Any:
-        import torch
-
-        if self.metric == "l1":
-            return torch.cdist(source, self.target, p=1)
-        costs = source @ self.target.T
-        if self.metric == "dot":
-            return costs.neg_().add_(self.shift)
-        if self.metric == "cosine":
-            return costs.neg_().add_(1).clamp_(min=0)
-        squares = (source * source).sum(1, keepdim=True)
-        costs = costs.mul_(-2).add_(squares).add_(self._squares).clamp_(min=0)
-        return costs.sqrt_() if self.metric == "euclidean" else costs
+        costs = self.costs.distance.on_gpu(source, self.target, self._squares)
+        if self.costs.shift:
+            costs = costs.add_(self.costs.shift)
+        return self.costs.curve.on_gpu(costs)
 
     def _nearest_exactly(self, source: Any, length: int) -> tuple[Any, Any]:
         costs = self._costs(source)
         fetched = min(length + _SPARE, costs.shape[1])
-        found, columns, tied = _cut(*costs.topk(fetched, dim=1, largest=False), length)
+        nearest = costs.topk(fetched, dim=1, largest=False)
+        found, columns, tied = _cut(nearest.values, nearest.indices, length)
         if fetched < costs.shape[1]:
             for rows in tied.split(max(1, _TIES_SETTLED_TOGETHER // costs.shape[1])):
                 columns[rows] = _lowest_columns(costs[rows], found[rows])

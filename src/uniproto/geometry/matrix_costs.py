@@ -23,6 +23,7 @@ class MatrixCosts:
         self, matrix: NDArray[Any], metric: str, shift: float | None = None, ceiling: float = 0.0
     ) -> None:
         self.metric = metric
+        self.bandwidth: float | None = None
         self.matrix = matrix
         self.shape = matrix.shape
         self.dtype = np.dtype(float_type(matrix.dtype))  # on disk it may have another

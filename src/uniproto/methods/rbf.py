@@ -8,39 +8,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import finite_number
 from uniproto.errors import invalid
+from uniproto.geometry.bandwidth import MedianShare, as_bandwidth, sampled_pairs
 from uniproto.geometry.blocks import EVERY, Rows, row_blocks
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import parallel_map
 
-_SAMPLED_ROWS = 1000  # of source and of target, for the median heuristic
-_SAME = 1e-6  # of the largest distance: pairs this close are copies and say nothing of the scale
-_KEEPS_DISTANCES = ("cosine", "euclidean", "sqeuclidean")  # rows already centred or of unit length
+_MEDIAN = MedianShare(1.0)  # the median heuristic
 
 
-def check_bandwidth(bandwidth: float | None) -> None:
-    """Refuse a σ that is no positive number."""
-    if bandwidth is not None and not finite_number(bandwidth) > 0:
-        raise invalid(
-            "bandwidth",
-            "must be a positive number or None",
-            repr(bandwidth),
-            "Leave it out for the median distance.",
-        )
+def check_bandwidth(bandwidth: float | str | None) -> None:
+    """Refuse a σ that is neither a positive number nor a share of the median distance."""
+    if bandwidth is not None:
+        as_bandwidth(bandwidth)
 
 
 class RBF:
     """The kernel of the rows as the metric sees them: of unit length for cosine, raw for others.
 
-    Without a bandwidth, σ is the median distance between a source row and a target row that is
-    no copy of it (the median heuristic), over a fixed sample of at most 1,000 rows of each.
+    Without a bandwidth, σ is that of the metric if it is `rbf` too, and else the median distance
+    between a source row and a target row that is no copy of it (the median heuristic), over a
+    fixed sample of at most 1,000 rows of each.
     """
 
-    def __init__(self, costs: FeatureCosts, bandwidth: float | None) -> None:
+    def __init__(self, costs: FeatureCosts, bandwidth: float | str | None) -> None:
         source, target = costs.source, costs.target
-        prepared = costs.metric in _KEEPS_DISTANCES
+        prepared = costs.distance.refined  # rows are centred or of unit length already
         self._across = FeatureCosts(source, target, "sqeuclidean", prepared=prepared)
         self._within = (
             self._across
@@ -49,7 +43,12 @@ class RBF:
         )
         self.dtype = costs.dtype
         self.shape = costs.shape
-        self.bandwidth = self._median_distance() if bandwidth is None else float(bandwidth)
+        if bandwidth is None and costs.metric == "rbf":
+            bandwidth = costs.bandwidth
+        sigma = _MEDIAN if bandwidth is None else as_bandwidth(bandwidth)
+        if isinstance(sigma, MedianShare):
+            sigma = sigma.of(np.sqrt(self._across.exact_block(*sampled_pairs(*self.shape))))
+        self.bandwidth = sigma
 
     def means(self, target_weights: NDArray[np.float64], progress: Progress) -> NDArray[np.float64]:
         """μ_i = Σ_j ν_j k(x_i, y_j) for every source row."""
@@ -87,14 +86,3 @@ class RBF:
     def _kernel(self, squared: NDArray[Any]) -> NDArray[Any]:
         with np.errstate(all="ignore"):  # so far apart that the kernel is 0
             return np.exp(squared / (-2 * self.bandwidth * self.bandwidth))
-
-    def _median_distance(self) -> float:
-        random = np.random.default_rng(0)
-        rows, columns = (_sample(random, size) for size in self.shape)
-        distances = np.sqrt(self._across.exact_block(rows, columns))
-        apart = distances[distances > _SAME * distances.max()]
-        return float(np.median(apart)) if apart.size else 1.0
-
-
-def _sample(random: np.random.Generator, size: int) -> NDArray[np.intp]:
-    return np.sort(random.choice(size, min(size, _SAMPLED_ROWS), replace=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -17,11 +17,11 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.settings import setting
+from uniproto.transport.entropic import iterations_for
 
 PLANS = ("extend", "resolve", "entropic")
 GAINS = ("approx", "exact")
 _DEFAULT_REG = 0.01  # the paper's best λ
-_DEFAULT_ITERATIONS = 1000
 _POLISH_SECONDS = 60.0
 
 
@@ -54,7 +54,9 @@ class UniProto:
     Each pick is the candidate whose fill of one unit of unclaimed target mass is cheapest.
     `plan` says what happens to the plan between picks: `"extend"` keeps it and lets the newcomer
     claim its fill, `"resolve"` re-solves it exactly, `"entropic"` re-solves it with entropic
-    strength `reg` (λ; 0.01 if not given) in at most `iterations` steps (1000 if not given).
+    strength `reg` (λ; 0.01 if not given) in at most `iterations` steps. `"auto"`, the default, is
+    the paper's 100, 1000, 2000 or 4000 by the rows of the source; `notes` has the plans that did
+    not converge, and the largest share of mass above capacity in any (`marginal_violation`).
     `gains="exact"` compares candidates by the exact rise of the optimal cost instead (the
     classical greedy algorithm, 1 − 1/e), which implies the exact plan.
     `candidates=Stochastic(epsilon)` looks at a random sample before each pick.
@@ -82,8 +84,8 @@ class UniProto:
     polish: bool | float = setting(
         False, "of uniproto: then exchange rows for better ones, for so many seconds at most (60)"
     )
-    iterations: int | None = setting(
-        None, f"plan entropic: steps of its solver ({_DEFAULT_ITERATIONS})"
+    iterations: int | str | None = setting(
+        None, "plan entropic: steps of its solver (auto: by the rows of the source)"
     )
     search: str = setting("auto", f"of uniproto: {', '.join(SEARCHES)}")
     seconds: float | None = setting(
@@ -113,8 +115,8 @@ class UniProto:
                 )
         if self.reg is not None and not _lies_between(0, self.reg, math.inf):
             raise invalid("reg", "must be positive and finite", repr(self.reg), "Try 0.01.")
-        if self.iterations is not None:
-            require_int("iterations", self.iterations, too_small="Try 1000.")
+        if self.iterations is not None and self.iterations != "auto":
+            require_int("iterations", self.iterations, too_small="Try 'auto'.")
         if self.gains == "exact" and self.plan == "entropic":
             raise invalid(
                 "gains",
@@ -233,5 +235,5 @@ class UniProto:
         if self.plan == "resolve":
             return pick_resolve(problem, pool, progress)
         reg = _DEFAULT_REG if self.reg is None else self.reg
-        iterations = _DEFAULT_ITERATIONS if self.iterations is None else self.iterations
-        return pick_entropic(problem, pool, progress, reg, iterations)
+        steps = iterations_for(problem.m) if self.iterations in (None, "auto") else self.iterations
+        return pick_entropic(problem, pool, progress, reg, cast(int, steps))

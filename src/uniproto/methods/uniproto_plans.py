@@ -154,7 +154,7 @@ def pick_entropic(
     run = UniProtoRun(problem)
     masses, costs = problem.masses, problem.costs
     capacity = masses.offer / masses.need
-    unconverged = 0
+    unconverged, violation = 0, 0.0
     sorted_costs, sorted_columns = _sorted_rows(problem, pool, progress)
     held = np.empty((problem.k, problem.n))
     held[: len(problem.initial)] = costs.exact_block(problem.initial)
@@ -169,6 +169,7 @@ def pick_entropic(
             if picked:
                 solved = entropic_plan(held[:picked], capacity, reg, iterations)
                 unconverged += not solved.converged
+                violation = max(violation, solved.violation)
                 unclaimed = np.maximum(capacity - solved.plan.sum(axis=0), 0.0)
             considered = pool.positions()
             found = _fills(sorted_costs, sorted_columns, considered, unclaimed)
@@ -178,7 +179,7 @@ def pick_entropic(
             pool.take(position)
             run.add(pool.rows[position], found.min())
             advance(1)
-    return run.finish(unconverged_plans=unconverged)
+    return run.finish(unconverged_plans=unconverged, marginal_violation=violation)
 
 
 def _sorted_rows(

@@ -28,9 +28,6 @@ from uniproto.pretraining.model import ModelConfig, Params, hidden_states
 from uniproto.pretraining.pretrain_settings import StepSettings
 
 _LARGEST = 2**31 - 1  # of int32
-# Of the entropic plan, as in `uniproto.transport.entropic`.
-_TOLERANCE = 1e-6
-_STEPS_PER_STRENGTH = 25
 
 
 class Choice(NamedTuple):
@@ -40,6 +37,7 @@ class Choice(NamedTuple):
     cost: Array
     pool_loss: Array
     left_out: Array
+    violation: Array  # of the entropic plans, the largest share of mass above capacity
 
 
 def choose(
@@ -60,14 +58,16 @@ def choose(
         rows = jnp.arange(settings.pool, dtype=jnp.int32)
         if settings.method == "random":
             rows = pick_random(key, settings.pool, settings.keep)
-        return Choice(rows, _not_computed(), _not_computed(), jnp.zeros((), jnp.int32))
+        nothing, none = _not_computed(), jnp.zeros((), jnp.int32)
+        return Choice(rows, nothing, nothing, none, nothing)
     for_features, for_anchors = jax.random.split(key)
     losses, comparison = scores(config, settings, params, pool, for_features, axis)
     usable = usable_rows(losses, comparison, direction=settings.method == "uniproto")
     picks = _pick(settings, losses, comparison, usable, for_anchors, learning_rate)
     count = usable.sum(dtype=jnp.int32)
     pool_loss = jnp.where(usable, losses, 0.0).sum() / count
-    return Choice(picks.rows, picks.cost, pool_loss, settings.pool - count)
+    violation = jnp.asarray(picks.violation, jnp.float32)
+    return Choice(picks.rows, picks.cost, pool_loss, settings.pool - count, violation)
 
 
 def scores(
@@ -114,8 +114,8 @@ def _pick(
         if settings.plan == "entropic":
             return pick_by_entropic_fills(costs, usable, keep, settings.reg, settings.iterations)
         integers, unit = integer_costs(costs, usable)
-        rows, cost = pick_by_fills(integers, usable, keep)
-        return Picks(rows, cost * unit)
+        picks = pick_by_fills(integers, usable, keep)
+        return Picks(picks.rows, picks.cost * unit)
     if settings.method == "colm":
         rows = pick_medoids(integer_costs(comparison, usable)[0], usable, keep)
         return Picks(rows, _not_computed())
@@ -137,10 +137,14 @@ def _gathered(values: Array, axis: str | None) -> Array:
 
 
 class Picks(NamedTuple):
-    """Rows in the order picked, and the mean cost of their fills (NaN: not computed)."""
+    """Rows in the order picked, and the mean cost of their fills (NaN: not computed).
+
+    `violation` is the largest share of mass that an entropic plan put above capacity.
+    """
 
     rows: Array
     cost: Array
+    violation: Array | float = math.nan
 
 
 class SortedCosts(NamedTuple):
@@ -231,19 +235,22 @@ def pick_by_entropic_fills(
     near_to_far = sort_costs(costs)
 
     def pick(position: int, carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        rows, total, free = carry
+        rows, total, free, violation = carry
         claims = entropic_claims(
             costs[rows], jnp.arange(keep) < position, capacity, reg, iterations
         )
+        above = jnp.maximum(claims - capacity, 0.0).sum() / jnp.maximum(position, 1)
         taken = fills(near_to_far, jnp.maximum(capacity - claims, 0.0), 1.0)
         fill_costs = (near_to_far.costs * taken).sum(axis=1)
         row = jnp.argmin(jnp.where(free, fill_costs, jnp.inf)).astype(jnp.int32)
         rows = jnp.where(jnp.arange(keep) == position, row, rows)
-        return rows, total + fill_costs[row], _without(free, row)
+        total = total + fill_costs[row]
+        return rows, total, _without(free, row), jnp.maximum(violation, above)
 
-    start = (jnp.zeros(keep, jnp.int32), jnp.zeros((), jnp.float32), usable)
-    rows, total, _ = lax.fori_loop(0, keep, pick, start)
-    return Picks(rows, total / keep)
+    nothing = jnp.zeros((), jnp.float32)
+    start = (jnp.zeros(keep, jnp.int32), nothing, usable, nothing)
+    rows, total, _, violation = lax.fori_loop(0, keep, pick, start)
+    return Picks(rows, total / keep, violation)
 
 
 def sort_costs(costs: Array) -> SortedCosts:
@@ -323,61 +330,31 @@ def pick_random(key: Array, pool: int, keep: int) -> Array:
     return jax.random.permutation(key, pool)[:keep].astype(jnp.int32)
 
 
-class _Solving(NamedTuple):
-    """Prices so far, at which strength, for how many steps at it, and whether all is settled."""
-
-    prices: Array
-    strength: Array
-    steps: Array
-    settled: Array
-
-
 def entropic_claims(
     costs: Array, picked: Array, capacity: Array, reg: float, iterations: int
 ) -> Array:
     """What the entropic partial plan of the picked rows claims of each column.
 
-    Row and column updates in turn, λ coming down from the scale of the costs, exactly as in
-    `uniproto.transport.entropic.entropic_plan`, where the reasons stand. Rows not picked and
-    columns without capacity take no part; with no row picked nothing is claimed.
+    Row and column updates in turn at strength λ, as in `uniproto.transport.entropic.entropic_plan`,
+    where the formulas stand. Rows not picked and columns without capacity take no part; with no
+    row picked nothing is claimed.
 
     >>> costs, picked = jnp.array([[0.0, 1.0], [5.0, 5.0]]), jnp.array([True, False])
     >>> entropic_claims(costs, picked, jnp.array([0.5, 1.0]), 0.01, 1000).round(3).tolist()
     [0.5, 0.5]
     """
     offered = capacity > 0
-    part = picked[:, None] & offered
-    spread = jnp.max(costs, where=part, initial=-jnp.inf) - jnp.min(
-        costs, where=part, initial=jnp.inf
-    )
     log_capacity = jnp.log(jnp.where(offered, capacity, 1.0))
 
-    def log_plan(prices: Array, strength: Array | float) -> Array:
-        """Rows normalised; −∞ where a row or column takes no part."""
-        exponent = jnp.where(offered, -(costs + prices) / strength, -jnp.inf)
-        return jnp.where(picked[:, None], jax.nn.log_softmax(exponent, axis=1), -jnp.inf)
+    def log_claims(prices: Array) -> Array:
+        """Of a plan whose rows are exact; −∞ where a row or column takes no part."""
+        exponent = jnp.where(offered, -(costs + prices) / reg, -jnp.inf)
+        plan = jnp.where(picked[:, None], jax.nn.log_softmax(exponent, axis=1), -jnp.inf)
+        return jax.nn.logsumexp(plan, axis=0)
 
-    def step(_: int, now: _Solving) -> _Solving:
-        log_taken = jax.nn.logsumexp(log_plan(now.prices, now.strength), axis=0)
-        updated = jnp.maximum(0.0, now.prices + now.strength * (log_taken - log_capacity))
-        updated = jnp.where(offered, updated, 0.0)
-        still = (jnp.abs(updated - now.prices) <= _TOLERANCE * now.strength).all()
-        last = now.strength <= reg
-        steps = now.steps + 1
-        lower = ~last & (still | (steps >= _STEPS_PER_STRENGTH))
-        following = _Solving(
-            updated,
-            jnp.where(lower, jnp.maximum(now.strength / 4, reg), now.strength),
-            jnp.where(lower, 0, steps),
-            still & last,
-        )
-        return jax.tree.map(lambda old, new: jnp.where(now.settled, old, new), now, following)
+    def step(_: int, prices: Array) -> Array:
+        updated = jnp.maximum(0.0, prices + reg * (log_claims(prices) - log_capacity))
+        return jnp.where(offered & picked.any(), updated, 0.0)
 
-    start = _Solving(
-        jnp.zeros(len(capacity), jnp.float32),
-        jnp.maximum(spread, reg).astype(jnp.float32),
-        jnp.zeros((), jnp.int32),
-        ~picked.any(),
-    )
-    end = lax.fori_loop(0, iterations, step, start)
-    return jnp.exp(jax.nn.logsumexp(log_plan(end.prices, reg), axis=0))
+    prices = lax.fori_loop(0, iterations, step, jnp.zeros(len(capacity), jnp.float32))
+    return jnp.exp(log_claims(prices))

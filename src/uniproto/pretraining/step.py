@@ -58,6 +58,7 @@ class StepReport(NamedTuple):
     gradient_norm: Array  # before clipping
     left_out: Array  # int32: sequences whose scores are not finite, which are never chosen
     finite: Array  # bool: if not, the state came back as it was, but for its step number
+    violation: Array  # of entropic plans, the largest share of mass above capacity (or NaN)
 
 
 def initial_state(config: ModelConfig, settings: StepSettings, seed: int) -> TrainState:
@@ -183,7 +184,14 @@ def _step(
         (state.params, state.optimizer),
     )
     report = StepReport(
-        loss, choice.rows, choice.cost, choice.pool_loss, norm, choice.left_out, finite
+        loss=loss,
+        picks=choice.rows,
+        cost=choice.cost,
+        pool_loss=choice.pool_loss,
+        gradient_norm=norm,
+        left_out=choice.left_out,
+        finite=finite,
+        violation=choice.violation,
     )
     return TrainState(params, optimizer, state.step + 1, state.key), report
 

@@ -218,6 +218,7 @@ class _Pending:
                     "train_loss": float(report.loss),
                     "pool_loss": _known(report.pool_loss),
                     "selection_cost": _known(report.cost),
+                    "marginal_violation": _known(report.violation),
                     "gradient_norm": float(report.gradient_norm),
                     "left_out": int(report.left_out),
                 }
@@ -284,6 +285,7 @@ def _row(plan: Plan, run: Run, val_loss: float | None) -> dict[str, Any]:
         "pool": plan.step.pool,
         "pool_loss": mean("pool_loss"),
         "selection_cost": mean("selection_cost"),
+        "marginal_violation": mean("marginal_violation"),
         "gradient_norm": mean("gradient_norm"),
         "left_out": sum(each["left_out"] or 0 for each in run.since_row),
     }

@@ -17,7 +17,7 @@ _NEAR_DUPLICATE = 0.01  # of the median distance: what distinct=True calls the s
 _SAMPLED_ROWS = 16
 
 
-def checked_costs(source: Any, target: Any, metric: str) -> Costs:
+def checked_costs(source: Any, target: Any, metric: str, bandwidth: Any = None) -> Costs:
     require_name("metric", metric, METRICS)
     if metric in MATRIX_METRICS and target is not None:
         raise invalid(
@@ -36,7 +36,7 @@ def checked_costs(source: Any, target: Any, metric: str) -> Costs:
                 "a sparse matrix, whose missing entries have no cost",
                 "Pass matrix.toarray().",
             )
-        return make_costs(checked, None, metric)
+        return make_costs(checked, None, metric, bandwidth)
     aim = checked if target is None else as_matrix(target, "target")
     if checked.shape[1] != aim.shape[1]:
         raise invalid(
@@ -47,7 +47,7 @@ def checked_costs(source: Any, target: Any, metric: str) -> Costs:
         )
     if sp.issparse(checked) != sp.issparse(aim):  # one representation for both
         checked, aim = _as_sparse(checked), _as_sparse(aim)
-    return make_costs(checked, checked if _are_equal(checked, aim) else aim, metric)
+    return make_costs(checked, checked if _are_equal(checked, aim) else aim, metric, bandwidth)
 
 
 def _are_equal(source: Any, target: Any) -> bool:

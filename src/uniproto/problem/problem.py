@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, distinct_labels
 from uniproto.errors import InfeasibleError, invalid, require_int
+from uniproto.geometry.bandwidth import as_bandwidth, origin_of
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.cpu_lists import CpuLists
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.lists import ListBuilder, make_builder
+from uniproto.geometry.metrics import metric_label
 from uniproto.problem.checks import (
     checked_costs,
     checked_count,
@@ -59,9 +61,13 @@ class Problem:
             matrix itself.
         target: what the chosen rows must represent. Default: the source itself.
         k: how many rows to choose; needed by methods, and given by `with_k`.
-        metric: `cosine`, `euclidean`, `sqeuclidean`, `l1`, `dot` (max − inner product),
-            `precomputed` (source is an m × n cost matrix) or `similarity` (source is an m × n
-            similarity matrix, cost = max − similarity).
+        metric: `cosine`, `euclidean`, `sqeuclidean`, `l1`, `dot` (max − inner product), `rbf`
+            (1 − exp(−d²/2σ²) of the Euclidean distance d), `laplacian` (1 − exp(−d/σ) of the L1
+            distance), `precomputed` (source is an m × n cost matrix) or `similarity` (source is an
+            m × n similarity matrix, cost = max − similarity).
+        bandwidth: the σ of `rbf` and `laplacian`: a number in the units of the features; a share
+            of the median distance between source and target rows, such as `"0.25 median"`; or
+            `"auto"`, the default. `costs.bandwidth` is the number used.
         target_weights: one non-negative weight per target row; `"balanced"`, the same total for
             every class of `target_labels`; `"density"`, more where targets lie apart; or
             `DensityWeights(q=…, alpha=…)`. Default: all equal.
@@ -98,6 +104,7 @@ class Problem:
     memory: int  # bytes of working memory allowed
     lists: ListBuilder
     weights_origin: str | None  # how the record names weights given by name
+    bandwidth_origin: str | None  # how it names a bandwidth that was computed
     groups: tuple[Group, ...]  # once k is known
     checkpoint: Checkpoint | None  # where a run saves its picks, if it must survive a kill
     _k: int | None
@@ -111,6 +118,7 @@ class Problem:
         *,
         k: int | None = None,
         metric: str = "cosine",
+        bandwidth: float | str | None = None,
         target_weights: Any = None,
         target_labels: Any = None,
         groups: Any = None,
@@ -124,8 +132,10 @@ class Problem:
         device: str = "auto",
         lists: str = "exact",
     ) -> None:
-        costs = checked_costs(source, target, metric)
+        costs = checked_costs(source, target, metric, bandwidth)
         self._begin(costs, seed=require_int("seed", seed, least=0), memory=memory_budget(memory))
+        if costs.bandwidth is not None:
+            self.bandwidth_origin = origin_of(as_bandwidth(bandwidth), self.m, self.n)
         self.initial, self.candidates = rows_to_choose(initial, exclude, self.m)
         self.lists = make_builder(device, lists, costs)
         weights, self.weights_origin = weights_from(
@@ -146,7 +156,7 @@ class Problem:
         self.initial, self.candidates = np.empty(0, np.intp), np.arange(self.m)
         self.twin_distance = None
         self.lists = CpuLists()
-        self.weights_origin = None
+        self.weights_origin = self.bandwidth_origin = None
         self.groups, self.checkpoint = (), None
         self._group_labels = None
         self._budgets = "proportional"
@@ -273,7 +283,8 @@ class Problem:
     def __repr__(self) -> str:
         target = "the target is the source" if self.same_set else f"{self.n:,} targets"
         k = "" if self._k is None else f"k={self._k}, "
-        return f"Problem({k}{self.m:,} source rows, {target}, {self.costs.metric})"
+        metric = metric_label(self.costs.metric, self.costs.bandwidth)
+        return f"Problem({k}{self.m:,} source rows, {target}, {metric})"
 
 
 def as_problem(source: Any, target: Any = None, **conditions: Any) -> Problem:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, finite_number
@@ -22,10 +21,10 @@ from uniproto.errors import InvalidInputError, invalid, require_int, require_nam
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.cpu_lists import rows_at_once
-from uniproto.geometry.distances import cosine_costs
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.lists import make_builder
 from uniproto.geometry.matrix_costs import MatrixCosts
+from uniproto.geometry.metrics import OF_FEATURES
 from uniproto.runtime.threads import parallel_for, pieces_of
 
 WEIGHTS = ("balanced", "density")
@@ -40,10 +39,10 @@ _SHARE_FOR_LISTS = 8  # of the memory allowed
 class DensityWeights:
     """Target weights from density alone: ν_j ∝ (distance from y_j to its q-th nearest target)^α.
 
-    Distances are those of the selection's metric among the targets (for `dot`, which is no
-    distance, Euclidean ones), computed tile by tile. The weights follow from the targets alone,
-    whatever the device. A matrix metric needs the square, symmetric matrix of the targets' costs
-    among themselves.
+    Distances are those of the selection's metric among the targets (Euclidean ones for `dot` and
+    `rbf`, L1 for `laplacian`, which are no distances), computed tile by tile. The weights follow
+    from the targets alone, whatever the device. A matrix metric needs the square, symmetric matrix
+    of the targets' costs among themselves.
 
     A target with q or more copies of itself has distance 0. It counts as 1 % of the median of the
     positive distances, so it keeps a little weight; where all targets are the same, all weights
@@ -204,9 +203,8 @@ def _among_targets(costs: Costs) -> Costs:
             )
         return costs
     assert isinstance(costs, FeatureCosts)
-    metric = "euclidean" if costs.metric == "dot" else costs.metric
-    targets = costs.target
-    return FeatureCosts(targets, targets, metric, 0.0, abs(costs.ceiling), prepared=True)
+    metric, targets = OF_FEATURES[costs.metric].apart or costs.metric, costs.target
+    return FeatureCosts(targets, targets, metric, 0.0, costs.reach, prepared=True)
 
 
 def _is_symmetric(costs: Costs) -> bool:
@@ -227,17 +225,7 @@ def _exact_distances(
     def fill(part: slice) -> None:
         mine = costs.target[np.repeat(rows[part], others.shape[1])].astype(np.float64)
         apart = mine - costs.target[others[part].ravel().astype(np.intp)].astype(np.float64)
-        if costs.metric == "l1":
-            found = np.asarray(abs(apart).sum(axis=1)).ravel()
-        else:
-            squares = (
-                np.asarray(apart.multiply(apart).sum(axis=1)).ravel()
-                if sp.issparse(apart)
-                else np.einsum("ij,ij->i", apart, apart)
-            )
-            found = np.sqrt(squares) if costs.metric == "euclidean" else squares
-            if costs.metric == "cosine":
-                found = cosine_costs(squares, costs.target)
+        found = costs.curve.of(costs.distance.of_differences(apart, costs.dtype))
         distances[part] = found.reshape(-1, others.shape[1])
 
     parallel_for(fill, pieces_of(len(rows), step))

@@ -82,7 +82,10 @@ class Card:
 
 @dataclass(frozen=True)
 class Share:
-    """A class's share of the target against its share among prototypes."""
+    """A class's share of the target against its share among prototypes.
+
+    `own` is the share of its mass that prototypes of the class itself represent.
+    """
 
     code: int
     name: str
@@ -91,6 +94,7 @@ class Share:
     prototypes: int
     prototype_share: float
     mark: str  # "under", "over", "missing" or ""
+    own: float
     cost: float | None = None
 
     @property
@@ -259,6 +263,7 @@ def coverage_of(
         mass = np.bincount(codes.target, weights, minlength=count)
         targets = np.bincount(codes.target[weights > 0], minlength=count)
         chosen = np.bincount(codes.source[selection.indices], minlength=count)
+        own = _represented_by_its_own(selection, codes)
         shares = [
             Share(
                 code,
@@ -268,6 +273,7 @@ def coverage_of(
                 int(chosen[code]),
                 float(chosen[code] / selection.k),
                 _mark(float(mass[code]), int(chosen[code]), selection.k),
+                float(own[code] / mass[code]) if mass[code] else 0.0,
                 costs.get(code),
             )
             for code, name in enumerate(codes.names)
@@ -283,6 +289,16 @@ def coverage_of(
         if same:  # the groups are the classes: they are shown once, with their costs
             return found[1:]
     return found
+
+
+def _represented_by_its_own(selection: Selection, codes: Codes) -> NDArray[np.float64]:
+    """Of each class, the target mass that goes to prototypes of that class."""
+    assert codes.target is not None
+    plan = selection.plan.tocoo()
+    classes = codes.source[selection.indices][plan.row]
+    same = classes == codes.target[plan.col]
+    found = np.bincount(classes[same], plan.data[same], minlength=len(codes.names))
+    return found.astype(np.float64)
 
 
 def _mark(share: float, chosen: int, k: int) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from uniproto.geometry.metrics import metric_label
 from uniproto.methods.grouped import pick
 from uniproto.methods.random import Random
 from uniproto.problem.problem import Problem
@@ -261,7 +262,9 @@ def methods_box(
         (
             "Coverage",
             f"A class is marked where its number of prototypes is below {UNDER:.0%} or above "
-            f"{OVER:.0%} of its share of the target, and off by one prototype at least.",
+            f"{OVER:.0%} of its share of the target, and off by one prototype at least. "
+            "'Represented by its own' is the share of a class's mass that the plan gives to "
+            "prototypes of the same class; 'metric=\"rbf\"' often raises it for small classes.",
         ),
         (
             "Worst covered",
@@ -277,7 +280,8 @@ def facts_of(selection: Selection) -> list[tuple[str, str]]:
     weights = selection.notes.get("target_weights")
     found = [
         ("Method", f"{selection.method}{f' ({options})' if options else ''}"),
-        ("Metric", selection.metric),
+        ("Metric", metric_label(selection.metric, selection.bandwidth)),
+        ("Bandwidth", str(selection.notes.get("bandwidth_from") or "")),
         ("Target weights", str(weights) if weights else ""),
         ("Seed", str(selection.seed)),
         ("Versions", ", ".join(f"{name} {number}" for name, number in _versions().items())),

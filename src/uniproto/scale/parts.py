@@ -64,7 +64,7 @@ class Request:
 class Part:
     """The result of one shard: its picks with their features, and the scale of its costs.
 
-    `shift` and `reach` make up the ceiling of its costs: ceiling = shift + reach.
+    `reach` bounds the distances that its costs are made from, which `shift` is added to.
     """
 
     rows: NDArray[np.int64]
@@ -87,6 +87,7 @@ def problem_of(
         target_weights=target.weights,
         candidates=candidates,
         weights_origin=target.weights_origin,
+        bandwidth_origin=target.bandwidth_origin,
     )
 
 
@@ -97,7 +98,7 @@ class Union:
     source: str
     numbers: NDArray[np.int64]
     features: NDArray[Any]
-    scale: tuple[float, float]  # shift and ceiling of the costs, the same for all shards
+    scale: tuple[float, float]  # shift and reach of the costs, the same for all shards
 
     def problem(self, settings: Settings, target: Target) -> Problem:
         """k of these rows against the whole target."""
@@ -148,7 +149,7 @@ def pick_part(
             rows.astype(np.int64),
             features[rows],
             costs.shift,
-            costs.ceiling - costs.shift,
+            costs.reach,
             digest,
             time.perf_counter() - begin,
         )
@@ -230,7 +231,7 @@ class FinishedParts:
             raise ValueError("'digest' must be a SHA-256")
         shift, reach, seconds = numbers.tolist()
         if reach < 0:
-            raise ValueError("the range of its costs must not be negative")
+            raise ValueError("the range of its distances must not be negative")
         return Part(rows, features, shift, reach, digest, seconds)
 
 

@@ -23,7 +23,7 @@ from uniproto.scale.bounds import certify_shards
 from uniproto.scale.cluster import Cluster
 from uniproto.scale.parts import FinishedParts, Part, Request, Union, pick_part
 from uniproto.scale.shards import Shards, read_first_row
-from uniproto.scale.target import PlacedTarget, Target, place_target
+from uniproto.scale.target import PlacedTarget, Target, place_target, with_bandwidth
 from uniproto.select import run_method
 from uniproto.selection.selection import Selection
 from uniproto.version import __version__
@@ -58,7 +58,10 @@ def run_rounds(
     rounds: list[dict[str, Any]] = []
     first_row = _first_row(cluster, source, settings.columns)
     _require_room_for_union(request, first_row)
-    placed = place_target(cluster, request.target or source, request.target_options, first_row)
+    aim = request.target or source
+    options = with_bandwidth(cluster, source, settings.columns, aim, request.target_options)
+    request = replace(request, target_options=options)
+    placed = place_target(cluster, aim, options, first_row)
     rounds.append(
         {
             "round": "target",
@@ -204,7 +207,7 @@ def _union(source: Shards, parts: list[Part]) -> Union:
         source.name,
         np.concatenate(numbers),
         np.concatenate([part.features for part in parts]),
-        (shift, shift + max(part.reach for part in parts)),
+        (shift, max(part.reach for part in parts)),
     )
 
 

@@ -13,7 +13,7 @@ from uniproto.data.arrays import as_rows
 from uniproto.data.columns import ignored_columns, only_features, require_columns
 from uniproto.data.tables import aligned_columns, feature_columns
 from uniproto.errors import InputFileError, invalid, require_int, require_name, unknown_name
-from uniproto.geometry.costs import FEATURE_METRICS, METRICS
+from uniproto.geometry.costs import FEATURE_METRICS, METRICS, checked_bandwidth
 from uniproto.methods import Method, UniProto, as_method
 from uniproto.problem.weights import DensityWeights, density_from
 from uniproto.runtime.memory import memory_budget
@@ -36,6 +36,7 @@ def select(
     aside: Collection[str] = (),
     method: str | Method = "uniproto",
     metric: str = "cosine",
+    bandwidth: float | str | None = None,
     target_weights: str | DensityWeights | None = None,
     target_labels: str | None = None,
     target_sample: int | None = None,
@@ -66,7 +67,9 @@ def select(
         column: the list column of features. Default: every column not set aside, all numeric.
         aside: columns that are no features.
         method: `"uniproto"`, or a `UniProto` with options; `polish` works on the union alone.
-        metric: `cosine`, `euclidean`, `sqeuclidean`, `l1` or `dot`.
+        metric: `cosine`, `euclidean`, `sqeuclidean`, `l1`, `dot`, `rbf` or `laplacian`.
+        bandwidth: of `rbf` and `laplacian`, as for `uniproto.select`. A share of the median costs
+            one more reading of the shards; a number does not.
         target_weights: the name of a column of the target; `"balanced"`, the same total for every
             class of `target_labels`; `"density"` or `DensityWeights(…)`. Default: all equal.
         target_labels: the name of the target's column of classes.
@@ -103,6 +106,7 @@ def select(
             aside=aside,
             method=method,
             metric=metric,
+            bandwidth=bandwidth,
             target_weights=target_weights,
             target_labels=target_labels,
             target_sample=target_sample,
@@ -138,6 +142,7 @@ def make_request(
     aside: Collection[str] = (),
     method: str | Method = "uniproto",
     metric: str = "cosine",
+    bandwidth: float | str | None = None,
     target_weights: Any = None,
     target_labels: str | None = None,
     target_sample: int | None = None,
@@ -158,6 +163,7 @@ def make_request(
     sent = count if per_part is None else require_int("per_part", per_part)
     chosen = _checked_method(method)
     _check_metric(metric)
+    width = checked_bandwidth(metric, bandwidth)
     weights = _checked_weights(target_weights, target_labels)
     pool = shards_of(source, "source", cluster)
     given_target = None if target is None else shards_of(target, "target", cluster)
@@ -195,6 +201,7 @@ def make_request(
         target_options=TargetOptions(
             columns=_columns(target_shards, column, aside, *named, (columns, pool.name), pool),
             metric=metric,
+            bandwidth=width,
             weights=weights,
             labels=target_labels,
             sample=target_sample,

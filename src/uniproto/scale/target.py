@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import sampled_rows
 from uniproto.data.tables import InputData
+from uniproto.geometry.bandwidth import MedianShare, origin_of, sampled_pairs
+from uniproto.geometry.costs import make_costs
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import mean_row, prepare
+from uniproto.geometry.metrics import OF_FEATURES
 from uniproto.problem.problem import Problem
 from uniproto.problem.weights import DensityWeights
 from uniproto.runtime.threads import one_thread
@@ -28,34 +31,37 @@ class Target:
     rows: NDArray[Any]
     given: NDArray[Any]  # as they were read: what exact costs are computed from
     metric: str
+    bandwidth: float | None
     centre: NDArray[np.float64] | None
     weights: NDArray[np.float64] | None
     weights_origin: str | None
+    bandwidth_origin: str | None
 
     def costs_of(
         self, source: NDArray[Any], name: str, scale: tuple[float, float] | None = None
     ) -> FeatureCosts:
         """Costs of source rows against the target, the same as those of one machine.
 
-        `scale` is the shift and the ceiling of all costs, where they are known.
+        `scale` is the shift and the reach of all costs, where they are known.
         """
         ready = prepare(
             source,
             self.rows.dtype,
-            unit_length=self.metric == "cosine",
+            unit_length=OF_FEATURES[self.metric].distance.unit_length,
             centre=self.centre,
             parameter=name,
         )
-        shift, ceiling = scale or (None, None)
+        shift, reach = scale or (None, None)
         return FeatureCosts(
             ready,
             self.rows,
             self.metric,
             shift,
-            ceiling,
+            reach,
             prepared=True,
             given=(source, self.given),
             centre=self.centre,
+            bandwidth=self.bandwidth,
         )
 
 
@@ -65,6 +71,8 @@ class TargetOptions:
 
     columns: tuple[str, ...]
     metric: str
+    bandwidth: float | MedianShare | None = None
+    bandwidth_origin: str | None = None  # once it is a number
     weights: str | DensityWeights | None = None  # "balanced", or the name of a column
     labels: str | None = None
     sample: int | None = None
@@ -93,6 +101,49 @@ class PlacedTarget:
     size: int  # bytes
 
 
+def with_bandwidth(
+    cluster: Cluster,
+    source: Shards,
+    columns: tuple[str, ...],
+    target: Shards,
+    options: TargetOptions,
+) -> TargetOptions:
+    """The options with a bandwidth in numbers, from the rows that one machine would look at.
+
+    A share of the median costs one more reading of the shards.
+    """
+    if not isinstance(options.bandwidth, MedianShare):
+        return options
+    drawn = _drawn(target, options)
+    m, n = source.rows, target.rows if drawn is None else len(drawn)
+    rows, places = sampled_pairs(m, n)
+    others = places if drawn is None else drawn[places]
+    costs = make_costs(
+        _rows_of(cluster, source, columns, rows),
+        _rows_of(cluster, target, options.columns, others),
+        options.metric,
+        str(options.bandwidth),
+    )
+    origin = origin_of(options.bandwidth, m, n)
+    return replace(options, bandwidth=costs.bandwidth, bandwidth_origin=origin)
+
+
+def _rows_of(
+    cluster: Cluster, shards: Shards, columns: tuple[str, ...], rows: NDArray[np.integer[Any]]
+) -> NDArray[Any]:
+    """The features of some rows, in their order within the data set."""
+    wanted = zip(shards.parts, shards.split(np.sort(rows).astype(np.int64)), strict=True)
+    tasks = [(shard, shard.content, columns, some) for shard, some in wanted if len(some)]
+    return np.concatenate(cluster.all(_features_of_rows, tasks))
+
+
+def _drawn(shards: Shards, options: TargetOptions) -> NDArray[np.int64] | None:
+    """The rows of the sample of the target, if it is one."""
+    if options.sample is None:
+        return None
+    return sampled_rows(shards.rows, options.sample, options.seed, "target_sample")
+
+
 def place_target(
     cluster: Cluster, shards: Shards, options: TargetOptions, first_row: NDArray[Any]
 ) -> PlacedTarget:
@@ -100,9 +151,7 @@ def place_target(
 
     No shard comes to the driver: tasks read the pieces and another joins them.
     """
-    rows = None
-    if options.sample is not None:
-        rows = sampled_rows(shards.rows, options.sample, options.seed, "target_sample")
+    rows = _drawn(shards, options)
     count = shards.rows if rows is None else len(rows)
     size = count * first_row.shape[1] * first_row.dtype.itemsize
     cluster.require_room(
@@ -150,6 +199,13 @@ def _piece(
         return _Piece(features, named, digest)
 
 
+def _features_of_rows(
+    shard: Shard, content: Any, columns: tuple[str, ...], rows: NDArray[np.int64]
+) -> NDArray[Any]:
+    with one_thread():
+        return read_features(shard, content, columns)[rows]
+
+
 def _digest_of_piece(piece: _Piece) -> str:
     return piece.digest
 
@@ -173,20 +229,22 @@ def _joined(options: TargetOptions, first_row: NDArray[Any], *pieces: _Piece) ->
             first_row,
             features,
             metric=options.metric,
+            bandwidth=cast(float | None, options.bandwidth),
             target_weights=weights,
             target_labels=named[options.labels] if options.labels else None,
             device="cpu",
             memory=2**30,
         )
         assert isinstance(problem.costs, FeatureCosts)
-        distances = options.metric in ("euclidean", "sqeuclidean")
         return Target(
             rows=problem.costs.target,
             given=features,
             metric=options.metric,
-            centre=mean_row(features) if distances else None,
+            bandwidth=problem.costs.bandwidth,
+            centre=mean_row(features) if problem.costs.distance.centred else None,
             weights=problem.target_weights,
             weights_origin=problem.weights_origin,
+            bandwidth_origin=options.bandwidth_origin,
         )
 
 

@@ -64,6 +64,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "method": _is(str),
     "options": _is(dict),
     "metric": _is(str),
+    "bandwidth": lambda value: value is None or _is_number(value),
     "k": _is_count,
     "shape": _is_shape,
     "seed": _is_whole,

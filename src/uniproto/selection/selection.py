@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.errors import InvalidInputError, printable, require_seconds
+from uniproto.geometry.metrics import metric_label
 from uniproto.methods.contract import Picks
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
@@ -47,6 +48,7 @@ class Selection:
         beta: float,
         shape: tuple[int, int],
         metric: str,
+        bandwidth: float | None = None,
         method: str,
         options: Mapping[str, Any],
         seed: int,
@@ -65,6 +67,7 @@ class Selection:
         self.beta = beta
         self.shape = shape
         self.metric = metric
+        self.bandwidth = bandwidth  # of a metric that has one
         self.method = method
         self.options = dict(options)
         self.seed = seed
@@ -198,6 +201,7 @@ class Selection:
             beta=self.beta,
             shape=shape,
             metric=self.metric,
+            bandwidth=self.bandwidth,
             method=self.method,
             options=self.options,
             seed=self.seed,
@@ -263,7 +267,7 @@ class Selection:
         word = "exactly" if self.cost_is_exact else "at most"
         lines = [
             f"{self.k} prototypes of {m:,} source rows for {n:,} targets "
-            f"({self.method}, {self.metric})",
+            f"({self.method}, {metric_label(self.metric, self.bandwidth)})",
             f"  optimal-transport cost  {word} {self.cost:.6g}",
             f"  each represents         {n / self.k:.4g} targets' worth of mass, on average "
             f"{self.plan.nnz / self.k:.4g} different ones",

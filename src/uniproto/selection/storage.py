@@ -78,6 +78,7 @@ def save_selection(
         "method": selection.method,
         "options": selection.options,
         "metric": selection.metric,
+        "bandwidth": selection.bandwidth,
         "k": selection.k,
         "shape": list(selection.shape),
         "seed": selection.seed,
@@ -171,7 +172,7 @@ def _fields_of(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     k, shape = manifest["k"], tuple(manifest["shape"])
     if plan.shape != (k, shape[1]) or len(table) != k or k == 0:
         raise ValueError("its files are of different selections")
-    named = ("beta", "metric", "method", "options", "seed", "timings", "notes")
+    named = ("beta", "metric", "bandwidth", "method", "options", "seed", "timings", "notes")
     return {
         **{name: manifest[name] for name in named},
         "indices": table.column("index").to_numpy().astype(np.int64),

@@ -31,7 +31,7 @@ class SelectionConfig:
             an epoch, or after NaN) is used whole.
         source_column: the column of the training data that names an example's source. Needed with
             `mode="source"`; otherwise only for the log, where the data have it.
-        metric, budgets, keep_small: as in `BatchSelector`.
+        metric, bandwidth, budgets, keep_small: as in `BatchSelector`.
         features: `gradient` (last block's value projection), `zeroth-order` (the same by two
             forward passes) or `embedding` (of texts). Default: `zeroth-order` for `colm`,
             `embedding` for `sbert`, otherwise `gradient`.
@@ -65,7 +65,10 @@ class SelectionConfig:
     keep: int = setting(64, "examples trained on, per device")
     source_column: str = "source"
     metric: str | None = setting(
-        None, "how examples are compared: dot, cosine, l1 (by method)", metavar="NAME"
+        None, "how examples are compared: dot, cosine, l1, rbf (by method)", metavar="NAME"
+    )
+    bandwidth: float | str | None = setting(
+        None, "of rbf: a number, or a share such as 0.25median (auto)", metavar="SIGMA", parse=str
     )
     budgets: str | Mapping[Hashable, int] = "proportional"
     keep_small: bool | int | None = None
@@ -165,6 +168,7 @@ class SelectionConfig:
             self.mode if mode is None else mode,
             keep,
             metric=self.metric,
+            bandwidth=self.bandwidth,
             budgets=self.budgets,
             keep_small=self.keep_small,
             seed=seed,

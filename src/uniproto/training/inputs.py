@@ -17,7 +17,10 @@ from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, float_type
 from uniproto.errors import invalid
+from uniproto.geometry.bandwidth import MedianShare
 from uniproto.geometry.costs import MATRIX_METRICS
+from uniproto.geometry.distances import L1_DISTANCE, SQUARES
+from uniproto.geometry.metrics import OF_FEATURES, Metric
 
 _NEGLIGIBLE = 1e-5  # of the largest cost: a negative one this small is rounding
 _SMALL_PRODUCT = 2**28  # multiplications
@@ -203,12 +206,17 @@ def nonzero(features: NDArray[Any] | Gram) -> NDArray[np.bool_]:
 # --- costs ---------------------------------------------------------------------------------------
 
 
-def pool_costs(features: NDArray[Any] | Gram, metric: str) -> NDArray[Any]:
-    """The n × n costs of these examples, in the precision of the features."""
+def pool_costs(
+    features: NDArray[Any] | Gram, metric: str, bandwidth: float | MedianShare | None = None
+) -> NDArray[Any]:
+    """The n × n costs of these examples, in the precision of the features.
+
+    A bandwidth that is a share is one of the median distance among them.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
-        costs = _costs(features, metric)
+        costs = _costs(features, metric, bandwidth)
         if not np.isfinite(costs.sum()):  # large gradients in single precision
-            costs = _costs(_double(features), metric)
+            costs = _costs(_double(features), metric, bandwidth)
         if not np.isfinite(costs.sum()):
             raise invalid(
                 "features",
@@ -219,15 +227,17 @@ def pool_costs(features: NDArray[Any] | Gram, metric: str) -> NDArray[Any]:
     return costs
 
 
-def _costs(features: NDArray[Any] | Gram, metric: str) -> NDArray[Any]:
+def _costs(
+    features: NDArray[Any] | Gram, metric: str, bandwidth: float | MedianShare | None
+) -> NDArray[Any]:
     if metric == "dot":
         products = inner_products(features)
         return products.max() - products
     if metric == "cosine":
         return _nothing_to_itself(1 - _cosines(features))
-    if metric in ("euclidean", "sqeuclidean"):
-        squares = _nothing_to_itself(_squared_distances(features))
-        return np.sqrt(squares) if metric == "euclidean" else squares
+    known = OF_FEATURES.get(metric)
+    if known is not None and known.distance is SQUARES:
+        return _curved(_nothing_to_itself(_squared_distances(features)), known, bandwidth)
     if isinstance(features, Gram):
         raise invalid(
             "features",
@@ -235,11 +245,23 @@ def _costs(features: NDArray[Any] | Gram, metric: str) -> NDArray[Any]:
             "a Gram of inner products",
             "Pass an array, or use metric='dot' or metric='cosine'.",
         )
-    if metric == "l1":
+    if known is None:
+        return features.max() - features if metric == "similarity" else features
+    if known.distance is L1_DISTANCE:
         from uniproto.training.kernels import l1_costs
 
-        return l1_costs(features)
-    return features.max() - features if metric == "similarity" else features
+        return _curved(l1_costs(features), known, bandwidth)
+    return _curved(_nothing_to_itself(known.distance.between(features, features)), known, bandwidth)
+
+
+def _curved(
+    distances: NDArray[Any], metric: Metric, bandwidth: float | MedianShare | None
+) -> NDArray[Any]:
+    """The costs that a metric makes of distances."""
+    if isinstance(bandwidth, MedianShare):
+        apart = OF_FEATURES[metric.apart or metric.name].curve_for(None)
+        bandwidth = bandwidth.of(apart.of(distances.astype(np.float64)))
+    return metric.curve_for(bandwidth).of(distances)
 
 
 def _nothing_to_itself(costs: NDArray[Any]) -> NDArray[Any]:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.errors import invalid
+from uniproto.geometry.bandwidth import MedianShare
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.geometry.cpu_lists import sort_rows
 from uniproto.methods import Method, UniProto
@@ -44,6 +45,7 @@ class Part:
     validation_gain: Any  # mean over anchors v of ⟨g_i, g_v⟩
     random: Any
     metric: str
+    bandwidth: float | MedianShare | None
     coordinates: int | None
     learning_rate: float
 
@@ -71,7 +73,7 @@ class Part:
         features = self.features
         if self.coordinates is not None and not isinstance(features, Gram):
             features = largest_coordinates(features, self.coordinates)
-        return pool_costs(features, self.metric)
+        return pool_costs(features, self.metric, self.bandwidth)
 
 
 def pick_uniproto(part: Part, k: int) -> Rows:

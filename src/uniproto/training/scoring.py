@@ -24,7 +24,7 @@ except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Selection inside a training run", "train") from error
 
 _AT_ONCE = 8  # examples whose whole graph is held, for inner products over all layers
-_BY_INNER_PRODUCTS = ("dot", "cosine", "euclidean", "sqeuclidean")
+_BY_INNER_PRODUCTS = ("dot", "cosine", "euclidean", "sqeuclidean", "rbf")
 _USUAL = (("text",), ("instruction", "output"), ("prompt", "completion"))
 
 

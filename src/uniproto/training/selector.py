@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.errors import InfeasibleError, InvalidInputError, invalid, require_int, require_name
-from uniproto.geometry.costs import MATRIX_METRICS, METRICS
+from uniproto.geometry.costs import MATRIX_METRICS, METRICS, checked_bandwidth
 from uniproto.methods import Method, as_method
 from uniproto.problem.groups import quotas
 from uniproto.problem.masses import integer_masses
@@ -125,9 +125,12 @@ class BatchSelector:
         mode: `batch`, one selection over the pool, or `source`, one inside each source.
         keep: how many examples to choose.
         metric: how examples are compared: `dot` (inner products, as in the paper's fine-tuning),
-            `cosine` (as in its pretraining), `l1`, `euclidean`, `sqeuclidean`, or `precomputed` and
-            `similarity`, where the features are an n × n matrix. Default: `l1` for `colm`, `cosine`
-            for `sbert`, otherwise `dot`. Methods that compare nothing use it for `last.cost` alone.
+            `cosine` (as in its pretraining), `l1`, `euclidean`, `sqeuclidean`, `rbf`, `laplacian`,
+            or `precomputed` and `similarity`, where the features are an n × n matrix. Default: `l1`
+            for `colm`, `cosine` for `sbert`, otherwise `dot`. Methods that compare nothing use it
+            for `last.cost` alone.
+        bandwidth: of `rbf` and `laplacian`: a number, a share of the median distance among the
+            examples compared, such as `"0.25 median"`, or `"auto"`, the default.
         budgets: how `keep` is shared among sources: `proportional` to their examples in the pool
             (rounded down, what remains one each to the smallest sources first), `balanced`, or a
             mapping from source to count.
@@ -166,6 +169,7 @@ class BatchSelector:
     coordinates: int | None = None
     learning_rate: float = 2e-5
     seed: int = 0
+    bandwidth: float | str | None = None
     calls: int = field(default=0, init=False)
     last: BatchRecord | None = field(default=None, init=False, repr=False)
 
@@ -174,6 +178,7 @@ class BatchSelector:
         require_name("mode", self.mode, MODES)
         if self.metric is not None:
             require_name("metric", self.metric, METRICS)
+        checked_bandwidth(self._metric, self.bandwidth)
         self.keep = require_int("keep", self.keep)
         self.seed = require_int("seed", self.seed, least=0)
         if self.coordinates is not None:
@@ -271,6 +276,7 @@ class BatchSelector:
             validation_gain=gain,
             random=np.random.default_rng((self.seed, self.calls)) if self._chooses.random else None,
             metric=self._metric,
+            bandwidth=checked_bandwidth(self._metric, self.bandwidth),
             coordinates=self.coordinates or self._chooses.coordinates,
             learning_rate=self.learning_rate,
         )

@@ -10,7 +10,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import block_rows
+from uniproto.geometry.distances import L1_DISTANCE
 from uniproto.geometry.feature_costs import FeatureCosts
+from uniproto.geometry.metrics import Line
 from uniproto.methods.multilevel.centres import centres
 from uniproto.methods.multilevel.level import Assigned, Level, members
 from uniproto.problem.problem import Problem
@@ -21,7 +23,6 @@ _SHARPENING = 5  # steps towards the best point of a cell
 _SAMPLE = 200_000  # targets these steps look at
 _LEAST_GAIN = 1e-5  # of the cost, for another round
 _HOPE = 4.0  # times what the last round gained: what the rounds to come may gain
-_BY_PRODUCT = ("cosine", "sqeuclidean", "dot")  # the row nearest to the centre is the best row
 
 
 def settle(level: Level, now: Assigned, rounds: int, below: float = np.inf) -> Assigned:
@@ -111,12 +112,11 @@ def _near_centres(level: Level, now: Assigned) -> NDArray[np.intp]:
     """Rows near the best point of each cell, the nearest first."""
     problem, k = level.problem, len(now.prototypes)
     costs: Any = problem.costs
-    own = now.own_costs
-    points = centres(level, now.cells, own, k)
+    points = centres(level, now.cells, level.own_costs(now), k)
     count = _SHORTLIST
-    if costs.metric in _BY_PRODUCT:
-        count = 4  # others only where the best is taken
-    elif costs.metric != "l1":
+    if isinstance(costs.curve, Line) and costs.distance is not L1_DISTANCE:
+        count = 4  # the nearest to the mean is the best, and others only where it is taken
+    elif not isinstance(costs.curve, Line):
         points = _sharpened(level, now, points)
     return _nearest(problem, points, min(count, len(problem.candidates)))
 

@@ -9,12 +9,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.geometry.costs import Costs
+from uniproto.geometry.distances import ANGLES, L1_DISTANCE, PRODUCTS
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import RowsOnDisk, is_sparse
+from uniproto.geometry.metrics import Curve, Root, Saturating
 from uniproto.methods.multilevel.level import Assigned, Level, members
 from uniproto.runtime.threads import parallel_map, pieces_of
 
 _CLOSEST = 0.03  # of the mean cost: targets nearer than that count as if they were that near
+_FLATTEST = 1e-3  # the least slope of a cost that saturates, so that far targets count at all
 _ROWS_AT_ONCE = 65536
 _LEAST_GAIN = 2e-4  # of the cost, for another step
 _HOPE = 4.0  # times what the last step gained: what the steps to come may gain
@@ -22,9 +25,9 @@ _HOPE = 4.0  # times what the last step gained: what the steps to come may gain
 
 def have_centres(costs: Costs) -> bool:
     """Whether some point is best for a cell: not for `dot`, nor for a matrix of costs."""
-    if not isinstance(costs, FeatureCosts) or costs.metric == "dot":
+    if not isinstance(costs, FeatureCosts) or costs.distance is PRODUCTS:
         return False
-    return costs.metric != "l1" or not is_sparse(costs.source, costs.target)
+    return costs.distance is not L1_DISTANCE or not is_sparse(costs.source, costs.target)
 
 
 def as_points(level: Level, rows: NDArray[np.intp]) -> NDArray[Any]:
@@ -42,7 +45,7 @@ def move_centres(level: Level, now: Assigned, steps: int, below: float = np.inf)
     given = len(level.problem.initial)
     for _ in range(steps):
         points = now.prototypes.copy()
-        points[given:] = centres(level, now.cells, now.own_costs, len(points))[given:]
+        points[given:] = centres(level, now.cells, level.own_costs(now), len(points))[given:]
         columns = level.columns(points[given:])
         if given:
             columns = np.concatenate([now.columns[:, :given], columns], axis=1)
@@ -60,28 +63,30 @@ def centres(level: Level, cells: NDArray[np.int32], own: NDArray[Any], k: int) -
     """One step towards the best point of each cell, from points that cost its targets `own`.
 
     The mean for squared distances, the mean direction for cosine, the median of each feature for
-    l1; for other distances the mean in which far targets count less, by which repeated steps come
-    to the best point (Weiszfeld's iteration). For `dot` the mean, which tells the best row as
-    well, and for sparse rows under l1, for want of better. A cell without targets gets the mean
-    of all.
+    l1; for costs that rise otherwise the mean or median in which far targets count less, by which
+    repeated steps come to the best point (Weiszfeld's iteration). For `dot` the mean, which tells
+    the best row as well, and for sparse rows under l1, for want of better. A cell without targets
+    gets the mean of all.
     """
     costs: Any = level.problem.costs
-    if costs.metric == "l1" and not is_sparse(costs.target):
-        return _medians(level, cells, k)
-    counts = level.weights * _multipliers(costs.metric, own)
+    counts = level.weights * _slopes(costs.curve, own)
+    if costs.distance is L1_DISTANCE and not is_sparse(costs.target):
+        return _medians(costs, cells, counts, k)
     sums, totals = _sums(costs.target, cells, counts, k)
     some = totals > 0
     means = np.where(some, sums, sums.sum(axis=0)) / np.where(some, totals, totals.sum())
-    if costs.metric == "cosine":
+    if costs.distance is ANGLES:
         lengths = np.linalg.norm(means, axis=1, keepdims=True)
         means /= np.where(lengths > 0, lengths, 1.0)
     return means.astype(costs.dtype)
 
 
-def _multipliers(metric: str, own: NDArray[Any]) -> Any:
-    """How much a target at this cost counts in the mean: the slope of the cost by the square."""
+def _slopes(curve: Curve, own: NDArray[Any]) -> Any:
+    """How steeply each cost rises with its distance, up to a constant."""
+    if isinstance(curve, Saturating):
+        return np.maximum(1 - own, _FLATTEST)
     typical = float(own.mean())
-    if metric == "euclidean" and typical > 0:
+    if isinstance(curve, Root) and typical > 0:
         return 1 / np.maximum(own / typical, _CLOSEST)
     return 1.0
 
@@ -108,14 +113,15 @@ def _sums(
     return sums, np.bincount(cells, counts, minlength=k)[:, None].astype(np.float64)
 
 
-def _medians(level: Level, cells: NDArray[np.int32], k: int) -> NDArray[Any]:
+def _medians(
+    costs: FeatureCosts, cells: NDArray[np.int32], counts: NDArray[np.float64], k: int
+) -> NDArray[Any]:
     """The weighted median of each feature in each cell."""
-    costs: Any = level.problem.costs
 
     def median(own: NDArray[np.intp]) -> NDArray[Any]:
         if not len(own):
             return np.zeros(costs.target.shape[1], costs.dtype)
-        rows, weights = costs.target[own], level.weights[own]
+        rows, weights = costs.target[own], counts[own]
         by_feature = np.argsort(rows, axis=0, kind="stable")
         below = np.cumsum(weights[by_feature], axis=0)
         middle = (below >= below[-1:] / 2).argmax(axis=0)

@@ -36,11 +36,6 @@ class Assigned:
     cells: NDArray[np.int32]
     value: float
 
-    @property
-    def own_costs(self) -> NDArray[np.float32]:
-        """What each target costs the prototype it goes to."""
-        return self.columns[np.arange(len(self.cells)), self.cells]
-
 
 class Level:
     """A problem, its target weights, and its costs in units that single precision can hold."""
@@ -93,6 +88,10 @@ class Level:
         columns[:, places] = self.columns(new)
         prototypes[places] = new
         return self.assign(prototypes, columns, now.prices)
+
+    def own_costs(self, now: Assigned) -> NDArray[np.float32]:
+        """What each target costs the prototype it goes to, in the units of the problem."""
+        return now.columns[np.arange(self.n), now.cells] * np.float32(self.unit)
 
 
 def are_points(prototypes: NDArray[Any]) -> bool:

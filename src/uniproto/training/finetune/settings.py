@@ -89,9 +89,10 @@ class FinetuneSettings:
         None, "entropic plan: λ, the strength of the entropy (0.01)", group="selection"
     )
     iterations: int | None = setting(
-        None, "entropic plan: steps of its solver (1000)", group="selection"
+        None, "entropic plan: steps of its solver (by the pool: 100 up to 200)", group="selection"
     )
     metric: str | None = setting_of(SelectionConfig, "metric", group="selection")
+    bandwidth: float | str | None = setting_of(SelectionConfig, "bandwidth", group="selection")
     features: str | None = setting_of(SelectionConfig, "features", group="selection")
     adam_aligned: bool | None = setting_of(SelectionConfig, "adam_aligned", group="selection")
     layer: str | None = setting_of(SelectionConfig, "layer", group="selection")
@@ -153,6 +154,7 @@ class FinetuneSettings:
             pool=self.pool,
             keep=self.keep,
             metric=self.metric,
+            bandwidth=self.bandwidth,
             features=self.features,
             adam_aligned=self.adam_aligned,
             layer=self.layer,

@@ -1,0 +1,320 @@
+"""Tables and charts of `experiments/longtail.py`, from its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from support.charts import differences_chart, seed_bands_chart
+from support.statistics import by, difference, mean_and_interval, not_lowest
+from uniproto.comparing.results import aligned
+
+MEASURES = {
+    "minority_accuracy": "minority",
+    "balanced_accuracy": "balanced",
+    "accuracy": "overall",
+}
+TITLES = {  # of the panels
+    "curves-mnist-0-5": "MNIST, 0 and 5 at 5 % each",
+    "curves-mnist-0-7": "MNIST, 0 and 7 at 3 % each",
+    "curves-cifar-features": "CIFAR-10-LT 1:100, features",
+    "curves-cifar-pixels": "CIFAR-10-LT 1:100, pixels",
+    "factors-mnist-pixels": "MNIST, pixels",
+    "factors-mnist-pca": "MNIST, PCA",
+    "factors-cifar-features": "CIFAR-10, features",
+    "factors-cifar-pixels": "CIFAR-10, pixels",
+    "factors-cifar-pca": "CIFAR-10 pixels, PCA",
+}
+
+
+def differences(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """UniPROT − k-medoids on the same draws, one row per setting, k, aim and measure."""
+    table = []
+    columns = ("part", "data", "features", "skew", "metric", "k", "aim")
+    for key, group in by(rows, *columns).items():
+        found = {
+            name: {row["seed"]: row for row in runs}
+            for (name,), runs in by(group, "method").items()
+        }
+        others = found["kmedoids"]
+        for name, ours in found.items():
+            if not name.startswith("uniproto"):
+                continue
+            for measure, word in MEASURES.items():
+                values = [
+                    [runs[seed][measure] for seed in sorted(others)] for runs in (ours, others)
+                ]
+                apart = difference(*values)
+                table.append(
+                    dict(zip(columns, key, strict=True))
+                    | {"method": name, "measure": word}
+                    | {"uniproto": np.mean(values[0]), "kmedoids": np.mean(values[1])}
+                    | {"difference": apart.mean, "standard_error": apart.error}
+                    | {"draws": apart.draws, "above": apart.above, "equal": apart.equal}
+                    | {"verdict": apart.verdict}
+                )
+    return table
+
+
+def curves_report(rows: Sequence[dict[str, Any]]) -> str:
+    """Minority / balanced / overall accuracy in per cent, and seconds: means over the seeds."""
+    texts = []
+    for (part,), group in by(rows, "part").items():
+        if not part.startswith("curves"):
+            continue
+        counts = list(by(group, "k"))
+        lines = by(group, "method", "aim")
+        table = {"": [name if aim == "plain" else f"{name}, {aim}" for name, aim in lines]}
+        for (k,) in counts:
+            table[f"k = {k}"] = [
+                " / ".join(f"{100 * _mean(runs, name, k):.1f}" for name in MEASURES)
+                for runs in lines.values()
+            ]
+        last = counts[-1][0]
+        table[f"seconds, k = {last}"] = [
+            f"{_mean(runs, 'seconds', last):.3f}" for runs in lines.values()
+        ]
+        texts.append(f"{part}: minority / balanced / overall accuracy, %\n{aligned(table)}")
+    return "\n\n".join(texts)
+
+
+def costs_report(rows: Sequence[dict[str, Any]]) -> str:
+    """Is polished UniPROT the lowest uniform OT cost of all methods?"""
+    costed = [row for row in rows if row["part"].startswith("curves") and row["aim"] == "plain"]
+    units = len(by(costed, "part", "k", "seed"))
+    above = not_lowest(costed, "uniproto+polish", "part", "k", "seed")
+    text = (
+        f"Uniform OT cost: uniproto+polish is the lowest of all methods in "
+        f"{units - len(above)} of {units} units (setting, k, draw)."
+    )
+    for (part, k, seed), name, share in above:
+        text += f"\n  not lowest: {part}, k = {k}, seed {seed}: {name} is {share:.2%} lower"
+    return text
+
+
+def differences_report(table: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> str:
+    """The paired table, and how the cells of each factor's levels come out."""
+    minority = [row for row in table if row["measure"] == "minority"]
+    shown = {
+        "UniPROT − k-medoids": [
+            f"{row['part']}, {row['skew']}, {row['metric']}" for row in minority
+        ],
+        "method": [row["method"] for row in minority],
+        "aim": [row["aim"] for row in minority],
+        "k": [str(row["k"]) for row in minority],
+        "minority": [_points(row["difference"], row["standard_error"]) for row in minority],
+        "draws": [str(row["draws"]) for row in minority],
+        "above": [f"{row['above']:.0%}" for row in minority],
+        "95 %": [row["verdict"] for row in minority],
+    }
+    texts = [f"Paired differences, points ± standard error\n{aligned(shown)}"]
+    texts += [_levels(minority, rows, column) for column in ("part", "skew", "metric", "k", "aim")]
+    return "\n\n".join(texts)
+
+
+def _levels(minority: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]], column: str) -> str:
+    """How the cells come out at every level of one factor, the others pooled."""
+
+    def counts(row: dict[str, Any]) -> bool:
+        return row["part"].startswith("factors") and (column == "aim" or row["aim"] == "plain")
+
+    levels = by([row for row in minority if counts(row)], column)
+    lines: dict[str, list[str]] = {
+        f"by {column}": [str(level) for (level,) in levels],
+        "cells": [str(len(group)) for group in levels.values()],
+    }
+    for verdict in ("above", "open", "below"):
+        lines[verdict] = [
+            str(sum(row["verdict"] == verdict for row in group)) for group in levels.values()
+        ]
+    pooled = by([row for row in rows if counts(row)], column)
+    for measure, word in MEASURES.items():
+        lines[word] = [
+            _pooled(
+                pooled[level],
+                measure,
+                lambda row: row["method"] == "uniproto",
+                lambda row: row["method"] == "kmedoids",
+                "aim",
+            )
+            for level in levels
+        ]
+    return aligned(lines)
+
+
+def prototypes_report(rows: Sequence[dict[str, Any]]) -> str:
+    """Whether prototypes go to minority classes in proportion to their share of the target."""
+    plain = [
+        row
+        for row in rows
+        if row["part"].startswith("factors")
+        and row["aim"] == "plain"
+        and row["method"] in ("uniproto", "kmedoids")
+    ]
+    lines: dict[str, list[str]] = {"prototypes of minority classes": []}
+    lines |= {name: [] for name in ("k", "proportional", "uniproto", "kmedoids")}
+    for (part, skew, k), group in by(plain, "part", "skew", "k").items():
+        lines["prototypes of minority classes"].append(f"{part}, {skew}")
+        lines["k"].append(str(k))
+        lines["proportional"].append(f"{k * np.mean([row['minority_share'] for row in group]):.1f}")
+        for (method,), runs in by(group, "method").items():
+            found = np.mean([row["minority_prototypes"] for row in runs])
+            lines[method].append(f"{found:.1f}")
+    return aligned(lines)
+
+
+def lift_report(rows: Sequence[dict[str, Any]]) -> str:
+    """What weights and budgets change, beside k-medoids on the target as it is."""
+    compared = [
+        row for row in rows if row["part"].startswith("factors") and row["metric"] == "cosine"
+    ]
+    texts = []
+    for column in ("part", "k"):
+        lines: dict[str, list[str]] = {
+            name: [] for name in ("beside plain k-medoids", column, *MEASURES.values())
+        }
+        for (level,), group in by(compared, column).items():
+            for method, aim in by(group, "method", "aim"):
+                if (method, aim) == ("kmedoids", "plain"):
+                    continue
+                lines["beside plain k-medoids"].append(f"{method}, {aim}")
+                lines[column].append(str(level))
+                for measure, word in MEASURES.items():
+                    lines[word].append(
+                        _pooled(
+                            group,
+                            measure,
+                            _is(method, aim),
+                            _is("kmedoids", "plain"),
+                        )
+                    )
+        texts.append(aligned(lines))
+    return "Cosine, all skews, points ± standard error\n" + "\n\n".join(texts)
+
+
+def _is(method: str, aim: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda row: (row["method"], row["aim"]) == (method, aim)
+
+
+def _pooled(
+    rows: Sequence[dict[str, Any]],
+    measure: str,
+    ours: Callable[[dict[str, Any]], bool],
+    theirs: Callable[[dict[str, Any]], bool],
+    *also: str,
+) -> str:
+    """The mean difference over cells; its error over seeds, as a seed's cells are alike."""
+    cell = ("part", "setting", "k", "seed", *also)
+    others = {tuple(row[name] for name in cell): row[measure] for row in rows if theirs(row)}
+    apart: dict[int, list[float]] = {}
+    for row in filter(ours, rows):
+        other = others[tuple(row[name] for name in cell)]
+        apart.setdefault(row["seed"], []).append(row[measure] - other)
+    means = [float(np.mean(values)) for values in apart.values()]
+    found = difference(means, [0.0] * len(means))
+    star = "" if found.verdict == "open" else "*"
+    return f"{_points(found.mean, found.error)}{star:1}"
+
+
+def curves_chart(rows: Sequence[dict[str, Any]]) -> Any:
+    """Accuracy against the number of prototypes, a panel for each setting."""
+    shown = {
+        ("uniproto", "plain"): "UniPROT",
+        ("uniproto+polish", "plain"): "UniPROT, polished",
+        ("kmedoids", "plain"): "k-medoids",
+        ("uniproto", "density"): "UniPROT, density weights",
+        ("uniproto", "balanced"): "UniPROT, class-balanced weights (labels)",
+        ("random", "plain"): "random",
+    }
+    points = []
+    for (part, k, method, aim), runs in by(rows, "part", "k", "method", "aim").items():
+        for measure in ("minority_accuracy", "accuracy"):
+            mean, low, high = mean_and_interval([row[measure] for row in runs])
+            points.append(
+                {"panel": TITLES.get(part, part), "row": f"{MEASURES[measure]} accuracy", "k": k}
+                | {"line": f"{method}, {aim}", "shown": shown.get((method, aim))}
+                | {"mean": mean, "low": max(0.0, low), "high": min(1.0, high)}
+            )
+    return seed_bands_chart(
+        points,
+        list(shown.values()),
+        "1-NN accuracy against the number of prototypes",
+        "bands: 95 % intervals over the draws; grey: all other methods",
+    )
+
+
+def factors_chart(table: Sequence[dict[str, Any]]) -> Any:
+    """What UniPROT's minority accuracy is above k-medoids', a panel for each data and metric."""
+    cells = [
+        {
+            "panel": TITLES.get(row["part"], row["part"]),
+            "row": row["metric"],
+            "level": row["skew"],
+            "k": row["k"],
+            "mean": row["difference"],
+            "error": row["standard_error"],
+        }
+        for row in table
+        if row["part"].startswith("factors")
+        and row["aim"] == "plain"
+        and row["measure"] == "minority"
+    ]
+    return differences_chart(
+        cells,
+        "Minority accuracy: UniPROT − k-medoids, paired",
+        "points above 0: UniPROT is better; lines: ± two standard errors over the draws",
+    )
+
+
+def _mean(rows: Sequence[dict[str, Any]], column: str, k: int) -> float:
+    return float(np.mean([row[column] for row in rows if row["k"] == k]))
+
+
+def _points(mean: float, error: float | None) -> str:
+    return f"{100 * mean:+.1f} ± {100 * (error or 0):.1f}"
+
+
+def kernels_report(table: Sequence[dict[str, Any]]) -> str:
+    """UniPROT − k-medoids for every bandwidth, and what both have: points ± standard error."""
+    found = [row for row in table if row["part"].startswith("kernels")]
+    texts = []
+    for (part, skew, k), group in by(found, "part", "skew", "k").items():
+        lines: dict[str, list[str]] = {
+            "bandwidth": [metric.removeprefix("rbf ") for (metric,) in by(group, "metric")]
+        }
+        for (measure,), rows in by(group, "measure").items():
+            lines[measure] = [
+                f"{_points(row['difference'], row['standard_error'])}"
+                f"{'' if row['verdict'] == 'open' else '*':1} "
+                f"({100 * row['uniproto']:.1f}, {100 * row['kmedoids']:.1f})"
+                for row in rows
+            ]
+        texts.append(f"{part}, {skew}, k = {k}\n{aligned(lines)}")
+    head = (
+        "Gaussian similarity, σ as a share of the median: UniPROT − k-medoids (UniPROT, k-medoids)"
+    )
+    return "\n\n".join([head, *texts])
+
+
+def kernels_chart(table: Sequence[dict[str, Any]]) -> Any:
+    """What UniPROT's minority accuracy is above k-medoids' at every bandwidth."""
+    cells = [
+        {
+            "panel": f"{row['data']}, {row['skew']}",
+            "row": row["measure"],
+            "level": row["metric"].removeprefix("rbf "),
+            "k": row["k"],
+            "mean": row["difference"],
+            "error": row["standard_error"],
+        }
+        for row in table
+        if row["part"].startswith("kernels") and row["measure"] != "balanced"
+    ]
+    return differences_chart(
+        cells,
+        "Accuracy under a Gaussian similarity: UniPROT − k-medoids, paired",
+        "points above 0: UniPROT is better; lines: ± two standard errors over the draws",
+        across="σ, share of the median",
+    )
