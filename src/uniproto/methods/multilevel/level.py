@@ -89,9 +89,9 @@ class Level:
         prototypes[places] = new
         return self.assign(prototypes, columns, now.prices)
 
-    def own_costs(self, now: Assigned) -> NDArray[np.float32]:
+    def own_costs(self, now: Assigned) -> NDArray[np.float64]:
         """What each target costs the prototype it goes to, in the units of the problem."""
-        return now.columns[np.arange(self.n), now.cells] * np.float32(self.unit)
+        return now.columns[np.arange(self.n), now.cells] * self.unit
 
 
 def are_points(prototypes: NDArray[Any]) -> bool:
