@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import multiprocessing
 import os
 import platform
 import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -24,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rows = NDArray[np.float32]
+_PATIENCE = 20  # seconds on the clock per processor second, before work counts as stuck
 
 ROOT = Path(__file__).resolve().parent.parent
 _LIBRARIES = (
@@ -166,21 +169,24 @@ class FailedError(Exception):
 
 
 def in_limited_process(limit: float, work: Callable[..., Any], *arguments: Any) -> Any:
-    """As `in_fresh_process`, ended after `limit` seconds, the start of Python included.
+    """As `in_fresh_process`, for so many processor seconds at most, Python's start included.
 
-    The new process may take nine tenths of the memory that is free now, and no more.
+    Processor seconds, because on a busy machine others are slow, too. The process may take nine
+    tenths of the memory that is free now, and no more.
     """
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_send_result, args=(sender, work, arguments))
+    process = context.Process(target=_send_result, args=(sender, limit, work, arguments))
     process.start()
     sender.close()  # so that the death of the process ends the pipe
     try:
-        if not receiver.poll(limit):
-            raise UnfinishedError(f"did not finish within {limit:g} s")
+        if not receiver.poll(_PATIENCE * limit):
+            raise UnfinishedError(f"did not finish within {_PATIENCE * limit:g} s on the clock")
         succeeded, result = receiver.recv()
     except EOFError:
         process.join()
+        if process.exitcode == -signal.SIGXCPU:
+            raise UnfinishedError(f"did not finish within {limit:g} processor seconds") from None
         raise UnfinishedError(f"its process died with exit code {process.exitcode}") from None
     finally:
         process.kill()
@@ -191,7 +197,10 @@ def in_limited_process(limit: float, work: Callable[..., Any], *arguments: Any) 
     return result
 
 
-def _send_result(sender: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def _send_result(
+    sender: Connection, limit: float, work: Callable[..., Any], arguments: tuple[Any, ...]
+) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(limit), resource.RLIM_INFINITY))
     _limit_memory()
     try:
         message = (True, work(*arguments))
@@ -201,7 +210,7 @@ def _send_result(sender: Connection, work: Callable[..., Any], arguments: tuple[
 
 
 def _limit_memory() -> None:
-    """An allocation too large then fails; otherwise the system might end other processes."""
+    """Let an allocation that is too large fail, before the system ends other processes."""
     file = Path("/proc/meminfo")
     if not file.exists():
         return
