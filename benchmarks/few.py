@@ -38,7 +38,7 @@ from benchmarks.common import (
     measured,
     median,
 )
-from benchmarks.few_contenders import CONTENDERS, PEERS, Contender, Question
+from benchmarks.few_contenders import CONTENDERS, OURS, PEERS, Contender, Question
 from benchmarks.few_problems import (
     LARGE,
     MILLION,
@@ -56,6 +56,7 @@ from uniproto.runs.journal import Journal
 TITLE = "few prototypes of many rows, beside other libraries"
 LIMIT = 300.0  # processor seconds of a process
 _START = 30.0  # processor seconds for Python, data and warm-up, beyond a time that is given
+_WARM_UP = OURS["uniproto"].warm_up
 _SEED = 0  # of every contender; repetitions differ in the rows they choose from
 _GROWTH = (50_000, 100_000, 200_000, 400_000, 800_000)
 
@@ -338,10 +339,10 @@ def choose(file: Path, problem: Problem, name: str, size: int | None) -> tuple[S
 
 
 def _warm_up(contender: Contender, question: Question) -> None:
-    """Load libraries and compiled loops; there may be others for few rows per prototype."""
-    for n, k in ((2_000, 5), (400, 20)):
-        small = Question(question.rows[:n], k, question.metric, question.seed, seconds=0.5)
-        contender.choose(small, None)
+    """Load libraries and compiled loops."""
+    n, k = contender.warm_up
+    small = Question(question.rows[:n], k, question.metric, question.seed, seconds=0.5)
+    contender.choose(small, None)
 
 
 def cost_of(file: Path, problem: Problem, rows: list[int]) -> tuple[Spent, float]:
@@ -349,7 +350,8 @@ def cost_of(file: Path, problem: Problem, rows: list[int]) -> tuple[Spent, float
     import uniproto
 
     question = _question(file, problem)
-    uniproto.cost(question.rows[:1_000], range(5), metric=question.metric)
+    n, k = _WARM_UP
+    uniproto.cost(question.rows[:n], range(k), metric=question.metric)
     return measured(lambda: uniproto.cost(question.rows, rows, metric=question.metric))
 
 
@@ -365,7 +367,8 @@ def certified(file: Path, problem: Problem, device: str, seconds: float) -> Row:
         selection.certify(time_limit=left, progress=False)
         return selection
 
-    select(question.rows[:2_000], 5, 1.0)
+    n, k = _WARM_UP
+    select(question.rows[:n], k, 1.0)
     spent, selection = measured(select, question.rows, problem.k, seconds)
     found = selection.certificate
     bound = {"cost": found.cost, "lower_bound": found.lower_bound, "gap": found.gap}
