@@ -143,19 +143,20 @@ def balanced_kmeans(question: Question) -> NDArray[Any]:
     return clusters.fit(question.rows.astype(np.float64)).cluster_centers_
 
 
-def faiss_kmeans(question: Question) -> NDArray[Any]:
-    """FAISS's k-means on all rows; by default it takes 256 per cluster."""
+def faiss_kmeans(question: Question, size: int | None) -> Indices:
+    """k-means on a sample that FAISS draws itself: by default 256 rows per cluster."""
     import faiss
 
+    per_cluster = 256 if size is None else size // question.k
     clusters = faiss.Kmeans(
         question.rows.shape[1],
         question.k,
         seed=question.seed,
         min_points_per_centroid=1,
-        max_points_per_centroid=len(question.rows),
+        max_points_per_centroid=per_cluster,
     )
     clusters.train(question.rows)
-    return clusters.centroids
+    return nearest_distinct_rows(question.rows, clusters.centroids)
 
 
 def minibatch_kmeans(question: Question) -> NDArray[Any]:
@@ -260,7 +261,7 @@ PEERS = {
     "FasterCLARA": Contender("kmedoids", fasterclara, (None,)),
     "OneBatchPAM": Contender("onebatch", onebatchpam, (None,), first_size=2_500),
     "BanditPAM": Contender("banditpam", of_sample(banditpam), (1_000, None)),
-    "FAISS k-means": Contender("faiss-cpu", snapped(faiss_kmeans), (None,)),
+    "FAISS k-means": Contender("faiss-cpu", faiss_kmeans, (None,), first_size=_SAMPLE),
     "MiniBatchKMeans": Contender("scikit-learn", snapped(minibatch_kmeans), (None,)),
     "apricot": Contender(
         "apricot-select", of_sample(apricot_greedy), (_SAMPLE,), first_size=_SAMPLE

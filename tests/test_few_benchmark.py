@@ -28,6 +28,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uniproto
+from uniproto.runs.journal import Journal
 
 TINY = Problem(mixture_5(600), k=6, seconds=100)
 
@@ -170,6 +171,19 @@ def test_a_part_of_a_run(here: list[Any], tmp_path: Path) -> None:
     ]
     assert here == [few.choose, few.cost_of]
     assert not _report(tmp_path, "no such line")["rows"]
+
+
+def test_missing_data_are_said_once(here: list[Any], tmp_path: Path) -> None:
+    report = Report("few", few.TITLE, tmp_path, quick=True)
+    with Journal(tmp_path / "few.jsonl", "lines") as journal:
+        gone = Problem(Data("mnist", 100, "cosine"), k=5, seconds=1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("UNIPROTO_DATA", str(tmp_path))
+            few.Few(report, journal, tmp_path, "").compare_all((gone, TINY))
+    first, *others = report.content["rows"]
+    assert first["what"] == "mnist, k = 5"
+    assert "UNIPROTO_DATA" in first["unavailable"]
+    assert [row["what"] for row in others] == [f"{TINY}: {name}" for name in few.CONTENDERS]
 
 
 def test_who_does_not_finish_is_not_waited_for_again(
