@@ -1,4 +1,4 @@
-"""`python -m benchmarks [names...] [--quick] [--out DIR]`: measure, print tables, write JSON."""
+"""`python -m benchmarks [names] [--part TEXT] [--quick] [--out DIR]`: tables here, and JSON files."""
 
 from __future__ import annotations
 
