@@ -1,4 +1,4 @@
-"""`python -m benchmarks [names] [--part TEXT] [--quick] [--out DIR]`: tables here, and JSON files."""
+"""`python -m benchmarks [names] [--part TEXT] [--quick] [--out DIR]`: tables, and JSON files."""
 
 from __future__ import annotations
 
