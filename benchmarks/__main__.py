@@ -1,4 +1,4 @@
-"""`python -m benchmarks [names...] [--quick] [--out DIR]`: measure, print tables, write JSON."""
+"""`python -m benchmarks [names] [--part TEXT] [--quick] [--out DIR]`: tables, and JSON files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = (
     "pretraining_step",
     "sandbox",
 )
-ASKED_FOR = ("ray_growth", "ray_soak")  # too long for a run of everything
+ASKED_FOR = ("few", "ray_growth", "ray_soak")  # too long for a run of everything
 
 
 def main() -> int:
@@ -34,24 +34,29 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that all works")
     parser.add_argument("--out", type=Path, default=Path("out/benchmarks"), help="where JSON goes")
+    parser.add_argument(
+        "--part", metavar="TEXT", help="of a benchmark in parts, only lines with this text"
+    )
     arguments = parser.parse_args()
     names = arguments.names or list(NAMES)
     known = NAMES + ASKED_FOR
     unknown = [name for name in names if name not in known]
     if unknown:
         parser.error(f"no benchmark is called {unknown[0]!r}; there are {', '.join(known)}")
+    if arguments.part is not None and names != ["few"]:
+        parser.error("--part needs a benchmark in parts, alone: few")
     if len(names) == 1:
-        return run(names[0], arguments.quick, arguments.out)
+        return run(names[0], arguments.quick, arguments.out, arguments.part)
     return run_each_afresh(names, arguments.quick, arguments.out)
 
 
-def run(name: str, quick: bool, folder: Path) -> int:
-    """One benchmark, here."""
+def run(name: str, quick: bool, folder: Path, part: str | None = None) -> int:
+    """One benchmark, here, or the part of it whose lines have this text."""
     module = importlib.import_module(f"benchmarks.{name}")
     print(f"\n{name}: {module.TITLE}{' (quick)' if quick else ''}", flush=True)
     report = Report(name, module.TITLE, folder, quick)
     try:
-        module.run(report, quick)
+        module.run(report, quick, **({} if part is None else {"part": part}))
     except MissingDataError as missing:
         report.row(name, unavailable=str(missing))
         print(f"{name}: {missing}", file=sys.stderr)

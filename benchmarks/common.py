@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import multiprocessing
 import os
 import platform
 import resource
+import signal
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime, timezone
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+Rows = NDArray[np.float32]
+_PATIENCE = 20  # seconds on the clock per processor second, before work counts as stuck
 
 ROOT = Path(__file__).resolve().parent.parent
 _LIBRARIES = (
@@ -31,6 +38,11 @@ _LIBRARIES = (
     "kmedoids",
     "apricot-select",
     "submodlib-py",
+    "k-means-constrained",
+    "ortools",
+    "faiss-cpu",
+    "onebatch",
+    "banditpam",
     "torch",
 )
 
@@ -42,10 +54,14 @@ class MissingDataError(Exception):
     """The data a benchmark needs is not there."""
 
 
-def mnist(n: int) -> NDArray[np.float32]:
+def data_folder() -> Path:
+    """Where the published data sets lie."""
+    return Path(os.environ.get("UNIPROTO_DATA") or ROOT.parent / "shared" / "data")
+
+
+def mnist(n: int) -> Rows:
     """The first n of MNIST's 60,000 training pictures, as rows of 784 grey values from 0 to 255."""
-    folder = Path(os.environ.get("UNIPROTO_DATA") or ROOT.parent / "shared" / "data")
-    file = folder / "images" / "mnist.npz"
+    file = data_folder() / "images" / "mnist.npz"
     if not file.exists():
         raise MissingDataError(
             f"MNIST is not at {file}. Set UNIPROTO_DATA to a folder that holds images/mnist.npz."
@@ -54,7 +70,7 @@ def mnist(n: int) -> NDArray[np.float32]:
         return arrays["x_train"][:n].reshape(n, -1).astype(np.float32)
 
 
-def unit_rows(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+def unit_rows(rows: Rows) -> Rows:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
@@ -66,7 +82,7 @@ def cosine_costs(n: int) -> NDArray[np.float32]:
     return costs
 
 
-def clustered(n: int, width: int, clusters: int, seed: int) -> NDArray[np.float32]:
+def clustered(n: int, width: int, clusters: int, seed: int) -> Rows:
     """n unit vectors around `clusters` random directions, all equally likely.
 
     Each is its centre plus Gaussian noise of half the centre's length: the cosine between a
@@ -81,6 +97,31 @@ def clustered(n: int, width: int, clusters: int, seed: int) -> NDArray[np.float3
         part *= 0.5 / width**0.5
         part += centres[random.integers(clusters, size=len(part))]
         part /= np.linalg.norm(part, axis=1, keepdims=True)
+    return rows
+
+
+def mixture(n: int, width: int, components: int, seed: int, *, decaying: bool = False) -> Rows:
+    """n rows of a mixture of Gaussians with heavy tails: clusters of unequal size and shape.
+
+    Weights are Dirichlet(1), centres 3 · N(0, I), scales log-normal with σ = 0.4, covariances A Aᵀ
+    with Gaussian A; the tails are Student's t with 5 degrees of freedom. With `decaying`, column i
+    of every A shrinks as i^-0.7, as the directions of real features do. The order of the draws is
+    part of the definition: another one makes other rows of the same seed.
+    """
+    random = np.random.default_rng(seed)
+    weights = random.dirichlet(np.ones(components))
+    component = random.choice(components, n, p=weights)
+    centres = 3 * random.normal(size=(components, width))
+    scales = np.exp(0.4 * random.normal(size=components))
+    shapes = random.normal(size=(components, width, width)) / np.sqrt(width)
+    if decaying:
+        shapes *= 1.8 * np.arange(1, width + 1) ** -0.7
+    noise = random.standard_normal((n, width))
+    noise *= np.sqrt(5 / random.chisquare(5, size=(n, 1)))
+    rows = np.empty((n, width), np.float32)
+    for number in range(components):
+        members = component == number
+        rows[members] = centres[number] + scales[number] * noise[members] @ shapes[number].T
     return rows
 
 
@@ -117,6 +158,91 @@ def in_fresh_process(work: Callable[..., Any], *arguments: Any) -> Any:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as executor:
         return executor.submit(work, *arguments).result()
+
+
+class UnfinishedError(Exception):
+    """The work did not end: it took too long, or its process died."""
+
+
+class FailedError(Exception):
+    """The work ended with an exception of its own."""
+
+
+def in_limited_process(limit: float, work: Callable[..., Any], *arguments: Any) -> Any:
+    """As `in_fresh_process`, for so many processor seconds at most, Python's start included.
+
+    Processor seconds, because on a busy machine others are slow, too. The process may take nine
+    tenths of the memory that is free now, and no more.
+    """
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_send_result, args=(sender, limit, work, arguments))
+    process.start()
+    sender.close()  # so that the death of the process ends the pipe
+    try:
+        if not receiver.poll(_PATIENCE * limit):
+            raise UnfinishedError(f"did not finish within {_PATIENCE * limit:g} s on the clock")
+        succeeded, result = receiver.recv()
+    except EOFError:
+        process.join()
+        if process.exitcode == -signal.SIGXCPU:
+            raise UnfinishedError(f"did not finish within {limit:g} processor seconds") from None
+        raise UnfinishedError(f"its process died with exit code {process.exitcode}") from None
+    finally:
+        process.kill()
+        process.join()
+        receiver.close()
+    if not succeeded:
+        raise FailedError(result)
+    return result
+
+
+def _send_result(
+    sender: Connection, limit: float, work: Callable[..., Any], arguments: tuple[Any, ...]
+) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(limit), resource.RLIM_INFINITY))
+    _limit_memory()
+    try:
+        message = (True, work(*arguments))
+    except Exception as error:  # whatever another library throws is its line in the table
+        message = (False, f"{type(error).__name__}: {error}")
+    sender.send(message)
+
+
+def _limit_memory() -> None:
+    """Let an allocation that is too large fail, before the system ends other processes."""
+    file = Path("/proc/meminfo")
+    if not file.exists():
+        return
+    free = next(line for line in file.read_text().splitlines() if line.startswith("MemAvailable:"))
+    limit = int(free.split()[1]) * 1024 * 9 // 10
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What some work took."""
+
+    wall_seconds: float
+    processor_seconds: float  # of all threads
+    peak_gb: float  # memory beyond what was held before the work
+
+
+def measured(work: Callable[..., Any], *arguments: Any) -> tuple[Spent, Any]:
+    """What the work took, and its result."""
+    before = _held_bytes()
+    processor = time.process_time()
+    wall, result = timed(work, *arguments)
+    processor = time.process_time() - processor
+    return Spent(wall, processor, max(0, peak_bytes() - before) / 1e9), result
+
+
+def _held_bytes() -> int:
+    """The memory held now; on Linux the peak is set back to it."""
+    reset = Path("/proc/self/clear_refs")
+    if reset.exists():
+        reset.write_text("5")
+    return peak_bytes()
 
 
 def exact_cost(costs: NDArray[np.float32], rows: NDArray[np.intp]) -> float:
