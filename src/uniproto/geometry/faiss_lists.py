@@ -13,6 +13,7 @@ from uniproto.geometry.costs import Costs
 from uniproto.geometry.cpu_lists import nearest
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import greatest_length
+from uniproto.runtime.progress import Advance, unseen
 
 _SUITABLE = ("cosine", "dot", "euclidean", "sqeuclidean")
 _PROBES = 32  # cells searched for each row
@@ -87,7 +88,7 @@ class _FaissIndex:
         self.index.nprobe = min(_PROBES, cells)
 
     def nearest(
-        self, rows: NDArray[np.intp], length: int
+        self, rows: NDArray[np.intp], length: int, advance: Advance = unseen
     ) -> tuple[NDArray[Any], NDArray[np.int32]]:
         from uniproto.geometry.kernels import order_ties
 
@@ -103,6 +104,7 @@ class _FaissIndex:
         list_columns = np.take_along_axis(columns, order, axis=1).astype(np.int32)
         order_ties(list_costs, list_columns)
         self._measure(rows, list_columns, length)
+        advance(len(rows))
         return list_costs, list_columns
 
     def _costs(self, rows: NDArray[np.intp], scores: NDArray[np.float32]) -> NDArray[Any]:

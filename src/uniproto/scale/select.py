@@ -82,7 +82,8 @@ def select(
         num_cpus: start a local Ray of this size, and stop it afterwards. Without both, the Ray in
             use, the one RAY_ADDRESS names, or a local one with all cores.
         checkpoint: a folder in which finished parts are saved; the same call resumes from there.
-        progress: True or False to force or forbid progress bars. Default: on a terminal.
+        progress: True or False to force or forbid progress bars. Default: on a terminal, and a
+            line every 30 seconds elsewhere.
 
     Returns:
         A `Selection` as `uniproto.select` makes it, with row numbers of the whole source;
