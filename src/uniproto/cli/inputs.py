@@ -97,7 +97,15 @@ def _read(
         _refuse_pictures(Path(path))
         try:
             has_target = like is None and options.target is not None
-            return read_input(path, options.column, named, like, **chosen, has_target=has_target)
+            return read_input(
+                path,
+                options.column,
+                named,
+                like,
+                **chosen,
+                has_target=has_target,
+                memory=getattr(options, "memory", None),
+            )
         except (InputFileError, InvalidInputError) as error:
             _refuse_other_separators(Path(path), error)
             if isinstance(error, InvalidInputError):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.inputs import named_features, recorded, row_numbers
+from uniproto.cli.recorded_paths import places
 from uniproto.errors import InputFileError, invalid, printable
 from uniproto.methods import Method
 
@@ -103,7 +104,8 @@ def _save(
         **_ids(options, request, result, cluster, prototypes),
         prototypes=prototypes,
         record={
-            "inputs": _identities(request, result),
+            "inputs": (identities := _identities(request, result)),
+            "places": places(identities, output),
             "arguments": recorded(options, request.target_options.weights),
         },
     )
