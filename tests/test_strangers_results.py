@@ -95,7 +95,9 @@ def test_only_regular_files_are_read(
     assert "must be a regular file" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("path", ["/**/*.parquet", "/*/*/*/*/*/*.parquet", "/", "/usr/../"])
+@pytest.mark.parametrize(
+    "path", ["/**/*.parquet", "/**", "/*/*/*/*/*", "/", "/usr/../", "/proc", "/sys/*"]
+)
 def test_a_record_may_not_name_all_of_the_disk(
     path: str, result: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +124,7 @@ def test_entries_are_counted_where_a_pattern_leads(tmp_path: Path) -> None:
         (tmp_path / "a" / "x*" / "*.parquet", 3),
         (tmp_path / "*" / "x" / "*.parquet", 8),
         (tmp_path / "**" / "*.parquet", 10),
+        (tmp_path / "**", 10),
         (tmp_path, 10),
     ):
         require_few_entries(path, count)

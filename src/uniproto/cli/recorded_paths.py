@@ -22,7 +22,7 @@ from typing import Any
 
 from uniproto.errors import InputFileError
 
-_MOST_ENTRIES = 100_000  # files and folders to look at; a second's work
+_MOST_ENTRIES = 20_000  # files and folders to look at: a moment's work
 
 
 class ChangedInputError(InputFileError):
@@ -114,11 +114,16 @@ def _is_there(path: Path) -> bool:
 
 def require_few_entries(path: Path, most: int | None = None) -> None:
     """Refuse a folder or pattern that would take long to look through, such as all of the disk."""
+    from uniproto.data.files import is_of_kernel
+
     most = _MOST_ENTRIES if most is None else most
     parts = path.parts
     first = next((at for at, part in enumerate(parts) if set(part) & set("*?[")), len(parts))
-    waiting = [(str(Path(*parts[:first])), parts[first:-1] if first < len(parts) else ("**",))]
-    seen = 0
+    # The last part matches what is in a folder, and leads further only where it is **.
+    inner = parts[first : None if parts[-1] == "**" else -1] if first < len(parts) else ("**",)
+    root = Path(*parts[:first])
+    waiting = [(str(root), inner)]
+    seen = most + 1 if is_of_kernel(root) else 0
     while waiting and seen <= most:
         place, patterns = waiting.pop()
         with suppress(OSError), os.scandir(place) as entries:

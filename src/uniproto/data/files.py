@@ -72,7 +72,7 @@ def irregular_kind(path: Path) -> str | None:
     """What a path leads to, if that is neither a regular file nor a folder nor nothing."""
     try:
         mode = os.stat(path).st_mode
-        if not stat.S_ISDIR(mode) and os.path.realpath(path).startswith(_KERNEL_FOLDERS):
+        if not stat.S_ISDIR(mode) and is_of_kernel(path):
             return "a file of the kernel"
     except (OSError, ValueError):
         return None
@@ -83,6 +83,15 @@ def irregular_kind(path: Path) -> str | None:
         (stat.S_ISBLK, "a device"),
     )
     return next((name for is_kind, name in kinds if is_kind(mode)), None)
+
+
+def is_of_kernel(path: Path) -> bool:
+    """Whether a path leads to what the kernel only shows as files and folders.
+
+    >>> is_of_kernel(Path("/proc/self")), is_of_kernel(Path("/home"))
+    (True, False)
+    """
+    return f"{os.path.realpath(path)}/".startswith(_KERNEL_FOLDERS)
 
 
 def unreadable(path: Path, error: BaseException) -> InputFileError:

@@ -73,16 +73,16 @@ class Part:
     """The result of one shard: its picks with their features, and the scale of its costs.
 
     `shift` and `reach` make up the ceiling of its costs: ceiling = shift + reach. `groups` are the
-    places of the rows' groups, all 0 where there are none.
+    places of the rows' groups, where there are groups.
     """
 
     rows: NDArray[np.int64]
     features: NDArray[Any]
-    groups: NDArray[np.int64]
     shift: float
     reach: float
     digest: str
     seconds: float
+    groups: NDArray[np.int64] | None = None
 
 
 def problem_of(
@@ -163,7 +163,9 @@ def pick_part(
         if shard.rows == 0 or len(free) == 0:
             nothing = np.empty((0, target.rows.shape[1]), target.rows.dtype)
             none = np.empty(0, np.int64)
-            return Part(none, nothing, none, 0.0, 0.0, digest, 0.0)
+            return Part(
+                none, nothing, 0.0, 0.0, digest, 0.0, None if settings.groups is None else none
+            )
         features = read_features(shard, content, settings.columns)
         costs = target.costs_of(features, shard.name)
         groups = groups_of_rows(shard, content, settings)
@@ -178,11 +180,11 @@ def pick_part(
         return Part(
             rows.astype(np.int64),
             features[rows],
-            groups[rows],
             costs.shift,
             costs.ceiling - costs.shift,
             digest,
             time.perf_counter() - begin,
+            None if settings.groups is None else groups[rows],
         )
 
 
@@ -257,14 +259,20 @@ class FinishedParts:
     """
 
     def __init__(
-        self, out: Path, identity: Mapping[str, Any], settings: Settings, width: int
+        self,
+        out: Path,
+        identity: Mapping[str, Any],
+        *,
+        per_part: int,
+        width: int,
+        groups: int | None = None,
+        varying: bool = False,
     ) -> None:
         self.folder = out / PARTS_FOLDER
         self._identity = json.dumps(identity, sort_keys=True, default=str)
-        self._per_part, self._width = settings.per_part, width
-        self._groups = 1 if settings.groups is None else len(settings.groups.labels)
+        self._per_part, self._width, self._groups = per_part, width, groups
         # Groups and near-duplicates have a say in how many rows a shard sends.
-        self._varying = settings.groups is not None or settings.distinct is not None
+        self._varying = varying or groups is not None
 
     def read(self, shard: Shard, excluded: NDArray[np.int64]) -> Part | None:
         """The part of a shard, if it was finished before."""
@@ -288,14 +296,15 @@ class FinishedParts:
         try:
             _make_ours(self.folder)
             with atomic_write(path) as file:
-                np.savez(
-                    file,
-                    rows=part.rows,
-                    features=part.features,
-                    groups=part.groups,
-                    numbers=np.array([part.shift, part.reach, part.seconds]),
-                    digest=np.array(part.digest),
-                )
+                arrays: dict[str, Any] = {
+                    "rows": part.rows,
+                    "features": part.features,
+                    "numbers": np.array([part.shift, part.reach, part.seconds]),
+                    "digest": np.array(part.digest),
+                }
+                if part.groups is not None:
+                    arrays["groups"] = part.groups
+                np.savez(file, **arrays)
         except OutputError:
             raise
         except OSError as error:
@@ -312,16 +321,16 @@ class FinishedParts:
     def _checked(self, arrays: Mapping[str, NDArray[Any]], free: NDArray[np.intp]) -> Part:
         """The part in these arrays, or a `ValueError`: no row of it may surprise compiled code."""
         rows, features, numbers = arrays["rows"], arrays["features"], arrays["numbers"]
-        groups = arrays["groups"]
+        groups = None if self._groups is None else arrays["groups"]
         expected = min(self._per_part, len(free))
         if self._varying and rows.ndim == 1 and len(rows) <= len(free):
             expected = len(rows)
         if rows.dtype != np.int64 or rows.shape != (expected,):
             raise ValueError(f"'rows' must be {expected} int64 numbers")
-        if groups.dtype != np.int64 or groups.shape != rows.shape or (groups < 0).any():
-            raise ValueError("'groups' must be an int64 number for each row")
-        if len(groups) and groups.max() >= self._groups:
-            raise ValueError(f"'groups' must be below {self._groups}")
+        if groups is not None:
+            whole = groups.dtype == np.int64 and groups.shape == rows.shape
+            if not (whole and np.isin(groups, np.arange(self._groups or 0)).all()):
+                raise ValueError(f"'groups' must be whole numbers below {self._groups}")
         if not np.isin(rows, free).all() or (np.diff(rows) <= 0).any():
             raise ValueError("'rows' must be rising numbers of rows that may be chosen")
         if features.dtype.kind not in "fiu" or features.shape != (expected, self._width):
@@ -336,7 +345,7 @@ class FinishedParts:
         shift, reach, seconds = numbers.tolist()
         if reach < 0:
             raise ValueError("the range of its costs must not be negative")
-        return Part(rows, features, groups, shift, reach, digest, seconds)
+        return Part(rows, features, shift, reach, digest, seconds, groups)
 
 
 def remove_finished_parts(out: Path) -> None:

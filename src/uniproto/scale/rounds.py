@@ -81,7 +81,14 @@ def run_rounds(
         request = replace(request, settings=settings)
     finished = None
     if saved_in is not None:
-        finished = FinishedParts(saved_in, _identity(request, placed), settings, placed.width)
+        finished = FinishedParts(
+            saved_in,
+            _identity(request, placed),
+            per_part=settings.per_part,
+            width=placed.width,
+            groups=None if settings.groups is None else len(settings.groups.labels),
+            varying=settings.distinct is not None,
+        )
     parts, first_round = _first_round(request, cluster, placed, finished, bars)
     rounds.append(first_round)
 
@@ -215,7 +222,9 @@ def _union(source: Shards, parts: list[Part]) -> Union:
         source.name,
         np.concatenate(numbers),
         np.concatenate([part.features for part in parts]),
-        np.concatenate([part.groups for part in parts]),
+        np.concatenate(
+            [np.zeros_like(part.rows) if part.groups is None else part.groups for part in parts]
+        ),
         (shift, shift + max(part.reach for part in parts)),
     )
 
