@@ -595,36 +595,6 @@ def test_odd_arguments_never_give_a_traceback(choices: dict[str, int], pool: str
         assert help_line in ("", "See 'uniproto select --help'.")
 
 
-# A person watching
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_bar_with_the_time_left_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    with Progress().stage("picks", 4) as advance:
-        advance(1)
-        assert terminal.getvalue() == ""
-        time.sleep(1.05)
-        advance(1)
-    assert "picks:  50%" in terminal.getvalue()
-    assert "<" in terminal.getvalue()  # elapsed<left
-
-
-def test_no_bar_where_nobody_watches(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert not Progress().shown
-    assert Progress(shown=True).shown
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    assert Progress().shown
-    assert not Progress(shown=False).shown
-
-
 def test_progress_reaches_the_method(monkeypatch: pytest.MonkeyPatch) -> None:
     stages: list[tuple[str, int]] = []
     stage = Progress.stage

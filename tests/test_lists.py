@@ -345,9 +345,9 @@ def test_lists_of_many_rows(memory: int, length: int, monkeypatch: pytest.Monkey
     rows = np.random.default_rng(31).permutation(M)
     groups = []
 
-    def noting(costs: Costs, rows: np.ndarray, length: int, sample: Costs | None) -> Any:
+    def noting(costs: Costs, rows: np.ndarray, *rest: Any) -> Any:
         groups.append(len(rows))
-        return nearest(costs, rows, length, sample)
+        return nearest(costs, rows, *rest)
 
     monkeypatch.setattr(cpu_lists, "nearest", noting)
     found, where = lists_of(CpuLists(), costs, rows, length, memory, Progress(shown=False))

@@ -58,7 +58,8 @@ def select(
             exclude, distinct, seed, memory, device, lists: as for `Problem`, which explains each.
         certify: also compute the certificate (as `Selection.certify` does later): a lower bound
             on the cost of any k rows. A number limits the search to so many seconds.
-        progress: True or False to force or forbid progress bars. Default: on a terminal.
+        progress: True or False to force or forbid progress bars. Default: on a terminal, and a
+            line every 30 seconds elsewhere.
 
     Returns:
         A `Selection`: `indices`, `gains`, `cost`, `plan`, `summary()`, `save(folder)` and more.

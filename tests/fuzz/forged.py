@@ -110,3 +110,32 @@ def forged_results(draw: st.DrawFn) -> Change:
     if forge is not _forge_manifest:
         _write(folder, json.loads((folder / MANIFEST).read_text("utf-8")))
     return Change(sound, folder, what)
+
+
+HOSTILE_PATHS = [
+    *("/dev/zero", "/dev/full", "/dev/tty", "/proc/self/mem", "/proc/kmsg", "/sys", "/proc", "/"),
+    *("/**/*.parquet", "/*/*/*/*", "/**", "file:///dev/zero", "s3://bucket/x", "http://127.0.0.1/"),
+    *(
+        "../../../../../../..",
+        "../../../../../../../dev/zero",
+        "a" * 5000,
+        "\0",
+        "",
+        "~",
+        "\x1b[2J",
+    ),
+    None,
+]
+
+
+def hostile_result(path: str | None, field: str) -> Path:
+    """A sound result whose record leads elsewhere; with `relative`, its own path is nowhere."""
+    folder = new_folder() / "out"
+    from_files = (f for f in sound_results() if "inputs" in json.loads((f / MANIFEST).read_text()))
+    shutil.copytree(next(from_files), folder)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    source, place = manifest["inputs"]["source"], manifest["places"]["source"]
+    source["path"] = path if field == "path" else "/nowhere/pool.npy"
+    place["relative"] = path if field == "relative" else None
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    return folder

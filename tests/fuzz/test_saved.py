@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 from hypothesis import given
+from hypothesis import strategies as st
 
 from uniproto import Selection, UniprotoError
 from uniproto.runs.checkpoint import Checkpoint
 
 from .cases import cases
 from .commands import run_command
-from .forged import forged_results
+from .forged import HOSTILE_PATHS, forged_results, hostile_result
 from .outcomes import assert_adds_up, attempt
 from .saved import CHECKPOINT_IDENTITY, Change, changed_checkpoints, changed_results
 
@@ -71,6 +72,21 @@ def test_a_forged_field_is_refused_or_harmless(change: Change) -> None:
         np.testing.assert_allclose(
             forged.certificate.absolute_gap, sound.certificate.absolute_gap, **close
         )
+
+
+@given(
+    st.sampled_from(HOSTILE_PATHS),
+    st.sampled_from(["path", "relative"]),
+    st.sampled_from(["verify", "report", "certify"]),
+)
+@cases(20)
+def test_a_record_that_leads_astray(path: str | None, field: str, command: str) -> None:
+    """What a record names is refused soon, whatever it is; `relative` counts where it must."""
+    folder = hostile_result(path, field)
+    case = (path, field, command)
+    status, _, errors = attempt(case, lambda: run_command(command, str(folder)))
+    assert status in (1, 2), case
+    assert (status == 2) == errors.startswith("uniproto: error: "), errors
 
 
 @given(changed_results())

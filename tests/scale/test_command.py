@@ -137,7 +137,7 @@ def test_folders_and_single_files_have_their_own_digest(pool: str, tmp_path: Pat
         assert main(["verify", str(out)]) == 0
 
 
-def test_what_lies_in_a_store_is_read_there_and_not_by_this_machine_s_commands(
+def test_what_lies_in_a_store_is_read_there_and_verified_here(
     pool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -145,5 +145,36 @@ def test_what_lies_in_a_store_is_read_there_and_not_by_this_machine_s_commands(
     chosen = pq.read_table(out / "selection.parquet").column("index").to_pylist()
     assert main(command(pool, tmp_path / "local", "--quiet")) == 0
     assert uniproto.Selection.load(tmp_path / "local").indices.tolist() == chosen
-    assert main(["verify", str(out)]) == 2
-    assert "must be a file of this machine" in capsys.readouterr().err
+    for name in ("verify", "certify", "report"):
+        assert main([name, str(out)]) == 0
+
+
+@pytest.mark.parametrize("what", ["*.parquet", "", "part-1.parquet"])
+def test_a_store_is_read_where_a_person_names_it(
+    what: str, pool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow's file system behind another name stands for a store."""
+    from pyarrow import fs
+
+    from uniproto.cli.recorded_inputs import recorded_inputs
+    from uniproto.selection.storage import load_manifest
+
+    class Store:
+        @staticmethod
+        def from_uri(address: str) -> tuple[Any, str]:
+            assert address.startswith("store://")
+            return fs.LocalFileSystem(), address.removeprefix("store://")
+
+    place, address = str(Path(pool).parent / what), f"file://{Path(pool).parent / what}"
+    assert main(command(address, tmp_path / "out", "--quiet")) == 0
+    manifest = load_manifest(tmp_path / "out")
+    manifest["inputs"]["source"]["path"] = store = f"store://{place}"
+    monkeypatch.setattr(fs, "FileSystem", Store)
+    with pytest.raises(uniproto.InputFileError, match="only where a person names it"):
+        recorded_inputs(tmp_path / "out", manifest)
+    inputs = recorded_inputs(tmp_path / "out", manifest, {"source": store})
+    assert inputs.pool.sha256 == manifest["inputs"]["source"]["sha256"]
+    assert inputs.problem().m == manifest["shape"][0]
+    manifest["places"]["source"]["bytes"] -= 1
+    with pytest.raises(uniproto.InputFileError, match="They take"):
+        recorded_inputs(tmp_path / "out", manifest, {"source": store})

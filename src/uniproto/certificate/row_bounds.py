@@ -26,7 +26,7 @@ from uniproto.certificate.least_blocks import lower_to_least, own_lengths, rows_
 from uniproto.certificate.row_groups import Bounded, row_groups
 from uniproto.certificate.thresholds import threshold_values
 from uniproto.problem.problem import Problem
-from uniproto.runtime.progress import Advance, no_bar
+from uniproto.runtime.progress import Advance, unseen
 from uniproto.runtime.threads import parallel_map, pieces_of
 
 _CORRECTIONS = 2  # of thresholds on a GPU, for the lowest rows
@@ -57,7 +57,7 @@ class RowBounds:
         places: NDArray[np.intp] | None = None,
         level: float = np.inf,
         deadline: float = np.inf,
-        advance: Advance = no_bar,
+        advance: Advance = unseen,
     ) -> bool:
         """Bound the rows at these places (all of them) at these prices, and the others by these.
 

@@ -75,7 +75,7 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
         "target_groups": target.column(options.groups, "--groups")
         if target and options.groups
         else None,
-        "budgets": _budgets(options.budgets, groups),
+        "budgets": read_budgets(options.budgets, groups),
         "initial": _rows_with_vectors(row_numbers(options.initial, "--initial"), pool, "--initial"),
         "exclude": _rows_with_vectors(row_numbers(options.exclude, "--exclude"), pool, "--exclude"),
         "distinct": options.distinct,
@@ -98,7 +98,15 @@ def _read(
         _refuse_pictures(Path(path))
         try:
             has_target = like is None and options.target is not None
-            return read_input(path, options.column, named, like, **chosen, has_target=has_target)
+            return read_input(
+                path,
+                options.column,
+                named,
+                like,
+                **chosen,
+                has_target=has_target,
+                memory=getattr(options, "memory", None),
+            )
         except (InputFileError, InvalidInputError) as error:
             _refuse_other_separators(Path(path), error)
             if isinstance(error, InvalidInputError):
@@ -184,7 +192,8 @@ def _weights(text: str | None, labels: str | None, pool: InputData, aim: InputDa
     return text
 
 
-def _budgets(text: str | None, groups: NDArray[Any] | None) -> str | dict[Hashable, int]:
+def read_budgets(text: str | None, groups: NDArray[Any] | None) -> str | dict[Hashable, int]:
+    """How k is shared among groups, as an option says it."""
     if text is None:
         return "proportional"
     if groups is None:

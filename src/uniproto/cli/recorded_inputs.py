@@ -6,9 +6,11 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.inputs import Inputs, file_rows, has_skipped_rows, read_inputs
+from uniproto.cli.recorded_paths import ChangedInputError, recorded_path
 from uniproto.errors import InputFileError, UniprotoError
 
 if TYPE_CHECKING:
@@ -19,14 +21,17 @@ if TYPE_CHECKING:
     from uniproto.selection.selection import Selection
 
 _KINDS = ("text", "images")
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-class ChangedInputError(InputFileError):
-    """An input file is no longer the one that a result was made from."""
+def recorded_inputs(
+    folder: Path, manifest: Mapping[str, Any], confirmed: Mapping[str, str] = _NOTHING
+) -> Inputs:
+    """Read the files that a saved result was made from; they must not have changed.
 
-
-def recorded_inputs(folder: Path, manifest: Mapping[str, Any]) -> Inputs:
-    """Read the files that a saved result was made from; they must not have changed."""
+    `confirmed` are files that a person names for the "source" or the "target", because the record
+    names others: they have moved, or it is a stranger's.
+    """
     from uniproto.features.files import input_digest
     from uniproto.selection.storage import damaged
 
@@ -44,15 +49,16 @@ def recorded_inputs(folder: Path, manifest: Mapping[str, Any]) -> Inputs:
             raise ValueError("its record of the target contradicts itself")
         for role, option in (("source", "pool"), ("target", "target")):
             if records[role]:
-                path = records[role]["path"]
+                place, named = manifest["places"][role], confirmed.get(role)
+                path = recorded_path(folder, records[role], place, named)
                 embedding = records[role].get("embedding")
-                _require_local(path)
-                if input_digest(Path(path), embedding) != records[role]["sha256"]:
+                if input_digest(path, embedding) != records[role]["sha256"]:
                     raise ChangedInputError(
                         f"{path}: the input must be the file that {folder} was made from. It has "
                         "changed since. Restore it, or run the selection again."
                     )
-                setattr(options, option, path)
+                setattr(options, option, str(path))
+        options.memory = None  # what may be taken is not for a record to say
         _embed_as_recorded(options, records["source"].get("embedding"))
         inputs = _read_again(options, folder)
         for role, found in inputs.identities().items():
@@ -95,15 +101,6 @@ def _read_again(options: argparse.Namespace, folder: Path) -> Inputs:
             f"the model {options.model} must be the one that {folder} was made with. Got another "
             "instead, which was not loaded. Restore it, or run the selection again."
         ) from error
-
-
-def _require_local(path: str) -> None:
-    """What lies in a store is read by Ray's tasks; this machine's commands read files."""
-    if "://" in path:
-        raise InputFileError(
-            f"{path}: the input must be a file of this machine. Got an address in a store instead. "
-            "Mount the store, and select from the mounted files."
-        )
 
 
 def _require_same_embedding(

@@ -12,6 +12,7 @@ from uniproto.cli.inputs import Inputs, input_paths, read_inputs, recorded
 from uniproto.cli.options import SelectOptions, add_settings
 from uniproto.cli.parser import Parser, add_output, add_pool
 from uniproto.cli.recorded_inputs import numbered_as_in_files
+from uniproto.cli.recorded_paths import places
 from uniproto.errors import invalid, printable
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.methods import Method, UniProto, as_method
@@ -88,7 +89,8 @@ def run(options: argparse.Namespace) -> None:
         **ids,
         prototypes=None if pool.table is None else pool.table.take(selection.indices),
         record={
-            "inputs": inputs.identities(),
+            "inputs": (identities := inputs.identities()),
+            "places": places(identities, output),
             "arguments": given,
             **({} if checkpoint is None else {"resumed_from_pick": _resumed(selection.notes)}),
         },

@@ -7,7 +7,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.inputs import named_features, recorded, row_numbers
+from uniproto.cli.inputs import named_features, read_budgets, recorded, row_numbers
+from uniproto.cli.recorded_paths import places
 from uniproto.errors import InputFileError, invalid, printable
 from uniproto.methods import Method
 
@@ -24,10 +25,7 @@ if TYPE_CHECKING:
 _REFUSED = {
     "text": "Embed it first, with 'uniproto embed'.",
     "images": "Embed them first, with 'uniproto embed'.",
-    "groups": "Select each group's files apart.",
-    "budgets": "Select each group's files apart.",
     "initial": "Use --engine local.",
-    "distinct": "Use --engine local.",
     "checkpoint": "Drop it: finished parts are saved in OUT anyway.",
 }
 
@@ -50,6 +48,10 @@ def run_on_ray(options: argparse.Namespace, method: Method) -> None:
         options.target,
         column=options.column,
         aside=[name for name in (options.id, options.labels) if name],
+        groups=options.groups,
+        budgets=_budgets(options.budgets, options.groups),
+        distinct=options.distinct,
+        device=options.device,
         method=method,
         metric=options.metric,
         bandwidth=options.bandwidth,
@@ -81,10 +83,18 @@ def _refuse(options: argparse.Namespace) -> None:
                 repr(value),
                 remedy,
             )
-    if options.device not in ("auto", "cpu"):
-        raise invalid("--device", "must be cpu on Ray", repr(options.device), "Drop it.")
     if options.lists != "exact":
         raise invalid("--lists", "must be exact on Ray", repr(options.lists), "Drop it.")
+
+
+def _budgets(text: str | None, groups: str | None) -> Any:
+    """How k is shared: a word, or the numbers of groups that the cluster will tell."""
+    import numpy as np
+
+    if groups is None or text is None or "=" not in text:
+        return read_budgets(text, None if groups is None else np.array([]))
+    labels = [part.rpartition("=")[0].strip() for part in text.split(",")]
+    return read_budgets(text, np.array(labels))
 
 
 def _save(
@@ -104,7 +114,8 @@ def _save(
         **_ids(options, request, result, cluster, prototypes),
         prototypes=prototypes,
         record={
-            "inputs": _identities(request, result),
+            "inputs": (identities := _identities(request, result)),
+            "places": places(identities, output),
             "arguments": recorded(options, request.target_options.weights),
         },
     )

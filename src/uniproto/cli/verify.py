@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.inputs import Inputs
-from uniproto.cli.recorded_inputs import ChangedInputError, recorded_inputs
+from uniproto.cli.recorded_inputs import recorded_inputs
+from uniproto.cli.recorded_paths import ChangedInputError
 from uniproto.cli.select import chosen_method
 from uniproto.errors import printable
 
@@ -28,6 +29,7 @@ _REPEATED_ENTRIES = 4_000_000  # costs up to which a selection is made again
 # Methods whose every pick is the best by its gain.
 _GREEDY = ("uniproto", "kmedoids", "facility_location")
 _REPEATED_ROWS = 100  # and prototypes
+_SPARE_BYTES = 2**26  # of a table, for what is stored with it
 _NO_OPTIONS = dict.fromkeys(("plan", "gains", "reg", "polish", "search", "seconds"))
 
 
@@ -122,7 +124,9 @@ def _files(folder: Path, manifest: dict[str, Any]) -> Check:
     wrong = sorted(
         name
         for name in expected | digests.keys()
-        if not (folder / name).is_file() or file_digest(folder / name) != digests.get(name)
+        if Path(name).name != name  # of another folder
+        or not (folder / name).is_file()
+        or file_digest(folder / name) != digests.get(name)
     )
     if (folder / PROTOTYPES).exists() and PROTOTYPES not in digests:
         wrong.append(PROTOTYPES)
@@ -210,18 +214,21 @@ def _names(
             holds and [plain(value) for value in first] == ids,
         )
     if inputs.pool.table is not None:
+        chosen = inputs.pool.table.take(rows)
         try:
-            holds = _table(folder / PROTOTYPES).equals(inputs.pool.table.take(rows))
+            found = _table(folder / PROTOTYPES, 2 * chosen.nbytes)
+            holds = found is not None and found.equals(chosen)
         except (OSError, pa.ArrowException):
             holds = False
         yield Check(f"{PROTOTYPES} holds the chosen rows", holds)
 
 
-def _table(path: Path) -> Any:
-    import pyarrow.parquet as pq
+def _table(path: Path, most: int = 0) -> Any:
+    """A table of the result; None where it takes many more bytes than that."""
+    from uniproto.data.tables import read_within
 
     with path.open("rb") as file:  # Arrow takes every path for UTF-8, which not every one is
-        return pq.read_table(file)
+        return read_within(file, most + _SPARE_BYTES)
 
 
 def _shares(selection: Selection, problem: Problem) -> Check:

@@ -17,10 +17,10 @@ from uniproto.runtime.threads import parallel_map, pieces_of
 _ROWS_CHECKED_TOGETHER = 4096
 
 
-def as_matrix(values: Any, parameter: str) -> Any:
+def as_matrix(values: Any, parameter: str, memory: int | float | str | None = None) -> Any:
     """A 2-D float32 or float64 array, or a CSR matrix, free of NaN and infinity.
 
-    Accepts the `Path` of a file (what does not fit in memory stays on disk), NumPy arrays and
+    Accepts the `Path` of a file (what does not fit in `memory` stays on disk), NumPy arrays and
     anything like them, pandas, polars and Arrow tables, torch tensors and SciPy sparse matrices.
     Single precision stays single; narrow integers become single, wide ones double.
 
@@ -31,7 +31,7 @@ def as_matrix(values: Any, parameter: str) -> Any:
         from uniproto.data.files import possible_path
         from uniproto.data.tables import read_input
 
-        values = read_input(possible_path(values)).features
+        values = read_input(possible_path(values), memory=memory).features
     if sp.issparse(values):
         matrix: Any = _csr(values, parameter)
     else:

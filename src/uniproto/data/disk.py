@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from uniproto.data.columns import numeric_matrix
 from uniproto.data.files import unreadable
+from uniproto.data.sizes import require_room
 from uniproto.errors import InputFileError, OutputError, UniprotoError
 
 _ROWS_PER_BATCH = 65536
@@ -74,20 +75,6 @@ def joined_digest(names: Iterable[str], digests: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def parquet_bytes(files: list[Path]) -> int:
-    """How much memory all of the data set would take."""
-    total = 0
-    for file in files:
-        try:
-            metadata = pq.read_metadata(file)
-        except (pa.ArrowException, OSError) as error:
-            raise unreadable(file, error) from error
-        total += sum(
-            metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)
-        )
-    return total
-
-
 class LargeTable:
     """A Parquet data set that stays on disk, with the part of a table's interface that is used."""
 
@@ -104,8 +91,15 @@ class LargeTable:
 
     def column(self, name: str) -> pa.ChunkedArray:
         """One column, in memory."""
+        batches, taken = [], 0
         with self._naming_the_damaged():
-            return self._dataset.to_table(columns=[name]).column(name)
+            for batch in self._dataset.to_batches(columns=[name], batch_size=_ROWS_PER_BATCH):
+                taken += batch.nbytes
+                require_room(
+                    taken, self._files[0], f"a long column {name!r}", None, "Do without it."
+                )
+                batches.append(batch)
+        return pa.Table.from_batches(batches, pa.schema([self.schema.field(name)])).column(0)
 
     def take(self, rows: NDArray[np.int64]) -> pa.Table:
         """Some rows with all columns, in this order."""

@@ -16,6 +16,7 @@ DEEPEST = 64  # levels of JSON; a reader that calls itself takes memory with eve
 _LONGEST_SHOWN = 200  # characters of a path
 # A text, closed or not, or a bracket. Nothing in it can fail after it began, so it never goes back.
 _TEXT_OR_BRACKET = re.compile(rb'(?s)"(?:[^"\\]|\\.?)*"?|[\[\]{}]')
+_ADDRESS = re.compile(r"(?s)([A-Za-z][A-Za-z0-9+.-]+):/{1,2}([^/].*)")
 _KERNEL_FOLDERS = ("/proc/", "/sys/")  # what lies there says it is a regular file and is none
 
 
@@ -24,11 +25,23 @@ def possible_path(path: str | os.PathLike[str]) -> Path:
 
     >>> possible_path("pool.npy").name
     'pool.npy'
+    >>> possible_path("s3://bucket/pool.parquet")
+    Traceback (most recent call last):
+    uniproto.errors.InputFileError: s3://bucket/pool.parquet: the input must be a file of this
+    machine. Got an address in a store instead. Add --engine ray, which reads Parquet files where
+    they are (in Python uniproto.scale.select), or copy it here first.
     """
     try:
         os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        pass  # whoever opens it has the better words; it may also be a pattern
+    except (FileNotFoundError, NotADirectoryError) as error:
+        # Otherwise whoever opens it has the better words; it may also be a pattern.
+        if address := _ADDRESS.match(os.fspath(path)):
+            scheme, rest = address.groups()  # a Path has lost a slash
+            raise InputFileError(
+                f"{scheme}://{rest}: the input must be a file of this machine. Got an address in a "
+                "store instead. Add --engine ray, which reads Parquet files where they are (in "
+                "Python uniproto.scale.select), or copy it here first."
+            ) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputFileError(
@@ -59,7 +72,7 @@ def irregular_kind(path: Path) -> str | None:
     """What a path leads to, if that is neither a regular file nor a folder nor nothing."""
     try:
         mode = os.stat(path).st_mode
-        if not stat.S_ISDIR(mode) and os.path.realpath(path).startswith(_KERNEL_FOLDERS):
+        if not stat.S_ISDIR(mode) and is_of_kernel(path):
             return "a file of the kernel"
     except (OSError, ValueError):
         return None
@@ -70,6 +83,15 @@ def irregular_kind(path: Path) -> str | None:
         (stat.S_ISBLK, "a device"),
     )
     return next((name for is_kind, name in kinds if is_kind(mode)), None)
+
+
+def is_of_kernel(path: Path) -> bool:
+    """Whether a path leads to what the kernel only shows as files and folders.
+
+    >>> is_of_kernel(Path("/proc/self")), is_of_kernel(Path("/home"))
+    (True, False)
+    """
+    return f"{os.path.realpath(path)}/".startswith(_KERNEL_FOLDERS)
 
 
 def unreadable(path: Path, error: BaseException) -> InputFileError:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,6 @@ from uniproto.data.disk import (
     is_pattern,
     joined_digest,
     names_inside,
-    parquet_bytes,
     parquet_files,
 )
 from uniproto.data.files import (
@@ -34,6 +33,15 @@ from uniproto.data.files import (
     require_regular_file,
     require_shallow,
     unreadable,
+)
+from uniproto.data.sizes import (
+    has_texts,
+    parquet_bytes,
+    require_columns_in_bounds,
+    require_csv_fits,
+    require_jsonl_fits,
+    require_npy_fits,
+    require_npz_fits,
 )
 from uniproto.errors import (
     InputFileError,
@@ -44,7 +52,9 @@ from uniproto.errors import (
 )
 from uniproto.runtime.memory import memory_budget
 
+Memory = int | float | str | None
 _CHUNK = 2**20
+_ROWS_OF_TEXT = 2**14
 _BLOCK = 64 * _CHUNK  # a reader's block must hold a whole line; long documents make long lines
 
 
@@ -125,15 +135,17 @@ def read_input(
     features: Sequence[str] = (),
     ignore: Sequence[str] = (),
     has_target: bool = False,
+    memory: Memory = None,
 ) -> InputData:
     """Read a file. Features are `column`, or every column not `named` by another option.
 
     `features` names those to take, `ignore` those to leave aside, both as the command line gives
     them. With `like`, numeric columns must be those of that file, and are put in its order. With
-    `has_target`, `ignore` may also name columns of a target, which is read later.
+    `has_target`, `ignore` may also name columns of a target, which is read later. What would take
+    more than `memory` stays on disk where the format allows that, and is refused where not.
     """
     path = Path(path)
-    digest, content = read_content(path, column)
+    digest, content = read_content(path, column, memory)
     if isinstance(content, np.ndarray):
         if features or ignore:
             raise invalid(
@@ -164,7 +176,7 @@ def read_input(
     return InputData(path, digest, matrix, content, tuple(names))
 
 
-def read_content(path: Path, column: str | None = None) -> tuple[str, Any]:
+def read_content(path: Path, column: str | None = None, memory: Memory = None) -> tuple[str, Any]:
     """The digest of a file, and its table or array; `column` names an array of an archive."""
     reader = read_parquet if path.is_dir() else READERS.get(path.suffix.lower())
     if reader is None:
@@ -175,7 +187,7 @@ def read_content(path: Path, column: str | None = None) -> tuple[str, Any]:
         )
     digest = content_digest(path)
     try:
-        return digest, reader(path, column)
+        return digest, reader(path, column, memory)
     except UniprotoError:
         raise
     except Exception as error:  # what a parser makes of a damaged file can be anything
@@ -270,16 +282,19 @@ def aligned_columns(
         ) from error
 
 
-def _read_numpy(path: Path, column: str | None) -> NDArray[Any]:
+def _read_numpy(path: Path, column: str | None, memory: Memory) -> NDArray[Any]:
     try:
-        if path.suffix.lower() == ".npy" and path.stat().st_size > memory_budget(None) // 4:
+        require_npy_fits(path)
+        if path.suffix.lower() == ".npy" and path.stat().st_size > memory_budget(memory) // 4:
             content = np.load(path, allow_pickle=False, mmap_mode="r")  # stays on disk
             if isinstance(content, np.ndarray) and column is None:
                 return content
         with path.open("rb") as file:
             content = np.load(file, allow_pickle=False)
             if not isinstance(content, np.ndarray):  # an archive
-                return np.asarray(content[_array_name(content.files, column, path)])
+                name = _array_name(content.files, column, path)
+                require_npz_fits(path, name, memory)
+                return np.asarray(content[name])
     except ValueError as error:
         if "pickle" not in str(error):
             raise
@@ -311,16 +326,19 @@ def _array_name(names: Sequence[str], wanted: str | None, path: Path) -> str:
     return names[0]
 
 
-def read_parquet(path: Path, column: str | None) -> pa.Table | LargeTable:
-    import pyarrow.parquet as pq
-
+def read_parquet(path: Path, column: str | None, memory: Memory) -> pa.Table | LargeTable:
     files = parquet_files(path)
-    if parquet_bytes(files) > memory_budget(None):
+    footers = [_footer(file) for file in files]
+    allowed = memory_budget(memory)
+    if sum(map(parquet_bytes, footers)) > allowed:
         return LargeTable(files)
-    tables = []
-    for file in files:
+    tables: list[pa.Table] = []
+    for file, footer in zip(files, footers, strict=True):
         try:
-            tables.append(_checked(pq.read_table(file, partitioning=None), file))
+            table = read_within(file, allowed - sum(table.nbytes for table in tables), footer)
+            if table is None:
+                return LargeTable(files)
+            tables.append(_checked(table, file))
         except UniprotoError:
             raise
         except (pa.ArrowException, OSError) as error:
@@ -334,9 +352,40 @@ def read_parquet(path: Path, column: str | None) -> pa.Table | LargeTable:
     return pa.concat_tables(tables)
 
 
-def _read_csv(path: Path, column: str | None) -> pa.Table:
+def _footer(file: Path) -> Any:
+    import pyarrow.parquet as pq
+
+    try:
+        footer = pq.read_metadata(file)
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(file, error) from error
+    require_columns_in_bounds(footer.num_columns, file)
+    return footer
+
+
+def read_within(file: Path | IO[bytes], most: int, footer: Any = None) -> pa.Table | None:
+    """The table of a Parquet file, or None where it takes more bytes than that."""
+    import pyarrow.parquet as pq
+
+    footer = pq.read_metadata(file) if footer is None else footer
+    if parquet_bytes(footer) > most:
+        return None
+    if not has_texts(footer):
+        return pq.read_table(file, partitioning=None)
+    batches, taken = [], 0
+    with pq.ParquetFile(file) as content:
+        for batch in content.iter_batches(_ROWS_OF_TEXT):
+            taken += batch.nbytes
+            if taken > most:
+                return None
+            batches.append(batch)
+        return pa.Table.from_batches(batches, content.schema_arrow).unify_dictionaries()
+
+
+def _read_csv(path: Path, column: str | None, memory: Memory) -> pa.Table:
     import pyarrow.csv as csv
 
+    require_csv_fits(path, memory)
     table = csv.read_csv(
         path,
         csv.ReadOptions(block_size=_BLOCK),
@@ -351,12 +400,13 @@ def _read_csv(path: Path, column: str | None) -> pa.Table:
     return _checked(table, path)
 
 
-def _read_jsonl(path: Path, column: str | None) -> pa.Table:
+def _read_jsonl(path: Path, column: str | None, memory: Memory) -> pa.Table:
     import pyarrow.json as json
     import pyarrow.parquet as pq
 
     with path.open("rb") as file:
         require_shallow(file, path)  # Arrow would run out of stack, and take the process with it
+    require_jsonl_fits(path, memory)
     table = json.read_json(path, json.ReadOptions(block_size=_BLOCK))
     try:  # the chosen rows are written as .parquet: learn now what does not fit there
         pq.write_table(table.schema.empty_table(), pa.BufferOutputStream())
@@ -388,7 +438,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-READERS: dict[str, Callable[[Path, str | None], Any]] = {
+READERS: dict[str, Callable[[Path, str | None, Memory], Any]] = {
     ".npy": _read_numpy,
     ".npz": _read_numpy,
     ".parquet": read_parquet,

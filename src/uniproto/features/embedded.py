@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from uniproto.errors import InputFileError, SolverError, invalid, require_name
 from uniproto.features.cache import CachedVector, VectorCache, open_cache
 from uniproto.features.models import identity_digest
-from uniproto.runtime.progress import Progress
+from uniproto.runtime.progress import Advance, Progress
 
 ON_ERROR = ("fail", "skip")
 TRUNCATED = 1  # a flag: the text was longer than the model reads
@@ -124,8 +124,9 @@ def embed(
         open_cache(cache, digest) as stored,
         Progress(progress).stage(f"embedding {what}", total) as advance,
     ):
-        remaining = enumerate(items)
-        while window := list(itertools.islice(remaining, _BATCHES_PER_WINDOW * model.batch_size)):
+        remaining, batches = enumerate(items), 1  # a short first window: people see it move
+        while window := list(itertools.islice(remaining, batches * model.batch_size)):
+            batches = min(2 * batches, _BATCHES_PER_WINDOW)
             known = _Lookup(stored)
             found = model.read([item for _, item in window], known)
             made, refused = _compute(found, model, stored, advance)
@@ -169,7 +170,7 @@ def _compute(
     found: Sequence[Readable | Unreadable],
     model: Model,
     stored: VectorCache,
-    advance: Callable[[int], None],
+    advance: Advance,
 ) -> tuple[dict[bytes, CachedVector], dict[bytes, str]]:
     """Vectors of the items that have a model input, each content once, like sizes together."""
     fresh = {

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from uniproto.data.columns import is_text
 from uniproto.data.disk import LargeTable, parquet_files
+from uniproto.data.files import possible_path
 from uniproto.data.tables import InputData, content_digest, read_content, require_column
 from uniproto.errors import InputFileError, invalid, unknown_name
 from uniproto.features.pictures import ENDINGS, pictures_in
@@ -69,7 +70,7 @@ def read_items(
     path: str | Path, text: str | None, images: str | None, *, guess: bool = False
 ) -> Items:
     """The column of texts or pictures that the options name, or (`guess`) the only one there is."""
-    path = Path(path)
+    path = possible_path(path)
     if text is not None and images is not None:
         raise invalid("--text", "excludes --images", f"{text!r} and {images!r}", "Drop one.")
     if is_picture_folder(path):
@@ -113,6 +114,13 @@ def input_digest(path: Path, embedding: Mapping[str, Any] | None = None) -> str:
     if embedding is not None and is_picture_folder(path):
         return _folder_items(path, embedding["named"]).sha256
     return content_digest(path)
+
+
+def input_bytes(path: Path, embedding: Mapping[str, Any] | None = None) -> int | None:
+    """How much a file or a data set takes on the disk; None for pictures, checked one by one."""
+    if embedding is not None and is_picture_folder(path):
+        return None
+    return sum(file.stat().st_size for file in parquet_files(path))
 
 
 def _folder_items(path: Path, images: str | None) -> Items:

@@ -80,7 +80,7 @@ def embed_images(
         cache: as for `embed_text`.
         on_error: `fail` raises InputFileError where a picture is missing, damaged or beyond
             Pillow's limit of pixels; `skip` lists such rows in `left_out`.
-        progress: show a bar; None shows it on a terminal.
+        progress: show a bar; None shows it on a terminal, and elsewhere a line now and then.
         model_digest: as for `embed_text`.
 
     Pictures are turned upright by their EXIF orientation and converted to RGB, transparent ones

@@ -72,7 +72,7 @@ def embed_text(
             variable UNIPROTO_CACHE or the system's cache), False, or a folder.
         on_error: `fail` raises InputFileError where a text is missing, empty or no text; `skip`
             lists such rows in `left_out`.
-        progress: show a bar; None shows it on a terminal.
+        progress: show a bar; None shows it on a terminal, and elsewhere a line now and then.
         model_digest: refuse any model but the one with this digest (`Embedded.model_digest`),
             before anything of it is loaded; nothing is downloaded then.
 

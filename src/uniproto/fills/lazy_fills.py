@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from uniproto.geometry.cpu_lists import as_slice, nearest, rows_at_once
 from uniproto.problem.masses import Masses
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
-from uniproto.runtime.progress import Progress
+from uniproto.runtime.progress import Advance, Progress, unseen
 from uniproto.runtime.threads import available_cores, parallel_for, pieces_of
 
 _SHORTEST_LIST = 32
@@ -100,8 +99,7 @@ class LazyFills:
         self.picked = 0
         progress = progress or Progress(shown=False)
         with progress.stage("nearest targets", m) as advance:
-            for count in self._compute(np.arange(m)):
-                advance(count)
+            self._compute(np.arange(m), advance)
         self._values.keys[:] = self._values.cost
         self._heap_size = m
         kernels.heapify(self._values.keys, self._values.rows)
@@ -192,7 +190,8 @@ class LazyFills:
         if len(waiting) > together:
             likeliest = np.argpartition(self._values.cost[waiting], together)[:together]
             waiting = np.union1d(waiting[likeliest], [row])
-        self.recomputed += sum(self._compute(waiting))
+        self._compute(waiting)
+        self.recomputed += len(waiting)
 
     def _sweep(self) -> None:
         """Evaluate every row, on all cores, so that the heap has less to do one by one."""
@@ -219,27 +218,27 @@ class LazyFills:
 
         parallel_for(evaluate, pieces_of(len(rows), _ROWS_EVALUATED_TOGETHER))
 
-    def _compute(self, rows: NDArray[np.intp]) -> Iterator[int]:
+    def _compute(self, rows: NDArray[np.intp], advance: Advance = unseen) -> None:
         """Exact fill costs and fresh lists of some rows, against the unclaimed targets alone."""
         unclaimed = np.flatnonzero(self.unclaimed > 0)
         # Targets claimed since the last gathering do no harm, and gathering costs time.
         if len(unclaimed) < _GATHER_AGAIN * len(self._columns):
             self._columns = unclaimed.astype(np.int32)
             self._index = self.problem.lists.index(self.problem.costs, unclaimed)
-        yield from self._compute_from(rows, max(self._fill, self._lists.columns.shape[1]))
+        self._compute_from(rows, max(self._fill, self._lists.columns.shape[1]), advance)
 
-    def _compute_from(self, rows: NDArray[np.intp], length: int) -> Iterator[int]:
+    def _compute_from(self, rows: NDArray[np.intp], length: int, advance: Advance = unseen) -> None:
         """`_compute` with lists of a given length, and longer ones where they are too short."""
         listed = min(length, len(self._columns))
         for piece in pieces_of(len(rows), rows_at_once(listed, self.problem.memory // 8)):
-            short = self._compute_with(rows[piece], length)
-            for _ in self._compute_from(short, 4 * length):
-                pass
-            yield piece.stop - piece.start
+            short = self._compute_with(rows[piece], length, advance)
+            self._compute_from(short, 4 * length)
 
-    def _compute_with(self, rows: NDArray[np.intp], length: int) -> NDArray[np.intp]:
+    def _compute_with(
+        self, rows: NDArray[np.intp], length: int, advance: Advance
+    ) -> NDArray[np.intp]:
         """One try of `_compute` with lists of a given length; returns the rows it was short for."""
-        found, where = self._index.nearest(self.candidates[rows], length)
+        found, where = self._index.nearest(self.candidates[rows], length, advance)
         if len(self._columns) < self.problem.n:
             where = self._columns.take(where)
         count = found.shape[1]

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import Costs
-from uniproto.runtime.threads import available_cores, parallel_for, pieces_of
+from uniproto.runtime.progress import Advance, unseen
+from uniproto.runtime.threads import available_cores, parallel_for, parallel_map, pieces_of
 
 _COLUMNS_PER_BLOCK = 16384
 _ROWS_PER_TILE = 512
@@ -41,13 +42,17 @@ class _CpuIndex:
         return None if columns is None else self.costs.read(EVERY, columns)
 
     def nearest(
-        self, rows: NDArray[np.intp], length: int
+        self, rows: NDArray[np.intp], length: int, advance: Advance = unseen
     ) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        return nearest(self.costs, rows, length, self.sample)
+        return nearest(self.costs, rows, length, self.sample, advance)
 
 
 def nearest(
-    costs: Costs, rows: NDArray[np.intp], length: int, sample: Costs | None = None
+    costs: Costs,
+    rows: NDArray[np.intp],
+    length: int,
+    sample: Costs | None = None,
+    advance: Advance = unseen,
 ) -> tuple[NDArray[Any], NDArray[np.int32]]:
     """The `length` cheapest columns for each of `rows`, cheapest first, ties by column.
 
@@ -67,7 +72,8 @@ def nearest(
     tiles = pieces_of(len(rows), max(1, min(_ROWS_PER_TILE, -(-len(rows) // available_cores()))))
     if sample is not None:
         limits = _sampled_limits(sample.restrict(as_slice(rows), EVERY), length / n, tiles)
-    for part in costs.column_blocks(_COLUMNS_PER_BLOCK):
+    blocks = list(costs.column_blocks(_COLUMNS_PER_BLOCK))
+    for part in blocks:
         column_costs = mine.read(EVERY, part)
 
         def merge(tile: slice, column_costs: Costs = column_costs, part: slice = part) -> None:
@@ -83,7 +89,8 @@ def nearest(
                 limits[tile],
             )
 
-        parallel_for(merge, tiles)
+        for tile, _ in zip(tiles, parallel_map(merge, tiles), strict=True):
+            advance((tile.stop - tile.start) / len(blocks))
     list_costs = np.empty((len(rows), length), costs.dtype)
     list_columns = np.empty((len(rows), length), np.int32)
 

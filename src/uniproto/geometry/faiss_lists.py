@@ -15,6 +15,7 @@ from uniproto.geometry.distances import Angles, Products
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import greatest_length
 from uniproto.geometry.metrics import OF_FEATURES
+from uniproto.runtime.progress import Advance, unseen
 
 _SUITABLE = tuple(
     metric.name for metric in OF_FEATURES.values() if metric.distance.by_product is not None
@@ -91,7 +92,7 @@ class _FaissIndex:
         self.index.nprobe = min(_PROBES, cells)
 
     def nearest(
-        self, rows: NDArray[np.intp], length: int
+        self, rows: NDArray[np.intp], length: int, advance: Advance = unseen
     ) -> tuple[NDArray[Any], NDArray[np.int32]]:
         from uniproto.geometry.kernels import order_ties
 
@@ -107,6 +108,7 @@ class _FaissIndex:
         list_columns = np.take_along_axis(columns, order, axis=1).astype(np.int32)
         order_ties(list_costs, list_columns)
         self._measure(rows, list_columns, length)
+        advance(len(rows))
         return list_costs, list_columns
 
     def _costs(self, rows: NDArray[np.intp], scores: NDArray[np.float32]) -> NDArray[Any]:

@@ -16,6 +16,7 @@ from uniproto.geometry.costs import Costs
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import RowsOnDisk
 from uniproto.runtime.gpu import driver_sees_gpu
+from uniproto.runtime.progress import Advance, unseen
 
 _SMALLEST_WORK = 10**7  # entries of the cost matrix below which the processor is as quick
 _TILE_SHARE = 8  # of the free GPU memory: one tile of costs
@@ -101,7 +102,7 @@ class _GpuIndex:
         self._half = target.half() if half else None
 
     def nearest(
-        self, rows: NDArray[np.intp], length: int
+        self, rows: NDArray[np.intp], length: int, advance: Advance = unseen
     ) -> tuple[NDArray[Any], NDArray[np.int32]]:
         import torch
 
@@ -129,6 +130,7 @@ class _GpuIndex:
                 continue
             self._download(found, costs[part])
             self._download(where.int(), columns[part])
+            advance(part.stop - start)
             start = part.stop
 
         def settle(piece: slice) -> None:

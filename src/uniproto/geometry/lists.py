@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from uniproto.errors import require_name
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.cpu_lists import CpuLists, rows_at_once
-from uniproto.runtime.progress import Progress
+from uniproto.runtime.progress import Advance, Progress, unseen
 from uniproto.runtime.threads import pieces_of
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -22,11 +22,12 @@ class NeighbourIndex(Protocol):
     """A set of columns, ready to be searched."""
 
     def nearest(
-        self, rows: NDArray[np.intp], length: int
+        self, rows: NDArray[np.intp], length: int, advance: Advance = unseen
     ) -> tuple[NDArray[Any], NDArray[np.int32]]:
         """The `length` cheapest columns of each row: costs and positions, cheapest first.
 
         Both are (rows, min(length, columns)); equal costs come in the order of their columns.
+        `advance` is told of all rows, in parts.
         """
         ...
 
@@ -80,6 +81,5 @@ def lists_of(
     index = builder.index(costs)
     with progress.stage("nearest targets", len(rows)) as advance:
         for piece in pieces_of(len(rows), step):
-            list_costs[piece], list_columns[piece] = index.nearest(rows[piece], length)
-            advance(piece.stop - piece.start)
+            list_costs[piece], list_columns[piece] = index.nearest(rows[piece], length, advance)
     return list_costs, list_columns

@@ -17,7 +17,13 @@ _NEAR_DUPLICATE = 0.01  # of the median distance: what distinct=True calls the s
 _SAMPLED_ROWS = 16
 
 
-def checked_costs(source: Any, target: Any, metric: str, bandwidth: Any = None) -> Costs:
+def checked_costs(
+    source: Any,
+    target: Any,
+    metric: str,
+    bandwidth: Any = None,
+    memory: int | float | str | None = None,
+) -> Costs:
     require_name("metric", metric, METRICS)
     if metric in MATRIX_METRICS and target is not None:
         raise invalid(
@@ -27,7 +33,7 @@ def checked_costs(source: Any, target: Any, metric: str, bandwidth: Any = None) 
             "Pass the matrix alone.",
         )
     source, target = align_tables(source, target)
-    checked = as_matrix(source, "source")
+    checked = as_matrix(source, "source", memory)
     if metric in MATRIX_METRICS:
         if sp.issparse(checked):
             raise invalid(
@@ -37,7 +43,7 @@ def checked_costs(source: Any, target: Any, metric: str, bandwidth: Any = None) 
                 "Pass matrix.toarray().",
             )
         return make_costs(checked, None, metric, bandwidth)
-    aim = checked if target is None else as_matrix(target, "target")
+    aim = checked if target is None else as_matrix(target, "target", memory)
     if checked.shape[1] != aim.shape[1]:
         raise invalid(
             "target",

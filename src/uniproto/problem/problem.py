@@ -82,7 +82,8 @@ class Problem:
         distinct: True, or a distance: never choose two rows that close to each other.
         seed: for methods that draw random numbers.
         memory: how much working memory to use beyond the inputs: bytes, or a text such as "4GB".
-            Default: a quarter of what is free.
+            Default: a quarter of what is free. A file that would take more than that stays on disk,
+            or is refused where its format does not allow it.
         device: where neighbour lists are built: `cpu`, `cuda`, or `auto`, which takes a GPU where
             torch sees one.
         lists: `exact`, or `faiss` for approximate lists whose measured recall is in `notes`.
@@ -132,7 +133,7 @@ class Problem:
         device: str = "auto",
         lists: str = "exact",
     ) -> None:
-        costs = checked_costs(source, target, metric, bandwidth)
+        costs = checked_costs(source, target, metric, bandwidth, memory)
         self._begin(costs, seed=require_int("seed", seed, least=0), memory=memory_budget(memory))
         if costs.bandwidth is not None:
             self.bandwidth_origin = origin_of(as_bandwidth(bandwidth), self.m, self.n)

@@ -103,7 +103,7 @@ def files_of(folder: Path, record: str) -> dict[str, str]:
 
 def settle(folder: Path) -> None:
     """Before reading: finish the moves of a run that was killed, and wait for one that moves."""
-    if (folder / PRIVATE / _PENDING).exists():
+    if _is_pending(folder):
         with locked(folder, "a result", wait=_PATIENCE):
             _finish_moves(folder)
 
@@ -173,7 +173,7 @@ def _finish_moves(folder: Path) -> None:
     """Bring a set that counts to its place; remove stages that never came to count."""
     private = folder / PRIVATE
     pending = private / _PENDING
-    if pending.exists():
+    if _is_pending(folder):
         stage, gone = _pending_moves(folder, pending)
         for name in gone:
             (folder / name).unlink(missing_ok=True)
@@ -185,6 +185,12 @@ def _finish_moves(folder: Path) -> None:
     for leftover in private.iterdir():
         if _STAGE.fullmatch(leftover.name) and not leftover.is_symlink():
             shutil.rmtree(leftover)
+
+
+def _is_pending(folder: Path) -> bool:
+    """Whether moves are listed, in a file: a pipe or a device would never end."""
+    pending = folder / PRIVATE / _PENDING
+    return pending.is_file() and not pending.is_symlink()
 
 
 def _pending_moves(folder: Path, pending: Path) -> tuple[Path, list[str]]:

@@ -1,28 +1,40 @@
-"""Progress bars: on a terminal, after a second, with the time left; silent elsewhere."""
+"""What long work says of itself: a bar on a terminal, elsewhere a plain line now and then.
+
+Both tell the share done and the time left. A thread draws them, so they come in time however long
+a single step takes.
+"""
 
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Advance(Protocol):
     """Says that a stage has moved on, and a word about where it stands."""
 
-    def __call__(self, steps: int, note: str = "") -> None: ...
+    def __call__(self, steps: float, note: str = "") -> None: ...
 
 
-def no_bar(steps: int, note: str = "") -> None:
-    """Nobody is watching."""
+_FIRST_BAR, _NEXT_BAR = 1.0, 0.5  # seconds; work that ends sooner shows nothing
+_LINES_APART = 30.0  # seconds; in the file of a batch job lines stay for ever
 
 
 class Progress:
-    """Shows the stages of long work. `shown=None` means: only where a person is watching."""
+    """Shows the stages of long work.
+
+    `shown` is True for bars, False for nothing; None for bars where a person is watching, and
+    plain lines where stderr is a file or a pipe.
+    """
 
     def __init__(self, shown: bool | None = None) -> None:
-        self.shown = sys.stderr.isatty() if shown is None else shown
+        watched = sys.stderr is not None and sys.stderr.isatty()
+        self.shown = watched if shown is None else shown
+        self._silent = shown is False or sys.stderr is None
 
     @contextmanager
     def stage(self, name: str, total: int) -> Iterator[Advance]:
@@ -31,16 +43,83 @@ class Progress:
         >>> with Progress(shown=False).stage("lists", 3) as advance:
         ...     advance(3)
         """
-        if not self.shown:
-            yield no_bar
+        if self._silent or total <= 0:
+            yield unseen
+            return
+        stage = _Stage(name, total)
+        watcher = threading.Thread(
+            target=stage.draw_bar if self.shown else stage.print_lines, daemon=True
+        )
+        watcher.start()
+        try:
+            yield stage.advance
+        finally:
+            stage.over.set()
+            watcher.join()
+
+
+def unseen(steps: float, note: str = "") -> None:
+    """The `advance` of work that nobody watches."""
+
+
+class _Stage:
+    """How far a stage is, for the thread that shows it."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self.name, self.total, self.done, self.note = name, total, 0.0, ""
+        self.begin, self.over = time.monotonic(), threading.Event()
+
+    def advance(self, steps: float, note: str = "") -> None:
+        self.done += steps
+        self.note = note or self.note
+
+    def draw_bar(self) -> None:
+        if self.over.wait(_FIRST_BAR):
             return
         from tqdm import tqdm
 
-        with tqdm(total=total, desc=name, unit="", file=sys.stderr, delay=1.0) as bar:
+        # Every update is drawn, so that the clock moves; the speed is that since the beginning.
+        drawn: dict[str, Any] = {"mininterval": 0, "miniters": 0, "smoothing": 0}
+        with tqdm(total=self.total, desc=self.name, unit="", file=sys.stderr, **drawn) as bar:
+            bar.start_t -= time.monotonic() - self.begin
+            while True:
+                over = self.over.wait(_NEXT_BAR)
+                bar.set_postfix_str(self.note, refresh=False)
+                bar.update(self._whole() - bar.n)
+                if over:
+                    return
 
-            def advance(steps: int, note: str = "") -> None:
-                if note:
-                    bar.set_postfix_str(note, refresh=False)
-                bar.update(steps)
+    def print_lines(self) -> None:
+        while not self.over.wait(_LINES_APART):
+            try:
+                print(self._line(), file=sys.stderr, flush=True)
+            except (OSError, ValueError):  # nobody reads any longer: the work goes on
+                return
 
-            yield advance
+    def _line(self) -> str:
+        passed = time.monotonic() - self.begin
+        share = min(self.done / self.total, 1.0)
+        left = f", about {duration(passed * (1 - share) / share)} left" if share > 0 else ""
+        return (
+            f"uniproto: {self.name}: {share:.0%} done ({self._whole():,} of {self.total:,}), "
+            f"{duration(passed)} passed{left}{', ' if self.note else ''}{self.note}"
+        )
+
+    def _whole(self) -> int:
+        return min(round(self.done), self.total)
+
+
+def duration(seconds: float) -> str:
+    """A time for people, in its two largest units.
+
+    >>> duration(42.4), duration(90), duration(7325), duration(200_000)
+    ('42 s', '1 min 30 s', '2 h 2 min', '2 d 7 h')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
+    first = next((place for place, (amount, _) in enumerate(parts) if amount), 3)
+    return " ".join(
+        f"{amount} {unit}" for amount, unit in parts[first : first + 2] if amount or first == 3
+    )

@@ -27,7 +27,7 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import one_thread, parallel_map, pieces_of
 from uniproto.scale.cluster import Cluster
-from uniproto.scale.parts import Request, Settings, Union, free_rows, problem_of
+from uniproto.scale.parts import Request, Settings, Union, free_rows, groups_of_rows, problem_of
 from uniproto.scale.shards import Shard, read_features
 from uniproto.scale.target import PlacedTarget, Target
 from uniproto.selection.selection import Selection
@@ -44,6 +44,7 @@ class LowRows:
     """Rows of the smallest values, their values, and the features of those the driver lacks."""
 
     rows: NDArray[np.int64]
+    groups: NDArray[np.int64]  # the place of every row's group
     values: NDArray[np.float64]
     new: NDArray[np.int64]  # positions in `rows`
     features: NDArray[Any]
@@ -76,13 +77,16 @@ def certify_shards(
         )
         prices, steps = found.prices, steps + found.steps
         raised = time.perf_counter()
-        least = lowest_values(active, active.candidates, prices, settings.k)[1]
-        low = _lowest_of_shards(request, cluster, placed, union, prices, float(least[-1]), bars)
-        bound = _combined(active, prices, [part.values for part in low])
+        limits = [
+            float(lowest_values(active, rows, prices, count)[1][-1]) if count else -math.inf
+            for rows, count in _quotas(active, union.groups, settings)
+        ]
+        low = _lowest_of_shards(request, cluster, placed, union, prices, limits, bars)
+        bound = _combined(active, prices, low, _counts(settings))
         rise = bound - best
         if bound > best:
             best, best_prices = bound, prices
-        new_rows, new_features = _worth_adding(source.parts, low, settings.k)
+        new_rows, new_features, new_groups = _worth_adding(source.parts, low, settings.k)
         passes.append(
             {
                 "round": f"certificate {len(passes) + 1}",
@@ -97,7 +101,7 @@ def certify_shards(
         converged = len(new_rows) == 0 or (len(passes) > 1 and rise <= _LEAST_RISE * abs(best))
         if converged or len(passes) == _MOST_PASSES or time.perf_counter() > deadline:
             break
-        union = union.with_rows(new_rows, new_features)
+        union = union.with_rows(new_rows, new_features, new_groups)
     certificate = Certificate(
         lower_bound=best,
         cost=merged.cost,
@@ -116,14 +120,14 @@ def _lowest_of_shards(
     placed: PlacedTarget,
     union: Union,
     prices: NDArray[np.float64],
-    limit: float,
+    limits: list[float],
     bars: Progress,
 ) -> list[LowRows]:
     """Every shard's smallest values at these prices, in the order of the shards."""
     source, settings = request.source, request.settings
-    count = max(settings.k, -(-_FEWEST_ADDED // len(source.parts)))
+    fewest = -(-_FEWEST_ADDED // len(source.parts) // len(limits))
     stored_prices = cluster.put(prices)
-    shared = (settings, placed.reference, stored_prices, union.scale, count, limit)
+    shared = (settings, placed.reference, stored_prices, union.scale, fewest, limits)
     known, excluded = source.split(union.numbers), source.split(request.excluded)
     tasks = [
         (shard, shard.content, *shared, have, unusable)
@@ -137,27 +141,45 @@ def _lowest_of_shards(
     return [low[place] for place in range(len(tasks))]
 
 
+def _counts(settings: Settings) -> tuple[int, ...]:
+    """How many rows of each group are summed: of all rows, where there are no groups."""
+    return (settings.k,) if settings.groups is None else settings.groups.quotas
+
+
+def _quotas(
+    problem: Problem, groups: NDArray[np.int64], settings: Settings
+) -> list[tuple[NDArray[np.intp], int]]:
+    """The rows of each group that may be chosen, and how many of them are summed."""
+    free = problem.candidates
+    counts = enumerate(_counts(settings))
+    return [(free[groups[free] == place], count) for place, count in counts]
+
+
 def _combined(
-    problem: Problem, prices: NDArray[np.float64], values: list[NDArray[np.float64]]
+    problem: Problem, prices: NDArray[np.float64], low: list[LowRows], counts: tuple[int, ...]
 ) -> float:
     """The bound that all shards' smallest values prove together, rounded down; at least 0."""
-    every = np.concatenate(values)
-    smallest = np.partition(every, problem.k - 1)[: problem.k]
-    total = math.fsum(smallest) - math.fsum(problem.masses.offer / problem.masses.need * prices)
+    values = np.concatenate([part.values for part in low])
+    groups = np.concatenate([part.groups for part in low])
+    total = -math.fsum(problem.masses.offer / problem.masses.need * prices)
+    for place, count in enumerate(counts):
+        if count:
+            total += math.fsum(np.partition(values[groups == place], count - 1)[:count])
     return rounded_down(problem, prices, total)
 
 
 def _worth_adding(
     shards: tuple[Shard, ...], low: list[LowRows], k: int
-) -> tuple[NDArray[np.int64], NDArray[Any]]:
+) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
     """Of the new rows, those of the smallest values, in the order of their numbers."""
     numbers = np.concatenate(
         [part.rows[part.new] + shard.first for shard, part in zip(shards, low, strict=True)]
     )
     values = np.concatenate([part.values[part.new] for part in low])
     features = np.concatenate([part.features for part in low])
+    groups = np.concatenate([part.groups[part.new] for part in low])
     smallest = np.sort(np.argsort(values, kind="stable")[: max(4 * k, _FEWEST_ADDED)])
-    return numbers[smallest], features[smallest]
+    return numbers[smallest], features[smallest], groups[smallest]
 
 
 # --- in the cluster -------------------------------------------------------------------------------
@@ -170,23 +192,36 @@ def low_rows(
     target: Target,
     prices: NDArray[np.float64],
     scale: tuple[float, float],
-    count: int,
-    limit: float,
+    fewest: int,
+    limits: list[float],
     known: NDArray[np.int64],
     excluded: NDArray[np.int64],
 ) -> LowRows:
-    """The `count` ≥ k smallest values of a shard, with the features of new rows below `limit`."""
+    """The smallest values of each group of a shard, at least as many as are summed of it.
+
+    With the features of new rows whose values are below the group's limit.
+    """
     with one_thread():
         free = free_rows(shard, excluded)
+        nothing = np.empty(0, np.int64)
         if len(free) == 0:
-            nothing = np.empty(0, np.int64)
-            return LowRows(nothing, np.empty(0), nothing, target.rows[:0])
+            return LowRows(nothing, nothing, np.empty(0), nothing, target.rows[:0])
         features = read_features(shard, content, settings.columns)
         costs = target.costs_of(features, shard.name, scale)
         problem = problem_of(costs, settings.k, free, settings, target)
-        rows, values = lowest_values(problem, free, prices, count)
-        new = np.flatnonzero((values < limit) & ~np.isin(rows, known))
-        return LowRows(rows.astype(np.int64), values, new, features[rows[new]])
+        places = groups_of_rows(shard, content, settings)
+        found = [
+            lowest_values(problem, own, prices, max(count, fewest))
+            for own, count in _quotas(problem, places, settings)
+            if count and len(own)
+        ]
+        if not found:
+            return LowRows(nothing, nothing, np.empty(0), nothing, target.rows[:0])
+        rows = np.concatenate([some for some, _ in found])
+        values = np.concatenate([some for _, some in found])
+        groups = places[rows]
+        new = np.flatnonzero((values < np.array(limits)[groups]) & ~np.isin(rows, known))
+        return LowRows(rows.astype(np.int64), groups, values, new, features[rows[new]])
 
 
 def lowest_values(

@@ -41,7 +41,9 @@ class Cluster:
         self.address, self.num_cpus = address, num_cpus
         self._ray: Any = None
         self._ours = False
-        self._tasks: dict[Callable[..., Any], Any] = {}  # each function is sent out once
+        self._tasks: dict[
+            tuple[Callable[..., Any], int], Any
+        ] = {}  # each function is sent out once
 
     def __enter__(self) -> Cluster:
         self._ray = _import_ray()
@@ -96,11 +98,18 @@ class Cluster:
                 f"takes {readable(size)}. {remedy}"
             )
 
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Start a task on one core; returns its reference."""
-        if function not in self._tasks:
-            self._tasks[function] = self._ray.remote(num_cpus=1, max_retries=_RETRIES)(function)
-        return self._tasks[function].remote(*arguments)
+    @property
+    def gpus(self) -> int:
+        """How many GPUs the nodes have together."""
+        return int(self._ray.cluster_resources().get("GPU", 0))
+
+    def submit(self, function: Callable[..., Any], *arguments: Any, on_gpus: bool = False) -> Any:
+        """Start a task on one core, and on a GPU of its own if any node has one."""
+        taken = 1 if on_gpus and self.gpus else 0
+        if (function, taken) not in self._tasks:
+            options = {"num_cpus": 1, "num_gpus": taken, "max_retries": _RETRIES}
+            self._tasks[function, taken] = self._ray.remote(**options)(function)
+        return self._tasks[function, taken].remote(*arguments)
 
     def put(self, value: Any) -> Any:
         """Put a value into the object store, for every task to read."""
@@ -129,10 +138,16 @@ class Cluster:
             ) from error
 
     def as_finished(
-        self, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]
+        self,
+        function: Callable[..., Any],
+        tasks: Sequence[tuple[Any, ...]],
+        *,
+        on_gpus: bool = False,
     ) -> Iterator[tuple[int, Any]]:
         """Run a function once per tuple of arguments; yields (place, result) as each ends."""
-        places = {self.submit(function, *task): place for place, task in enumerate(tasks)}
+        places = {
+            self.submit(function, *task, on_gpus=on_gpus): place for place, task in enumerate(tasks)
+        }
         waiting = list(places)
         try:
             while waiting:

@@ -20,14 +20,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import InputFileError, OutputError
+from uniproto.errors import InfeasibleError, InputFileError, OutputError
 from uniproto.geometry.costs import Costs
-from uniproto.methods import UniProto
+from uniproto.geometry.feature_costs import FeatureCosts
+from uniproto.geometry.lists import make_builder
+from uniproto.methods import Method
 from uniproto.problem.problem import Problem
 from uniproto.runs.atomic import atomic_write
 from uniproto.runs.lock import PRIVATE, private_folder
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import one_thread
+from uniproto.scale.groups import Budgets, Groups, labels_of
 from uniproto.scale.shards import Shard, Shards, read_digest, read_features
 from uniproto.scale.target import Target, TargetOptions
 
@@ -42,9 +45,12 @@ class Settings:
     k: int
     per_part: int
     columns: tuple[str, ...]
-    method: UniProto
+    method: Method
     seed: int
     memory: int
+    distinct: float | None = None  # no two chosen rows as close as that
+    device: str = "cpu"
+    groups: Groups | None = None  # known once the target has been read
 
 
 @dataclass(frozen=True)
@@ -58,13 +64,16 @@ class Request:
     excluded: NDArray[np.int64]
     certify: bool = False
     time_limit: float | None = None
+    groups: str | None = None  # the column
+    budgets: Budgets = "proportional"
 
 
 @dataclass(frozen=True)
 class Part:
     """The result of one shard: its picks with their features, and the scale of its costs.
 
-    `reach` bounds the distances that its costs are made from, which `shift` is added to.
+    `reach` bounds the distances that its costs are made from, which `shift` is added to. `groups`
+    are the places of the rows' groups, where there are groups.
     """
 
     rows: NDArray[np.int64]
@@ -73,6 +82,7 @@ class Part:
     reach: float
     digest: str
     seconds: float
+    groups: NDArray[np.int64] | None = None
 
 
 def problem_of(
@@ -88,6 +98,8 @@ def problem_of(
         candidates=candidates,
         weights_origin=target.weights_origin,
         bandwidth_origin=target.bandwidth_origin,
+        twin_distance=settings.distinct,
+        lists=make_builder(settings.device, "exact", costs),
     )
 
 
@@ -98,20 +110,33 @@ class Union:
     source: str
     numbers: NDArray[np.int64]
     features: NDArray[Any]
+    groups: NDArray[np.int64]  # the place of every row's group
     scale: tuple[float, float]  # shift and reach of the costs, the same for all shards
 
     def problem(self, settings: Settings, target: Target) -> Problem:
         """k of these rows against the whole target."""
         costs = target.costs_of(self.features, self.source, self.scale)
         every = np.arange(len(self.numbers), dtype=np.intp)
-        return problem_of(costs, settings.k, every, settings, target)
+        if settings.device == "cuda":  # that is for the tasks: this machine may have no GPU
+            settings = replace(settings, device="auto")
+        problem = problem_of(costs, settings.k, every, settings, target)
+        groups = settings.groups
+        if groups is None:
+            return problem
+        labels = np.array(groups.labels)[self.groups]
+        return problem.changed(
+            _group_labels=(labels, target.groups), _budgets=groups.budgets
+        ).with_k(settings.k)
 
-    def with_rows(self, numbers: NDArray[np.int64], features: NDArray[Any]) -> Union:
+    def with_rows(
+        self, numbers: NDArray[np.int64], features: NDArray[Any], groups: NDArray[np.int64]
+    ) -> Union:
         """A copy with more rows."""
         return replace(
             self,
             numbers=np.concatenate([self.numbers, numbers]),
             features=np.concatenate([self.features, features]),
+            groups=np.concatenate([self.groups, groups]),
         )
 
 
@@ -138,13 +163,21 @@ def pick_part(
         free = free_rows(shard, excluded)
         if shard.rows == 0 or len(free) == 0:
             nothing = np.empty((0, target.rows.shape[1]), target.rows.dtype)
-            return Part(np.empty(0, np.int64), nothing, 0.0, 0.0, digest, 0.0)
+            none = np.empty(0, np.int64)
+            return Part(
+                none, nothing, 0.0, 0.0, digest, 0.0, None if settings.groups is None else none
+            )
         features = read_features(shard, content, settings.columns)
         costs = target.costs_of(features, shard.name)
-        rows = free
-        if len(free) > settings.per_part:
-            problem = problem_of(costs, settings.per_part, free, settings, target)
-            rows = np.sort(settings.method.pick(problem, Progress(shown=False)).rows)
+        groups = groups_of_rows(shard, content, settings)
+        rows = np.sort(
+            np.concatenate(
+                [
+                    _picked(costs, free[groups[free] == place], settings, *question)
+                    for place, question in enumerate(_questions(settings, target))
+                ]
+            )
+        )
         return Part(
             rows.astype(np.int64),
             features[rows],
@@ -152,7 +185,70 @@ def pick_part(
             costs.reach,
             digest,
             time.perf_counter() - begin,
+            None if settings.groups is None else groups[rows],
         )
+
+
+def groups_of_rows(shard: Shard, content: Any, settings: Settings) -> NDArray[np.int64]:
+    """The place of the group of every row of a shard; 0 where there are no groups."""
+    if settings.groups is None:
+        return np.zeros(shard.rows, np.int64)
+    return settings.groups.places(labels_of(shard, content, settings.groups.column))
+
+
+def _questions(settings: Settings, target: Target) -> list[tuple[Any, int, Target, Method | None]]:
+    """For every group: its target rows, how many rows a shard sends, their weights, the method."""
+    groups = settings.groups
+    if groups is None:
+        return [(slice(None), settings.per_part, target, settings.method)]
+    assert target.groups is not None
+    places = groups.places(target.groups)
+    found = []
+    for place, sent in enumerate(groups.sent):
+        columns = np.flatnonzero(places == place)
+        weights = target.weights
+        if weights is not None and groups.quotas[place]:
+            weights = weights[columns] / weights[columns].sum()
+        # Of a group without a quota none is chosen: any row will do.
+        wanted = settings.method if groups.quotas[place] else None
+        found.append((columns, sent, replace(target, weights=weights, weights_origin=None), wanted))
+    return found
+
+
+def _picked(
+    costs: FeatureCosts,
+    free: NDArray[np.intp],
+    settings: Settings,
+    columns: Any,
+    sent: int,
+    target: Target,
+    method: Method | None,
+) -> NDArray[np.intp]:
+    """Rows that a shard sends: all of those that may be chosen, where they are few enough."""
+    if len(free) <= sent or method is None:
+        return free[:sent]
+    if settings.groups is not None:
+        costs = costs.restrict(free, columns)
+    candidates = free if settings.groups is None else np.arange(len(free), dtype=np.intp)
+    problem = problem_of(costs, sent, candidates, settings, target)
+    try:
+        rows = method.pick(problem, Progress(shown=False)).rows
+    except InfeasibleError as error:
+        if "'distinct'" not in str(error):
+            raise
+        rows = _apart(problem)  # fewer rows than asked for are that far apart: all of those
+    return rows if settings.groups is None else free[rows]
+
+
+def _apart(problem: Problem) -> NDArray[np.intp]:
+    """Rows of which no two are near-duplicates, as many as there are in their order."""
+    free = np.ones(len(problem.candidates), bool)
+    kept = []
+    for place, row in enumerate(problem.candidates):
+        if free[place]:
+            kept.append(row)
+            free[problem.twins(int(row))] = False
+    return np.array(kept, np.intp)
 
 
 class FinishedParts:
@@ -164,11 +260,20 @@ class FinishedParts:
     """
 
     def __init__(
-        self, out: Path, identity: Mapping[str, Any], *, per_part: int, width: int
+        self,
+        out: Path,
+        identity: Mapping[str, Any],
+        *,
+        per_part: int,
+        width: int,
+        groups: int | None = None,
+        varying: bool = False,
     ) -> None:
         self.folder = out / PARTS_FOLDER
         self._identity = json.dumps(identity, sort_keys=True, default=str)
-        self._per_part, self._width = per_part, width
+        self._per_part, self._width, self._groups = per_part, width, groups
+        # Groups and near-duplicates have a say in how many rows a shard sends.
+        self._varying = varying or groups is not None
 
     def read(self, shard: Shard, excluded: NDArray[np.int64]) -> Part | None:
         """The part of a shard, if it was finished before."""
@@ -192,13 +297,15 @@ class FinishedParts:
         try:
             _make_ours(self.folder)
             with atomic_write(path) as file:
-                np.savez(
-                    file,
-                    rows=part.rows,
-                    features=part.features,
-                    numbers=np.array([part.shift, part.reach, part.seconds]),
-                    digest=np.array(part.digest),
-                )
+                arrays: dict[str, Any] = {
+                    "rows": part.rows,
+                    "features": part.features,
+                    "numbers": np.array([part.shift, part.reach, part.seconds]),
+                    "digest": np.array(part.digest),
+                }
+                if part.groups is not None:
+                    arrays["groups"] = part.groups
+                np.savez(file, **arrays)
         except OutputError:
             raise
         except OSError as error:
@@ -215,9 +322,16 @@ class FinishedParts:
     def _checked(self, arrays: Mapping[str, NDArray[Any]], free: NDArray[np.intp]) -> Part:
         """The part in these arrays, or a `ValueError`: no row of it may surprise compiled code."""
         rows, features, numbers = arrays["rows"], arrays["features"], arrays["numbers"]
+        groups = None if self._groups is None else arrays["groups"]
         expected = min(self._per_part, len(free))
+        if self._varying and rows.ndim == 1 and len(rows) <= len(free):
+            expected = len(rows)
         if rows.dtype != np.int64 or rows.shape != (expected,):
             raise ValueError(f"'rows' must be {expected} int64 numbers")
+        if groups is not None:
+            whole = groups.dtype == np.int64 and groups.shape == rows.shape
+            if not (whole and np.isin(groups, np.arange(self._groups or 0)).all()):
+                raise ValueError(f"'groups' must be whole numbers below {self._groups}")
         if not np.isin(rows, free).all() or (np.diff(rows) <= 0).any():
             raise ValueError("'rows' must be rising numbers of rows that may be chosen")
         if features.dtype.kind not in "fiu" or features.shape != (expected, self._width):
@@ -232,7 +346,7 @@ class FinishedParts:
         shift, reach, seconds = numbers.tolist()
         if reach < 0:
             raise ValueError("the range of its distances must not be negative")
-        return Part(rows, features, shift, reach, digest, seconds)
+        return Part(rows, features, shift, reach, digest, seconds, groups)
 
 
 def remove_finished_parts(out: Path) -> None:

@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from uniproto.certificate.bound import Certificate
 from uniproto.errors import invalid
+from uniproto.methods import UniProto
 from uniproto.runtime.memory import free_bytes, require_memory
 from uniproto.runtime.progress import Progress
 from uniproto.scale.bounds import certify_shards
 from uniproto.scale.cluster import Cluster
+from uniproto.scale.groups import make_groups
 from uniproto.scale.parts import FinishedParts, Part, Request, Union, pick_part
 from uniproto.scale.shards import Shards, read_first_row
 from uniproto.scale.target import PlacedTarget, Target, place_target, with_bandwidth
@@ -70,16 +72,30 @@ def run_rounds(
             "bytes_in_store": placed.size,
         }
     )
+    target: Target = cluster.get(placed.reference)
+    if request.groups is not None:
+        assert target.groups is not None
+        excluded = source.split(request.excluded)
+        groups = make_groups(
+            *(cluster, source, excluded, request.groups, request.budgets),
+            *(settings.k, settings.per_part, target.groups, target.weights),
+        )
+        settings = replace(settings, groups=groups)
+        request = replace(request, settings=settings)
     finished = None
     if saved_in is not None:
         finished = FinishedParts(
-            saved_in, _identity(request, placed), per_part=settings.per_part, width=placed.width
+            saved_in,
+            _identity(request, placed),
+            per_part=settings.per_part,
+            width=placed.width,
+            groups=None if settings.groups is None else len(settings.groups.labels),
+            varying=settings.distinct is not None,
         )
     parts, first_round = _first_round(request, cluster, placed, finished, bars)
     rounds.append(first_round)
 
     begin = time.perf_counter()
-    target: Target = cluster.get(placed.reference)
     union = _union(source, parts)
     problem = union.problem(settings, target)
     merged = run_method(problem, settings.method, progress=progress)
@@ -159,9 +175,11 @@ def _first_round(
     begin = time.perf_counter()
     source = request.source
     excluded = source.split(request.excluded)
-    # Exchanging single rows is left to the union: a part's picks are only candidates.
-    method = replace(request.settings.method, polish=False, seconds=None, search="greedy")
-    settings = replace(request.settings, method=method)
+    settings = request.settings
+    if isinstance(settings.method, UniProto):
+        # Looking for better rows is left to the union: a part's picks are only candidates.
+        method = replace(settings.method, polish=False, seconds=None, search="greedy")
+        settings = replace(settings, method=method)
     parts: dict[int, Part] = {}
     if finished is not None:
         for place, shard in enumerate(source.parts):
@@ -180,7 +198,8 @@ def _first_round(
             )
             for place in missing
         ]
-        for done, part in cluster.as_finished(pick_part, tasks):
+        on_gpus = settings.device != "cpu"
+        for done, part in cluster.as_finished(pick_part, tasks, on_gpus=on_gpus):
             place = missing[done]
             if finished is not None:
                 finished.write(source.parts[place], excluded[place], part)
@@ -207,6 +226,9 @@ def _union(source: Shards, parts: list[Part]) -> Union:
         source.name,
         np.concatenate(numbers),
         np.concatenate([part.features for part in parts]),
+        np.concatenate(
+            [np.zeros_like(part.rows) if part.groups is None else part.groups for part in parts]
+        ),
         (shift, max(part.reach for part in parts)),
     )
 

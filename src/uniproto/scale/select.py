@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from uniproto.data.arrays import as_rows
+from uniproto.data.arrays import as_rows, finite_number
 from uniproto.data.columns import ignored_columns, only_features, require_columns
 from uniproto.data.tables import aligned_columns, feature_columns
 from uniproto.errors import InputFileError, invalid, require_int, require_name, unknown_name
 from uniproto.geometry.costs import FEATURE_METRICS, METRICS, checked_bandwidth
-from uniproto.methods import Method, UniProto, as_method
+from uniproto.geometry.lists import DEVICES
+from uniproto.methods import FasterPAM, Method, Random, as_method
 from uniproto.problem.weights import DensityWeights, density_from
 from uniproto.runtime.memory import memory_budget
 from uniproto.scale.cluster import Cluster
+from uniproto.scale.groups import Budgets
 from uniproto.scale.parts import Request, Settings
 from uniproto.scale.rounds import require_enough, run_rounds
 from uniproto.scale.shards import Shards, shards_of
@@ -40,12 +42,16 @@ def select(
     target_weights: str | DensityWeights | None = None,
     target_labels: str | None = None,
     target_sample: int | None = None,
+    groups: str | None = None,
+    budgets: Budgets = "proportional",
     per_part: int | None = None,
     exclude: Any = None,
+    distinct: float | None = None,
     seed: int = 0,
     certify: bool = False,
     time_limit: float | None = None,
     memory: int | float | str | None = None,
+    device: str = "auto",
     address: str | None = None,
     num_cpus: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -66,7 +72,9 @@ def select(
             itself, all of its rows. It must fit in half of each node's object store.
         column: the list column of features. Default: every column not set aside, all numeric.
         aside: columns that are no features.
-        method: `"uniproto"`, or a `UniProto` with options; `polish` works on the union alone.
+        method: `"uniproto"`, a `UniProto` with options (`polish` and `seconds` work on the union
+            alone), or any other method but `"random"` and `"fasterpam"`. It picks from every
+            shard, and again from their picks.
         metric: `cosine`, `euclidean`, `sqeuclidean`, `l1`, `dot`, `rbf` or `laplacian`.
         bandwidth: of `rbf` and `laplacian`, as for `uniproto.select`. A share of the median costs
             one more reading of the shards; a number does not.
@@ -75,17 +83,26 @@ def select(
         target_labels: the name of the target's column of classes.
         target_sample: select against so many rows of the target, drawn with the seed. The cost,
             the plan and the certificate are then those of the sample.
+        groups: the name of a column of groups, in the source and in the target: a separate
+            selection inside each group.
+        budgets: how k is shared among groups: `proportional` to target mass, `balanced`, or a
+            mapping from label to count.
         per_part: how many rows each shard sends to the second round. Default: k.
         exclude: row numbers never to choose.
+        distinct: a distance: never choose two rows that close to each other. Every shard sends
+            only such rows; where k are not left in the end, raise `per_part`.
         seed: for the sample, and for methods that draw random numbers.
         certify: also compute the certificate, with passes over all shards.
         time_limit: seconds after which no further pass of the certificate begins.
         memory: working memory of each task beside its shard and the target (1 GiB).
+        device: `auto` gives each task of the first round a GPU where nodes have some, `cpu` none,
+            `cuda` requires one.
         address: a running Ray: `"auto"`, `"HOST:PORT"` or `"ray://HOST:PORT"`.
         num_cpus: start a local Ray of this size, and stop it afterwards. Without both, the Ray in
             use, the one RAY_ADDRESS names, or a local one with all cores.
         checkpoint: a folder in which finished parts are saved; the same call resumes from there.
-        progress: True or False to force or forbid progress bars. Default: on a terminal.
+        progress: True or False to force or forbid progress bars. Default: on a terminal, and a
+            line every 30 seconds elsewhere.
 
     Returns:
         A `Selection` as `uniproto.select` makes it, with row numbers of the whole source;
@@ -110,12 +127,16 @@ def select(
             target_weights=target_weights,
             target_labels=target_labels,
             target_sample=target_sample,
+            groups=groups,
+            budgets=budgets,
             per_part=per_part,
             exclude=exclude,
+            distinct=distinct,
             seed=seed,
             certify=certify,
             time_limit=time_limit,
             memory=memory,
+            device=device,
         )
         saved_in = None if checkpoint is None else Path(checkpoint)
         if saved_in is not None and not (request.source.from_files and _from_files(request.target)):
@@ -146,12 +167,16 @@ def make_request(
     target_weights: Any = None,
     target_labels: str | None = None,
     target_sample: int | None = None,
+    groups: str | None = None,
+    budgets: Budgets = "proportional",
     per_part: Any = None,
     exclude: Any = None,
+    distinct: Any = None,
     seed: int = 0,
     certify: bool = False,
     time_limit: float | None = None,
     memory: int | float | str | None = None,
+    device: str = "auto",
     features: Sequence[str] = (),
     ignore: Sequence[str] = (),
 ) -> Request:
@@ -169,7 +194,10 @@ def make_request(
     given_target = None if target is None else shards_of(target, "target", cluster)
     target_shards = given_target or pool
     by_column = weights if isinstance(weights, str) and weights != "balanced" else None
-    aside = [*aside, *(name for name in (by_column, target_labels) if name)]
+    aside = [*aside, *(name for name in (by_column, target_labels, groups) if name)]
+    if groups is None and str(budgets) != "proportional":
+        raise invalid("budgets", "needs 'groups' as well", repr(budgets), "Name their column.")
+    require_name("device", device, DEVICES)
     named = (features, ignore)
     columns = _columns(pool, column, aside, *named, None, target_shards)
     if isinstance(target_weights, str) and by_column is None:
@@ -181,10 +209,15 @@ def make_request(
                     f"{target_weights!r}, which is both in {shards.name}",
                     "Rename the column, or leave it out of the files.",
                 )
-    for parameter, name in (("target_weights", by_column), ("target_labels", target_labels)):
-        if name is not None and name not in target_shards.schema.names:
-            error = unknown_name(parameter, name, target_shards.schema.names)
-            raise InputFileError(f"{target_shards.name}: {error}")
+    for parameter, name, shards in (
+        ("target_weights", by_column, target_shards),
+        ("target_labels", target_labels, target_shards),
+        ("groups", groups, pool),
+        ("groups", groups, target_shards),
+    ):
+        if name is not None and name not in shards.schema.names:
+            error = unknown_name(parameter, name, shards.schema.names)
+            raise InputFileError(f"{shards.name}: {error}")
     excluded = as_rows(exclude, "exclude", pool.rows).astype(np.int64)
     require_enough(count, sent, pool, excluded)
     return Request(
@@ -197,6 +230,8 @@ def make_request(
             method=chosen,
             seed=require_int("seed", seed, least=0),
             memory=MEMORY if memory is None else memory_budget(memory),
+            distinct=_checked_distance(distinct),
+            device=device,
         ),
         target_options=TargetOptions(
             columns=_columns(target_shards, column, aside, *named, (columns, pool.name), pool),
@@ -204,13 +239,29 @@ def make_request(
             bandwidth=width,
             weights=weights,
             labels=target_labels,
+            groups=groups,
             sample=target_sample,
             seed=seed,
         ),
         excluded=np.sort(excluded),
         certify=certify,
         time_limit=time_limit,
+        groups=groups,
+        budgets=budgets,
     )
+
+
+def _checked_distance(distinct: Any) -> float | None:
+    if distinct is None or distinct is False:
+        return None
+    if isinstance(distinct, bool) or not finite_number(distinct) >= 0:
+        raise invalid(
+            "distinct",
+            "must be a distance of at least 0 on Ray, where no machine sees how far rows are apart",
+            repr(distinct),
+            "Pass the largest distance at which two examples count as the same.",
+        )
+    return float(distinct)
 
 
 def _columns(
@@ -238,15 +289,19 @@ def _columns(
     return tuple(names if like is None else aligned_columns(names, shards.name, *like))
 
 
-def _checked_method(method: str | Method) -> UniProto:
+def _checked_method(method: str | Method) -> Method:
     chosen = as_method(method)
-    if not isinstance(chosen, UniProto):
-        raise invalid(
-            "method",
-            "must be uniproto on Ray: only its parts are known to join well",
-            repr(chosen.name),
-            "Use it, or run the other method on one machine.",
-        )
+    for kind, reason, remedy in (
+        (Random, "draws as many rows of a small shard as of a large one", "Draw rows yourself."),
+        (FasterPAM, "needs the target to be the shard itself", "Use kmedoids."),
+    ):
+        if isinstance(chosen, kind):
+            raise invalid(
+                "method",
+                "must be uniproto on Ray, or another that picks from shards as it does from all",
+                f"{chosen.name!r}, which {reason},",
+                remedy,
+            )
     return chosen
 
 

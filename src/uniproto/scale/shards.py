@@ -98,9 +98,16 @@ def shards_of(values: Any, parameter: str, cluster: Cluster) -> Shards:
         Shard(file.path, file.path, count, first, file.size, file.stamp)
         for (file, _), count, first in zip(found, rows, accumulate(rows, initial=0), strict=False)
     )
-    single = len(paths) == 1 and not (Path(paths[0]).is_dir() or is_pattern(Path(paths[0])))
-    inside = None if single and len(parts) == 1 else tuple(file.name for file, _ in found)
+    inside = None if _is_single_file(paths, found) else tuple(file.name for file, _ in found)
     return _checked(Shards(", ".join(paths), parts, footers[0][1], inside), parameter)
+
+
+def _is_single_file(paths: Sequence[str], found: Sequence[tuple[StoredFile, str]]) -> bool:
+    if len(paths) > 1 or len(found) > 1:
+        return False
+    if is_address(paths[0]):
+        return paths[0].removeprefix("file://") == found[0][0].path
+    return not (Path(paths[0]).is_dir() or is_pattern(Path(paths[0])))
 
 
 def _footer(file: StoredFile) -> tuple[int, pa.Schema]:
@@ -231,7 +238,9 @@ def _files_at(path: str) -> list[StoredFile]:
             if fnmatch.fnmatchcase(info.path, pattern)
             and ("**" in pattern or info.path.count("/") == depth)
         ]
-    files = sorted((info for info in infos if info.is_file), key=lambda info: info.path)
+    # In the order of a file system's paths, which puts what is in a folder together.
+    found = (info for info in infos if info.is_file)
+    files = sorted(found, key=lambda info: PurePosixPath(info.path))
     if not files:
         raise InputFileError(
             f"{path}: the address must be that of .parquet files. Got none there instead. Check it."

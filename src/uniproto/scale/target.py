@@ -36,6 +36,7 @@ class Target:
     weights: NDArray[np.float64] | None
     weights_origin: str | None
     bandwidth_origin: str | None
+    groups: NDArray[Any] | None  # the label of every row, where there are groups
 
     def costs_of(
         self, source: NDArray[Any], name: str, scale: tuple[float, float] | None = None
@@ -75,6 +76,7 @@ class TargetOptions:
     bandwidth_origin: str | None = None  # once it is a number
     weights: str | DensityWeights | None = None  # "balanced", or the name of a column
     labels: str | None = None
+    groups: str | None = None
     sample: int | None = None
     seed: int = 0
 
@@ -83,9 +85,8 @@ class TargetOptions:
         """The columns to read besides the features."""
         weights = self.weights if isinstance(self.weights, str) else None
         by_name = weights is not None and weights != "balanced"
-        return tuple(
-            name for name in (weights if by_name else None, self.labels) if name is not None
-        )
+        named = (weights if by_name else None, self.labels, self.groups)
+        return tuple(dict.fromkeys(name for name in named if name is not None))
 
 
 @dataclass(frozen=True)
@@ -245,6 +246,7 @@ def _joined(options: TargetOptions, first_row: NDArray[Any], *pieces: _Piece) ->
             weights=problem.target_weights,
             weights_origin=problem.weights_origin,
             bandwidth_origin=options.bandwidth_origin,
+            groups=named[options.groups] if options.groups else None,
         )
 
 

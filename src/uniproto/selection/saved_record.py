@@ -1,19 +1,21 @@
 """Checks of the files of a saved selection.
 
-`require_record` checks types, so that everything can be computed and compared. `require_sums`
-checks values: what holds for every selection must hold for a loaded one. `gain_errors` compares
-gains with costs.
+`require_fields` and `require_columns` check types, so that everything can be computed and compared.
+`require_sums` checks values: what holds for every selection must hold for a loaded one.
+`gain_errors` compares gains with costs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
+
+from uniproto.data.sizes import arrays_in, room_for_inputs
 
 if TYPE_CHECKING:
     from uniproto.problem.problem import Problem
@@ -92,20 +94,34 @@ _COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
 }
 
 
-def require_record(manifest: Mapping[str, Any], table: pa.Table) -> None:
-    """Refuse a manifest or table whose entries are not of the types that `save` writes."""
+def require_fields(manifest: Mapping[str, Any]) -> None:
+    """Refuse a manifest whose entries are not of the types that `save` writes."""
     _require(manifest, _FIELDS)
     if "files" in manifest:
         _require(manifest, {"files": _all(_is(str))})
     if "certificate" in manifest:
         _require(manifest, {"certificate": _is(dict)})
         _require(manifest["certificate"], _CERTIFICATE_FIELDS)
+
+
+def require_columns(table: pa.Table) -> None:
+    """Refuse a table whose columns are not of the types that `save` writes."""
     for name, is_right in _COLUMNS.items():
         column = table.column(name)
         if not is_right(column.type) or column.null_count:
             raise ValueError(f"its column {name!r} holds {column.type} or gaps")
     if not np.array_equal(table.column("rank"), np.arange(1, len(table) + 1)):
         raise ValueError("its ranks do not count the rows from 1")
+
+
+def require_lengths(archive: IO[bytes], most: Mapping[str, int]) -> None:
+    """Refuse arrays longer than a record allows, before they are unpacked."""
+    for name, (shape, size) in arrays_in(archive, most).items():
+        if len(shape) != 1 or shape[0] > most[name]:
+            raise ValueError(f"its array {name!r} of shape {shape} is of another selection")
+        if size > room_for_inputs():
+            raise ValueError(f"its array {name!r} takes more memory than there is")
+    archive.seek(0)
 
 
 def plan_from(arrays: Mapping[str, Any]) -> sp.csr_array:

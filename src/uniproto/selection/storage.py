@@ -13,6 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from uniproto.data.files import require_regular_file
+from uniproto.data.sizes import room_for_inputs
+from uniproto.data.tables import read_within
 from uniproto.errors import InputFileError
 from uniproto.report import PAGE
 from uniproto.runs.atomic import require_writable
@@ -25,7 +28,12 @@ from uniproto.runs.publish import (
     write_record,
 )
 from uniproto.runs.records import plain
-from uniproto.selection.saved_record import plan_from, require_record
+from uniproto.selection.saved_record import (
+    plan_from,
+    require_columns,
+    require_fields,
+    require_lengths,
+)
 from uniproto.transport.prototypes import Transport
 
 if TYPE_CHECKING:
@@ -39,6 +47,7 @@ PLAN = "plan.npz"
 CERTIFICATE = "certificate.npz"
 _FORMAT = 1
 _MOST_READINGS = 10
+_MOST_BYTES_OF_RECORD = 2**28
 
 
 def save_selection(
@@ -157,19 +166,27 @@ def read_fields(folder: Path) -> dict[str, Any]:
 
 def _fields_of(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     def content(name: str) -> BytesIO:
+        require_regular_file(folder / name)
         return BytesIO(read_published(folder, MANIFEST, name, manifest["files"][name]))
 
     if not isinstance(manifest.get("files"), dict):
         raise ValueError("its record does not say which files belong to it")
-    table = pq.read_table(content(SELECTION))
-    require_record(manifest, table)
-    with np.load(content(PLAN), allow_pickle=False) as arrays:
+    require_fields(manifest)
+    k, shape = manifest["k"], tuple(manifest["shape"])
+    table = read_within(content(SELECTION), room_for_inputs())
+    if table is None:
+        raise ValueError("its table takes more memory than there is")
+    require_columns(table)
+    archive = content(PLAN)
+    require_lengths(archive, {"data": k * shape[1], "indices": k * shape[1], "indptr": k + 1})
+    with np.load(archive, allow_pickle=False) as arrays:
         plan = plan_from(arrays)
     certificate = None
     if "certificate" in manifest:
-        with np.load(content(CERTIFICATE), allow_pickle=False) as arrays:
+        archive = content(CERTIFICATE)
+        require_lengths(archive, {"prices": shape[1]})
+        with np.load(archive, allow_pickle=False) as arrays:
             certificate = _certificate_of(manifest, arrays["prices"])
-    k, shape = manifest["k"], tuple(manifest["shape"])
     if plan.shape != (k, shape[1]) or len(table) != k or k == 0:
         raise ValueError("its files are of different selections")
     named = ("beta", "metric", "bandwidth", "method", "options", "seed", "timings", "notes")
@@ -208,7 +225,10 @@ def load_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a saved result."""
     path = folder / MANIFEST
     settle(folder)
+    require_regular_file(path)
     try:
+        if path.stat().st_size > _MOST_BYTES_OF_RECORD:
+            raise ValueError("its manifest is larger than any")
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise InputFileError(

@@ -126,13 +126,13 @@ class _Search:
     def settle(self) -> None:
         """Let each prototype give way to the best row of its cell, on all targets."""
         with self.progress.stage("settling on all rows", _ROUNDS) as advance:
-            advance(self.rounds)
+            advance(self.rounds, self._cost)
             while self.rounds < _ROUNDS and self.time_left > 0:
                 settled = settle(self.whole, self.best, 1)
                 ended = settled is self.best
                 self.best, self.rounds = settled, _ROUNDS if ended else self.rounds + 1
                 self.save()
-                advance(1)
+                advance(1, self._cost)
         self._note("settled")
 
     def improve(self) -> None:
@@ -150,7 +150,7 @@ class _Search:
                 if now.value < best.value * (1 - _LEAST_GAIN):
                     best = now
                     self._try_on_all_rows(rows, best)
-                advance(seconds - int(max(0.0, self.time_left)) - shown)
+                advance(seconds - int(max(0.0, self.time_left)) - shown, self._cost)
                 shown = seconds - int(max(0.0, self.time_left))
                 if self.time_left > 0:
                     now = self._started(level).found
@@ -208,6 +208,10 @@ class _Search:
             self.best = trial
             self._note("improved")
             self.save()
+
+    @property
+    def _cost(self) -> str:
+        return f"cost {self.best.value * self.whole.unit:.6g}"
 
     def _note(self, stage: str) -> None:
         seconds = round(time.perf_counter() - self.started, 3)

@@ -1,0 +1,57 @@
+"""Which tasks get a GPU. No GPU is needed: Ray counts those that it is told of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import uniproto
+
+pytest.importorskip("ray")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray_with_a_gpu() -> Iterator[None]:
+    import ray
+
+    ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def _visible() -> str:
+    import os
+
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "")
+
+
+def test_tasks_on_gpus_get_one_each() -> None:
+    from uniproto.scale.cluster import Cluster
+
+    with Cluster() as cluster:
+        assert cluster.gpus == 1
+        assert cluster.get(cluster.submit(_visible, on_gpus=True)) == "0"
+        assert cluster.get(cluster.submit(_visible)) == ""
+
+
+def test_the_answer_is_the_same_where_the_gpu_is_of_no_use(pool: str, aim: str) -> None:
+    from uniproto.scale import select
+
+    options: dict[str, Any] = {"column": "vector", "progress": False}
+    on_gpus = select(pool, 9, aim, **options)
+    on_cores = select(pool, 9, aim, device="cpu", **options)
+    assert on_gpus.indices.tolist() == on_cores.indices.tolist()
+
+
+def test_a_gpu_that_must_be_there(pool: str) -> None:
+    from uniproto.scale import select
+
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(uniproto.UniprotoError, match="device"):
+        select(pool, 9, column="vector", progress=False, device="cuda")
+    with pytest.raises(uniproto.UniprotoError, match="'device' must be one of"):
+        select(pool, 9, column="vector", progress=False, device="gpu")
