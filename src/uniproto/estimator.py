@@ -12,16 +12,12 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from uniproto.data.arrays import as_matrix
-from uniproto.errors import InvalidInputError, invalid, require_name
+from uniproto.errors import WrongTypeError, invalid
 from uniproto.geometry.blocks import EVERY, row_blocks
-from uniproto.geometry.costs import FEATURE_METRICS, MATRIX_METRICS
+from uniproto.geometry.costs import MATRIX_METRICS, metric_name
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.methods import Method
 from uniproto.select import select
-
-
-class WrongTypeError(InvalidInputError, TypeError):
-    """Values that are not numbers, for which scikit-learn expects a `TypeError`."""
 
 
 class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -81,16 +77,16 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         `target_weights` and `target_labels` are those of `select`: for the classes of `X` itself
         pass `fit(X, target_weights="balanced", target_labels=y)`. `y` is ignored.
         """
-        if isinstance(self.metric, str) and self.metric in MATRIX_METRICS:
+        metric = metric_name(self.metric)
+        if metric in MATRIX_METRICS:
             constraint = "must compare features, for rows unseen in fit to be compared as well"
             raise invalid("metric", constraint, repr(self.metric), "Use uniproto.select instead.")
-        require_name("metric", self.metric, FEATURE_METRICS)
-        rows = self._checked_rows(X, "X", self.metric, reset=True)
+        rows = self._checked_rows(X, "X", metric, reset=True)
         selection = select(
             rows,
             _checked_count(self.n_prototypes, rows.shape[0]),
-            None if target is None else self._checked_rows(target, "target", self.metric),
-            metric=self.metric,
+            None if target is None else self._checked_rows(target, "target", metric),
+            metric=metric,
             target_weights=target_weights,
             target_labels=target_labels,
             method=self.method,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from uniproto.data.arrays import as_rows
-from uniproto.errors import invalid, require_seconds
+from uniproto.errors import invalid, known_keywords, require_seconds
 from uniproto.methods import Method, as_method
 from uniproto.methods.grouped import pick
 from uniproto.problem.problem import Problem, as_problem
@@ -19,6 +19,7 @@ from uniproto.selection.selection import Selection
 from uniproto.transport.prototypes import transport
 
 
+@known_keywords
 def select(
     source: Any,
     k: int,
@@ -95,6 +96,7 @@ def select(
     return selection
 
 
+@known_keywords
 def cost(
     source: Any,
     indices: Any,

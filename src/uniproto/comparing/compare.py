@@ -20,7 +20,7 @@ from uniproto.comparing.accuracy import (
     weight_skew,
 )
 from uniproto.comparing.results import JUDGED, Comparison, as_seeds
-from uniproto.errors import UniprotoError, invalid, require_name
+from uniproto.errors import UniprotoError, invalid, known_keywords, require_name
 from uniproto.methods import (
     METHODS,
     Method,
@@ -34,6 +34,7 @@ from uniproto.select import run_method
 from uniproto.selection.selection import Selection
 
 
+@known_keywords
 def compare(
     source: Any,
     k: int,

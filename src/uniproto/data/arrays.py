@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import math
 import os
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,18 +22,19 @@ _ROWS_CHECKED_TOGETHER = 4096
 def as_matrix(values: Any, parameter: str) -> Any:
     """A 2-D float32 or float64 array, or a CSR matrix, free of NaN and infinity.
 
-    Accepts the `Path` of a file (what does not fit in memory stays on disk), NumPy arrays and
+    Accepts the path of a file (what does not fit in memory stays on disk), NumPy arrays and
     anything like them, pandas, polars and Arrow tables, torch tensors and SciPy sparse matrices.
     Single precision stays single; narrow integers become single, wide ones double.
 
     >>> as_matrix([[1, 2], [3, 4]], "source").dtype
     dtype('float64')
     """
-    if isinstance(values, os.PathLike):
-        from uniproto.data.files import possible_path
+    if isinstance(values, str | os.PathLike):
         from uniproto.data.tables import read_input
 
-        values = read_input(possible_path(values)).features
+        values = read_input(_path_of(values, parameter)).features
+    elif _are_texts(values):
+        raise _texts(parameter, f"a {type(values).__name__} of texts")
     if sp.issparse(values):
         matrix: Any = _csr(values, parameter)
     else:
@@ -52,6 +55,21 @@ def as_matrix(values: Any, parameter: str) -> Any:
         )
     _require_finite(matrix, parameter)
     return matrix
+
+
+def _path_of(value: str | os.PathLike[str], parameter: str) -> Path:
+    """The path of a file, a folder or a pattern; a text must name something that is there."""
+    from uniproto.data.files import possible_path
+
+    path = possible_path(value)
+    if isinstance(value, str) and not (path.exists() or glob.glob(value)):
+        raise invalid(
+            parameter,
+            "must be rows of numbers, or the path of a file",
+            f"the text {value!r}, and no file is called so",
+            "Check the path, or turn texts into vectors first with uniproto.features.embed_text.",
+        )
+    return path
 
 
 def align_tables(source: Any, target: Any) -> tuple[Any, Any]:
@@ -201,6 +219,24 @@ def _detached(tensor: Any, parameter: str) -> Any:
         raise _unreadable(tensor, parameter, "must be a rectangular array of numbers", error) from (
             error
         )
+
+
+def _are_texts(values: Any) -> bool:
+    """Whether this is a list or a column of texts."""
+    is_column = type(values).__name__ == "Series" or isinstance(values, np.ndarray)
+    if not isinstance(values, list | tuple) and not (is_column and len(values.shape) == 1):
+        return False
+    return len(values) > 0 and isinstance(next(iter(values)), str)
+
+
+def _texts(parameter: str, received: str) -> InvalidInputError:
+    return invalid(
+        parameter,
+        "must hold numbers",
+        received,
+        "Turn texts into vectors first: uniproto.features.embed_text(texts), 'uniproto embed', or "
+        "--text on the command line.",
+    )
 
 
 def _is_table(values: Any) -> bool:

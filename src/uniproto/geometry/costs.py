@@ -20,6 +20,23 @@ from uniproto.geometry.matrix_costs import MatrixCosts
 FEATURE_METRICS = ("cosine", "euclidean", "sqeuclidean", "l1", "dot")
 MATRIX_METRICS = ("precomputed", "similarity")
 METRICS = FEATURE_METRICS + MATRIX_METRICS
+OTHER_NAMES = {  # what other libraries call them
+    "l2": "euclidean",
+    "manhattan": "l1",
+    "cityblock": "l1",
+    "inner_product": "dot",
+}
+
+
+def metric_name(metric: object) -> str:
+    """Our name of a metric, which may be given by that of another library.
+
+    >>> metric_name("manhattan"), metric_name("cosine")
+    ('l1', 'cosine')
+    """
+    ours = OTHER_NAMES.get(metric, metric) if isinstance(metric, str) else metric
+    require_name("metric", ours, METRICS)
+    return str(ours)
 
 
 class Costs(Protocol):

@@ -9,16 +9,16 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import align_tables, as_matrix, as_rows, finite_number, float_type
-from uniproto.errors import invalid, require_int, require_name
+from uniproto.errors import invalid, require_int
 from uniproto.geometry.blocks import row_blocks
-from uniproto.geometry.costs import MATRIX_METRICS, METRICS, Costs, make_costs
+from uniproto.geometry.costs import MATRIX_METRICS, Costs, make_costs, metric_name
 
 _NEAR_DUPLICATE = 0.01  # of the median distance: what distinct=True calls the same example
 _SAMPLED_ROWS = 16
 
 
 def checked_costs(source: Any, target: Any, metric: str) -> Costs:
-    require_name("metric", metric, METRICS)
+    metric = metric_name(metric)
     if metric in MATRIX_METRICS and target is not None:
         raise invalid(
             "target",

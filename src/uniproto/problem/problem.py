@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, distinct_labels
-from uniproto.errors import InfeasibleError, invalid, require_int
+from uniproto.errors import InfeasibleError, invalid, known_keywords, require_int
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.cpu_lists import CpuLists
 from uniproto.geometry.feature_costs import FeatureCosts
@@ -104,6 +104,7 @@ class Problem:
     _group_labels: tuple[NDArray[Any], NDArray[Any]] | None  # of source and target rows
     _budgets: str | Mapping[Hashable, int]
 
+    @known_keywords
     def __init__(
         self,
         source: Any,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 RANDOM_DRAWS = 5
 _RANDOM_SECONDS = 30.0
-_LOOSE = 0.5  # of the cost: a bound that leaves more than this open says nothing
+_LOOSE = 1.0  # a cost this much above the bound, as a share of it: the bound says nothing
 
 
 def random_costs(
@@ -123,7 +123,7 @@ def verdict_of(
     conditions = conditions_of(problem)
     certificate = selection.certificate
     if certificate is not None:
-        bound, room = figure(certificate.lower_bound), _room(certificate, cost)
+        bound, room = figure(certificate.lower_bound), _room(certificate)
         early = "" if certificate.converged else "; the search for the bound stopped early"
         tiles.append(
             Tile(
@@ -156,16 +156,15 @@ def verdict_of(
     return Verdict(headline, "".join(parts) + ".", tiles)
 
 
-def _room(certificate: Certificate, cost: float) -> str:
-    """How much better than this the best choice could be."""
+def _room(certificate: Certificate) -> str:
+    """How far the cost is above the bound, as a share of the bound wherever that is said."""
     if not certificate.relative:
         return f"at most {figure(certificate.absolute_gap)} could be gained"
     if math.isinf(certificate.gap):
         return "as no cost can: this bound says nothing"
-    saved = 1 - certificate.lower_bound / cost if cost > 0 else 0.0
-    if saved > _LOOSE:
+    if certificate.gap > _LOOSE:
         return "a loose bound, which says little"
-    return f"at most {saved:.2%} could be saved"
+    return f"this choice is at most {certificate.gap:.2%} above it (the gap)"
 
 
 def _compared(cost: float, other: float) -> str:
