@@ -15,7 +15,8 @@ from inspect import signature
 from numbers import Real
 from typing import Any, ParamSpec, TypeVar
 
-_Given, _Returned = ParamSpec("_Given"), TypeVar("_Returned")
+_Given = ParamSpec("_Given")
+_Returned = TypeVar("_Returned")
 _LONGEST_SHOWN = 500  # characters of what was received: enough to know it again
 
 

@@ -15,6 +15,7 @@ from uniproto.runtime.settings import described, setting, setting_of
 
 ENGINES = ("local", "ray")
 ON_ERROR = ("fail", "skip")
+SCALES = ("robust", "standard", "minmax", "none")  # those of features/preparing.py
 _COLUMNS, _CHOICE, _SIZE = "columns", "what may be chosen", "large inputs"
 _EMBEDDING, _RAY = "texts and pictures, embedded first", "many machines (docs/scale.md)"
 
@@ -26,13 +27,15 @@ class ProblemOptions:
     target: str | None = setting(
         None, "what the chosen rows must represent (POOL itself)", common=True, metavar="FILE"
     )
-    metric: str = setting(
-        "cosine", f"how far rows are apart: {', '.join(METRICS)} (cosine)", common=True
+    metric: str | None = setting(
+        None,
+        f"how far rows are apart: {', '.join(METRICS)} (cosine; euclidean for a prepared table)",
+        common=True,
     )
     column: str | None = setting(
         None,
-        "the list column (or .npz array) of features; without it every column that no other option "
-        "names must be numeric",
+        "the list column (or .npz array) of features; without it the other columns are made "
+        "comparable",
         common=True,
         metavar="COLUMN",
     )
@@ -54,6 +57,18 @@ class ProblemOptions:
         metavar="A,B",
         parse=str,
         repeated=True,
+    )
+    prepare: bool | None = setting(
+        None,
+        "make a table's columns comparable: numbers scaled, gaps filled, categories split, ids set "
+        "aside; --no-prepare takes numbers as they are (unless they are one vector already)",
+        group=_COLUMNS,
+    )
+    scale: str = setting(
+        "robust",
+        "how numbers are scaled",
+        group=_COLUMNS,
+        choices=SCALES,
     )
     groups: str | None = setting(
         None, "select inside each group of this column", group=_COLUMNS, metavar="COLUMN"

@@ -181,6 +181,7 @@ def _with_skipped_rows(inputs: Inputs) -> Inputs:
     targets = widened(arguments["target"], columns, n)
     return replace(
         inputs,
+        given=replace(inputs.given, source=None, target=None),
         pool=_with_features(pool, source),
         target=target and _with_features(target, targets),
         arguments={

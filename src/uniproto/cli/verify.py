@@ -7,6 +7,7 @@ import math
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,7 +113,13 @@ def checks(folder: Path) -> Iterator[Check]:
 def _files(folder: Path, manifest: dict[str, Any]) -> Check:
     """The other files of a result, by the digests in its manifest."""
     from uniproto.data.tables import file_digest
-    from uniproto.selection.storage import CERTIFICATE, PLAN, PROTOTYPES, SELECTION
+    from uniproto.selection.storage import (
+        CERTIFICATE,
+        PLAN,
+        PROTOTYPES,
+        PROTOTYPES_CSV,
+        SELECTION,
+    )
 
     digests = manifest.get("files")
     digests = digests if isinstance(digests, dict) else {}
@@ -122,8 +129,9 @@ def _files(folder: Path, manifest: dict[str, Any]) -> Check:
         for name in expected | digests.keys()
         if not (folder / name).is_file() or file_digest(folder / name) != digests.get(name)
     )
-    if (folder / PROTOTYPES).exists() and PROTOTYPES not in digests:
-        wrong.append(PROTOTYPES)
+    for name in (PROTOTYPES, PROTOTYPES_CSV):
+        if (folder / name).exists() and name not in digests:
+            wrong.append(name)
     return Check("the files of the result have not changed", not wrong, ", ".join(wrong))
 
 
@@ -141,12 +149,25 @@ def _record(manifest: dict[str, Any], selection: Selection, problem: Problem) ->
         "method": (manifest["method"], method.name),
         "options": (manifest["options"], asdict(method)),  # type: ignore[call-overload]
         "beta": (manifest["beta"], problem.costs.ceiling),
+        **_columns(manifest, problem),
         "group_costs": (list(selection.group_costs), [label for label, _ in _groups(problem)]),
         "timings": (all(0 <= seconds < math.inf for seconds in timings.values()), True),
     }
     eps = float(np.finfo(problem.costs.dtype).eps)
     wrong = [name for name, (said, found) in pairs.items() if not _same(said, found, 64 * eps)]
     return Check("the record agrees with the inputs", not wrong, ", ".join(wrong))
+
+
+def _columns(manifest: dict[str, Any], problem: Problem) -> dict[str, tuple[Any, Any]]:
+    """What the manifest says of a table's columns, and what the inputs say."""
+    given = problem.given
+    if given is None:
+        return {}
+    prepared = None if given.preparation is None else given.preparation.record()
+    return {
+        "features": (manifest.get("features"), list(given.columns) or None),
+        "preparation": (manifest.get("preparation"), prepared),
+    }
 
 
 def _rows(selection: Selection, problem: Problem) -> Check:
@@ -195,7 +216,8 @@ def _names(
     import pyarrow as pa
 
     from uniproto.runs.records import plain
-    from uniproto.selection.storage import PROTOTYPES, SELECTION
+    from uniproto.selection.prototypes import write_csv
+    from uniproto.selection.storage import PROTOTYPES, PROTOTYPES_CSV, SELECTION
 
     rows, name = selection.indices, manifest["arguments"]["id"]
     if name is not None:
@@ -208,10 +230,14 @@ def _names(
         )
     if inputs.pool.table is not None:
         try:
-            holds = _table(folder / PROTOTYPES).equals(inputs.pool.table.take(rows))
+            taken = inputs.pool.table.take(rows)
+            holds = _table(folder / PROTOTYPES).equals(taken)
+            text = BytesIO()
+            write_csv(taken, text)
+            holds = holds and (folder / PROTOTYPES_CSV).read_bytes() == text.getvalue()
         except (OSError, pa.ArrowException):
             holds = False
-        yield Check(f"{PROTOTYPES} holds the chosen rows", holds)
+        yield Check(f"{PROTOTYPES} and {PROTOTYPES_CSV} hold the chosen rows", holds)
 
 
 def _table(path: Path) -> Any:
@@ -392,4 +418,12 @@ def _same(said: Any, found: Any, share: float = _SUMS) -> bool:
     """Equal, or as near as numbers computed on another machine are."""
     if isinstance(said, float) and isinstance(found, float):
         return math.isclose(said, found, rel_tol=share)
+    if isinstance(said, dict) and isinstance(found, dict):
+        return said.keys() == found.keys() and all(
+            _same(said[name], found[name], share) for name in said
+        )
+    if isinstance(said, list) and isinstance(found, list):
+        return len(said) == len(found) and all(
+            _same(one, other, share) for one, other in zip(said, found, strict=True)
+        )
     return bool(said == found)

@@ -45,7 +45,7 @@ def compare(
     target_labels: Any = None,
     minority: Collection[Hashable] | None = None,
     seeds: int | Iterable[int] = 5,
-    metric: str = "cosine",
+    metric: str | None = None,
     target_weights: Any = None,
     groups: Any = None,
     target_groups: Any = None,

@@ -37,7 +37,7 @@ def path(
     max_cost: float | None = None,
     certify: bool | float = True,
     random_seeds: int | Iterable[int] = 5,
-    metric: str = "cosine",
+    metric: str | None = None,
     target_weights: Any = None,
     target_labels: Any = None,
     groups: Any = None,

@@ -32,7 +32,7 @@ def as_matrix(values: Any, parameter: str) -> Any:
     if isinstance(values, str | os.PathLike):
         from uniproto.data.tables import read_input
 
-        values = read_input(_path_of(values, parameter)).features
+        values = read_input(existing_path(values, parameter)).features
     elif _are_texts(values):
         raise _texts(parameter, f"a {type(values).__name__} of texts")
     if sp.issparse(values):
@@ -57,7 +57,7 @@ def as_matrix(values: Any, parameter: str) -> Any:
     return matrix
 
 
-def _path_of(value: str | os.PathLike[str], parameter: str) -> Path:
+def existing_path(value: str | os.PathLike[str], parameter: str) -> Path:
     """The path of a file, a folder or a pattern; a text must name something that is there."""
     from uniproto.data.files import possible_path
 
@@ -74,7 +74,7 @@ def _path_of(value: str | os.PathLike[str], parameter: str) -> Path:
 
 def align_tables(source: Any, target: Any) -> tuple[Any, Any]:
     """Where both are tables, the target's columns in the source's order: they match by name."""
-    if not (_is_table(source) and _is_table(target)):
+    if not (is_table(source) and is_table(target)):
         return source, target
     from uniproto.data.tables import arrow_table, in_order_of
 
@@ -83,6 +83,23 @@ def align_tables(source: Any, target: Any) -> tuple[Any, Any]:
     if names != wanted:
         target = target.select(in_order_of(wanted, names, "target.columns", "the source"))
     return source, target
+
+
+def take_rows(values: Any, rows: NDArray[np.integer[Any]]) -> Any:
+    """Some rows by their numbers, in the same kind of container.
+
+    >>> take_rows([[1.0], [2.0], [3.0]], np.array([2, 0]))
+    [[3.0], [1.0]]
+    """
+    if hasattr(values, "iloc"):  # pandas, whose own index counts otherwise
+        return values.iloc[rows]
+    if hasattr(values, "column_names"):  # Arrow
+        return values.take(rows)
+    if sp.issparse(values):
+        return values.tocsr()[rows]
+    if isinstance(values, list | tuple):
+        return [values[int(row)] for row in rows]
+    return values[rows.tolist()] if is_table(values) else values[rows]
 
 
 def as_labels(values: Any, parameter: str, length: int) -> NDArray[Any]:
@@ -196,7 +213,7 @@ def _csr(values: Any, parameter: str) -> Any:
 def _dense(values: Any, parameter: str) -> NDArray[Any]:
     if hasattr(values, "detach"):  # a torch tensor, without importing torch
         values = _detached(values, parameter)
-    elif _is_table(values):
+    elif is_table(values):
         from uniproto.data.columns import numeric_matrix
         from uniproto.data.tables import arrow_table
 
@@ -239,8 +256,9 @@ def _texts(parameter: str, received: str) -> InvalidInputError:
     )
 
 
-def _is_table(values: Any) -> bool:
-    return hasattr(values, "__arrow_c_stream__")  # pandas, polars or Arrow
+def is_table(values: Any) -> bool:
+    """Whether this is a pandas, polars or Arrow table."""
+    return hasattr(values, "__arrow_c_stream__")
 
 
 def _plain_array(values: Any, parameter: str, constraint: str) -> NDArray[Any]:

@@ -9,6 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from uniproto.data.arrays import as_matrix, is_table, take_rows
+from uniproto.data.tables import arrow_table
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.problem.problem import Problem
 from uniproto.report.content import (
@@ -289,16 +291,19 @@ class RowWords:
 
 
 def _vector(problem: Problem | None, of_target: bool) -> Any:
-    """A reader of the first features, for rows that have no columns."""
-    if problem is None or not isinstance(problem.costs, FeatureCosts):
+    """A reader of the rows' own values, as they were given: by column, or the first of an array."""
+    given = None if problem is None else problem.given
+    values = None if given is None else given.target if of_target else given.source
+    if values is None or problem is None or not isinstance(problem.costs, FeatureCosts):
         return None
-    features = problem.costs.target if of_target else problem.costs.source
-    width = min(features.shape[1], _FIELDS[0])
 
     def read(rows: NDArray[Any]) -> list[dict[str, Any]]:
-        some = features[rows]
-        some = some[:, :width].toarray() if sp.issparse(some) else np.asarray(some)[:, :width]
-        return [{f"x{place}": value for place, value in enumerate(row)} for row in some.tolist()]
+        some = take_rows(values, np.asarray(rows))
+        if is_table(some):
+            return list(arrow_table(some, "source").to_pylist())
+        first = as_matrix(some, "source")[:, : _FIELDS[0]]
+        dense = first.toarray() if sp.issparse(first) else first
+        return [{f"x{place}": value for place, value in enumerate(row)} for row in dense.tolist()]
 
     return read
 
