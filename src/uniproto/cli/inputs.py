@@ -120,7 +120,7 @@ def _comparable(
     shown = Given(
         pool.features if pool.table is None else pool.table,
         aim.features if aim.table is None else aim.table,
-        pool.feature_columns,
+        () if getattr(pool, "embedded", None) is not None else pool.feature_columns,
     )
     if not isinstance(pool.features, pa.Table):
         return pool, target, shown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,25 @@ class ChangedInputError(InputFileError):
     """An input file is no longer the one that a result was made from."""
 
 
-def recorded_inputs(folder: Path, manifest: Mapping[str, Any]) -> Inputs:
-    """Read the files that a saved result was made from; they must not have changed."""
+def add_moved(parser: argparse.ArgumentParser) -> None:
+    """Where the input files of a result are now."""
+    parser.add_argument(
+        "--input",
+        dest="moved",
+        action="append",
+        metavar="FILE",
+        help="where an input file of OUT has moved to; it must have the digest on record, by which "
+        "it is known (repeat it for the target)",
+    )
+
+
+def recorded_inputs(
+    folder: Path, manifest: Mapping[str, Any], moved: Sequence[str] | None = None
+) -> Inputs:
+    """Read the files that a saved result was made from; they must not have changed.
+
+    `moved` are where some of them are now. A file is known by its digest, never by its name.
+    """
     from uniproto.features.files import input_digest
     from uniproto.selection.storage import damaged
 
@@ -42,9 +59,10 @@ def recorded_inputs(folder: Path, manifest: Mapping[str, Any]) -> Inputs:
         sampled = getattr(options, "target_sample", None) is not None
         if bool(options.target or sampled) != bool(records["target"]):
             raise ValueError("its record of the target contradicts itself")
+        places = _places(folder, records, moved or ())
         for role, option in (("source", "pool"), ("target", "target")):
             if records[role]:
-                path = records[role]["path"]
+                path = places[role]
                 embedding = records[role].get("embedding")
                 _require_local(path)
                 if input_digest(Path(path), embedding) != records[role]["sha256"]:
@@ -64,6 +82,28 @@ def recorded_inputs(folder: Path, manifest: Mapping[str, Any]) -> Inputs:
     except Exception as error:  # a record that somebody has edited can hold anything
         raise damaged(folder, error) from error
     return _with_skipped_rows(inputs)
+
+
+def _places(folder: Path, records: Mapping[str, Any], moved: Sequence[str]) -> dict[str, str]:
+    """Where each input is: where it was, unless a file with its digest is named."""
+    from uniproto.data.files import possible_path
+    from uniproto.features.files import input_digest
+
+    places = {role: record["path"] for role, record in records.items() if record}
+    for text in moved:
+        path = possible_path(text)
+        found = [
+            role
+            for role in places
+            if input_digest(path, records[role].get("embedding")) == records[role]["sha256"]
+        ]
+        if not found:
+            raise ChangedInputError(
+                f"{path}: --input must name a file that {folder} was made from. Got one with "
+                "another digest instead. Name the file as it was, or run the selection again."
+            )
+        places |= dict.fromkeys(found, str(path))
+    return places
 
 
 def _embed_as_recorded(options: argparse.Namespace, embedding: Mapping[str, Any] | None) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.inputs import Inputs
-from uniproto.cli.recorded_inputs import ChangedInputError, recorded_inputs
+from uniproto.cli.recorded_inputs import ChangedInputError, add_moved, recorded_inputs
 from uniproto.cli.select import chosen_method
 from uniproto.errors import printable
 
@@ -59,12 +59,13 @@ def add_parser(commands: Any) -> None:
             """),
     )
     parser.add_argument("folder", metavar="OUT", help="a folder that 'uniproto select' has written")
+    add_moved(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     verified = True
-    for check in checks(Path(options.folder)):
+    for check in checks(Path(options.folder), options.moved):
         found = f" ({printable(check.found)})" if check.found else ""
         print(f"  {'yes' if check.holds else 'no ':3}  {check.claim}{found}", flush=True)
         verified = verified and check.holds
@@ -72,15 +73,18 @@ def run(options: argparse.Namespace) -> int:
     return 0 if verified else 1
 
 
-def checks(folder: Path) -> Iterator[Check]:
-    """Every claim of a saved result, checked; ends early where the next could not be read."""
+def checks(folder: Path, moved: Sequence[str] | None = None) -> Iterator[Check]:
+    """Every claim of a saved result, checked; ends early where the next could not be read.
+
+    `moved` are where input files are now.
+    """
     from uniproto.selection.selection import Selection
     from uniproto.selection.storage import load_manifest, read_fields
 
     manifest = load_manifest(folder)
     claim = "the input files have not changed"
     try:
-        inputs = recorded_inputs(folder, manifest)
+        inputs = recorded_inputs(folder, manifest, moved)
     except ChangedInputError as error:
         yield Check(claim, False, str(error))
         return
