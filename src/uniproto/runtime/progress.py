@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+silent = False  # set by commands that are asked to say nothing
+
 
 class Progress:
     """Shows the stages of long work. `shown=None` means: only where a person is watching."""

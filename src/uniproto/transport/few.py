@@ -18,9 +18,9 @@ import math
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import NDArray
 
+from uniproto.runtime.compiling import njit
 from uniproto.runtime.threads import available_cores, parallel_map, pieces_of
 from uniproto.transport.exact import Plan, solve_arcs
 from uniproto.transport.proof import TOLERANCE
