@@ -15,7 +15,6 @@ from uniproto.runtime.settings import described, setting, setting_of
 
 ENGINES = ("local", "ray")
 ON_ERROR = ("fail", "skip")
-SCALES = ("robust", "standard", "minmax", "none")  # those of features/preparing.py
 _COLUMNS, _CHOICE, _SIZE = "columns", "what may be chosen", "large inputs"
 _EMBEDDING, _RAY = "texts and pictures, embedded first", "many machines (docs/scale.md)"
 
@@ -29,13 +28,12 @@ class ProblemOptions:
     )
     metric: str | None = setting(
         None,
-        f"how far rows are apart: {', '.join(METRICS)} (cosine; euclidean for a prepared table)",
+        f"how far rows are apart: {', '.join(METRICS)} (cosine; euclidean for prepared tables)",
         common=True,
     )
     column: str | None = setting(
         None,
-        "the list column (or .npz array) of features; without it the other columns are made "
-        "comparable",
+        "the list column (or .npz array) of features",
         common=True,
         metavar="COLUMN",
     )
@@ -44,7 +42,7 @@ class ProblemOptions:
     )
     features: list[str] | None = setting(
         None,
-        "only these columns are features; repeat it for a name with a comma in it",
+        "only these columns; repeat it for a name with a comma",
         group=_COLUMNS,
         metavar="A,B,C",
         parse=str,
@@ -60,15 +58,11 @@ class ProblemOptions:
     )
     prepare: bool | None = setting(
         None,
-        "make a table's columns comparable: numbers scaled, gaps filled, categories split, ids set "
-        "aside; --no-prepare takes numbers as they are (unless they are one vector already)",
+        "make a table's columns comparable or not (if they are no vector)",
         group=_COLUMNS,
     )
     scale: str = setting(
-        "robust",
-        "how numbers are scaled",
-        group=_COLUMNS,
-        choices=SCALES,
+        "robust", "scale numbers: robust, standard, minmax or none (robust)", group=_COLUMNS
     )
     groups: str | None = setting(
         None, "select inside each group of this column", group=_COLUMNS, metavar="COLUMN"
@@ -78,8 +72,8 @@ class ProblemOptions:
     )
     weights: str | None = setting(
         None,
-        "the target's weights: a column; balanced, the same total for every class of --labels; or "
-        "density, more where targets lie apart, such as density:q=30,alpha=4 (equal)",
+        "the target's weights: a column; balanced, by the classes of --labels; or density, such as "
+        "density:q=30,alpha=4 (equal)",
         group=_COLUMNS,
         metavar="COLUMN",
     )
@@ -155,9 +149,7 @@ class SelectOptions(ProblemOptions, EmbeddingOptions):
     polish: bool | float | None = setting_of(
         UniProto, "polish", default=None, common=True, metavar="SECONDS", parse=number, bare=True
     )
-    certify: bool = setting(
-        False, "also prove a cost that no choice of K rows can be below", common=True
-    )
+    certify: bool = setting(False, "also prove a cost that no choice can be below", common=True)
     quiet: bool = setting(False, "no progress bar and no summary", common=True)
     plan: str | None = setting_of(UniProto, "plan", default=None, group="how to choose")
     gains: str | None = setting_of(UniProto, "gains", default=None, group="how to choose")
@@ -188,7 +180,7 @@ class SelectOptions(ProblemOptions, EmbeddingOptions):
         choices=ENGINES,
     )
     address: str | None = setting(
-        None, "ray: a running one, as auto, HOST:PORT or ray://HOST:PORT", group=_RAY
+        None, "ray: a running one: auto, HOST:PORT, ray://HOST:PORT", group=_RAY
     )
     num_cpus: int | None = setting(
         None, "ray: start a local one of this size (all cores)", group=_RAY

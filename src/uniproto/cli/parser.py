@@ -150,5 +150,5 @@ def add_output(parser: argparse.ArgumentParser, *, default: str = "") -> None:
         "--out",
         dest="output",
         metavar="OUT",
-        help="folder to write the results to" + (f" ({default})" if default else ""),
+        help="folder for the results" + (f" ({default})" if default else ""),
     )

@@ -66,6 +66,7 @@ def _known(
         ids=ids,
         fields=_fields(data, recorded.get("id")),
         positions=_positions(data, options.map),
+        table=_shown_table(data),
     )
 
 
@@ -286,6 +287,17 @@ def _fields(data: InputData, id_column: str | None) -> Any:
         *(data.feature_columns if _is_list(data) else ()),
     ]
     return fields_of(data.table, hidden)
+
+
+def _shown_table(data: InputData) -> Any:
+    """The columns that can be looked at one by one."""
+    import pyarrow as pa
+
+    from uniproto.report.columns import shown_table
+
+    if data.table is None:
+        return shown_table(data.features)
+    return data.table if isinstance(data.table, pa.Table) else None
 
 
 def _first_values(features: Any) -> Any:

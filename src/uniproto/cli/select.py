@@ -27,22 +27,21 @@ def add_parser(commands: Any) -> None:
         usage="uniproto select POOL -k K [-o OUT] [options]",
         help="choose k rows of a file and write them to a folder",
         description="Choose the K rows of POOL that, all with equal weight, are closest to the "
-        "target in optimal-transport distance. OUT gets selection.parquet (rank, row of POOL from "
-        "0, gain, mass), prototypes.parquet and .csv (the chosen rows of a table), plan.npz (who "
+        "target in optimal-transport distance. OUT gets selection.parquet (row numbers of "
+        "POOL from 0), prototypes.parquet and .csv (the chosen rows of a table), plan.npz (who "
         "represents whom), certificate.npz (with --certify) and manifest.json.",
         epilog=textwrap.dedent("""\
             examples:
               uniproto select customers.csv -k 30
               uniproto select vectors.npy -k 100 --polish 30 --certify -o out
               uniproto select pool.parquet -k 500 --target wanted.parquet --column embedding -o out
-              uniproto select pool.csv -k 60 --groups source --id row --metric euclidean -o out
               uniproto select reviews.csv -k 100 --text review -o out
             Then 'uniproto report OUT', 'uniproto certify OUT', 'uniproto verify OUT'.
             """),
     )
     add_pool(parser, also="; with --images also a folder of pictures")
     parser.add_argument("-k", type=int, required=True, help="how many rows to choose")
-    add_output(parser, default="POOL's name and -prototypes")
+    add_output(parser, default="POOL-prototypes")
     add_settings(parser, SelectOptions, defaults=True)
     parser.set_defaults(run=run)
 

@@ -54,9 +54,9 @@ class PreparedColumn:
             rare = f", {joined}" if self.joined else ""
             count = len(self.levels)
             return f"one feature for each of {count:,} level{'s' if count > 1 else ''}{rare}"
-        taken = "as it is" if self.scale == 1 else f"÷ {self.scale:.4g}"
+        taken = "as it is" if self.scale == 1 else f"÷ {_figure(self.scale)}"
         if self.scale != 1 and self.kind == "date":
-            taken = f"days ÷ {self.scale:.4g}"
+            taken = f"days ÷ {_figure(self.scale)}"
         gaps = f"; gaps become {self._shown(self.fill)}, and are flagged" if self.flag else ""
         return taken + gaps
 
@@ -79,7 +79,11 @@ class PreparedColumn:
     def _shown(self, value: float) -> str:
         if self.kind == "date":
             return str(np.datetime64(0, "s") + np.timedelta64(round(value * _DAY), "s"))[:10]
-        return f"{value:.4g}"
+        return _figure(value)
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 @dataclass(frozen=True)
@@ -247,7 +251,7 @@ def category_texts(values: pa.ChunkedArray, name: str) -> list[str]:
     """The level of every row, as text."""
     if pa.types.is_nested(values.type) or pa.types.is_binary(values.type):
         raise invalid(name, "must hold texts or numbers", values.type, "Convert it.")
-    return [MISSING if value is None else str(value) for value in values.to_pylist()]
+    return [MISSING if value in (None, "") else str(value) for value in values.to_pylist()]
 
 
 def words_of(rows: Sequence[tuple[str, str, str]]) -> str:

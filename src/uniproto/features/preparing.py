@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from uniproto.data.columns import is_list, is_numeric, is_text
+from uniproto.data.columns import is_list, is_numeric, is_text, numeric_matrix
 from uniproto.errors import invalid, require_name, unknown_name
 from uniproto.features.preparation import (
     Preparation,
@@ -60,6 +60,9 @@ def fit_preparation(
         for name in given:
             if name not in names:
                 raise unknown_name(parameter, name, names)
+    chosen = [name for name in (names if features is None else features) if name not in ignore]
+    if any(is_list(table.schema.field(name).type) for name in chosen):
+        numeric_matrix(table.select(chosen), "source")  # which says what to do about them
     aside: dict[str, str] = {}
     columns: list[PreparedColumn] = []
     for name in names if features is None else features:
@@ -118,13 +121,6 @@ def is_one_vector(table: pa.Table) -> bool:
 def _prepared(name: str, values: pa.ChunkedArray, scale: str, wanted: bool) -> PreparedColumn | str:
     """How a column becomes features, or why it does not; one that is `wanted` does if it can."""
     kind = values.type
-    if is_list(kind):
-        raise invalid(
-            "source",
-            "must be a table of plain columns, or one list column of features",
-            f"the list column {name!r} among others",
-            "Select from that column alone (--column on the command line), or ignore it.",
-        )
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return f"holds {kind}, which has no distance"
     if values.null_count == len(values):

@@ -75,6 +75,7 @@ def page_data(content: Content) -> dict[str, Any]:
         "title": content.title,
         "shape": content.shape,
         "drawn": content.drawn,
+        "columns": content.table,
         "coverage": {coverage.kind: coverage.names for coverage in content.coverage},
         "items": {
             "row": [item.row for item in items],
@@ -98,6 +99,8 @@ def page_data(content: Content) -> dict[str, Any]:
                 "fill": card.fill,
                 "mass": card.mass,
                 "targets": card.targets,
+                "away": _short(card.away),
+                "unusual": card.unusual,
                 "picture": card.picture,
                 "x": _short(card.x),
                 "y": _short(card.y),

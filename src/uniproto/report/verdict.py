@@ -112,7 +112,7 @@ def verdict_of(
             + ("" if selection.cost_is_exact else "; no exact solve fits"),
         )
     ]
-    parts = [f"They cost {word}{figure(cost)}"]
+    parts = [f"A typical target is {word}{figure(cost)} from its prototype"]
     if random:
         mean, spread = mean_and_spread(random)
         assert mean is not None
@@ -120,7 +120,7 @@ def verdict_of(
         below = _compared(cost, mean)
         draws = counted(len(random), "random choice")
         tiles.append(Tile("Random", value, f"{draws} of {k:,}: this one is {below}"))
-        parts.append(f", {below} than random ({value} over {counted(len(random), 'draw')})")
+        parts.append(f"; with random ones {value} ({counted(len(random), 'draw')}: {below})")
     conditions = conditions_of(problem)
     certificate = selection.certificate
     if certificate is not None:
