@@ -1,4 +1,3 @@
-"use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const { items, prototypes, pictures } = data;
@@ -60,52 +59,12 @@
     return image;
   }
 
-  // Light and dark
-
-  const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-  const isDark = () => (document.documentElement.dataset.theme || (prefersDark.matches ? "dark" : "light")) === "dark";
-  $("#theme").addEventListener("click", () => {
-    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-    drawAll();
-  });
-  prefersDark.addEventListener("change", () => drawAll());
-
-  function colours() {
-    const style = getComputedStyle(document.documentElement);
-    const colour = (key) => style.getPropertyValue(`--${key}`).trim();
-    return {
-      blue: colour("blue"), orange: colour("lit"), green: colour("green"), pink: colour("pink"),
-      grey: colour("grey"), ink: colour("ink"), paper: colour("panel"), quiet: colour("quiet"), line: colour("line"),
-    };
-  }
-
-  // Charts
-
-  const views = Object.create(null);
+  const { colours, isDark, views } = uniprotoCharts;
   window.uniproto = { views };  // for whoever opens the console
-  const nothing = { load: () => Promise.reject(new Error("this page loads nothing")), sanitize: () => Promise.reject(new Error("this page follows no links")) };
+  uniprotoCharts.onTheme(() => drawAll());
 
-  async function draw(id, extra = {}, renderer = "svg") {
-    const place = document.getElementById(`chart-${id}`);
-    if (!place || !data.charts[id]) return null;
-    const colour = colours();
-    const painted = JSON.parse(JSON.stringify(data.charts[id]), (key, value) =>
-      typeof value === "string" && /^\$(blue|orange|green|pink|grey|ink|paper)$/.test(value) && key !== "name" && key !== "words" ? colour[value.slice(1)] : value);
-    const spec = Object.assign(painted, extra);
-    const axis = { labelColor: colour.quiet, titleColor: colour.quiet, gridColor: colour.line, domainColor: colour.line, tickColor: colour.line, labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", titlePadding: 10 };
-    const config = {
-      background: null, font: "system-ui, sans-serif", axis,
-      view: { stroke: null }, legend: { labelColor: colour.quiet, symbolFillColor: colour.quiet, labelFontSize: 12 },
-      autosize: { type: "fit-x", contains: "padding" },
-    };
-    delete spec.config;
-    if (views[id]) views[id].finalize();
-    // `ast`: expressions are interpreted, so the page's policy need not allow code made from text.
-    views[id] = await vegaEmbed(place, spec, {
-      mode: "vega-lite", ast: true, actions: false, renderer, config, loader: nothing,
-      defaultStyle: false, tooltip: id === "map" ? () => {} : chartTip, hover: false,
-    });
-    return views[id].view;
+  function draw(id, extra = {}, renderer = "svg") {
+    return uniprotoCharts.draw(id, data.charts[id], extra, renderer, id === "map" ? () => {} : chartTip);
   }
 
   // The little box that follows the pointer
