@@ -321,7 +321,7 @@
 
   const perPage = 60;
   let first = 0;
-  let asTable = data.columns.length > 0;
+  let asTable = data.named;  // an array's columns have no names to look for
 
   function showPage() {
     const shown = new Set(matching.slice(first, first + perPage));
@@ -487,13 +487,13 @@
   $("#json").addEventListener("click", () => download("prototypes.json", "application/json", `${JSON.stringify(rows(), null, 2)}\n`));
 
   const details = $("#details");
-  details.addEventListener("toggle", () => { if (details.open) draw("curve"); });
+  details.addEventListener("toggle", () => { if (details.open) draw("curve"); });  // now it has a width
   showPage();
   showDetail();
 
   async function drawAll() {
     await drawMap();
-    for (const id of Object.keys(data.charts)) if (id !== "map" && (id !== "curve" || details.open)) await draw(id);
+    for (const id of Object.keys(data.charts)) if (id !== "map") await draw(id);
     document.documentElement.dataset.charts = "ready";
   }
   drawAll();

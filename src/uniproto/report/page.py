@@ -79,6 +79,7 @@ def page_data(content: Content) -> dict[str, Any]:
         "shape": content.shape,
         "drawn": content.drawn,
         "columns": content.table,
+        "named": bool(content.table) and content.table[0] != "x0",
         "coverage": {coverage.kind: coverage.names for coverage in content.coverage},
         "items": {
             "row": [item.row for item in items],

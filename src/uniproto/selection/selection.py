@@ -238,8 +238,8 @@ class Selection:
             )
         features = given.features(rows, "rows")
         if given.target is not None and features.shape[0] == self.shape[1]:
-            same = features != given.features(given.target, "target")
-            if not (same.nnz if sp.issparse(same) else np.any(same)):
+            targets = given.features(given.target, "target")
+            if features.shape == targets.shape and not _differ(features, targets):
                 return assigned_by_plan(self.plan, self.indices, problem)
         prototypes = given.features(chosen)
         return assigned_to_nearest(features, prototypes, self.metric, shift or 0.0)
@@ -459,6 +459,11 @@ class Selection:
         return (
             f"Selection(k={self.k} of {m} for {n} targets, {self.method}, {cost}, [{first}{more}])"
         )
+
+
+def _differ(rows: Any, others: Any) -> bool:
+    different = rows != others
+    return bool(different.nnz if sp.issparse(different) else np.any(different))
 
 
 def _columns(preparation: Any) -> list[str]:
