@@ -377,6 +377,7 @@
       if (place === chosen) line.setAttribute("aria-current", "true");
       body.append(line);
     }
+    [...body.rows].slice(0, 1).forEach((line) => [...line.cells].forEach((cell, at) => head.rows[0].cells[at].classList.toggle("number", cell.classList.contains("number"))));
     return make("table", {}, head, body);
   }
 
