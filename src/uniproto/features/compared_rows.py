@@ -101,7 +101,7 @@ def compared_rows(
 
     >>> table = pa.table({"age": [20, 30, 40, 90], "income": [1e4, 3e4, 2e4, 5e4]})
     >>> compared_rows(table, None).source.std(axis=0).round(1)
-    array([1.5, 1. ])
+    array([1.5, 1.1])
     """
     require_name("scale", scale, SCALES)
     source, target = _opened(source), _opened(target)

@@ -401,7 +401,7 @@ class Selection:
         >>> import uniproto
         >>> points = [[0.0], [1.0], [5.0], [6.0]]
         >>> uniproto.select(points, k=2, metric="euclidean").in_words()
-        'a typical row is 0.500 from its prototype; with random ones 1.10'
+        'a typical row is 0.500 from its prototype; with random ones 1.70'
         """
         words = f"a typical row is {figure(self.cost, 3)} from its prototype"
         if self.method == "random" or self._random_cost is None:
