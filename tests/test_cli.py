@@ -463,7 +463,6 @@ def test_an_unwritable_folder_is_noticed_before_the_work(
         ["choose"],
         ["select"],
         ["select", "pool.npy", "-o", "out"],
-        ["select", "pool.npy", "-k", "2"],
         ["select", "pool.npy", "-k", "two", "-o", "out"],
         ["select", "pool.npy", "-k", "2.0", "-o", "out"],
         ["select", "--distinct", "pool.npy", "-k", "2", "-o", "out"],

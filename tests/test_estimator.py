@@ -153,6 +153,8 @@ def test_parameters_survive_clone_and_set_params(rows):
         "method": method,
         "distinct": True,
         "random_state": None,
+        "memory": None,
+        "device": "auto",
     }
     assert clone(selector.fit(rows)).get_params() == selector.get_params()
     before = selector.transform(rows)

@@ -175,15 +175,16 @@ def test_records_that_know_neither(run: Run) -> None:
 # What is refused
 
 REFUSED = {
-    "pool.csv": "name (string), kind (string) * by --features * by --ignore",
+    "pool.csv --no-prepare": "name (string), kind (string) * by --features * by --ignore",
     "pool.csv --features agee,income": "pool.csv: '--features' must be one of age, * mean 'age'?",
     "pool.csv --ignore naem": "pool.csv: '--ignore' must be one of age, * Did you mean 'name'?",
     "pool.csv --ignore name,kind,zipp --target target.csv": "'--ignore' * Did you mean 'zip'?",
     "pool.csv --ignore naem,kind --target target.csv": "'--ignore' * Did you mean 'name'?",
-    "pool.csv --ignore name,kind --target target.csv": "score, zip in only one * --features names",
+    "pool.csv --ignore name,kind --target target.csv --no-prepare": "score, zip in only one * "
+    "--features names",
     "pool.csv --features age,zip --target target.csv": "target.csv: '--features' must be * 'zip'",
     "pool.csv --features age,age": "'--features' must name a column once. Got age",
-    "pool.csv --features age,name": "must have only numeric columns * name (string)",
+    "pool.csv --features age,name --no-prepare": "must have only numeric columns * name (string)",
     "pool.csv --features age,zip --id zip": "that no other option sets aside. Got zip",
     "pool.csv --features ,": "'--features' must name columns",
     "pool.csv --ignore=": "'--ignore' must name columns",

@@ -604,6 +604,11 @@ def test_copied_rows_of_another_choice(select: Select, run: Run) -> None:
     pq.write_table(others, Path("out", "prototypes.parquet"))
     forge()
     assert_no(run, "prototypes.parquet holds the chosen rows")
+    select(*PARQUET)
+    text = Path("out", "prototypes.csv").read_text()
+    Path("out", "prototypes.csv").write_text(text.replace("1", "2", 1))
+    forge()
+    assert_no(run, "prototypes.csv holds the same")
 
 
 # Inputs and folders

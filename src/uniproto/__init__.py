@@ -90,6 +90,10 @@ _ROOMS = {  # available without an import of their own
 }
 
 
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_ROOMS, "__version__"])
+
+
 def __getattr__(name: str) -> Any:
     if name in _LATE:
         return getattr(import_module(_LATE[name]), name)

@@ -9,10 +9,14 @@ import difflib
 import math
 import operator
 import unicodedata
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import wraps
+from inspect import signature
 from numbers import Real
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+_Given = ParamSpec("_Given")
+_Returned = TypeVar("_Returned")
 _LONGEST_SHOWN = 500  # characters of what was received: enough to know it again
 
 
@@ -22,6 +26,10 @@ class UniprotoError(Exception):
 
 class InvalidInputError(UniprotoError, ValueError):
     """An argument breaks its constraint."""
+
+
+class WrongTypeError(InvalidInputError, TypeError):
+    """An argument for which Python itself would raise a `TypeError`."""
 
 
 class InfeasibleError(UniprotoError, ValueError):
@@ -99,6 +107,42 @@ def unknown_name(parameter: str, received: object, valid: Iterable[str]) -> Inva
     near = difflib.get_close_matches(str(received).lower(), names, n=1, cutoff=0.4)
     remedy = f"Did you mean {near[0]!r}?" if near else "Use one of those names."
     return invalid(parameter, f"must be one of {', '.join(names)}", repr(received), remedy)
+
+
+def known_keywords(function: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
+    """Refuse keywords that a function does not have, and offer the nearest that it has.
+
+    >>> @known_keywords
+    ... def choose(rows, k, *, target_weights=None): ...
+    >>> choose([], 3, weights=[1])
+    Traceback (most recent call last):
+    uniproto.errors.WrongTypeError: 'weights' must be a parameter of choose(): rows, k,
+    target_weights. Got one that it does not have instead. Did you mean 'target_weights'?
+    """
+    names = [name for name in signature(function).parameters if name != "self"]
+    called = function.__qualname__.removesuffix(".__init__")
+
+    @wraps(function)
+    def checked(*args: _Given.args, **kwargs: _Given.kwargs) -> _Returned:
+        for name in kwargs.keys() - set(names):
+            near = difflib.get_close_matches(_SYNONYMS.get(name, name), names, n=1, cutoff=0.5)
+            remedy = f"Did you mean {near[0]!r}?" if near else "Use one of those names."
+            constraint = f"must be a parameter of {called}(): {', '.join(names)}"
+            refusal = invalid(name, constraint, "one that it does not have", remedy)
+            raise WrongTypeError(str(refusal))
+        return function(*args, **kwargs)
+
+    return checked
+
+
+_SYNONYMS = {  # other libraries' words for ours
+    "y": "target_labels",
+    "n_prototypes": "k",
+    "n_samples": "k",
+    "random_state": "seed",
+    "distance": "metric",
+    "algorithm": "method",
+}
 
 
 def require_int(

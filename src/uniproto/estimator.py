@@ -1,4 +1,4 @@
-"""The scikit-learn estimator: `fit` chooses prototypes, `predict` finds the nearest of them."""
+"""The scikit-learn estimator: `fit` chooses prototypes, `predict` asks the nearest of them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from uniproto.data.arrays import as_matrix
-from uniproto.errors import InvalidInputError, invalid, require_name
-from uniproto.geometry.blocks import EVERY, row_blocks
-from uniproto.geometry.costs import FEATURE_METRICS, MATRIX_METRICS
+from uniproto.data.arrays import as_labels, as_matrix, distinct_labels
+from uniproto.errors import WrongTypeError, invalid
+from uniproto.geometry.costs import MATRIX_METRICS, metric_name
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.methods import Method
 from uniproto.select import select
-
-
-class WrongTypeError(InvalidInputError, TypeError):
-    """Values that are not numbers, for which scikit-learn expects a `TypeError`."""
+from uniproto.selection.assigning import costs_by_block
 
 
 class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -36,12 +32,16 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         method: the name of a method, or a method object such as `UniProto(plan="resolve")`.
         distinct: True, or a distance: never choose two rows that close to each other.
         random_state: the seed of methods that draw random numbers; None: a new one in every fit.
+        memory: how much working memory to use, such as "4GB". Default: a quarter of the free.
+        device: where neighbour lists are built: `cpu`, `cuda` or `auto`.
 
     Attributes:
         indices_: the chosen rows of `X`, in the order picked.
         prototypes_: those rows themselves; sparse where `X` is.
         cost_: exact optimal-transport cost to the target, computed on first access.
         selection_: the whole `Selection`, with plan and gains.
+        labels_: the prototypes' labels, and `classes_` the different ones in `y`, where `fit` was
+            given `y`.
 
     >>> from uniproto import PrototypeSelector
     >>> points = [[0.0, 0.0], [0.0, 1.0], [0.0, 2.0], [8.0, 0.0], [8.0, 1.0], [8.0, 2.0]]
@@ -52,6 +52,8 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     array([[4.  , 8.94], [8.25, 2.  ]])
     >>> selector.predict([[0.0, 5.0], [8.0, 3.0]])
     array([0, 1])
+    >>> selector.fit(points, list("aaabbb")).predict([[0.0, 5.0], [8.0, 3.0]])
+    array(['a', 'b'], dtype='<U1')
     """
 
     def __init__(
@@ -63,6 +65,8 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         method: str | Method = "uniproto",
         distinct: bool | float = False,
         random_state: int | None = 0,
+        memory: int | float | str | None = None,
+        device: str = "auto",
     ) -> None:
         self.n_prototypes = n_prototypes
         self.metric = metric
@@ -70,6 +74,8 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.method = method
         self.distinct = distinct
         self.random_state = random_state
+        self.memory = memory
+        self.device = device
 
     def fit(
         self,
@@ -82,25 +88,29 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     ) -> PrototypeSelector:
         """Choose rows of `X` to represent `target`, rows with the same features. Default: `X`.
 
-        `target_weights` and `target_labels` are those of `select`: for the classes of `X` itself
-        pass `fit(X, target_weights="balanced", target_labels=y)`. `y` is ignored.
+        `y` are labels of the rows of `X`: they do not change which rows are chosen, but `predict`
+        then gives the label of the nearest prototype. `target_weights` and `target_labels` are
+        those of `select`; to balance the classes, pass `target_weights="balanced",
+        target_labels=y`.
         """
-        if isinstance(self.metric, str) and self.metric in MATRIX_METRICS:
+        metric = metric_name(self.metric)
+        if metric in MATRIX_METRICS:
             constraint = "must compare features, for rows unseen in fit to be compared as well"
             raise invalid("metric", constraint, repr(self.metric), "Use uniproto.select instead.")
-        require_name("metric", self.metric, FEATURE_METRICS)
-        rows = self._checked_rows(X, "X", self.metric, reset=True)
+        rows = self._checked_rows(X, "X", metric, reset=True)
         selection = select(
             rows,
             _checked_count(self.n_prototypes, rows.shape[0]),
-            None if target is None else self._checked_rows(target, "target", self.metric),
-            metric=self.metric,
+            None if target is None else self._checked_rows(target, "target", metric),
+            metric=metric,
             bandwidth=self.bandwidth,
             target_weights=target_weights,
             target_labels=target_labels,
             method=self.method,
             distinct=self.distinct,
             seed=_checked_seed(self.random_state),
+            memory=self.memory,
+            device=self.device,
             progress=False,
         )
         assert selection._problem is not None
@@ -110,16 +120,38 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.indices_ = selection.indices
         self.prototypes_ = rows[selection.indices]
         self._n_features_out = selection.k
+        for name in ("labels_", "classes_"):  # of a fit before this one
+            self.__dict__.pop(name, None)
+        if y is not None:
+            labels = as_labels(y, "y", rows.shape[0])
+            self.classes_ = distinct_labels(labels, "y")[0]
+            self.labels_ = labels[selection.indices]
         return self
 
     def transform(self, X: Any) -> NDArray[Any]:
         """Cost of every row to every prototype; `dot` keeps fit's maximum, so it may be below 0."""
         return np.concatenate(list(self._costs_by_block(X)))
 
-    def predict(self, X: Any) -> NDArray[np.intp]:
-        """The nearest prototype of every row, as a position in `prototypes_`."""
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The label of the nearest prototype of every row.
+
+        Where `fit` was given no labels: the prototype itself, as a position in `prototypes_`.
+        """
         found = self._costs_by_block(X, saturated=False)
-        return np.concatenate([costs.argmin(axis=1) for costs in found])
+        nearest = np.concatenate([costs.argmin(axis=1) for costs in found])
+        return self.labels_[nearest] if hasattr(self, "labels_") else nearest
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The share of rows whose label is that of their nearest prototype; higher is better.
+
+        Without labels, in `fit` or here: the mean cost to the nearest prototype, negative.
+        """
+        if y is None or not hasattr(self, "labels_"):
+            return -float(
+                np.concatenate([costs.min(axis=1) for costs in self._costs_by_block(X)]).mean()
+            )
+        found = self.predict(X)
+        return float(np.mean(found == as_labels(y, "y", len(found))))
 
     @property
     def cost_(self) -> float:
@@ -138,15 +170,11 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         rows = self._checked_rows(X, "X", metric)
         dtype = np.result_type(rows.dtype, self.prototypes_.dtype)
         # A pickle may be memory-mapped; the prototypes are few and belong in memory.
-        prototypes = as_matrix(self.prototypes_, "prototypes_").astype(np.float64)
-        for part in row_blocks(rows.shape[0], prototypes.shape[0]):
-            block = rows[part].astype(np.float64)  # single precision blurs distances near 0
-            costs = FeatureCosts(
-                block, prototypes, metric, self._shift, 0.0, bandwidth=self.selection_.bandwidth
-            )
-            costs = costs if saturated else costs.unsaturated()
-            with np.errstate(over="ignore", invalid="ignore"):  # such costs are refused below
-                found = costs.block(EVERY)
+        prototypes = as_matrix(self.prototypes_, "prototypes_")
+        width = self.selection_.bandwidth
+        for found in costs_by_block(
+            rows, prototypes, metric, self._shift, width, saturated=saturated
+        ):
             if not np.abs(found).max() <= np.finfo(dtype).max:
                 constraint = f"must have costs to the prototypes that fit {dtype}"
                 remedy = "Rescale the features, or pass them in double precision."

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
 from uniproto.data.arrays import as_rows
-from uniproto.errors import invalid, require_seconds
+from uniproto.errors import invalid, known_keywords, require_seconds
 from uniproto.methods import Method, as_method
 from uniproto.methods.grouped import pick
 from uniproto.problem.problem import Problem, as_problem
@@ -19,13 +19,14 @@ from uniproto.selection.selection import Selection
 from uniproto.transport.prototypes import transport
 
 
+@known_keywords
 def select(
     source: Any,
     k: int,
     target: Any = None,
     *,
     method: str | Method = "uniproto",
-    metric: str = "cosine",
+    metric: str | None = None,
     bandwidth: float | str | None = None,
     target_weights: Any = None,
     target_labels: Any = None,
@@ -35,6 +36,10 @@ def select(
     initial: Any = None,
     exclude: Any = None,
     distinct: bool | float = False,
+    prepare: Any = None,
+    features: Sequence[str] | None = None,
+    ignore: Sequence[str] | None = None,
+    scale: str = "robust",
     seed: int = 0,
     certify: bool | float = False,
     memory: int | float | str | None = None,
@@ -48,14 +53,16 @@ def select(
     target rows with their weights.
 
     Args:
-        source: the pool, one row per example: an array, a table, a sparse matrix, the `Path` of a
-            file; or a `Problem`, which holds everything below except k, method and certify.
+        source: the pool, one row per example: an array, a table, a sparse matrix, the path of a
+            file; or a `Problem`, which holds everything below except k, method and certify. A
+            table of mixed columns is made comparable first, see `prepare` of `Problem`.
         k: how many rows to choose. The first 15 picks of k=60 are not the picks of k=15.
         target: what the chosen rows must represent. Default: the source itself.
         method: the name of a method, or a method object with its options, such as
             `UniProto(plan="resolve")`.
         metric, bandwidth, target_weights, target_labels, groups, target_groups, budgets, initial,
-            exclude, distinct, seed, memory, device, lists: as for `Problem`, which explains each.
+            exclude, distinct, prepare, features, ignore, scale, seed, memory, device, lists: as
+            for `Problem`, which explains each.
         certify: also compute the certificate (as `Selection.certify` does later): a lower bound
             on the cost of any k rows. A number limits the search to so many seconds.
         progress: True or False to force or forbid progress bars. Default: on a terminal, and a
@@ -85,6 +92,10 @@ def select(
         initial=initial,
         exclude=exclude,
         distinct=distinct,
+        prepare=prepare,
+        features=features,
+        ignore=ignore,
+        scale=scale,
         seed=seed,
         memory=memory,
         device=device,
@@ -98,12 +109,13 @@ def select(
     return selection
 
 
+@known_keywords
 def cost(
     source: Any,
     indices: Any,
     target: Any = None,
     *,
-    metric: str = "cosine",
+    metric: str | None = None,
     bandwidth: float | str | None = None,
     target_weights: Any = None,
     target_labels: Any = None,

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from uniproto.certificate.gpu_rows import GpuRows
 from uniproto.certificate.least_blocks import rows_per_block
 from uniproto.certificate.thresholds import guessed_threshold, threshold_values
 from uniproto.problem.problem import Problem
+from uniproto.runtime.compiling import njit
 from uniproto.runtime.threads import available_cores, parallel_map, pieces_of
 
 _UNITS = 2.2  # of mass that a list holds, about, at least

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import Rows
@@ -13,6 +12,7 @@ from uniproto.geometry.costs import Costs
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import RowsOnDisk
 from uniproto.problem.problem import Problem
+from uniproto.runtime.compiling import njit
 from uniproto.runtime.threads import available_cores
 
 _BLOCK_BYTES = 16 * 2**20

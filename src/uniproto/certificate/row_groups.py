@@ -12,12 +12,12 @@ from collections.abc import Generator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from uniproto.certificate.thresholds import best_threshold
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.problem.problem import Problem
+from uniproto.runtime.compiling import njit
 from uniproto.runtime.threads import parallel_map
 
 _DISTANCES = ("euclidean", "l1")

@@ -16,11 +16,11 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from uniproto.certificate.bound import Quota
 from uniproto.certificate.candidate_lists import CandidateLists
+from uniproto.runtime.compiling import njit
 from uniproto.runtime.progress import Advance
 
 _EVERY = 10  # steps from one look at all candidates to the next

@@ -14,8 +14,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from uniproto.runtime.compiling import njit
 
 _SAMPLED = 2048  # targets of a row from which its first threshold is guessed
 _CORRECTIONS = 5

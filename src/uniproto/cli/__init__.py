@@ -26,6 +26,7 @@ from uniproto.cli import (
 from uniproto.cli.parser import Parser
 from uniproto.errors import UniprotoError, printable
 from uniproto.runs.lock import PRIVATE
+from uniproto.runtime import progress
 from uniproto.runtime.interrupts import Terminated, exit_status, sigterm_interrupts
 from uniproto.version import __version__
 
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         return _interrupted(error, "nothing was written")
     try:
+        progress.silent = bool(getattr(options, "quiet", False))
         with sigterm_interrupts():
             status: int | None = options.run(options)
         sys.stdout.flush()

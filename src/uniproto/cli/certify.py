@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.parser import seconds
-from uniproto.cli.recorded_inputs import recorded_inputs, require_same_problem
+from uniproto.cli.recorded_inputs import add_moved, recorded_inputs, require_same_problem
 
 if TYPE_CHECKING:
     from uniproto.certificate.bound import Certificate
@@ -24,7 +24,7 @@ def add_parser(commands: Any) -> None:
         description=textwrap.dedent("""\
             Compute a cost that no choice of as many rows can be below, whatever the method, under
             the same conditions (--initial, --exclude, --groups), and write it to OUT. The input
-            files must still be where they were when OUT was made."""),
+            files must be unchanged; --input says where one has moved to."""),
         epilog=textwrap.dedent("""\
             example:
               uniproto select vectors.npy -k 100 -o out
@@ -49,6 +49,7 @@ def add_parser(commands: Any) -> None:
         metavar="SECONDS",
         help="stop raising the bound after this time (default: when it no longer rises)",
     )
+    add_moved(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
     parser.set_defaults(run=run)
 
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> None:
     folder = Path(options.folder)
     manifest, selection = load_manifest(folder), Selection.load(folder)
     require_writable(folder)
-    problem = recorded_inputs(folder, manifest).problem()
+    problem = recorded_inputs(folder, manifest, options.moved).problem()
     certificate = certify(
         problem,
         selection.cost,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import sys
+import warnings
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ from uniproto.errors import (
     InvalidInputError,
     UniprotoError,
     invalid,
+    printable,
     unknown_name,
 )
 
@@ -21,7 +24,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from uniproto.data.tables import InputData
+    from uniproto.features.compared_rows import Given
     from uniproto.features.files import EmbeddedData
+    from uniproto.features.preparation import Preparation
     from uniproto.problem.problem import Problem
 
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
@@ -36,12 +41,22 @@ class Inputs:
     target: InputData | None
     k: int | None
     arguments: dict[str, Any]  # of `Problem`
+    given: Given  # the rows as they are in the files, for people to look at
 
-    def problem(self, **machine: Any) -> Problem:
-        """The checked problem; `machine` are its memory, device and lists."""
+    def problem(self, *, warn: bool = False, **machine: Any) -> Problem:
+        """The checked problem; `machine` are its memory, device and lists.
+
+        With `warn`, doubts about the features are printed.
+        """
+        from uniproto.problem.checks import ScaleWarning
         from uniproto.problem.problem import Problem
 
-        return Problem(k=self.k, **self.arguments, **machine)
+        with warnings.catch_warnings(record=True) as doubts:
+            warnings.simplefilter("always", ScaleWarning)
+            problem = Problem(k=self.k, **self.arguments, **machine)
+        for doubt in doubts if warn else ():
+            print(f"uniproto: warning: {printable(doubt.message)}", file=sys.stderr)
+        return problem.changed(given=self.given)
 
     def identities(self) -> dict[str, Any]:
         """What a manifest says about the input files."""
@@ -58,6 +73,10 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
     named = [name for name in (options.id, options.groups, weight_column, label_column) if name]
     pool = _read(options, options.pool, named, None)
     target = _read(options, options.target, named, pool) if options.target else None
+    pool, target, given = _comparable(pool, target, options)
+    metric = options.metric
+    if metric is None:
+        metric = "cosine" if given.preparation is None else "euclidean"
     if (sample := getattr(options, "target_sample", None)) is not None:
         target = _sampled(target or pool, sample, options)
     aim = target or pool
@@ -67,7 +86,7 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
     arguments = {
         "source": pool.features,
         "target": target.features if target else None,
-        "metric": options.metric,
+        "metric": metric,
         "bandwidth": options.bandwidth,
         "target_weights": weights,
         "target_labels": labels if isinstance(weights, str) else None,
@@ -81,7 +100,73 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
         "distinct": options.distinct,
         "seed": options.seed,
     }
-    return Inputs(pool, target, options.k, arguments)
+    if getattr(options, "target_sample", None) is not None and target is not None:
+        given = replace(given, target=target.table)
+    return Inputs(pool, target, options.k, arguments, given)
+
+
+def _comparable(
+    pool: InputData, target: InputData | None, options: argparse.Namespace
+) -> tuple[InputData, InputData | None, Given]:
+    """The same files with features to compare, and what became of their columns."""
+    import pyarrow as pa
+
+    from uniproto.data.arrays import as_matrix
+    from uniproto.data.columns import numeric_matrix
+    from uniproto.data.tables import aligned_columns
+    from uniproto.features.compared_rows import Given, compared_rows
+    from uniproto.features.preparation import Preparation
+
+    aim = target or pool
+    shown = Given(
+        pool.features if pool.table is None else pool.table,
+        aim.features if aim.table is None else aim.table,
+        () if getattr(pool, "embedded", None) is not None else pool.feature_columns,
+    )
+    if not isinstance(pool.features, pa.Table):
+        return pool, target, shown
+    if target is not None and not isinstance(target.features, pa.Table):  # an array beside a table
+        numbers = numeric_matrix(pool.features, str(pool.path))
+        return replace(pool, features=numbers), target, shown
+    named = list(pool.feature_columns) if getattr(options, "features", None) else None
+    rows = compared_rows(
+        pool.features,
+        None if target is None else target.features,
+        prepare=getattr(options, "prepare", None),
+        features=named,
+        scale=getattr(options, "scale", "robust"),
+    )
+    preparation = rows.given.preparation
+    columns = rows.given.columns
+    ready = replace(pool, features=as_matrix(rows.source, str(pool.path)), feature_columns=columns)
+    if target is not None:
+        aim_rows = rows.target
+        if preparation is None:  # whose columns are those of the source, in its order
+            order = aligned_columns(list(target.feature_columns), target.path, columns, pool.path)
+            aim_rows = target.features.select(order)
+        matrix = as_matrix(aim_rows, str(target.path))
+        target = replace(target, features=matrix, feature_columns=columns)
+    if isinstance(preparation, Preparation):
+        preparation = _with_options(preparation, pool, options)
+    return ready, target, replace(shown, columns=columns, preparation=preparation)
+
+
+def _with_options(
+    preparation: Preparation, pool: InputData, options: argparse.Namespace
+) -> Preparation:
+    """Name the columns that options set aside, too."""
+    assert pool.table is not None
+    said = {
+        getattr(options, option): f"named by --{option}"
+        for option in ("id", "labels", "groups", "weights")
+        if getattr(options, option, None)
+    }
+    known = {column.name for column in preparation.columns} | set(preparation.aside)
+    rest = [name for name in pool.table.column_names if name not in known]
+    return replace(
+        preparation,
+        aside={**preparation.aside, **{name: said.get(name, "ignored") for name in rest}},
+    )
 
 
 def _read(
@@ -90,6 +175,7 @@ def _read(
     """One file: its features, or the vectors of the texts or pictures in it."""
     from uniproto.data.files import possible_path
     from uniproto.data.tables import read_input
+    from uniproto.geometry.costs import MATRIX_METRICS
 
     possible_path(path)
     chosen = named_features(options)
@@ -106,6 +192,8 @@ def _read(
                 **chosen,
                 has_target=has_target,
                 memory=getattr(options, "memory", None),
+                raw=getattr(options, "prepare", None) is not False
+                and options.metric not in MATRIX_METRICS,
             )
         except (InputFileError, InvalidInputError) as error:
             _refuse_other_separators(Path(path), error)
@@ -113,7 +201,6 @@ def _read(
                 _refuse_unknown_columns(options, path, like is None, error)
             raise
     from uniproto.features.files import read_embedded
-    from uniproto.geometry.costs import MATRIX_METRICS
 
     option = "--text" if text is not None else "--images"
     if options.column is not None:

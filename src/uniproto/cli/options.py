@@ -27,8 +27,10 @@ class ProblemOptions:
     target: str | None = setting(
         None, "what the chosen rows must represent (POOL itself)", common=True, metavar="FILE"
     )
-    metric: str = setting(
-        "cosine", f"how far rows are apart: {', '.join(METRICS)} (cosine)", common=True
+    metric: str | None = setting(
+        None,
+        f"how far rows are apart: {', '.join(METRICS)} (cosine; euclidean for prepared tables)",
+        common=True,
     )
     bandwidth: str | None = setting(
         None,
@@ -39,8 +41,7 @@ class ProblemOptions:
     )
     column: str | None = setting(
         None,
-        "the list column (or .npz array) of features; without it every column that no other option "
-        "names must be numeric",
+        "the list column (or .npz array) of features",
         common=True,
         metavar="COLUMN",
     )
@@ -49,7 +50,7 @@ class ProblemOptions:
     )
     features: list[str] | None = setting(
         None,
-        "only these columns are features; repeat it for a name with a comma in it",
+        "only these columns; repeat it for a name with a comma",
         group=_COLUMNS,
         metavar="A,B,C",
         parse=str,
@@ -63,6 +64,14 @@ class ProblemOptions:
         parse=str,
         repeated=True,
     )
+    prepare: bool | None = setting(
+        None,
+        "make a table's columns comparable or not (if they are no vector)",
+        group=_COLUMNS,
+    )
+    scale: str = setting(
+        "robust", "scale numbers: robust, standard, minmax or none (robust)", group=_COLUMNS
+    )
     groups: str | None = setting(
         None, "select inside each group of this column", group=_COLUMNS, metavar="COLUMN"
     )
@@ -71,8 +80,8 @@ class ProblemOptions:
     )
     weights: str | None = setting(
         None,
-        "the target's weights: a column; balanced, the same total for every class of --labels; or "
-        "density, more where targets lie apart, such as density:q=30,alpha=4 (equal)",
+        "the target's weights: a column; balanced, by the classes of --labels; or density, such as "
+        "density:q=30,alpha=4 (equal)",
         group=_COLUMNS,
         metavar="COLUMN",
     )
@@ -151,9 +160,7 @@ class SelectOptions(ProblemOptions, EmbeddingOptions):
     seconds: float | None = setting_of(
         UniProto, "seconds", common=True, metavar="SECONDS", parse=parse_seconds
     )
-    certify: bool = setting(
-        False, "also prove a cost that no choice of K rows can be below", common=True
-    )
+    certify: bool = setting(False, "also prove a cost that no choice can be below", common=True)
     quiet: bool = setting(False, "no progress bar and no summary", common=True)
     plan: str | None = setting_of(UniProto, "plan", default=None, group="how to choose")
     gains: str | None = setting_of(UniProto, "gains", default=None, group="how to choose")
@@ -185,7 +192,7 @@ class SelectOptions(ProblemOptions, EmbeddingOptions):
         choices=ENGINES,
     )
     address: str | None = setting(
-        None, "ray: a running one, as auto, HOST:PORT or ray://HOST:PORT", group=_RAY
+        None, "ray: a running one: auto, HOST:PORT, ray://HOST:PORT", group=_RAY
     )
     num_cpus: int | None = setting(
         None, "ray: start a local one of this size (all cores)", group=_RAY

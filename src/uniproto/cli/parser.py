@@ -143,13 +143,12 @@ def add_pool(parser: argparse.ArgumentParser, also: str = "") -> None:
     )
 
 
-def add_output(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
-    """The folder that results go to."""
+def add_output(parser: argparse.ArgumentParser, *, default: str = "") -> None:
+    """The folder that results go to; `default` says in words where, if nobody names one."""
     parser.add_argument(
         "-o",
         "--out",
         dest="output",
         metavar="OUT",
-        required=required,
-        help="folder to write the results to",
+        help="folder for the results" + (f" ({default})" if default else ""),
     )

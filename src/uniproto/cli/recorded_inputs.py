@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.inputs import Inputs, file_rows, has_skipped_rows, read_inputs
@@ -21,16 +20,27 @@ if TYPE_CHECKING:
     from uniproto.selection.selection import Selection
 
 _KINDS = ("text", "images")
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+def add_moved(parser: argparse.ArgumentParser) -> None:
+    """Where the input files of a result are now."""
+    parser.add_argument(
+        "--input",
+        dest="moved",
+        action="append",
+        metavar="FILE",
+        help="where an input file of OUT has moved to; it must have the digest on record, by which "
+        "it is known (repeat it for the target)",
+    )
 
 
 def recorded_inputs(
-    folder: Path, manifest: Mapping[str, Any], confirmed: Mapping[str, str] = _NOTHING
+    folder: Path, manifest: Mapping[str, Any], moved: Sequence[str] | None = None
 ) -> Inputs:
     """Read the files that a saved result was made from; they must not have changed.
 
-    `confirmed` are files that a person names for the "source" or the "target", because the record
-    names others: they have moved, or it is a stranger's.
+    `moved` are where some of them are now, as a person says. A file is known by its digest, never
+    by its name.
     """
     from uniproto.features.files import input_digest
     from uniproto.selection.storage import damaged
@@ -47,10 +57,10 @@ def recorded_inputs(
         sampled = getattr(options, "target_sample", None) is not None
         if bool(options.target or sampled) != bool(records["target"]):
             raise ValueError("its record of the target contradicts itself")
+        places = _places(folder, records, manifest["places"], moved or ())
         for role, option in (("source", "pool"), ("target", "target")):
             if records[role]:
-                place, named = manifest["places"][role], confirmed.get(role)
-                path = recorded_path(folder, records[role], place, named)
+                path = places[role]
                 embedding = records[role].get("embedding")
                 if input_digest(path, embedding) != records[role]["sha256"]:
                     raise ChangedInputError(
@@ -70,6 +80,34 @@ def recorded_inputs(
     except Exception as error:  # a record that somebody has edited can hold anything
         raise damaged(folder, error) from error
     return _with_skipped_rows(inputs)
+
+
+def _places(
+    folder: Path, records: Mapping[str, Any], recorded: Mapping[str, Any], moved: Sequence[str]
+) -> dict[str, Path]:
+    """Where each input is: what a person names, by its digest, else what the record may name."""
+    from uniproto.features.files import input_digest
+
+    places: dict[str, Path] = {}
+    roles = [role for role, record in records.items() if record]
+    for text in moved:
+        first = roles[0]
+        path = recorded_path(folder, records[first], recorded[first], text)
+        found = [
+            role
+            for role in roles
+            if input_digest(path, records[role].get("embedding")) == records[role]["sha256"]
+        ]
+        if not found:
+            raise ChangedInputError(
+                f"{path}: --input must name a file that {folder} was made from. Got one with "
+                "another digest instead. Name the file as it was, or run the selection again."
+            )
+        places |= dict.fromkeys(found, path)
+    for role in roles:
+        if role not in places:
+            places[role] = recorded_path(folder, records[role], recorded[role])
+    return places
 
 
 def _embed_as_recorded(options: argparse.Namespace, embedding: Mapping[str, Any] | None) -> None:
@@ -178,6 +216,7 @@ def _with_skipped_rows(inputs: Inputs) -> Inputs:
     targets = widened(arguments["target"], columns, n)
     return replace(
         inputs,
+        given=replace(inputs.given, source=None, target=None),
         pool=_with_features(pool, source),
         target=target and _with_features(target, targets),
         arguments={

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.recorded_inputs import recorded_inputs, require_same_problem
+from uniproto.cli.recorded_inputs import add_moved, recorded_inputs, require_same_problem
 from uniproto.cli.report_examples import examples_of
 from uniproto.errors import InputFileError, printable
 from uniproto.report import PAGE
@@ -74,6 +74,7 @@ def add_parser(commands: Any) -> None:
         metavar="N",
         help="compare with N random choices (5, as far as half a minute allows)",
     )
+    add_moved(parser)
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
     parser.add_argument("--quiet", action="store_true", help="say nothing")
     parser.set_defaults(run=run)
@@ -88,7 +89,7 @@ def run(options: argparse.Namespace) -> None:
     manifest, selection = load_manifest(folder), Selection.load(folder)
     problem: Problem | None = None
     if "inputs" in manifest or _asks_for_columns(options):
-        inputs = recorded_inputs(folder, manifest)
+        inputs = recorded_inputs(folder, manifest, options.moved)
         problem = inputs.problem()
         require_same_problem(folder, selection, problem)
         source, target = examples_of(inputs, manifest, options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.inputs import Inputs
@@ -56,16 +56,19 @@ def _known(
     embedding = (manifest["inputs"].get(role) or {}).get("embedding") or {}
     ids = _ids(data, recorded.get("id"))
     pictures, white = _pictures(data, options, embedding, ids)
+    labels = _labels(data, role, options.labels, recorded.get("labels"))
+    names, folders = _file_names(data, embedding)
     return Examples(
         len(data.features),
         text=_text(data, role, options, embedding),
         pictures=pictures,
         white=white,
-        labels=_labels(data, role, options.labels, recorded.get("labels")),
+        labels=folders if labels is None else labels,
         groups=groups,
-        ids=ids,
+        ids=names if ids is None else ids,
         fields=_fields(data, recorded.get("id")),
         positions=_positions(data, options.map),
+        table=_shown_table(data),
     )
 
 
@@ -73,6 +76,29 @@ def _ids(data: InputData, name: str | None) -> NDArray[Any] | None:
     if name and data.table is not None and name in data.table.column_names:
         return _column(data, name)
     return None
+
+
+def _file_names(
+    data: InputData, embedding: Mapping[str, Any]
+) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
+    """The names of picture files, and the folders they are sorted into, where there are any."""
+    import numpy as np
+
+    from uniproto.data.columns import is_text
+
+    name = embedding.get("column")
+    if embedding.get("kind") != "images" or data.table is None or name is None:
+        return None, None
+    values = data.table.column(name)
+    if not is_text(values.type):
+        return None, None
+    paths = [PurePosixPath(value or "") for value in values.to_pylist()]
+    folders = [path.parent.name for path in paths]
+    sorted_into = 1 < len(set(folders)) <= len(folders) // 2 and "" not in folders
+    return (
+        np.array([path.name for path in paths], object),
+        np.array(folders, object) if sorted_into else None,
+    )
 
 
 def _text(
@@ -286,6 +312,17 @@ def _fields(data: InputData, id_column: str | None) -> Any:
         *(data.feature_columns if _is_list(data) else ()),
     ]
     return fields_of(data.table, hidden)
+
+
+def _shown_table(data: InputData) -> Any:
+    """The columns that can be looked at one by one."""
+    import pyarrow as pa
+
+    from uniproto.report.columns import shown_table
+
+    if data.table is None:
+        return shown_table(data.features)
+    return data.table if isinstance(data.table, pa.Table) else None
 
 
 def _first_values(features: Any) -> Any:

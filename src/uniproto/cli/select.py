@@ -25,24 +25,24 @@ from uniproto.version import __version__
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "select",
-        usage="uniproto select POOL -k K -o OUT [options]",
+        usage="uniproto select POOL -k K [-o OUT] [options]",
         help="choose k rows of a file and write them to a folder",
         description="Choose the K rows of POOL that, all with equal weight, are closest to the "
-        "target in optimal-transport distance. OUT gets selection.parquet (rank, row of POOL from "
-        "0, gain, mass), prototypes.parquet (the chosen rows of a table), plan.npz (who represents "
-        "whom), certificate.npz (with --certify) and manifest.json.",
+        "target in optimal-transport distance. OUT gets selection.parquet (row numbers of "
+        "POOL from 0), prototypes.parquet and .csv (the chosen rows of a table), plan.npz (who "
+        "represents whom), certificate.npz (with --certify) and manifest.json.",
         epilog=textwrap.dedent("""\
             examples:
+              uniproto select customers.csv -k 30
               uniproto select vectors.npy -k 100 --polish 30 --certify -o out
               uniproto select pool.parquet -k 500 --target wanted.parquet --column embedding -o out
-              uniproto select pool.csv -k 60 --groups source --id row --metric euclidean -o out
               uniproto select reviews.csv -k 100 --text review -o out
             Then 'uniproto report OUT', 'uniproto certify OUT', 'uniproto verify OUT'.
             """),
     )
     add_pool(parser, also="; with --images also a folder of pictures")
     parser.add_argument("-k", type=int, required=True, help="how many rows to choose")
-    add_output(parser, required=True)
+    add_output(parser, default="POOL-prototypes")
     add_settings(parser, SelectOptions, defaults=True)
     parser.set_defaults(run=run)
 
@@ -59,6 +59,7 @@ def run(options: argparse.Namespace) -> None:
     from uniproto.selection.storage import require_result_folder, save_selection
 
     method = chosen_method(options)
+    options.output = options.output or f"{_stem(options.pool)}-prototypes"
     output = Path(options.output)
     refuse_inputs_inside(output, input_paths(options))
     require_result_folder(output)
@@ -73,7 +74,8 @@ def run(options: argparse.Namespace) -> None:
     inputs = read_inputs(options)
     ids = _ids(inputs, options)
     shown = False if options.quiet else None
-    problem = inputs.problem(memory=options.memory, device=options.device, lists=options.lists)
+    machine = {"memory": options.memory, "device": options.device, "lists": options.lists}
+    problem = inputs.problem(warn=not options.quiet, **machine)
     given = recorded(options, inputs.arguments["target_weights"])
     checkpoint = None
     if options.checkpoint:
@@ -99,13 +101,20 @@ def run(options: argparse.Namespace) -> None:
         checkpoint.remove()
     if not options.quiet:
         print(selection.summary())
-        if pool.feature_columns:
+        if pool.feature_columns and selection.preparation is None:
             columns = textwrap.shorten(", ".join(pool.feature_columns), 72, placeholder=" …")
             print(f"  features                {printable(columns)}")
         for data in (pool, inputs.target):
             for line in embedding_notes(getattr(data, "embedded", None)):
                 print(f"  {printable(line)}")
         print(f"  written to              {printable(output)}")
+
+
+def _stem(pool: str) -> str:
+    """The name of a file or folder without its ending, for that of the results."""
+    if "://" in pool or any(mark in pool for mark in "*?["):
+        raise invalid("--out", "must be given where POOL is no single file", "none", "Add -o OUT.")
+    return Path(pool).resolve().stem
 
 
 def _refuse_ray_options(options: argparse.Namespace) -> None:

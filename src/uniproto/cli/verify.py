@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.inputs import Inputs
-from uniproto.cli.recorded_inputs import recorded_inputs
+from uniproto.cli.recorded_inputs import add_moved, recorded_inputs
 from uniproto.cli.recorded_paths import ChangedInputError
 from uniproto.cli.select import chosen_method
 from uniproto.errors import printable
@@ -62,12 +63,13 @@ def add_parser(commands: Any) -> None:
             """),
     )
     parser.add_argument("folder", metavar="OUT", help="a folder that 'uniproto select' has written")
+    add_moved(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     verified = True
-    for check in checks(Path(options.folder)):
+    for check in checks(Path(options.folder), options.moved):
         found = f" ({printable(check.found)})" if check.found else ""
         print(f"  {'yes' if check.holds else 'no ':3}  {check.claim}{found}", flush=True)
         verified = verified and check.holds
@@ -75,15 +77,18 @@ def run(options: argparse.Namespace) -> int:
     return 0 if verified else 1
 
 
-def checks(folder: Path) -> Iterator[Check]:
-    """Every claim of a saved result, checked; ends early where the next could not be read."""
+def checks(folder: Path, moved: Sequence[str] | None = None) -> Iterator[Check]:
+    """Every claim of a saved result, checked; ends early where the next could not be read.
+
+    `moved` are where input files are now.
+    """
     from uniproto.selection.selection import Selection
     from uniproto.selection.storage import load_manifest, read_fields
 
     manifest = load_manifest(folder)
     claim = "the input files have not changed"
     try:
-        inputs = recorded_inputs(folder, manifest)
+        inputs = recorded_inputs(folder, manifest, moved)
     except ChangedInputError as error:
         yield Check(claim, False, str(error))
         return
@@ -116,7 +121,13 @@ def checks(folder: Path) -> Iterator[Check]:
 def _files(folder: Path, manifest: dict[str, Any]) -> Check:
     """The other files of a result, by the digests in its manifest."""
     from uniproto.data.tables import file_digest
-    from uniproto.selection.storage import CERTIFICATE, PLAN, PROTOTYPES, SELECTION
+    from uniproto.selection.storage import (
+        CERTIFICATE,
+        PLAN,
+        PROTOTYPES,
+        PROTOTYPES_CSV,
+        SELECTION,
+    )
 
     digests = manifest.get("files")
     digests = digests if isinstance(digests, dict) else {}
@@ -128,8 +139,9 @@ def _files(folder: Path, manifest: dict[str, Any]) -> Check:
         or not (folder / name).is_file()
         or file_digest(folder / name) != digests.get(name)
     )
-    if (folder / PROTOTYPES).exists() and PROTOTYPES not in digests:
-        wrong.append(PROTOTYPES)
+    for name in (PROTOTYPES, PROTOTYPES_CSV):
+        if (folder / name).exists() and name not in digests:
+            wrong.append(name)
     return Check("the files of the result have not changed", not wrong, ", ".join(wrong))
 
 
@@ -148,12 +160,25 @@ def _record(manifest: dict[str, Any], selection: Selection, problem: Problem) ->
         "method": (manifest["method"], method.name),
         "options": (manifest["options"], asdict(method)),  # type: ignore[call-overload]
         "beta": (manifest["beta"], problem.costs.ceiling),
+        **_columns(manifest, problem),
         "group_costs": (list(selection.group_costs), [label for label, _ in _groups(problem)]),
         "timings": (all(0 <= seconds < math.inf for seconds in timings.values()), True),
     }
     eps = float(np.finfo(problem.costs.dtype).eps)
     wrong = [name for name, (said, found) in pairs.items() if not _same(said, found, 64 * eps)]
     return Check("the record agrees with the inputs", not wrong, ", ".join(wrong))
+
+
+def _columns(manifest: dict[str, Any], problem: Problem) -> dict[str, tuple[Any, Any]]:
+    """What the manifest says of a table's columns, and what the inputs say."""
+    given = problem.given
+    if given is None:
+        return {}
+    prepared = None if given.preparation is None else given.preparation.record()
+    return {
+        "features": (manifest.get("features"), list(given.columns) or None),
+        "preparation": (manifest.get("preparation"), prepared),
+    }
 
 
 def _rows(selection: Selection, problem: Problem) -> Check:
@@ -202,7 +227,8 @@ def _names(
     import pyarrow as pa
 
     from uniproto.runs.records import plain
-    from uniproto.selection.storage import PROTOTYPES, SELECTION
+    from uniproto.selection.prototypes import write_csv
+    from uniproto.selection.storage import PROTOTYPES, PROTOTYPES_CSV, SELECTION
 
     rows, name = selection.indices, manifest["arguments"]["id"]
     if name is not None:
@@ -221,6 +247,11 @@ def _names(
         except (OSError, pa.ArrowException):
             holds = False
         yield Check(f"{PROTOTYPES} holds the chosen rows", holds)
+        expected = BytesIO()
+        write_csv(inputs.pool.table.take(rows), expected)
+        written = folder / PROTOTYPES_CSV
+        same = written.is_file() and written.read_bytes() == expected.getvalue()
+        yield Check(f"{PROTOTYPES_CSV} holds the same", same)
 
 
 def _table(path: Path, most: int = 0) -> Any:
@@ -411,4 +442,12 @@ def _same(said: Any, found: Any, share: float = _SUMS) -> bool:
     """Equal, or as near as numbers computed on another machine are."""
     if isinstance(said, float) and isinstance(found, float):
         return math.isclose(said, found, rel_tol=share)
+    if isinstance(said, dict) and isinstance(found, dict):
+        return said.keys() == found.keys() and all(
+            _same(said[name], found[name], share) for name in said
+        )
+    if isinstance(said, list) and isinstance(found, list):
+        return len(said) == len(found) and all(
+            _same(one, other, share) for one, other in zip(said, found, strict=True)
+        )
     return bool(said == found)

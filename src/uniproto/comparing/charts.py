@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from uniproto.geometry.metrics import metric_label
-from uniproto.report.charts import BLUE, GREEN, GREY, ORANGE, PINK, loose_scale, styled
+from uniproto.report.charts import BLUE, GREEN, GREY, HALO, INK, ORANGE, PINK, loose_scale, styled
+from uniproto.report.results_page import PageChart
 
 if TYPE_CHECKING:
     from uniproto.comparing.results import Comparison, KPath
@@ -30,6 +31,10 @@ def comparison_chart(comparison: Comparison) -> Any:
     if summaries[0]["accuracy"] is not None:
         panels.append(_accuracy_panel(summaries))
     panels.append(_time_panel(summaries))
+    panels = [
+        panel if place == 0 else panel.encode(y=_method_axis(summaries))
+        for place, panel in enumerate(panels)
+    ]
     size = {"width": _PANEL_WIDTH, "height": _ROW_HEIGHT * len(summaries)}
     m, n = comparison.shape
     drawn = any(summary["runs"] > 1 for summary in summaries)
@@ -44,6 +49,29 @@ def comparison_chart(comparison: Comparison) -> Any:
             else ""
         ),
     )
+
+
+def comparison_panels(comparison: Comparison) -> list[PageChart]:
+    """The same panels, one below the other, for a page."""
+    summaries = comparison.summary_rows
+    height = _ROW_HEIGHT * len(summaries)
+    words = "Circles: runs; diamonds: means; lines: ± one standard deviation."
+    found = [PageChart("cost", "Cost", words, _cost_panel(comparison.rows, summaries))]
+    if summaries[0]["accuracy"] is not None:
+        words = "Every target gets the label of its nearest prototype."
+        found.append(PageChart("accuracy", "Accuracy", words, _accuracy_panel(summaries)))
+    found.append(PageChart("time", "Time", "Of picking alone.", _time_panel(summaries)))
+    return [
+        PageChart(each.name, each.title, each.words, _bare(each.chart).properties(height=height))
+        for each in found
+    ]
+
+
+def _bare(chart: Any) -> Any:
+    """A chart without its own title, which the page prints."""
+    chart = chart.copy()
+    chart.title = ""
+    return chart
 
 
 def _cost_panel(rows: list[dict[str, Any]], summaries: list[dict[str, Any]]) -> Any:
@@ -79,6 +107,7 @@ def _accuracy_panel(summaries: list[dict[str, Any]]) -> Any:
         words for words in _ACCURACIES.values() if any(each["counting"] == words for each in judged)
     ]
     colours = alt.Scale(domain=present, range=[BLUE, ORANGE, PINK][: len(present)])
+    legend = alt.Legend(orient="bottom")
     return (
         alt.Chart(alt.Data(values=judged), title="Accuracy")
         .mark_point(filled=True, size=80, opacity=0.9)
@@ -89,9 +118,9 @@ def _accuracy_panel(summaries: list[dict[str, Any]]) -> Any:
                 axis=alt.Axis(format="%"),
                 scale=loose_scale(alt),
             ),
-            y=_method_axis(summaries),
-            color=alt.Color("counting:N", title="counting", scale=colours),
-            shape=alt.Shape("counting:N", title="counting", scale=alt.Scale(domain=present)),
+            y=_method_axis(summaries, labelled=True),
+            color=alt.Color("counting:N", title=None, scale=colours, legend=legend),
+            shape=alt.Shape("counting:N", title=None, scale=alt.Scale(domain=present)),
             tooltip=["method:N", "counting:N", alt.Tooltip("share:Q", format=".1%")],
         )
     )
@@ -110,7 +139,7 @@ def _time_panel(summaries: list[dict[str, Any]]) -> Any:
                 scale=alt.Scale(type="log"),
                 axis=alt.Axis(format="~g", values=[10.0**power for power in range(-6, 6)]),
             ),
-            y=_method_axis(summaries),
+            y=_method_axis(summaries, labelled=True),
             tooltip=["method:N", alt.Tooltip("seconds:Q", format=".3g")],
         )
     )
@@ -140,6 +169,17 @@ def _means(summaries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def path_chart(path: KPath) -> Any:
     """Cost against k: the method's, random's, and the bound no choice can be below."""
+    m, n = path.shape
+    return styled(
+        path_panel(path).properties(width=620),
+        f"How many prototypes of {m:,} source rows for {n:,} targets?",
+        f"{path.metric} costs"
+        + ("" if path.max_cost is None else f"; dotted: the cost allowed, {path.max_cost:g}"),
+    )
+
+
+def path_panel(path: KPath) -> Any:
+    """The same without title and style."""
     import altair as alt
 
     x = alt.X(
@@ -158,13 +198,7 @@ def path_chart(path: KPath) -> Any:
             .encode(y="cost:Q")
         ]
         layers += _mark(x, path.chosen, f"chosen: k = {path.chosen}", "bottom")
-    m, n = path.shape
-    return styled(
-        alt.layer(*layers).properties(width=620, height=360),
-        f"How many prototypes of {m:,} source rows for {n:,} targets?",
-        f"{metric_label(path.metric, path.bandwidth)} costs"
-        + ("" if path.max_cost is None else f"; dotted: the cost allowed, {path.max_cost:g}"),
-    )
+    return alt.layer(*layers).properties(height=360)
 
 
 def _cost_lines(path: KPath, x: Any) -> list[Any]:
@@ -177,7 +211,12 @@ def _cost_lines(path: KPath, x: Any) -> list[Any]:
     colours = {path.method: BLUE, _BOUND: GREEN, _RANDOM: ORANGE}
     dashes = {path.method: [1, 0], _BOUND: [6, 4], _RANDOM: [1, 0]}
     legend = alt.Legend(
-        orient="top", labelLimit=400, symbolType="stroke", symbolSize=400, symbolStrokeWidth=2.5
+        orient="top",
+        direction="vertical",
+        labelLimit=400,
+        symbolType="stroke",
+        symbolSize=400,
+        symbolStrokeWidth=2.5,
     )
 
     def in_order(values: dict[str, Any]) -> dict[str, Any]:
@@ -232,7 +271,7 @@ def _mark(x: Any, k: int, words: str, side: str) -> list[Any]:
     import altair as alt
 
     at = alt.Chart(alt.Data(values=[{"k": k}]))
-    halo, ink = {"stroke": "white", "strokeWidth": 5}, {"color": "#333333"}
+    halo, ink = {"stroke": HALO, "strokeWidth": 5}, {"color": INK}
     return [
         at.mark_rule(color=GREY, strokeDash=[4, 3]).encode(x=x),
         *(

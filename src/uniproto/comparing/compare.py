@@ -20,7 +20,7 @@ from uniproto.comparing.accuracy import (
     weight_skew,
 )
 from uniproto.comparing.results import JUDGED, Comparison, as_seeds
-from uniproto.errors import UniprotoError, invalid, require_name
+from uniproto.errors import UniprotoError, invalid, known_keywords, require_name
 from uniproto.methods import (
     METHODS,
     Method,
@@ -34,6 +34,7 @@ from uniproto.select import run_method
 from uniproto.selection.selection import Selection
 
 
+@known_keywords
 def compare(
     source: Any,
     k: int,
@@ -44,7 +45,7 @@ def compare(
     target_labels: Any = None,
     minority: Collection[Hashable] | None = None,
     seeds: int | Iterable[int] = 5,
-    metric: str = "cosine",
+    metric: str | None = None,
     bandwidth: float | str | None = None,
     target_weights: Any = None,
     groups: Any = None,

@@ -15,7 +15,7 @@ from uniproto.comparing.compare import (
     warms_up,
 )
 from uniproto.comparing.results import KPath, as_seeds
-from uniproto.errors import InfeasibleError, as_index, invalid
+from uniproto.errors import InfeasibleError, as_index, invalid, known_keywords
 from uniproto.methods import Method, Random
 from uniproto.problem.problem import Problem, as_problem
 from uniproto.report.words import mean_and_spread
@@ -27,6 +27,7 @@ _DEFAULT_COUNT = 8
 _DEFAULT_LARGEST = 500
 
 
+@known_keywords
 def path(
     source: Any,
     ks: Iterable[int] | None = None,
@@ -36,7 +37,7 @@ def path(
     max_cost: float | None = None,
     certify: bool | float = True,
     random_seeds: int | Iterable[int] = 5,
-    metric: str = "cosine",
+    metric: str | None = None,
     bandwidth: float | str | None = None,
     target_weights: Any = None,
     target_labels: Any = None,

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -21,6 +21,9 @@ from uniproto.runs.publish import publishing, require_publishable, write_record
 from uniproto.runs.records import as_table, versions, without_infinity
 from uniproto.runtime.memory import readable
 from uniproto.selection.selection import Selection
+
+if TYPE_CHECKING:
+    from uniproto.report.results_page import ResultsPage
 
 _MOST_PLACES = 8
 
@@ -102,17 +105,29 @@ def require_results_folder(folder: Path, name: str) -> None:
 
 
 def save_results(
-    folder: Path, name: str, rows: Sequence[Mapping[str, Any]], record: Any, chart: Any
+    folder: Path,
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    record: Any,
+    chart: Any,
+    page: ResultsPage | None = None,
 ) -> Path:
-    """Write NAME.parquet, .csv, .json, .png, .svg and .html, all or none, beside what is there."""
+    """Write NAME.parquet, .csv, .json, .png, .svg and .html, all or none, beside what is there.
+
+    The .html file is the page, or where there is none the chart alone.
+    """
     from uniproto.report.charts import save_chart
+    from uniproto.report.results_page import render_results
 
     table = as_table(rows)
     with publishing(folder, f"{name}.json") as stage:
         pq.write_table(table, stage / f"{name}.parquet")
         pyarrow.csv.write_csv(table, stage / f"{name}.csv")
-        for ending in ("png", "svg", "html"):
+        for ending in ("png", "svg") if page else ("png", "svg", "html"):
             save_chart(chart, stage / f"{name}.{ending}")
+        if page:
+            text = render_results(page)
+            (stage / f"{name}.html").write_text(text, encoding="utf-8", errors="backslashreplace")
         write_record(stage, f"{name}.json", without_infinity(record))
     return folder
 
@@ -190,7 +205,7 @@ class Comparison:
         ]
         if self.classes:
             parts.append(self._by_class(summaries))
-        parts.append("\n".join(self._notes(summaries)))
+        parts.append("\n".join(self.notes(summaries)))
         return "\n\n".join(parts)
 
     def __repr__(self) -> str:
@@ -202,6 +217,7 @@ class Comparison:
         All of them or none; other files of the folder stay.
         """
         from uniproto.comparing.charts import comparison_chart
+        from uniproto.comparing.pages import comparison_page
 
         record = {
             "format": 1,
@@ -225,6 +241,7 @@ class Comparison:
             [_flat(row) for row in self.rows],
             record,
             comparison_chart(self),
+            comparison_page(self),
         )
 
     def _figures(self, summaries: list[dict[str, Any]]) -> str:
@@ -268,7 +285,7 @@ class Comparison:
             prototypes[title] = [f"{count:.1f}" for count in (self.proportional[name], *counts)]
         return f"{aligned(accuracies)}\n\n{aligned(prototypes)}"
 
-    def _notes(self, summaries: list[dict[str, Any]]) -> list[str]:
+    def notes(self, summaries: list[dict[str, Any]]) -> list[str]:
         drawn = [summary["method"] for summary in summaries if summary["runs"] > 1]
         notes = ["* the lowest cost: optimal transport, all prototypes with equal weight"]
         if drawn:
@@ -364,6 +381,7 @@ class KPath:
         With `max_cost`, the chosen selection goes into the folder `selection` beside them.
         """
         from uniproto.comparing.charts import path_chart
+        from uniproto.comparing.pages import path_page
 
         folder = Path(folder)
         record = {
@@ -381,7 +399,7 @@ class KPath:
         }
         if self.selection is not None:
             self.selection.save(folder / "selection")
-        return save_results(folder, "path", self.rows, record, path_chart(self))
+        return save_results(folder, "path", self.rows, record, path_chart(self), path_page(self))
 
 
 def _below(cost: float, random_cost: float | None) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import math
 import os
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,18 +22,19 @@ _ROWS_CHECKED_TOGETHER = 4096
 def as_matrix(values: Any, parameter: str, memory: int | float | str | None = None) -> Any:
     """A 2-D float32 or float64 array, or a CSR matrix, free of NaN and infinity.
 
-    Accepts the `Path` of a file (what does not fit in `memory` stays on disk), NumPy arrays and
+    Accepts the path of a file (what does not fit in `memory` stays on disk), NumPy arrays and
     anything like them, pandas, polars and Arrow tables, torch tensors and SciPy sparse matrices.
     Single precision stays single; narrow integers become single, wide ones double.
 
     >>> as_matrix([[1, 2], [3, 4]], "source").dtype
     dtype('float64')
     """
-    if isinstance(values, os.PathLike):
-        from uniproto.data.files import possible_path
+    if isinstance(values, str | os.PathLike):
         from uniproto.data.tables import read_input
 
-        values = read_input(possible_path(values), memory=memory).features
+        values = read_input(existing_path(values, parameter), memory=memory).features
+    elif _are_texts(values):
+        raise _texts(parameter, f"a {type(values).__name__} of texts")
     if sp.issparse(values):
         matrix: Any = _csr(values, parameter)
     else:
@@ -54,9 +57,24 @@ def as_matrix(values: Any, parameter: str, memory: int | float | str | None = No
     return matrix
 
 
+def existing_path(value: str | os.PathLike[str], parameter: str) -> Path:
+    """The path of a file, a folder or a pattern; a text must name something that is there."""
+    from uniproto.data.files import possible_path
+
+    path = possible_path(value)
+    if isinstance(value, str) and not (path.exists() or glob.glob(value)):
+        raise invalid(
+            parameter,
+            "must be rows of numbers, or the path of a file",
+            f"the text {value!r}, and no file is called so",
+            "Check the path, or turn texts into vectors first with uniproto.features.embed_text.",
+        )
+    return path
+
+
 def align_tables(source: Any, target: Any) -> tuple[Any, Any]:
     """Where both are tables, the target's columns in the source's order: they match by name."""
-    if not (_is_table(source) and _is_table(target)):
+    if not (is_table(source) and is_table(target)):
         return source, target
     from uniproto.data.tables import arrow_table, in_order_of
 
@@ -65,6 +83,23 @@ def align_tables(source: Any, target: Any) -> tuple[Any, Any]:
     if names != wanted:
         target = target.select(in_order_of(wanted, names, "target.columns", "the source"))
     return source, target
+
+
+def take_rows(values: Any, rows: NDArray[np.integer[Any]]) -> Any:
+    """Some rows by their numbers, in the same kind of container.
+
+    >>> take_rows([[1.0], [2.0], [3.0]], np.array([2, 0]))
+    [[3.0], [1.0]]
+    """
+    if hasattr(values, "iloc"):  # pandas, whose own index counts otherwise
+        return values.iloc[rows]
+    if hasattr(values, "column_names"):  # Arrow
+        return values.take(rows)
+    if sp.issparse(values):
+        return values.tocsr()[rows]
+    if isinstance(values, list | tuple):
+        return [values[int(row)] for row in rows]
+    return values[rows.tolist()] if is_table(values) else values[rows]
 
 
 def as_labels(values: Any, parameter: str, length: int) -> NDArray[Any]:
@@ -178,7 +213,7 @@ def _csr(values: Any, parameter: str) -> Any:
 def _dense(values: Any, parameter: str) -> NDArray[Any]:
     if hasattr(values, "detach"):  # a torch tensor, without importing torch
         values = _detached(values, parameter)
-    elif _is_table(values):
+    elif is_table(values):
         from uniproto.data.columns import numeric_matrix
         from uniproto.data.tables import arrow_table
 
@@ -203,8 +238,27 @@ def _detached(tensor: Any, parameter: str) -> Any:
         )
 
 
-def _is_table(values: Any) -> bool:
-    return hasattr(values, "__arrow_c_stream__")  # pandas, polars or Arrow
+def _are_texts(values: Any) -> bool:
+    """Whether this is a list or a column of texts."""
+    is_column = type(values).__name__ == "Series" or isinstance(values, np.ndarray)
+    if not isinstance(values, list | tuple) and not (is_column and len(values.shape) == 1):
+        return False
+    return len(values) > 0 and isinstance(next(iter(values)), str)
+
+
+def _texts(parameter: str, received: str) -> InvalidInputError:
+    return invalid(
+        parameter,
+        "must hold numbers",
+        received,
+        "Turn texts into vectors first: uniproto.features.embed_text(texts), 'uniproto embed', or "
+        "--text on the command line.",
+    )
+
+
+def is_table(values: Any) -> bool:
+    """Whether this is a pandas, polars or Arrow table."""
+    return hasattr(values, "__arrow_c_stream__")
 
 
 def _plain_array(values: Any, parameter: str, constraint: str) -> NDArray[Any]:

@@ -135,13 +135,15 @@ def read_input(
     features: Sequence[str] = (),
     ignore: Sequence[str] = (),
     has_target: bool = False,
+    raw: bool = False,
     memory: Memory = None,
 ) -> InputData:
     """Read a file. Features are `column`, or every column not `named` by another option.
 
     `features` names those to take, `ignore` those to leave aside, both as the command line gives
     them. With `like`, numeric columns must be those of that file, and are put in its order. With
-    `has_target`, `ignore` may also name columns of a target, which is read later. What would take
+    `has_target`, `ignore` may also name columns of a target, which is read later. With `raw`, the
+    features of a table in memory are the columns themselves, whatever they hold. What would take
     more than `memory` stays on disk where the format allows that, and is refused where not.
     """
     path = Path(path)
@@ -167,8 +169,11 @@ def read_input(
         others = () if like is None or like.table is None else like.table.column_names
         ignored = ignored_columns(ignore, content.schema, path, others=others, in_target=has_target)
         names = feature_columns(content.schema, [*named, *ignored], path)
-        if like is not None:
+        raw = raw and isinstance(content, pa.Table) and content.num_rows > 0 and bool(names)
+        if like is not None and not raw:
             names = aligned_columns(names, path, like.feature_columns, like.path)
+    if raw and column is None and isinstance(content, pa.Table):
+        return InputData(path, digest, content.select(names), content, tuple(names))
     if isinstance(content, LargeTable):
         matrix: NDArray[Any] = content.features(names, str(path))
     else:

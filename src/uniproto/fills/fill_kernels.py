@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from uniproto.runtime.compiling import njit
 
 # A bound from an exhausted list is a sum in another order than the fill itself: step below it.
 _ROUNDING = 1e-12

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from uniproto.fills.fill_kernels import Lists
@@ -17,6 +16,7 @@ from uniproto.fills.lazy_fills import list_length
 from uniproto.geometry.cpu_lists import CpuLists
 from uniproto.geometry.lists import lists_of
 from uniproto.problem.problem import Problem
+from uniproto.runtime.compiling import njit
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import available_cores, parallel_map, pieces_of
 

@@ -26,7 +26,27 @@ __all__ = [
     "Costs",
     "checked_bandwidth",
     "make_costs",
+    "metric_name",
 ]
+
+OTHER_NAMES = {  # what other libraries call them
+    "l2": "euclidean",
+    "manhattan": "l1",
+    "cityblock": "l1",
+    "inner_product": "dot",
+    "gaussian": "rbf",
+}
+
+
+def metric_name(metric: object) -> str:
+    """Our name of a metric, which may be given by that of another library.
+
+    >>> metric_name("manhattan"), metric_name("cosine")
+    ('l1', 'cosine')
+    """
+    ours = OTHER_NAMES.get(metric, metric) if isinstance(metric, str) else metric
+    require_name("metric", ours, METRICS)
+    return str(ours)
 
 
 class Costs(Protocol):

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from uniproto.runtime.compiling import njit
 
 
 @njit(cache=True, nogil=True)

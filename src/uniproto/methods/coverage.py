@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import EVERY, block_rows, row_blocks
@@ -21,6 +20,7 @@ from uniproto.geometry.costs import Costs
 from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import first_best, pick_greedily
 from uniproto.problem.problem import Problem
+from uniproto.runtime.compiling import njit
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import available_cores, parallel_for, parallel_map, pieces_of
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from uniproto.fills.lazy_fills import LazyFills
@@ -20,6 +19,7 @@ from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import Pool
 from uniproto.methods.uniproto_run import UniProtoRun
 from uniproto.problem.problem import Problem
+from uniproto.runtime.compiling import njit
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import parallel_map, pieces_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import align_tables, as_matrix, as_rows, finite_number, float_type
-from uniproto.errors import invalid, require_int, require_name
+from uniproto.errors import invalid, require_int
 from uniproto.geometry.blocks import row_blocks
-from uniproto.geometry.costs import MATRIX_METRICS, METRICS, Costs, make_costs
+from uniproto.geometry.costs import MATRIX_METRICS, Costs, make_costs, metric_name
 
 _NEAR_DUPLICATE = 0.01  # of the median distance: what distinct=True calls the same example
 _SAMPLED_ROWS = 16
+_SCALES_APART = 100  # times: a column that varies so much more than others decides alone
+_SAMPLED_SCALES = 10_000  # rows
+_MOST_COLUMNS = 200
 
 
 def checked_costs(
@@ -23,8 +27,11 @@ def checked_costs(
     metric: str,
     bandwidth: Any = None,
     memory: int | float | str | None = None,
+    *,
+    warn: bool = True,
 ) -> Costs:
-    require_name("metric", metric, METRICS)
+    """Costs of checked rows; `warn` where no column may drown the others."""
+    metric = metric_name(metric)
     if metric in MATRIX_METRICS and target is not None:
         raise invalid(
             "target",
@@ -44,6 +51,8 @@ def checked_costs(
             )
         return make_costs(checked, None, metric, bandwidth)
     aim = checked if target is None else as_matrix(target, "target", memory)
+    if warn:
+        warn_of_scales(aim, metric)
     if checked.shape[1] != aim.shape[1]:
         raise invalid(
             "target",
@@ -54,6 +63,33 @@ def checked_costs(
     if sp.issparse(checked) != sp.issparse(aim):  # one representation for both
         checked, aim = _as_sparse(checked), _as_sparse(aim)
     return make_costs(checked, checked if _are_equal(checked, aim) else aim, metric, bandwidth)
+
+
+class ScaleWarning(UserWarning):
+    """Columns of very different scales are compared as they are."""
+
+
+def warn_of_scales(rows: Any, metric: str) -> None:
+    """Warn where a few columns decide every distance, because their numbers are so much larger."""
+    if metric not in ("cosine", "euclidean", "sqeuclidean") or sp.issparse(rows):
+        return
+    some = rows[:: max(1, rows.shape[0] // _SAMPLED_SCALES)]
+    with np.errstate(all="ignore"):
+        spreads = np.asarray(some, np.float64).std(axis=0)
+    varying = np.flatnonzero(spreads > 0)
+    if not 2 <= len(varying) <= _MOST_COLUMNS:  # wide rows are vectors, whose columns are alike
+        return
+    low = varying[np.argsort(spreads[varying])[(len(varying) - 1) // 4]]
+    high = int(np.argmax(spreads))
+    if spreads[high] > _SCALES_APART * spreads[low]:
+        warnings.warn(
+            f"column {high} varies {spreads[high] / spreads[low]:,.0f} times as much as column "
+            f"{low}: under metric={metric!r} it decides alone which rows are alike. Scale the "
+            "columns first (sklearn.preprocessing.RobustScaler), or pass a table, whose columns "
+            "are made comparable.",
+            ScaleWarning,
+            stacklevel=5,
+        )
 
 
 def _are_equal(source: Any, target: Any) -> bool:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, distinct_labels
-from uniproto.errors import InfeasibleError, invalid, require_int
+from uniproto.errors import InfeasibleError, invalid, known_keywords, require_int
 from uniproto.geometry.bandwidth import as_bandwidth, origin_of
-from uniproto.geometry.costs import Costs
+from uniproto.geometry.costs import MATRIX_METRICS, Costs, metric_name
 from uniproto.geometry.cpu_lists import CpuLists
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.lists import ListBuilder, make_builder
@@ -32,6 +32,9 @@ from uniproto.problem.masses import Masses, integer_masses
 from uniproto.problem.weights import weights_from
 from uniproto.runs.checkpoint import Checkpoint
 from uniproto.runtime.memory import memory_budget
+
+if TYPE_CHECKING:
+    from uniproto.features.compared_rows import Given
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,8 @@ class Problem:
         metric: `cosine`, `euclidean`, `sqeuclidean`, `l1`, `dot` (max − inner product), `rbf`
             (1 − exp(−d²/2σ²) of the Euclidean distance d), `laplacian` (1 − exp(−d/σ) of the L1
             distance), `precomputed` (source is an m × n cost matrix) or `similarity` (source is an
-            m × n similarity matrix, cost = max − similarity).
+            m × n similarity matrix, cost = max − similarity). Default: `cosine`, or `euclidean`
+            where a table was prepared.
         bandwidth: the σ of `rbf` and `laplacian`: a number in the units of the features; a share
             of the median distance between source and target rows, such as `"0.25 median"`; or
             `"auto"`, the default. `costs.bandwidth` is the number used.
@@ -80,6 +84,14 @@ class Problem:
         initial: rows already chosen. They come first and count towards k.
         exclude: rows never to choose. They remain targets where source and target are one set.
         distinct: True, or a distance: never choose two rows that close to each other.
+        prepare: whether a table's columns are made comparable first: numbers scaled, gaps filled
+            and flagged, categories turned into features, ids set aside; `given.preparation` says
+            what became of each. Default: unless they are one vector already, such as columns
+            e0 … e383. False takes numbers as they are. Or a `Preparation` of before, or a fitted
+            transformer, such as a `ColumnTransformer`.
+        features, ignore: names of the columns to take, or not to take, of a table.
+        scale: how numbers of a prepared table are scaled: `robust` (by their quartiles),
+            `standard`, `minmax` or `none`.
         seed: for methods that draw random numbers.
         memory: how much working memory to use beyond the inputs: bytes, or a text such as "4GB".
             Default: a quarter of what is free. A file that would take more than that stays on disk,
@@ -107,18 +119,20 @@ class Problem:
     weights_origin: str | None  # how the record names weights given by name
     bandwidth_origin: str | None  # how it names a bandwidth that was computed
     groups: tuple[Group, ...]  # once k is known
+    given: Given | None  # source and target as the user has them, where they are known
     checkpoint: Checkpoint | None  # where a run saves its picks, if it must survive a kill
     _k: int | None
     _group_labels: tuple[NDArray[Any], NDArray[Any]] | None  # of source and target rows
     _budgets: str | Mapping[Hashable, int]
 
+    @known_keywords
     def __init__(
         self,
         source: Any,
         target: Any = None,
         *,
         k: int | None = None,
-        metric: str = "cosine",
+        metric: str | None = None,
         bandwidth: float | str | None = None,
         target_weights: Any = None,
         target_labels: Any = None,
@@ -128,13 +142,28 @@ class Problem:
         initial: Any = None,
         exclude: Any = None,
         distinct: bool | float = False,
+        prepare: Any = None,
+        features: Sequence[str] | None = None,
+        ignore: Sequence[str] | None = None,
+        scale: str = "robust",
         seed: int = 0,
         memory: int | float | str | None = None,
         device: str = "auto",
         lists: str = "exact",
     ) -> None:
-        costs = checked_costs(source, target, metric, bandwidth, memory)
+        from uniproto.features.compared_rows import compared_rows
+
+        metric = None if metric is None else metric_name(metric)
+        if prepare is None and metric in MATRIX_METRICS:
+            prepare = False
+        rows = compared_rows(
+            source, target, prepare=prepare, features=features, ignore=ignore, scale=scale
+        )
+        metric = rows.metric if metric is None else metric
+        plain = rows.given.preparation is None
+        costs = checked_costs(rows.source, rows.target, metric, bandwidth, memory, warn=plain)
         self._begin(costs, seed=require_int("seed", seed, least=0), memory=memory_budget(memory))
+        self.given = rows.given
         if costs.bandwidth is not None:
             self.bandwidth_origin = origin_of(as_bandwidth(bandwidth), self.m, self.n)
         self.initial, self.candidates = rows_to_choose(initial, exclude, self.m)
@@ -159,6 +188,7 @@ class Problem:
         self.lists = CpuLists()
         self.weights_origin = self.bandwidth_origin = None
         self.groups, self.checkpoint = (), None
+        self.given = None
         self._group_labels = None
         self._budgets = "proportional"
 
@@ -247,6 +277,7 @@ class Problem:
             candidates=candidates[candidates >= 0],
             weights_origin=None,
             groups=(),
+            given=None,
             _group_labels=None,
         )
 

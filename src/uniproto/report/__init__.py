@@ -12,6 +12,7 @@ from uniproto.errors import invalid
 from uniproto.runs.publish import write_page
 
 if TYPE_CHECKING:
+    from uniproto.features.compared_rows import Given
     from uniproto.problem.problem import Problem
     from uniproto.report.examples import Examples
     from uniproto.selection.selection import Selection
@@ -77,6 +78,8 @@ def report_selection(
         target = replace(source, **{name: one for name, one in given.items() if one is not None})
     else:
         target = examples(n, **of_target, prefix="target_")
+    if problem is not None and problem.given is not None and source.text is source.pictures is None:
+        source, target = _with_tables(problem.given, source, target)
     if problem is not None and problem.groups and source.groups is None:
         source, target = _with_groups(problem, source, target)
     commands = [("This page", f"selection.report({os.fspath(path)!r})")]
@@ -90,6 +93,15 @@ def report_selection(
         commands=commands,
         random=random,
     )
+
+
+def _with_tables(given: Given, source: Examples, target: Examples) -> tuple[Examples, Examples]:
+    """The rows' own columns, for people to look at."""
+    from uniproto.report.columns import shown_table
+
+    first = shown_table(given.source)
+    second = first if given.target is given.source else shown_table(given.target)
+    return replace(source, table=first), replace(target, table=second)
 
 
 def is_one_set(problem: Problem | None, shape: tuple[int, int]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 # Okabe and Ito's colours, told apart by people with any kind of colour vision.
 BLUE, ORANGE, GREEN, PINK, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#666666"
+INK, HALO = "#333333", "#ffffff"  # words on a chart, and what keeps them readable on lines
 
 
 def styled(chart: Any, title: str, subtitle: str = "") -> Any:

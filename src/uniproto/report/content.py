@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.report.columns import ColumnChart
 from uniproto.report.targets import Projection
 from uniproto.report.words import LONGEST_NAME, cut
 
@@ -73,7 +74,9 @@ class Card:
     missing: str  # why there is no picture, where one was expected
     text: str | None
     length: int  # of the full text, in characters, where the card shows only its beginning
-    fields: list[tuple[str, str]]
+    fields: list[tuple[str, str]]  # the unusual ones first
+    unusual: list[str]  # their names
+    away: float | None  # what its targets cost on average
     represented: list[Represented]
     lights: list[int]  # items on the map it represents
     x: float | None = None
@@ -156,6 +159,8 @@ class Content:
     projection: Projection | None
     map_note: str
     cards: list[Card]
+    columns: list[ColumnChart]
+    table: list[str]  # the columns of the rows, in their order; empty for texts and pictures
     coverage: list[Coverage]
     worst: list[Worst]
     worst_note: str
@@ -281,6 +286,14 @@ def coverage_of(
         ]
         uneven = weights.max() - weights.min() > 1e-9 * weights.max()
         note = "Shares of the target are shares of its weights. " if uneven else ""
+        chosen_of = sum(share.prototypes > 0 for share in shares)
+        if (extra := len(shares) - selection.k) > 0:
+            without = len(shares) - chosen_of
+            note += (
+                f"{selection.k:,} prototypes can be of at most {selection.k:,} of "
+                f"{len(shares):,}: {extra:,} of the {without:,} without one "
+                f"({extra / without:.0%}) are unavoidable. "
+            )
         if codes.others:
             note += f"{codes.others:,} smaller ones are counted together as others. "
         found.append(Coverage(kind, codes.names, shares, note))

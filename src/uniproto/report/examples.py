@@ -39,6 +39,7 @@ class Examples:
     ids: NDArray[Any] | None = None
     fields: Callable[[Rows], list[dict[str, Any]]] | None = None
     positions: NDArray[np.float64] | None = None
+    table: pa.Table | None = None  # every column, where they can be looked at
 
 
 def examples(

@@ -67,11 +67,11 @@ def _map(content: Content) -> Any:
         points("lit").mark_circle(
             **dot, size=3 * size, color="$orange", opacity=0.95, stroke="$paper", strokeWidth=0.5
         ),
-        points("prototypes", color=hue, opacity=opacity(0.45, 1)).mark_point(
+        points("prototypes", color=hue, opacity=opacity(0.7, 1)).mark_point(
             **diamond,
-            size=50 if content.k > 300 else 110,
-            stroke="$paper",
-            strokeWidth=1,
+            size=70 if content.k > 300 else 150,
+            stroke="$ink",
+            strokeWidth=1.4,
             cursor="pointer",
         ),
         points("chosen").mark_point(

@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from uniproto.data.arrays import as_matrix, is_table, take_rows
+from uniproto.data.tables import arrow_table
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.problem.problem import Problem
+from uniproto.report.columns import UNUSUAL, TableColumns
 from uniproto.report.content import (
     Card,
     Codes,
@@ -81,10 +85,16 @@ def gather(
     album.targets(np.union1d(worst, on_cards))
     album.hovers(drawn)
     fills = fills_of(selection)
+    columns = _columns(source, target, rows, weights)
     cards = make_cards(
         selection, source, target, problem, plan, cited, place_of, len(drawn), album, fills,
-        labels, groups, projection,
+        labels, groups, projection, columns, arcs,
     )  # fmt: skip
+    given = None if problem is None else problem.given
+    prepared = None if given is None else given.preparation
+    became = (
+        {} if prepared is None else {name: f"{kind}: {how}" for name, kind, how in prepared.rows}
+    )
     drawn_costs, random_note = random_costs(selection, problem, random, comparison)
     certificate = selection.certificate
     return Content(
@@ -99,6 +109,10 @@ def gather(
         projection=projection,
         map_note=map_note,
         cards=cards,
+        columns=[]
+        if columns is None
+        else columns.charts(became, () if given is None else given.columns),
+        table=_table_names(source, cards),
         coverage=coverage_of(selection, labels, groups, weights),
         worst=[] if costs is None else _worst(target, problem, plan, worst, costs, place_of),
         worst_note="" if costs is not None else NO_DATA,
@@ -111,6 +125,24 @@ def gather(
         facts=facts_of(selection),
         commands=list(commands),
     )
+
+
+def _columns(
+    source: Examples, target: Examples, rows: NDArray[np.int64], weights: NDArray[np.float64]
+) -> TableColumns | None:
+    """The columns of both sets, where there are any to look at."""
+    if not isinstance(source.table, pa.Table) or not isinstance(target.table, pa.Table):
+        return None
+    return TableColumns(source.table, target.table, rows, weights)
+
+
+def _table_names(source: Examples, cards: Sequence[Card]) -> list[str]:
+    """The columns of the cards, in the order of the table."""
+    shown = {name for card in cards for name, _ in card.fields}
+    order = (
+        [] if source.table is None else [cut(n, LONGEST_NAME) for n in source.table.column_names]
+    )
+    return [name for name in order if name in shown] + sorted(shown - set(order))
 
 
 def _tidied(plan: sp.csr_array) -> sp.csr_array:
@@ -177,7 +209,8 @@ _CARD_TEXT = (1_300_000, 6_000)
 _EXAMPLE_TEXT = (900_000, 280)
 HOVER_TEXT = (900_000, 160)
 WORST_TEXT = 600
-_FIELDS = (12, 96)  # columns of a card, bytes of a value
+_FIELDS = (40, 96)  # columns of a card, bytes of a value
+_FIRST_VALUES = 12  # of an array
 
 
 def make_cards(
@@ -194,11 +227,13 @@ def make_cards(
     labels: Codes | None,
     groups: Codes | None,
     projection: Projection | None,
+    columns: TableColumns | None,
+    arcs: NDArray[np.float64] | None,
 ) -> list[Card]:
     rows = selection.indices.astype(np.intp)
     most = share_of(_CARD_TEXT, selection.k)
     texts = None if source.text is None else source.text(rows)
-    columns = _FIELDS[0] if selection.k <= 300 else _FIELDS[0] * 2 // 3
+    most_fields = _FIELDS[0] if selection.k <= 300 else _FIELDS[0] // 2
     read = source.fields or _vector(problem, of_target=False)
     fields = None
     if texts is None and source.pictures is None and read is not None:
@@ -208,6 +243,8 @@ def make_cards(
         target, problem, np.unique(on_cards), share_of(_EXAMPLE_TEXT, len(on_cards)), of_target=True
     )
     given = 0 if problem is None else len(problem.initial)
+    known = None if problem is None else problem.given
+    compared = () if known is None else known.columns
     places = None if projection is None else projection.prototypes
     cards = []
     for place, row in enumerate(rows):
@@ -215,6 +252,10 @@ def make_cards(
         lights = [place_of[int(t)] for t in on_map if place_of.get(int(t), drawn) < drawn]
         text = None if texts is None else cut(texts[place], most)
         length = 0 if texts is None else full_length(texts[place])
+        values = {} if fields is None else fields[place]
+        surprise = {name: _surprise(columns, compared, name, place) for name in values}
+        ranked = sorted(values, key=lambda name: -surprise[name])
+        carried = slice(plan.indptr[place], plan.indptr[place + 1])
         cards.append(
             Card(
                 rank=place + 1,
@@ -232,9 +273,13 @@ def make_cards(
                 text=text,
                 length=0 if text is None or length <= len(text) else length,
                 fields=[
-                    (cut(name, LONGEST_NAME), cut(value, _FIELDS[1]))
-                    for name, value in list((fields[place] if fields else {}).items())[:columns]
+                    (cut(name, LONGEST_NAME), cut(values[name], _FIELDS[1]))
+                    for name in ranked[:most_fields]
                 ],
+                unusual=[cut(name, LONGEST_NAME) for name in ranked if surprise[name] >= UNUSUAL],
+                away=None
+                if arcs is None
+                else float(np.average(arcs[carried], weights=plan.data[carried])),
                 represented=[
                     Represented(place_of[int(t)], float(share), words(int(t)))
                     for t, share in zip(*cited[place], strict=True)
@@ -245,6 +290,15 @@ def make_cards(
             )
         )
     return cards
+
+
+def _surprise(
+    columns: TableColumns | None, compared: Sequence[str], name: str, place: int
+) -> float:
+    """How unusual a value is; columns that are not compared come last."""
+    if columns is None:
+        return 0.0
+    return columns.surprise(name, place) if not compared or name in compared else -1.0
 
 
 def coordinate(points: NDArray[np.float64] | None, place: int, side: int) -> float | None:
@@ -271,6 +325,9 @@ class RowWords:
         self.most = most
         self.text: dict[int, Any] = {}
         self.fields: dict[int, dict[str, Any]] = {}
+        given = None if problem is None else problem.given
+        compared = () if given is None else given.columns
+        self.first = {name: place for place, name in enumerate(compared)}  # what is compared
         listed = [int(row) for row in rows]
         if examples.text is not None:
             self.text = dict(zip(listed, examples.text(np.asarray(rows)), strict=True))
@@ -282,23 +339,28 @@ class RowWords:
     def __call__(self, row: int) -> str:
         if row in self.text:
             return cut(self.text[row], self.most)
-        first = list(self.fields.get(row, {}).items())[:4]
+        values = self.fields.get(row, {})
+        names = sorted(values, key=lambda name: self.first.get(name, len(self.first)))
+        first = [(name, values[name]) for name in names[:4]]
         return cut(
             " · ".join(f"{cut(name, LONGEST_NAME)}: {cut(v, 40)}" for name, v in first), self.most
         )
 
 
 def _vector(problem: Problem | None, of_target: bool) -> Any:
-    """A reader of the first features, for rows that have no columns."""
-    if problem is None or not isinstance(problem.costs, FeatureCosts):
+    """A reader of the rows' own values, as they were given: by column, or the first of an array."""
+    given = None if problem is None else problem.given
+    values = None if given is None else given.target if of_target else given.source
+    if values is None or problem is None or not isinstance(problem.costs, FeatureCosts):
         return None
-    features = problem.costs.target if of_target else problem.costs.source
-    width = min(features.shape[1], _FIELDS[0])
 
     def read(rows: NDArray[Any]) -> list[dict[str, Any]]:
-        some = features[rows]
-        some = some[:, :width].toarray() if sp.issparse(some) else np.asarray(some)[:, :width]
-        return [{f"x{place}": value for place, value in enumerate(row)} for row in some.tolist()]
+        some = take_rows(values, np.asarray(rows))
+        if is_table(some):
+            return list(arrow_table(some, "source").to_pylist())
+        first = as_matrix(some, "source")[:, :_FIRST_VALUES]
+        dense = first.toarray() if sp.issparse(first) else first
+        return [{f"x{place}": value for place, value in enumerate(row)} for row in dense.tolist()]
 
     return read
 

@@ -1,4 +1,3 @@
-"use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const { items, prototypes, pictures } = data;
@@ -60,52 +59,12 @@
     return image;
   }
 
-  // Light and dark
-
-  const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-  const isDark = () => (document.documentElement.dataset.theme || (prefersDark.matches ? "dark" : "light")) === "dark";
-  $("#theme").addEventListener("click", () => {
-    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-    drawAll();
-  });
-  prefersDark.addEventListener("change", () => drawAll());
-
-  function colours() {
-    const style = getComputedStyle(document.documentElement);
-    const colour = (key) => style.getPropertyValue(`--${key}`).trim();
-    return {
-      blue: colour("blue"), orange: colour("lit"), green: colour("green"), pink: colour("pink"),
-      grey: colour("grey"), ink: colour("ink"), paper: colour("panel"), quiet: colour("quiet"), line: colour("line"),
-    };
-  }
-
-  // Charts
-
-  const views = Object.create(null);
+  const { colours, isDark, views } = uniprotoCharts;
   window.uniproto = { views };  // for whoever opens the console
-  const nothing = { load: () => Promise.reject(new Error("this page loads nothing")), sanitize: () => Promise.reject(new Error("this page follows no links")) };
+  uniprotoCharts.onTheme(() => drawAll());
 
-  async function draw(id, extra = {}, renderer = "svg") {
-    const place = document.getElementById(`chart-${id}`);
-    if (!place || !data.charts[id]) return null;
-    const colour = colours();
-    const painted = JSON.parse(JSON.stringify(data.charts[id]), (key, value) =>
-      typeof value === "string" && /^\$(blue|orange|green|pink|grey|ink|paper)$/.test(value) && key !== "name" && key !== "words" ? colour[value.slice(1)] : value);
-    const spec = Object.assign(painted, extra);
-    const axis = { labelColor: colour.quiet, titleColor: colour.quiet, gridColor: colour.line, domainColor: colour.line, tickColor: colour.line, labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", titlePadding: 10 };
-    const config = {
-      background: null, font: "system-ui, sans-serif", axis,
-      view: { stroke: null }, legend: { labelColor: colour.quiet, symbolFillColor: colour.quiet, labelFontSize: 12 },
-      autosize: { type: "fit-x", contains: "padding" },
-    };
-    delete spec.config;
-    if (views[id]) views[id].finalize();
-    // `ast`: expressions are interpreted, so the page's policy need not allow code made from text.
-    views[id] = await vegaEmbed(place, spec, {
-      mode: "vega-lite", ast: true, actions: false, renderer, config, loader: nothing,
-      defaultStyle: false, tooltip: id === "map" ? () => {} : chartTip, hover: false,
-    });
-    return views[id].view;
+  function draw(id, extra = {}, renderer = "svg") {
+    return uniprotoCharts.draw(id, data.charts[id], extra, renderer, id === "map" ? () => {} : chartTip);
   }
 
   // The little box that follows the pointer
@@ -224,7 +183,7 @@
       p: place, x: prototypes[place].x, y: prototypes[place].y,
       hue: hue.keys.length && paint.value !== "cost" ? hue.of(prototypes[place]) : colours().blue,
     }));
-    $("#legend").replaceChildren(...hue.keys.map(([colour, text]) => make("li", {}, swatch(colour), make("bdi", { textContent: text, title: text }))));
+    $("#legend").replaceChildren(...$$("#legend .shape"), ...hue.keys.map(([colour, text]) => make("li", {}, swatch(colour), make("bdi", { textContent: text, title: text }))));
     return { targets, prototypes: shown, ink };
   }
 
@@ -280,6 +239,10 @@
       if (Number(card.dataset.p) === place) card.setAttribute("aria-current", "true");
       else card.removeAttribute("aria-current");
     }
+    for (const line of $$("#table tr[data-p]")) {
+      if (Number(line.dataset.p) === place) line.setAttribute("aria-current", "true");
+      else line.removeAttribute("aria-current");
+    }
     showDetail();
     if (scroll) $("#map").scrollIntoView({ block: "start" });
     if (views.map) {
@@ -292,19 +255,19 @@
   function showDetail() {
     const panel = $("#detail");
     if (!panel) return;
-    if (chosen === null) {
-      panel.replaceChildren(make("p", { className: "empty", textContent: "Choose a prototype, on the map or in the gallery, to see what it represents." }));
-      return;
-    }
-    const one = prototypes[chosen];
-    const card = cards[chosen];
+    const place = chosen === null ? 0 : chosen;  // nobody has chosen yet: the first one is an example
+    const one = prototypes[place];
+    const card = cards[place];
     const copy = (selector) => { const found = $(selector, card); return found ? found.cloneNode(true) : null; };
     const head = make("h3", {}, make("span", { className: "rank", textContent: one.rank }), one.name ? make("bdi", { className: "id", textContent: one.name }) : "", ` row ${one.row}`);
     const represented = copy(".represented");
     const drawn = one.lights.length < one.targets ? ` ${one.lights.length} of them are on the map.` : "";
+    const said = chosen === null
+      ? "The first prototype. Choose another one, on the map or in the gallery."
+      : `Lit up: the ${one.targets === 1 ? "target" : `${one.targets} targets`} it represents.${drawn}`;
     const parts = [
       head, make("p", {}, ...tags(one)), copy(".big"), copy(".broken"), copy(".text"), copy(".fields"), copy(".numbers"),
-      make("p", { className: "quiet", textContent: `Lit up: the ${one.targets === 1 ? "target" : `${one.targets} targets`} it represents.${drawn}` }),
+      make("p", { className: "quiet", textContent: said }),
       represented ? make("h4", { textContent: "Most of its mass, the nearest first" }) : null, represented,
     ];
     panel.replaceChildren(...parts.filter((part) => part !== null));
@@ -344,15 +307,86 @@
     cards.forEach((card, place) => {
       const one = prototypes[place];
       const fits = Object.entries(only).every(([kind, code]) => one[kind] === code) && wanted.every((word) => words[place].includes(word));
-      card.parentElement.hidden = !fits;
       if (fits) matching.push(place);
     });
+    first = 0;
+    showPage();
     const all = prototypes.length.toLocaleString("en");
     $("#count").textContent = matching.length === prototypes.length ? all : `${matching.length.toLocaleString("en")} of ${all}`;
     $("#none").hidden = matching.length > 0;
-    cards.forEach((card) => { card.tabIndex = -1; });
-    if (matching.length) cards[matching[0]].tabIndex = 0;
     refreshMap();
+  }
+
+  // Pages of cards, or of lines of a table
+
+  const perPage = 60;
+  let first = 0;
+  let asTable = data.named;  // an array's columns have no names to look for
+
+  function showPage() {
+    const shown = new Set(matching.slice(first, first + perPage));
+    cards.forEach((card, place) => { card.parentElement.hidden = !shown.has(place); card.tabIndex = -1; });
+    if (matching.length) cards[matching[first]].tabIndex = 0;
+    const last = Math.min(first + perPage, matching.length);
+    $("#pages").hidden = matching.length <= perPage;
+    $("#page").textContent = `${first + 1} – ${last} of ${matching.length.toLocaleString("en")}`;
+    $("#before").disabled = first === 0;
+    $("#after").disabled = last === matching.length;
+    $("#cards").hidden = asTable;
+    $("#table").hidden = !asTable;
+    if ($("#as-table")) {
+      $("#as-table").setAttribute("aria-pressed", asTable);
+      $("#as-cards").setAttribute("aria-pressed", !asTable);
+    }
+    if (asTable) $("#table").replaceChildren(lines([...shown]));
+  }
+
+  function turn(step) {
+    first = Math.max(0, Math.min(first + step * perPage, matching.length - 1));
+    showPage();
+    $("#gallery").scrollIntoView({ block: "start" });
+  }
+
+  $("#before").addEventListener("click", () => turn(-1));
+  $("#after").addEventListener("click", () => turn(1));
+  if ($("#as-table")) {
+    $("#as-table").addEventListener("click", () => { asTable = true; showPage(); });
+    $("#as-cards").addEventListener("click", () => { asTable = false; showPage(); });
+  }
+
+  function lines(places) {
+    const kinds = Object.keys(data.coverage);
+    const named = prototypes.some((one) => one.name);
+    const titles = ["", ...(named ? ["id"] : []), "row", ...kinds, ...data.columns, "represents", "away"];
+    const head = make("thead", {}, make("tr", {}, ...titles.map((title) => make("th", { scope: "col", textContent: title, title }))));
+    const body = make("tbody");
+    for (const place of places) {
+      const one = prototypes[place];
+      const values = new Map($$(".fields > div", cards[place]).map((pair) => [pair.children[0].textContent, pair.children[1].textContent]));
+      const plain = (text) => make("td", { textContent: text ?? "", title: text ?? "" });
+      const number = (value) => make("td", { className: "number", textContent: value === null ? "" : figure.format(value) });
+      const line = make("tr", { tabIndex: 0 }, make("th", { scope: "row", textContent: one.rank }), ...(named ? [plain(one.name)] : []), plain(String(one.row)),
+        ...kinds.map((kind) => plain(name(kind, one[kind]))),
+        ...data.columns.map((column) => {
+          const cell = plain(values.get(column));
+          if (/^-?[\d.,]+(e[+-]?\d+)?$/i.test(cell.textContent)) cell.classList.add("number");
+          if (one.unusual.includes(column)) cell.classList.add("unusual");
+          return cell;
+        }), number(one.targets), number(one.away));
+      line.dataset.p = place;
+      if (place === chosen) line.setAttribute("aria-current", "true");
+      body.append(line);
+    }
+    [...body.rows].slice(0, 1).forEach((line) => [...line.cells].forEach((cell, at) => head.rows[0].cells[at].classList.toggle("number", cell.classList.contains("number"))));
+    return make("table", {}, head, body);
+  }
+
+  for (const kind of ["click", "keydown"]) {
+    $("#table").addEventListener(kind, (event) => {
+      const line = event.target.closest("tr[data-p]");
+      if (!line || (kind === "keydown" && event.key !== "Enter")) return;
+      choose(Number(line.dataset.p), true);
+    });
   }
 
   let waiting = 0;
@@ -362,6 +396,8 @@
   // Keyboard
 
   function focusCard(place) {
+    const page = Math.floor(matching.indexOf(place) / perPage) * perPage;
+    if (page !== first) { first = page; showPage(); }
     cards.forEach((card) => { card.tabIndex = -1; });
     cards[place].tabIndex = 0;
     cards[place].focus();
@@ -450,6 +486,11 @@
 
   $("#csv").addEventListener("click", () => download("prototypes.csv", "text/csv;charset=utf-8", `\ufeff${asCsv(rows())}`));
   $("#json").addEventListener("click", () => download("prototypes.json", "application/json", `${JSON.stringify(rows(), null, 2)}\n`));
+
+  const details = $("#details");
+  details.addEventListener("toggle", () => { if (details.open) draw("curve"); });  // now it has a width
+  showPage();
+  showDetail();
 
   async function drawAll() {
     await drawMap();

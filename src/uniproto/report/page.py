@@ -20,8 +20,10 @@ def render(content: Content) -> str:
     """The whole page. Everything that is data goes through Jinja's or JSON's escaping."""
     from markupsafe import Markup
 
-    style, script, library = _file("style.css"), _file("page.js"), chart_library()
-    rendered = _template().render(
+    style, library = page_file("style.css"), chart_library()
+    script = page_file("charts.js") + page_file("page.js")
+    template = templates().get_template("template.html.j2")
+    rendered = template.render(
         c=content,
         charted={coverage.kind: charted_shares(coverage) for coverage in content.coverage},
         policy=content_policy(style, script, library),
@@ -51,11 +53,12 @@ def template_environment(package: str) -> Any:
 
 
 @cache
-def _template() -> Any:
+def templates() -> Any:
+    """The templates of our pages."""
     environment = template_environment("uniproto.report")
     environment.filters |= {"figure": figure, "seconds": seconds, "share": _percent}
     environment.globals["counted"] = counted
-    return environment.get_template("template.html.j2")
+    return environment
 
 
 @cache
@@ -75,6 +78,8 @@ def page_data(content: Content) -> dict[str, Any]:
         "title": content.title,
         "shape": content.shape,
         "drawn": content.drawn,
+        "columns": content.table,
+        "named": bool(content.table) and content.table[0] != "x0",
         "coverage": {coverage.kind: coverage.names for coverage in content.coverage},
         "items": {
             "row": [item.row for item in items],
@@ -98,6 +103,8 @@ def page_data(content: Content) -> dict[str, Any]:
                 "fill": card.fill,
                 "mass": card.mass,
                 "targets": card.targets,
+                "away": _short(card.away),
+                "unusual": card.unusual,
                 "picture": card.picture,
                 "x": _short(card.x),
                 "y": _short(card.y),
@@ -146,7 +153,7 @@ def _hash(text: str) -> str:
 
 
 @cache
-def _file(name: str) -> str:
+def page_file(name: str) -> str:
     return files("uniproto.report").joinpath(name).read_text(encoding="utf-8")
 
 

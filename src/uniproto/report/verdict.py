@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 RANDOM_DRAWS = 5
 _RANDOM_SECONDS = 30.0
-_LOOSE = 0.5  # of the cost: a bound that leaves more than this open says nothing
+_LOOSE = 1.0  # a cost this much above the bound, as a share of it: the bound says nothing
 
 
 def random_costs(
@@ -44,8 +44,9 @@ def random_costs(
     problem: Problem | None,
     draws: int | None,
     comparison: Mapping[str, Any] | None,
+    limit: float = _RANDOM_SECONDS,
 ) -> tuple[list[float], str]:
-    """Costs of random choices: from a comparison, or drawn now where that is affordable."""
+    """Costs of random choices: from a comparison, or drawn now within `limit` seconds."""
     if draws == 0:
         return [], "Random choices were switched off (--random 0)."
     if comparison is not None and draws is None:
@@ -57,7 +58,7 @@ def random_costs(
         return [], "Random's cost is not known. " + NO_DATA
     if not selection.cost_is_exact:
         return [], "Random's cost is missing: no exact solve fits this many targets."
-    limit = _RANDOM_SECONDS if draws is None else math.inf
+    limit = limit if draws is None else math.inf
     expected = selection.timings.get("plan", 0.0)
     if expected > limit:
         return [], (
@@ -112,7 +113,7 @@ def verdict_of(
             + ("" if selection.cost_is_exact else "; no exact solve fits"),
         )
     ]
-    parts = [f"They cost {word}{figure(cost)}"]
+    parts = [f"A typical target is {word}{figure(cost)} from its prototype"]
     if random:
         mean, spread = mean_and_spread(random)
         assert mean is not None
@@ -120,11 +121,11 @@ def verdict_of(
         below = _compared(cost, mean)
         draws = counted(len(random), "random choice")
         tiles.append(Tile("Random", value, f"{draws} of {k:,}: this one is {below}"))
-        parts.append(f", {below} than random ({value} over {counted(len(random), 'draw')})")
+        parts.append(f"; with random ones {value} ({counted(len(random), 'draw')}: {below})")
     conditions = conditions_of(problem)
     certificate = selection.certificate
     if certificate is not None:
-        bound, room = figure(certificate.lower_bound), _room(certificate, cost)
+        bound, room = figure(certificate.lower_bound), _room(certificate)
         early = "" if certificate.converged else "; the search for the bound stopped early"
         tiles.append(
             Tile(
@@ -157,16 +158,15 @@ def verdict_of(
     return Verdict(headline, "".join(parts) + ".", tiles)
 
 
-def _room(certificate: Certificate, cost: float) -> str:
-    """How much better than this the best choice could be."""
+def _room(certificate: Certificate) -> str:
+    """How far the cost is above the bound, as a share of the bound wherever that is said."""
     if not certificate.relative:
         return f"at most {figure(certificate.absolute_gap)} could be gained"
     if math.isinf(certificate.gap):
         return "as no cost can: this bound says nothing"
-    saved = 1 - certificate.lower_bound / cost if cost > 0 else 0.0
-    if saved > _LOOSE:
+    if certificate.gap > _LOOSE:
         return "a loose bound, which says little"
-    return f"at most {saved:.2%} could be saved"
+    return f"this choice is at most {certificate.gap:.2%} above it (the gap)"
 
 
 def _compared(cost: float, other: float) -> str:

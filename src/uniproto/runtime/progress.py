@@ -23,6 +23,8 @@ class Advance(Protocol):
 _FIRST_BAR, _NEXT_BAR = 1.0, 0.5  # seconds; work that ends sooner shows nothing
 _LINES_APART = 30.0  # seconds; in the file of a batch job lines stay for ever
 
+silent = False  # set by commands that are asked to say nothing
+
 
 class Progress:
     """Shows the stages of long work.

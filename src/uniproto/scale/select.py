@@ -13,7 +13,7 @@ from uniproto.data.arrays import as_rows, finite_number
 from uniproto.data.columns import ignored_columns, only_features, require_columns
 from uniproto.data.tables import aligned_columns, feature_columns
 from uniproto.errors import InputFileError, invalid, require_int, require_name, unknown_name
-from uniproto.geometry.costs import FEATURE_METRICS, METRICS, checked_bandwidth
+from uniproto.geometry.costs import FEATURE_METRICS, checked_bandwidth, metric_name
 from uniproto.geometry.lists import DEVICES
 from uniproto.methods import FasterPAM, Method, Random, as_method
 from uniproto.problem.weights import DensityWeights, density_from
@@ -162,7 +162,7 @@ def make_request(
     column: str | None = None,
     aside: Collection[str] = (),
     method: str | Method = "uniproto",
-    metric: str = "cosine",
+    metric: str | None = None,
     bandwidth: float | str | None = None,
     target_weights: Any = None,
     target_labels: str | None = None,
@@ -187,7 +187,7 @@ def make_request(
     count = require_int("k", k)
     sent = count if per_part is None else require_int("per_part", per_part)
     chosen = _checked_method(method)
-    _check_metric(metric)
+    metric = _checked_metric(metric)
     width = checked_bandwidth(metric, bandwidth)
     weights = _checked_weights(target_weights, target_labels)
     pool = shards_of(source, "source", cluster)
@@ -305,15 +305,16 @@ def _checked_method(method: str | Method) -> Method:
     return chosen
 
 
-def _check_metric(metric: str) -> None:
-    require_name("metric", metric, METRICS)
-    if metric not in FEATURE_METRICS:
+def _checked_metric(metric: str | None) -> str:
+    chosen = "cosine" if metric is None else metric_name(metric)
+    if chosen not in FEATURE_METRICS:
         raise invalid(
             "metric",
             f"must be one of {', '.join(FEATURE_METRICS)} on Ray, where shards hold features",
             repr(metric),
             "Pass features, or run on one machine.",
         )
+    return chosen
 
 
 def _checked_weights(weights: Any, labels: str | None) -> str | DensityWeights | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -14,15 +14,36 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.errors import InvalidInputError, printable, require_seconds
+from uniproto.data.arrays import take_rows
+from uniproto.errors import (
+    InvalidInputError,
+    MissingExtraError,
+    WrongTypeError,
+    as_index,
+    invalid,
+    printable,
+    require_seconds,
+)
+from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.geometry.metrics import metric_label
 from uniproto.methods.contract import Picks
 from uniproto.problem.problem import Problem
+from uniproto.report.words import figure
 from uniproto.runtime.progress import Progress
 from uniproto.transport.prototypes import Transport, transport
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
     from uniproto.certificate.bound import Certificate
+    from uniproto.features.compared_rows import Given
+    from uniproto.features.preparation import Preparation
+    from uniproto.selection.assigning import Assignment
+    from uniproto.selection.prototypes import Prototype
+
+_MOMENT = 3.0  # seconds for random choices to compare with
+_MOST_COLUMNS = 15  # shown in a summary
 
 
 class Selection:
@@ -59,6 +80,8 @@ class Selection:
         certificate: Certificate | None = None,
         problem: Problem | None = None,
         picks: Picks | None = None,
+        given: Given | None = None,
+        prototypes: pa.Table | None = None,
         group_rows: Mapping[Hashable, NDArray[np.int64]] | None = None,
     ) -> None:
         self.indices = indices
@@ -76,6 +99,8 @@ class Selection:
         self.certificate = certificate  # None until certified
         self._problem = problem
         self._picks = picks
+        self.given = given if problem is None else problem.given
+        self.prototypes = prototypes  # the chosen rows of a table, where the result was loaded
         self._group_rows = dict(group_rows or {})
         if transport is not None:
             self.__dict__["_transport"] = transport
@@ -86,6 +111,11 @@ class Selection:
     def k(self) -> int:
         """How many prototypes there are."""
         return len(self.indices)
+
+    @property
+    def preparation(self) -> Preparation | Any:
+        """What became of each column of a table; None where rows are compared as they are."""
+        return None if self.given is None else self.given.preparation
 
     @property
     def cost(self) -> float:
@@ -152,6 +182,94 @@ class Selection:
         )
         self.timings["certificate"] = self.certificate.seconds
         return self.certificate
+
+    def rows(self, source: Any = None) -> Any:
+        """The chosen rows of the source, in the order picked, whatever index it has.
+
+        Pass the table, array or list that was selected from (or one with the same rows and other
+        columns); the result is of the same kind. Without it: the rows as `select` was given them.
+
+        >>> import uniproto
+        >>> sel = uniproto.select([[1.0, 0.0], [0.8, 0.2], [0.0, 1.0]], k=1)
+        >>> sel.rows(["first", "second", "third"])
+        ['second']
+        """
+        if source is None:
+            source = None if self.given is None else self.given.source
+            if source is None and self.prototypes is not None:
+                return self.prototypes
+        count = getattr(source, "shape", [None])[0] if source is not None else None
+        count = len(source) if count is None and hasattr(source, "__len__") else count
+        if count != self.shape[0]:
+            raise invalid(
+                "source",
+                f"must have the {self.shape[0]:,} rows that were selected from",
+                "nothing" if count is None else f"{count:,} rows",
+                "Pass the table as it was, before or after other columns were added.",
+            )
+        return take_rows(source, self.indices)
+
+    def assign(self, rows: Any = None) -> Assignment:
+        """Which prototype each row belongs to (a position in `indices`), and how far it is.
+
+        New rows go to their nearest prototype; a table is prepared as the selected one was. The
+        targets themselves (or no rows at all) are assigned by the plan, in which all prototypes
+        have equal weight: a row near a crowded prototype may go to the next.
+
+        >>> import uniproto
+        >>> sel = uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean")
+        >>> sel.assign([[0.5], [7.0]]).prototype
+        array([0, 1])
+        """
+        from uniproto.selection.assigning import assigned_by_plan, assigned_to_nearest
+
+        if rows is None:
+            return assigned_by_plan(self.plan, self.indices, self._problem)
+        if self.metric in MATRIX_METRICS:
+            raise invalid(
+                "rows",
+                f"must be left out when metric={self.metric!r}, under which new rows have no cost",
+                "rows",
+                "Call assign() for the targets.",
+            )
+        given, problem = self.given, self._problem
+        chosen = self.prototypes
+        if given is not None and given.source is not None:
+            chosen = take_rows(given.source, self.indices)
+        shift = None if problem is None else problem.costs.shift  # type: ignore[attr-defined]
+        if given is None or chosen is None or (problem is None and self.metric == "dot"):
+            raise invalid(
+                "rows",
+                "can only be assigned where the prototypes' features are known",
+                "a selection loaded without them",
+                "Select again, or save a selection from a table, whose rows are saved with it.",
+            )
+        features = given.features(rows, "rows")
+        if given.target is not None and features.shape[0] == self.shape[1]:
+            targets = given.features(given.target, "target")
+            if features.shape == targets.shape and not _differ(features, targets):
+                return assigned_by_plan(self.plan, self.indices, problem)
+        prototypes = given.features(chosen)
+        return assigned_to_nearest(features, prototypes, self.metric, shift or 0.0, self.bandwidth)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A pandas table with a line per prototype: rank, index, gain, mass and its own values."""
+        from uniproto.selection.prototypes import prototype_table
+
+        try:
+            import pandas  # noqa: F401
+        except ImportError:
+            raise MissingExtraError("Selection.to_frame", "pandas") from None
+        return prototype_table(self).to_pandas()
+
+    def to_csv(self, path: str | os.PathLike[str]) -> Path:
+        """Write a CSV file with a line per prototype, like `to_frame`; returns its path."""
+        from uniproto.runs.atomic import atomic_write
+        from uniproto.selection.prototypes import prototype_table, write_csv
+
+        with atomic_write(Path(path)) as file:
+            write_csv(prototype_table(self), file)
+        return Path(path)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write selection.parquet, plan.npz and manifest.json; returns the folder.
@@ -269,6 +387,7 @@ class Selection:
             f"{self.k} prototypes of {m:,} source rows for {n:,} targets "
             f"({self.method}, {metric_label(self.metric, self.bandwidth)})",
             f"  optimal-transport cost  {word} {self.cost:.6g}",
+            f"  in words                {self.in_words()}",
             f"  each represents         {n / self.k:.4g} targets' worth of mass, on average "
             f"{self.plan.nnz / self.k:.4g} different ones",
         ]
@@ -277,18 +396,72 @@ class Selection:
         if "interrupted" in self.notes:
             lines.append("  stopped early           the best rows at that moment were kept")
         if self.certificate is not None:
-            lines.insert(2, f"  certificate             {self.certificate}")
+            lines.insert(3, f"  certificate             {self.certificate}")
         if self.group_costs:
             costs = ", ".join(
                 f"{printable(label)}: {cost:.4g}" for label, cost in self.group_costs.items()
             )
             lines.append(f"  cost within groups      {costs}")
+        if self.preparation is not None:
+            lines += _columns(self.preparation)
         spent = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.timings.items())
         lines.append(f"  time                    {spent}")
         return "\n".join(lines)
 
+    def in_words(self) -> str:
+        """What the cost means, beside that of random rows where finding it takes a moment.
+
+        >>> import uniproto
+        >>> points = [[0.0], [1.0], [5.0], [6.0]]
+        >>> uniproto.select(points, k=2, metric="euclidean").in_words()
+        'a typical row is 0.500 from its prototype; with random ones 1.70'
+        """
+        words = f"a typical row is {figure(self.cost, 3)} from its prototype"
+        if self.method == "random" or self._random_cost is None:
+            return words
+        return f"{words}; with random ones {figure(self._random_cost, 3)}"
+
+    @cached_property
+    def _random_cost(self) -> float | None:
+        """The mean cost of some random choices, where drawing them takes a moment."""
+        from uniproto.report.verdict import random_costs
+
+        costs, _ = random_costs(self, self._problem, None, None, limit=_MOMENT)
+        return float(np.mean(costs)) if costs else None
+
     def __len__(self) -> int:
         return self.k
+
+    def __getitem__(self, place: int) -> Prototype:
+        """The prototype at a place of the picks, from 0.
+
+        >>> import uniproto
+        >>> first = uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean")[0]
+        >>> first.rank, first.index, first.targets
+        (1, 0, array([0, 1]))
+        """
+        from uniproto.selection.prototypes import prototype
+
+        try:
+            number = as_index(place)
+        except TypeError:
+            constraint = "must be the place of a prototype, a whole number"
+            raise WrongTypeError(
+                str(invalid("place", constraint, repr(place), f"Pass 0 to {self.k - 1}."))
+            ) from None
+        if not -self.k <= number < self.k:
+            raise IndexError(f"{number} is no place of {self.k} prototypes")
+        return prototype(self, number % self.k)
+
+    def __iter__(self) -> Iterator[Prototype]:
+        return (self[place] for place in range(self.k))
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks: the verdict, the map and the first prototypes."""
+        from uniproto.report.card import card
+        from uniproto.selection.prototypes import prototype_table
+
+        return card(self, self._problem, prototype_table(self))
 
     def __repr__(self) -> str:
         known = "_transport" in self.__dict__
@@ -299,3 +472,17 @@ class Selection:
         return (
             f"Selection(k={self.k} of {m} for {n} targets, {self.method}, {cost}, [{first}{more}])"
         )
+
+
+def _differ(rows: Any, others: Any) -> bool:
+    different = rows != others
+    return bool(different.nnz if sp.issparse(different) else np.any(different))
+
+
+def _columns(preparation: Any) -> list[str]:
+    """What became of a table's columns, for a summary."""
+    lines = preparation.table().split("\n")
+    more = len(lines) - _MOST_COLUMNS
+    shown = lines[:_MOST_COLUMNS] + ([f"… and {more} more"] if more > 0 else [])
+    first, rest = "  columns                 ", " " * 26
+    return [f"{rest if place else first}{line}" for place, line in enumerate(shown)]

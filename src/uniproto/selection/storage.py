@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from uniproto.data.arrays import is_table
 from uniproto.data.files import require_regular_file
 from uniproto.data.sizes import room_for_inputs
 from uniproto.data.tables import read_within
@@ -28,6 +29,7 @@ from uniproto.runs.publish import (
     write_record,
 )
 from uniproto.runs.records import plain
+from uniproto.selection.prototypes import chosen_rows, write_csv
 from uniproto.selection.saved_record import (
     plan_from,
     require_columns,
@@ -38,11 +40,13 @@ from uniproto.transport.prototypes import Transport
 
 if TYPE_CHECKING:
     from uniproto.certificate.bound import Certificate
+    from uniproto.features.compared_rows import Given
     from uniproto.selection.selection import Selection
 
 MANIFEST = "manifest.json"
 SELECTION = "selection.parquet"
 PROTOTYPES = "prototypes.parquet"
+PROTOTYPES_CSV = "prototypes.csv"  # the same for spreadsheets
 PLAN = "plan.npz"
 CERTIFICATE = "certificate.npz"
 _FORMAT = 1
@@ -63,9 +67,10 @@ def save_selection(
 
     `source_ids` and `target_ids` are (column name, one id per row): the chosen ids go into every
     file; in selection.parquet an id column called `rank`, `index`, `gain` or `mass` gets the
-    ending `_id`. `prototypes` are the chosen rows of a table input; `record` is added to the
-    manifest. Where the selection has a certificate, its numbers are in the manifest (an infinite
-    gap, which JSON cannot say, as null) and its prices in certificate.npz.
+    ending `_id`. `prototypes` are the chosen rows of a table input (those that the selection
+    knows); `record` is added to the manifest. Where the selection has a certificate, its numbers
+    are in the manifest (an infinite gap, which JSON cannot say, as null) and its prices in
+    certificate.npz.
     """
     plan, cost = selection.plan, selection.cost
     columns: dict[str, Any] = {
@@ -97,8 +102,11 @@ def save_selection(
         "group_costs": [[plain(label), cost] for label, cost in selection.group_costs.items()],
         "notes": selection.notes,
         "timings": selection.timings,
+        **_compared(selection),
         **(record or {}),
     }
+    if prototypes is None:
+        prototypes = _rows_of_table(selection)
     if source_ids is not None:
         name, ids = source_ids
         chosen = ids[selection.indices]
@@ -111,6 +119,8 @@ def save_selection(
         pq.write_table(pa.table(columns), stage / SELECTION)
         if prototypes is not None:
             pq.write_table(prototypes, stage / PROTOTYPES)
+            with (stage / PROTOTYPES_CSV).open("wb") as file:
+                write_csv(prototypes, file)
         np.savez_compressed(stage / PLAN, **arrays)
         if selection.certificate is not None:
             manifest = _certified(manifest, selection.certificate, stage)
@@ -118,10 +128,31 @@ def save_selection(
     return folder
 
 
+def _compared(selection: Selection) -> dict[str, Any]:
+    """What a manifest says about the columns of a table."""
+    given = selection.given
+    if given is None:
+        return {}
+    found: dict[str, Any] = {"features": list(given.columns)} if given.columns else {}
+    if given.preparation is not None:
+        found["preparation"] = given.preparation.record()
+    return found
+
+
+def _rows_of_table(selection: Selection) -> pa.Table | None:
+    """The chosen rows, where they are those of a table."""
+    given = selection.given
+    is_known = given is not None and is_table(given.source)
+    if selection.prototypes is None and not is_known:
+        return None
+    return chosen_rows(selection, np.arange(selection.k))
+
+
 def require_result_folder(folder: Path) -> None:
     """Refuse, before the work, a folder that cannot be written or where names are taken."""
     require_writable(folder)
-    require_publishable(folder, MANIFEST, [SELECTION, PROTOTYPES, PLAN, CERTIFICATE])
+    names = [SELECTION, PROTOTYPES, PROTOTYPES_CSV, PLAN, CERTIFICATE]
+    require_publishable(folder, MANIFEST, names)
 
 
 def save_certificate(folder: Path, certificate: Certificate) -> None:
@@ -187,7 +218,13 @@ def _fields_of(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
         require_lengths(archive, {"prices": shape[1]})
         with np.load(archive, allow_pickle=False) as arrays:
             certificate = _certificate_of(manifest, arrays["prices"])
-    if plan.shape != (k, shape[1]) or len(table) != k or k == 0:
+    prototypes = None
+    if PROTOTYPES in manifest["files"]:
+        prototypes = read_within(content(PROTOTYPES), room_for_inputs())
+        if prototypes is None:
+            raise ValueError("its prototypes take more memory than there is")
+    rows = k if prototypes is None else len(prototypes)
+    if plan.shape != (k, shape[1]) or not len(table) == rows == k or k == 0:
         raise ValueError("its files are of different selections")
     named = ("beta", "metric", "bandwidth", "method", "options", "seed", "timings", "notes")
     return {
@@ -199,7 +236,25 @@ def _fields_of(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
         "transport": Transport(manifest["cost"], plan, manifest["cost_is_exact"]),
         "group_costs": dict(manifest["group_costs"]),
         "certificate": certificate,
+        "prototypes": prototypes,
+        "given": _given(manifest),
     }
+
+
+def _given(manifest: dict[str, Any]) -> Given | None:
+    """How new rows are compared with these prototypes, as far as that was saved."""
+    from uniproto.features.compared_rows import Given
+    from uniproto.features.preparation import Preparation
+
+    columns, record = manifest.get("features"), manifest.get("preparation")
+    if record is not None and "transformer" in record:
+        return None  # the user's own, which is not saved
+    if columns is None:
+        return None
+    if not (isinstance(columns, list) and all(isinstance(name, str) for name in columns)):
+        raise ValueError("its record of the features is damaged")
+    preparation = None if record is None else Preparation.from_record(record)
+    return Given(columns=tuple(columns), preparation=preparation)
 
 
 def _certificate_of(manifest: dict[str, Any], prices: NDArray[np.float64]) -> Certificate:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from uniproto.fills.fill_kernels import (
@@ -16,6 +15,7 @@ from uniproto.fills.fill_kernels import (
     heapify,
     pick_and_claim,
 )
+from uniproto.runtime.compiling import njit
 
 _GAIN_ROUNDING = 16  # units in the last place below which two gains count as equal
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from uniproto.runtime.compiling import njit
 from uniproto.runtime.threads import available_cores, blas_on_one_core, parallel_map, pieces_of
 
 _FIRST_SAMPLE = 40  # targets per prototype

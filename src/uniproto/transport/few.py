@@ -12,9 +12,9 @@ import math
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import NDArray
 
+from uniproto.runtime.compiling import njit
 from uniproto.transport.balance import balance
 from uniproto.transport.exact import Plan, solve_arcs
 from uniproto.transport.proof import TOLERANCE

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import block_rows
@@ -16,6 +15,7 @@ from uniproto.geometry.metrics import Line
 from uniproto.methods.multilevel.centres import centres
 from uniproto.methods.multilevel.level import Assigned, Level, members
 from uniproto.problem.problem import Problem
+from uniproto.runtime.compiling import njit
 from uniproto.runtime.threads import parallel_for, parallel_map, pieces_of
 
 _SHORTLIST = 32  # rows near the centre of a cell that are compared exactly

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import block_rows
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.problem.problem import Problem
+from uniproto.runtime.compiling import njit
 from uniproto.runtime.threads import parallel_for, pieces_of
 from uniproto.transport.balance import balance
 
@@ -91,7 +91,8 @@ class Level:
 
     def own_costs(self, now: Assigned) -> NDArray[np.float64]:
         """What each target costs the prototype it goes to, in the units of the problem."""
-        return now.columns[np.arange(self.n), now.cells] * self.unit
+        own = now.columns[np.arange(self.n), now.cells]
+        return own.astype(np.float64) * self.unit
 
 
 def are_points(prototypes: NDArray[Any]) -> bool:

@@ -1,0 +1,255 @@
+"""What is compared of a source and a target: arrays as they are, tables made comparable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from uniproto.data.arrays import as_matrix, existing_path, is_table
+from uniproto.data.disk import LargeTable
+from uniproto.data.tables import arrow_table, feature_columns, read_content
+from uniproto.errors import invalid, require_name, unknown_name
+from uniproto.features.preparation import Preparation
+from uniproto.features.preparing import SCALES, fit_preparation, is_one_vector
+
+
+class OwnPreparation:
+    """A fitted transformer of the user's own, such as a `ColumnTransformer`. It is not saved."""
+
+    def __init__(self, transformer: Any) -> None:
+        self.transformer = transformer
+        self.rows = [(type(transformer).__name__, "your own", "its features are compared")]
+
+    def matrix(self, rows: Any, parameter: str = "source") -> Any:
+        """What the transformer makes of rows."""
+        if isinstance(rows, pa.Table):  # which transformers do not know
+            rows = rows.to_pandas()
+        try:
+            return self.transformer.transform(rows)
+        except Exception as error:  # what other people's transformers raise can be anything
+            raise invalid(
+                parameter,
+                f"must be rows that {self.rows[0][0]} transforms",
+                f"others ({str(error).splitlines()[0]})",
+                "Pass rows like those it was fitted on.",
+            ) from error
+
+    def table(self) -> str:
+        """A line that says so."""
+        return "  ".join(self.rows[0])
+
+    def record(self) -> dict[str, Any]:
+        """What a manifest says."""
+        return {"transformer": self.rows[0][0], "saved": False}
+
+
+@dataclass(frozen=True)
+class Given:
+    """Rows as the user has them, for people to look at, and what of them is compared.
+
+    `columns` are those of a table, and empty for arrays. A selection that was loaded has neither
+    `source` nor `target`.
+    """
+
+    source: Any = None
+    target: Any = None
+    columns: tuple[str, ...] = ()
+    preparation: Preparation | OwnPreparation | None = None
+
+    def features(self, rows: Any, parameter: str = "source") -> Any:
+        """What is compared of some rows, which may be new ones: a matrix."""
+        if self.preparation is not None:
+            return as_matrix(self.preparation.matrix(rows, parameter), parameter)
+        if is_table(rows) and self.columns:
+            table = arrow_table(rows, parameter)
+            if table.num_columns > 1 or len(self.columns) > 1:
+                for name in self.columns:
+                    if name not in table.column_names:
+                        raise unknown_name(f"{parameter}.columns", name, table.column_names)
+                rows = table.select(self.columns)
+        return as_matrix(rows, parameter)
+
+
+@dataclass(frozen=True)
+class ComparedRows:
+    """What is compared, and what it was made from."""
+
+    source: Any
+    target: Any
+    given: Given
+
+    @property
+    def metric(self) -> str:
+        """The metric where none is asked for."""
+        return "cosine" if self.given.preparation is None else "euclidean"
+
+
+def compared_rows(
+    source: Any,
+    target: Any,
+    *,
+    prepare: Any = None,
+    features: Sequence[str] | None = None,
+    ignore: Sequence[str] | None = None,
+    scale: str = "robust",
+) -> ComparedRows:
+    """What is compared of a source and a target: arrays as they are, tables made comparable.
+
+    >>> table = pa.table({"age": [20, 30, 40, 90], "income": [1e4, 3e4, 2e4, 5e4]})
+    >>> compared_rows(table, None).source.std(axis=0).round(1)
+    array([1.5, 1.1])
+    """
+    require_name("scale", scale, SCALES)
+    source, target = _opened(source), _opened(target)
+    if prepare is not None and not isinstance(prepare, bool):
+        return _by_given(prepare, source, target, features, ignore)
+    if not _is_frame(source):
+        _refuse_table_options(source, prepare, features, ignore)
+        return ComparedRows(source, target, _given(source, target))
+    table, other = arrow_table(source, "source"), None
+    chosen, aim = _only(table, features, ignore), target
+    if _is_frame(target):
+        other = arrow_table(target, "target")
+        aim = _only(other, features, ignore)
+    comparable = is_one_vector(chosen) and (not _is_frame(aim) or is_one_vector(aim))
+    if (
+        prepare is False
+        or (prepare is None and comparable)
+        or not (target is None or _is_frame(target))
+    ):
+        columns = tuple(chosen.column_names)
+        return ComparedRows(chosen, aim, _given(source, target, columns))
+    preparation = fit_preparation(
+        joined_tables(table, other), features=features, ignore=ignore or (), scale=scale
+    )
+    if other is not None:
+        alone = [name for name in table.column_names if name not in other.column_names]
+        aside = {**preparation.aside, **dict.fromkeys(alone, "not in the target")}
+        preparation = replace(preparation, aside=aside)
+    columns = tuple(column.name for column in preparation.columns)
+    return ComparedRows(
+        preparation.matrix(table),
+        None if other is None else preparation.matrix(other, "target"),
+        _given(source, target, columns, preparation),
+    )
+
+
+def _is_frame(values: Any) -> bool:
+    """Whether this is a table; a single column of one, whose kind has no columns, is none."""
+    return is_table(values) and hasattr(values, "columns")
+
+
+def _given(
+    source: Any,
+    target: Any,
+    columns: tuple[str, ...] = (),
+    preparation: Preparation | OwnPreparation | None = None,
+) -> Given:
+    return Given(source, source if target is None else target, columns, preparation)
+
+
+def _by_given(
+    prepare: Any,
+    source: Any,
+    target: Any,
+    features: Sequence[str] | None,
+    ignore: Sequence[str] | None,
+) -> ComparedRows:
+    """Rows as an earlier preparation or a transformer of the user's own makes them."""
+    if features is not None or ignore is not None:
+        raise invalid(
+            "features" if features is not None else "ignore",
+            "must be left out where 'prepare' says what becomes of the columns",
+            "both",
+            "Drop one of the two.",
+        )
+    own = prepare if isinstance(prepare, Preparation | OwnPreparation) else _fitted(prepare)
+    aim = None if target is None else own.matrix(target, "target")
+    return ComparedRows(own.matrix(source), aim, _given(source, target, (), own))
+
+
+def _fitted(prepare: Any) -> OwnPreparation:
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    if not hasattr(prepare, "transform"):
+        raise invalid(
+            "prepare",
+            "must be None, True, False, a Preparation or a fitted transformer",
+            repr(prepare),
+            "Pass for example sklearn.compose.ColumnTransformer(…).fit(table).",
+        )
+    try:
+        check_is_fitted(prepare)
+    except (NotFittedError, TypeError) as error:
+        raise invalid(
+            "prepare", "must be fitted", f"one that is not ({error})", "Call prepare.fit(table)."
+        ) from error
+    return OwnPreparation(prepare)
+
+
+def _opened(values: Any) -> Any:
+    """What a path leads to; everything else as it is."""
+    if not isinstance(values, str | os.PathLike):
+        return values
+    path = existing_path(values, "source")
+    content = read_content(path)[1]
+    if isinstance(content, LargeTable):  # too large to look at every column
+        return content.features(feature_columns(content.schema, (), path), str(path))
+    if isinstance(content, pa.Table):
+        return content.select(feature_columns(content.schema, (), path))
+    return content
+
+
+def _only(table: pa.Table, features: Any, ignore: Any) -> pa.Table:
+    """The columns that are named, or all but those to ignore."""
+    names = _checked_names("features", features, table)
+    ignored = _checked_names("ignore", ignore, table)
+    chosen = [
+        name for name in (table.column_names if features is None else names) if name not in ignored
+    ]
+    return table if chosen == table.column_names else table.select(chosen)
+
+
+def _checked_names(parameter: str, given: Any, table: pa.Table) -> list[str]:
+    if given is None:
+        return []
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise invalid(parameter, "must be a list of column names", repr(given), "Pass ['a', 'b'].")
+    for name in given:
+        if name not in table.column_names:
+            raise unknown_name(parameter, name, table.column_names)
+    return list(given)
+
+
+def _refuse_table_options(source: Any, prepare: Any, features: Any, ignore: Any) -> None:
+    for parameter, given in (("features", features), ("ignore", ignore), ("prepare", prepare)):
+        if given:
+            raise invalid(
+                parameter,
+                "needs a table with named columns",
+                f"it beside a {type(source).__name__}",
+                "Pass a data frame, or leave it out.",
+            )
+
+
+def joined_tables(source: pa.Table, target: pa.Table | None) -> pa.Table:
+    """The rows of both, from which the preparation is learned."""
+    if target is None:
+        return source
+    names = [name for name in source.column_names if name in target.column_names]
+    try:
+        return pa.concat_tables(
+            [source.select(names), target.select(names)], promote_options="permissive"
+        )
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise invalid(
+            "target",
+            "must have columns of the same kinds as the source",
+            str(error).split("\n")[0],
+            "Convert them.",
+        ) from error

@@ -1,0 +1,197 @@
+"""Columns of a table on the page: how each is distributed, and which values are unusual."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from uniproto.data.arrays import as_matrix, is_table
+from uniproto.data.columns import is_numeric
+from uniproto.data.tables import arrow_table
+from uniproto.features.preparation import (
+    MISSING,
+    as_times,
+    category_texts,
+    day_numbers,
+    plain_column,
+    plain_numbers,
+)
+from uniproto.report.words import LONGEST_NAME, cut, figure
+
+UNUSUAL = 4.0  # bits: as rare as one row of sixteen
+_BINS = 12
+_ID = "looks like an id"  # what a preparation says of such columns
+_MOST_LEVELS = 8  # drawn, besides the others together
+_MOST_DISTINCT = 60  # texts beyond are names, which have no distribution to look at
+_MOST_CHARTS = 40
+_WIDEST_ARRAY = 24  # features of an array that are looked at one by one
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A range of values or a level: its share of the targets, and of the prototypes."""
+
+    name: str
+    target: float
+    prototypes: float
+
+
+@dataclass(frozen=True)
+class ColumnChart:
+    """How a column is distributed, and what became of it when rows were compared."""
+
+    name: str
+    became: str
+    bars: list[Bar]
+    words: str
+    ordered: bool  # ranges of numbers or dates, rather than levels
+
+
+class ColumnValues:
+    """The values of one column: numbers, or texts, of all targets and of the prototypes."""
+
+    def __init__(self, target: pa.ChunkedArray, prototypes: pa.ChunkedArray, name: str) -> None:
+        self.name = name
+        self.is_date = not is_numeric(target.type) and as_times(target) is not None
+        self.ordered = self.is_date or (
+            is_numeric(target.type) and not pa.types.is_boolean(target.type)
+        )
+        if self.ordered:
+            read = day_numbers if self.is_date else lambda values: plain_numbers(values, name)
+            self.target, self.prototypes = read(target), read(prototypes)
+            self.known = np.sort(self.target[~np.isnan(self.target)])
+            self.gaps = 1 - len(self.known) / max(1, len(self.target))
+        else:
+            self.target = np.array(category_texts(target, name), object)
+            self.prototypes = np.array(category_texts(prototypes, name), object)
+            names, counts = np.unique(self.target, return_counts=True)
+            self.shares = dict(
+                zip(names.tolist(), (counts / len(self.target)).tolist(), strict=True)
+            )
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether there is something to look at: not names, and not one value."""
+        if self.ordered:
+            return len(self.known) > 0 and self.known[0] < self.known[-1]
+        return 1 < len(self.shares) <= _MOST_DISTINCT
+
+    def surprise(self, place: int) -> float:
+        """How unusual a prototype's value is, in bits; negative where that has no meaning."""
+        if not self.is_distributed:
+            return -1.0
+        least = 1 / (len(self.target) + 1)
+        value = self.prototypes[place]
+        if not self.ordered:
+            share = self.shares.get(value, 0.0)
+        elif np.isnan(value):
+            share = self.gaps
+        else:
+            below = np.searchsorted(self.known, value, "right") / len(self.known)
+            above = 1 - np.searchsorted(self.known, value, "left") / len(self.known)
+            share = min(1.0, 2 * min(below, above))
+        return float(-np.log2(max(share, least)))
+
+    def chart(self, became: str) -> ColumnChart:
+        bars = self._ranges() if self.ordered else self._levels()
+        return ColumnChart(cut(self.name, LONGEST_NAME), became, bars, self._words(), self.ordered)
+
+    def _ranges(self) -> list[Bar]:
+        low, high = np.quantile(self.known, (0.005, 0.995))
+        if low == high:
+            low, high = self.known[0], self.known[-1]
+        whole = bool((self.known == np.round(self.known)).all()) and not self.is_date
+        count = min(_BINS, int(high - low) + 1) if whole else _BINS
+        edges = np.linspace(low, high + (1 if whole and high - low < _BINS else 0), count + 1)
+        sides = [np.clip(side, edges[0], edges[-1]) for side in (self.target, self.prototypes)]
+        counts = [np.histogram(side[~np.isnan(side)], edges)[0] / len(side) for side in sides]
+        bars = [
+            Bar(f"{self._shown(edges[i])} – {self._shown(edges[i + 1])}", *map(float, pair))
+            for i, pair in enumerate(zip(*counts, strict=True))
+        ]
+        if self.gaps:
+            missing = float(np.isnan(self.prototypes).mean())
+            bars.append(Bar("missing", float(self.gaps), missing))
+        return bars
+
+    def _levels(self) -> list[Bar]:
+        ranked = sorted(self.shares, key=lambda name: (-self.shares[name], name))
+        bars = [
+            Bar(cut(name, 28), self.shares[name], float((self.prototypes == name).mean()))
+            for name in ranked[:_MOST_LEVELS]
+        ]
+        if rest := ranked[_MOST_LEVELS:]:
+            share = float(np.isin(self.prototypes.astype(str), rest).mean())
+            bars.append(Bar(f"{len(rest)} others", sum(self.shares[name] for name in rest), share))
+        return bars
+
+    def _words(self) -> str:
+        if not self.ordered:
+            missing = self.shares.get(MISSING, 0.0)
+            return f"{len(self.shares)} levels" + (f", {missing:.0%} missing" if missing else "")
+        low, middle, high = (self._shown(each) for each in np.quantile(self.known, (0, 0.5, 1)))
+        gaps = f", {self.gaps:.0%} missing" if self.gaps else ""
+        return f"from {low} to {high}, half below {middle}{gaps}"
+
+    def _shown(self, value: float) -> str:
+        if self.is_date:
+            return str(np.datetime64(0, "s") + np.timedelta64(round(value * 86_400), "s"))[:10]
+        return f"{value:,.0f}" if value == round(value) else figure(float(value), 3)
+
+
+class TableColumns:
+    """All columns of a table, as far as they can be looked at."""
+
+    def __init__(
+        self, source: pa.Table, target: pa.Table, rows: NDArray[np.int64], weights: NDArray[Any]
+    ) -> None:
+        counted = np.flatnonzero(weights > 0)
+        chosen = source.take(rows)
+        self.values = {}
+        for name in source.column_names:
+            if name not in target.column_names or not _can_be_read(source.schema.field(name).type):
+                continue
+            column = plain_column(target.column(name)).take(counted)
+            self.values[name] = ColumnValues(column, plain_column(chosen.column(name)), name)
+
+    def charts(self, became: dict[str, str], compared: Sequence[str]) -> list[ColumnChart]:
+        """A chart for every column that has a distribution, the compared ones first."""
+        first = [name for name in compared if name in self.values]
+        names = first + [name for name in self.values if name not in first]
+        shown = [
+            name
+            for name in names
+            if self.values[name].is_distributed and _ID not in became.get(name, "")
+        ]
+        return [
+            self.values[name].chart(
+                became.get(name, "compared as it is" if name in first else "not compared")
+            )
+            for name in shown[:_MOST_CHARTS]
+        ]
+
+    def surprise(self, name: str, place: int) -> float:
+        found = self.values.get(name)
+        return -1.0 if found is None else found.surprise(place)
+
+
+def shown_table(values: Any) -> pa.Table | None:
+    """A table of what was given, where it has columns that can be looked at one by one."""
+    if is_table(values) and hasattr(values, "columns"):
+        return arrow_table(values, "source")
+    shape: Any = getattr(values, "shape", ())
+    if len(shape) != 2 or shape[1] > _WIDEST_ARRAY or hasattr(values, "tocsr"):
+        return None
+    rows = as_matrix(values, "source")
+    return pa.table({f"x{place}": np.asarray(rows[:, place]) for place in range(rows.shape[1])})
+
+
+def _can_be_read(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    plain = not pa.types.is_nested(kind) and "binary" not in str(kind)
+    return bool(plain and not pa.types.is_null(kind))

@@ -1,0 +1,72 @@
+"""Compiled loops: where their machine code is cached, and a word to people who wait for it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core import event
+
+from uniproto.runtime import progress
+
+_LINE = "uniproto: compiling once (about 20 s); the next start is quick"
+
+
+def njit(*, cache: bool, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Numba's `njit` with a cache that works wherever the package is installed.
+
+    Machine code is cached beside the sources, in the user's cache where those cannot be written,
+    or in a private temporary folder where there is no home either.
+    """
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        try:
+            return numba.njit(cache=cache, **options)(function)
+        except RuntimeError as error:
+            if "cannot cache" not in str(error):
+                raise
+        if (folder := _private_folder()) is None:
+            return numba.njit(**options)(function)
+        numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
+        return numba.njit(cache=cache, **options)(function)
+
+    return compiled
+
+
+def _private_folder() -> Path | None:
+    """A folder for code that nobody else can write to: what is cached there is run."""
+    if not hasattr(os, "getuid"):
+        return None
+    folder = Path(tempfile.gettempdir(), f"uniproto-compiled-{os.getuid()}")
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return None
+    private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
+    return folder if private and found.st_uid == os.getuid() else None
+
+
+class _Announcer(event.Listener):
+    """Says once that code of ours is being compiled; cached code needs no word."""
+
+    def __init__(self) -> None:
+        self.said = False
+
+    def on_start(self, event: Any) -> None:
+        module = event.data["dispatcher"].py_func.__module__
+        if not (self.said or progress.silent) and module.startswith("uniproto"):
+            self.said = True
+            print(_LINE, file=sys.stderr, flush=True)
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _Announcer())

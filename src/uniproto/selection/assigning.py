@@ -1,0 +1,83 @@
+"""Which prototype a row belongs to, and how far it is from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from uniproto.errors import invalid
+from uniproto.geometry.blocks import EVERY, row_blocks
+from uniproto.geometry.feature_costs import FeatureCosts
+from uniproto.problem.problem import Problem
+
+
+class Assignment(NamedTuple):
+    """For every row: the position of its prototype in `Selection.indices`, and its distance."""
+
+    prototype: NDArray[np.intp]
+    distance: NDArray[np.float64]
+
+
+def assigned_by_plan(
+    plan: sp.csr_array, rows: NDArray[np.int64], problem: Problem | None
+) -> Assignment:
+    """The prototype that takes most of each target; distances are NaN without the data.
+
+    A target without weight is nobody's: it has the position -1.
+    """
+    by_target = sp.csc_array(plan)
+    owners = np.full(plan.shape[1], -1, np.intp)
+    for target in range(plan.shape[1]):
+        part = slice(by_target.indptr[target], by_target.indptr[target + 1])
+        if part.stop > part.start:
+            owners[target] = by_target.indices[part][by_target.data[part].argmax()]
+    distances = np.full(len(owners), np.nan)
+    if problem is not None:
+        for place, row in enumerate(rows):
+            own = np.flatnonzero(owners == place)
+            distances[own] = problem.costs.exact_block(np.array([row]), own)[0]
+    return Assignment(owners, distances)
+
+
+def assigned_to_nearest(
+    rows: Any, prototypes: Any, metric: str, shift: float | None, bandwidth: float | None = None
+) -> Assignment:
+    """The nearest prototype of each row."""
+    if rows.shape[1] != prototypes.shape[1]:
+        raise invalid(
+            "rows",
+            f"must have as many features as the prototypes, {prototypes.shape[1]}",
+            f"{rows.shape[1]}",
+            "Pass rows like those of the source.",
+        )
+    blocks = list(costs_by_block(rows, prototypes, metric, shift, bandwidth))
+    return Assignment(
+        np.concatenate([costs.argmin(axis=1) for costs in blocks]),
+        np.concatenate([costs.min(axis=1) for costs in blocks]),
+    )
+
+
+def costs_by_block(
+    rows: Any,
+    prototypes: Any,
+    metric: str,
+    shift: float | None,
+    bandwidth: float | None = None,
+    *,
+    saturated: bool = True,
+) -> Iterator[NDArray[np.float64]]:
+    """Costs of all rows to all prototypes, some rows at a time; `shift` is that of `dot`.
+
+    Without `saturated`, costs that tell all distances apart, for finding the nearest.
+    """
+    prototypes = prototypes.astype(np.float64)
+    for part in row_blocks(rows.shape[0], prototypes.shape[0]):
+        block = rows[part].astype(np.float64)  # single precision blurs distances near 0
+        with np.errstate(over="ignore", invalid="ignore"):  # whoever asks refuses such costs
+            costs = FeatureCosts(block, prototypes, metric, shift, 0.0, bandwidth=bandwidth)
+            costs = costs if saturated else costs.unsaturated()
+            yield np.maximum(costs.block(EVERY), 0.0) if metric != "dot" else costs.block(EVERY)

@@ -1,0 +1,400 @@
+"""Tables of mixed columns: what becomes of each, and that it is what scikit-learn makes of it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, RobustScaler, StandardScaler
+
+import uniproto
+from uniproto.cli import main
+from uniproto.errors import InvalidInputError
+from uniproto.features.preparation import Preparation
+from uniproto.features.preparing import SCALES, fit_preparation, is_one_vector
+from uniproto.problem.checks import ScaleWarning
+
+N = 400
+
+
+def customers(rows: int = N, seed: int = 0) -> pd.DataFrame:
+    draw = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "customer_id": 5000 + draw.permutation(rows),
+            "row": np.arange(rows),
+            "age": draw.integers(18, 90, rows),
+            "income": np.where(draw.random(rows) < 0.05, np.nan, draw.lognormal(10, 0.5, rows)),
+            "returns": np.where(draw.random(rows) < 0.1, draw.integers(1, 5, rows), 0),
+            "country": draw.choice(
+                ["DE", "FR", "IT", "SE", "PL"], rows, p=[0.5, 0.3, 0.19, 0.005, 0.005]
+            ),
+            "segment": draw.choice(["private", "trade", None], rows, p=[0.8, 0.1, 0.1]),
+            "since": pd.Timestamp("2015-01-01")
+            + pd.to_timedelta(draw.integers(0, 3000, rows), unit="D"),
+            "active": draw.random(rows) < 0.7,
+            "channel": "web",
+            "empty": None,
+            "note": [
+                f"they said {word} when asked again" for word in draw.integers(0, 10**9, rows)
+            ],
+            "email": [f"user{row}@example.org" for row in range(rows)],
+        }
+    )
+
+
+FRAME = customers()
+NUMBERS, TAKEN = (
+    ["age", "income"],
+    ["age", "income", "returns", "country", "segment", "since", "active"],
+)
+
+
+def kinds(preparation: Preparation) -> dict[str, str]:
+    return {name: kind for name, kind, _ in preparation.rows}
+
+
+def test_what_becomes_of_each_column() -> None:
+    preparation = fit_preparation(pa.Table.from_pandas(FRAME))
+    assert kinds(preparation) == {
+        "customer_id": "set aside",
+        "row": "set aside",
+        "age": "number",
+        "income": "number",
+        "returns": "number",
+        "country": "category",
+        "segment": "category",
+        "since": "date",
+        "active": "category",
+        "channel": "set aside",
+        "empty": "set aside",
+        "note": "set aside",
+        "email": "set aside",
+    }
+    by_name = {column.name: column for column in preparation.columns}
+    assert by_name["income"].flag
+    counts = FRAME["country"].value_counts()
+    assert by_name["country"].joined == (counts < 4).sum() > 0
+    assert by_name["country"].levels == tuple(sorted(counts[counts >= 4].index))
+    assert set(by_name["segment"].levels) == {"private", "trade", "(missing)"}
+    assert "free text" in preparation.aside["note"]
+    assert preparation.aside["channel"] == "constant"
+    assert len(preparation.feature_names) == preparation.matrix(FRAME).shape[1]
+
+
+def test_numbers_and_categories_are_those_of_scikit_learn() -> None:
+    preparation = fit_preparation(pa.Table.from_pandas(FRAME[[*NUMBERS, "country", "segment"]]))
+    expected = make_column_transformer(
+        (RobustScaler(unit_variance=True), ["age"]),
+        (
+            make_pipeline(
+                RobustScaler(unit_variance=True),
+                SimpleImputer(strategy="median", add_indicator=True),
+            ),
+            ["income"],
+        ),
+        (
+            OneHotEncoder(min_frequency=4, max_categories=30, handle_unknown="infrequent_if_exist"),
+            ["country", "segment"],
+        ),
+        sparse_threshold=0,
+    ).fit_transform(FRAME.assign(segment=FRAME["segment"].fillna("(missing)")))
+    np.testing.assert_allclose(preparation.matrix(FRAME), expected, atol=1e-12)
+
+
+def test_where_most_rows_are_alike_the_standard_deviation_scales() -> None:
+    found = fit_preparation(pa.Table.from_pandas(FRAME[["returns", "age"]])).matrix(FRAME)[:, 0]
+    np.testing.assert_allclose(found, StandardScaler().fit_transform(FRAME[["returns"]])[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("scale", "check"),
+    [
+        ("standard", lambda v: (v.mean(), v.std()) == (pytest.approx(0), pytest.approx(1))),
+        ("minmax", lambda v: (v.min(), v.max()) == (0, pytest.approx(1))),
+        ("none", lambda v: np.array_equal(v, FRAME["age"])),
+    ],
+)
+def test_scales(scale: str, check: Any) -> None:
+    table = pa.Table.from_pandas(FRAME[["age"]])
+    assert check(fit_preparation(table, scale=scale).matrix(FRAME)[:, 0])
+    assert scale in SCALES
+
+
+DATES = [datetime.date(2020, 1, 1), datetime.date(2020, 1, 11), None, datetime.date(2020, 3, 1)]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(DATES),
+        pa.array([None if day is None else day.isoformat() for day in DATES]),
+        pa.array([None if day is None else f"{day.isoformat()}T00:00:00Z" for day in DATES]),
+        pa.array(DATES).cast(pa.timestamp("ms")),
+    ],
+)
+def test_dates_are_days(values: pa.Array) -> None:
+    preparation = fit_preparation(pa.table({"day": values}), scale="none")
+    found = preparation.matrix(pa.table({"day": values}))
+    assert found[1, 0] - found[0, 0] == 10
+    assert found[:, 1].tolist() == [0, 0, 1, 0]
+    assert preparation.rows[0][1] == "date"
+
+
+def test_times_durations_and_decimals_are_numbers() -> None:
+    table = pa.table(
+        {
+            "opens": pa.array([datetime.time(8), datetime.time(9), datetime.time(10)]),
+            "takes": pa.array([1, 2, 4], pa.duration("ms")),
+            "price": pa.array([1, 2, 3], pa.int32()).cast(pa.decimal128(20, 2)),
+        }
+    )
+    found = fit_preparation(table, scale="none").matrix(table)
+    np.testing.assert_allclose(found[2] - found[0], [7200, 0.003, 2])
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "csv", "parquet"])
+def test_every_table_gives_the_same_choice(kind: str, tmp_path: Path) -> None:
+    expected = uniproto.select(FRAME, 12)
+    assert expected.metric == "euclidean"
+    table: Any = {
+        "pandas": FRAME.set_index(np.arange(N)[::-1] * 7),
+        "polars": pl.from_pandas(FRAME),
+        "arrow": pa.Table.from_pandas(FRAME, preserve_index=False),
+        "csv": str(tmp_path / "customers.csv"),
+        "parquet": tmp_path / "customers.parquet",
+    }[kind]
+    FRAME.to_csv(tmp_path / "customers.csv", index=False)
+    FRAME.to_parquet(tmp_path / "customers.parquet", index=False)
+    found = uniproto.select(table, 12)
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    assert [column.name for column in found.preparation.columns] == TAKEN
+
+
+def test_a_choice_of_raw_numbers_is_hardly_better_than_random_one_of_a_table_is() -> None:
+    numbers = FRAME[["age", "income", "returns"]].dropna()
+    judge = StandardScaler().fit_transform(numbers)
+
+    def cost(rows: Any) -> float:
+        return uniproto.cost(judge, rows, metric="euclidean")
+
+    random = np.mean(
+        [cost(np.random.default_rng(seed).permutation(len(judge))[:20]) for seed in range(8)]
+    )
+    assert cost(uniproto.select(numbers, 20).indices) < 0.85 * random
+    with pytest.warns(ScaleWarning, match="column 1 varies"):
+        uniproto.select(numbers.to_numpy(), 20)
+
+
+def test_one_vector_is_taken_as_it_is() -> None:
+    rows = np.random.default_rng(1).normal(size=(60, 5))
+    for frame in (
+        pd.DataFrame(rows),
+        pd.DataFrame(rows * 40 + 100, columns=[f"e{place}" for place in range(5)]),
+        pd.DataFrame(rows, columns=list("abcde")),
+        pd.DataFrame({"v": list(rows)}),
+    ):
+        found = uniproto.select(frame, 6)
+        assert (found.metric, found.preparation) == ("cosine", None)
+    assert not is_one_vector(pa.table({"e0": ["a"], "e1": ["b"]}))
+    assert uniproto.select(pd.DataFrame(rows), 6, prepare=True).preparation is not None
+
+
+def test_choices_can_be_overridden() -> None:
+    named = uniproto.select(FRAME, 5, features=["age", "customer_id"])
+    assert kinds(named.preparation)["customer_id"] == "number"
+    ignored = uniproto.select(FRAME, 5, ignore=["income", "since"])
+    assert ignored.preparation.aside["income"] == "ignored"
+    raw = uniproto.select(FRAME, 5, features=["age", "returns"], prepare=False)
+    assert (raw.metric, raw.preparation) == ("cosine", None)
+    assert uniproto.select(FRAME, 5, metric="l1").metric == "l1"
+    numbers = FRAME[["age", "returns"]]
+    own = make_column_transformer((StandardScaler(), ["age", "returns"])).fit(numbers)
+    found = uniproto.select(numbers, 5, prepare=own)
+    expected = uniproto.select(own.transform(numbers), 5, metric="euclidean")
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    assert found.assign(numbers.head(3)).prototype.shape == (3,)
+
+
+def test_a_target_has_the_same_preparation() -> None:
+    pool, target = customers(300, 1), customers(200, 2)
+    found = uniproto.select(pool, 8, target.drop(columns="email"))
+    preparation = found.preparation
+    assert preparation.aside["email"] == "not in the target"
+    expected = uniproto.select(
+        preparation.matrix(pool), 8, preparation.matrix(target), metric="euclidean"
+    )
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    again = uniproto.select(pool, 8, target, prepare=preparation)
+    np.testing.assert_array_equal(again.indices, expected.indices)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"features": ["agee"]}, "Did you mean 'age'"),
+        ({"ignore": ["nothing at all"]}, "'ignore' must be one of"),
+        ({"features": "age"}, "list of column names"),
+        ({"scale": "robot"}, "Did you mean 'robust'"),
+        ({"prepare": 3}, "fitted transformer"),
+        ({"prepare": StandardScaler()}, "must be fitted"),
+        ({"features": ["channel", "empty"]}, "tells rows apart"),
+    ],
+)
+def test_what_cannot_be_prepared_is_told(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInputError, match=words):
+        uniproto.select(FRAME, 3, **options)
+
+
+def test_options_of_tables_need_one() -> None:
+    for option in ({"features": ["a"]}, {"ignore": ["a"]}, {"prepare": True}):
+        with pytest.raises(InvalidInputError, match="needs a table"):
+            uniproto.select(np.eye(4), 2, **option)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="one list column"):
+        uniproto.select(pd.DataFrame({"v": [[1.0], [2.0]], "a": [1, 2]}), 1)
+    with pytest.raises(InvalidInputError, match="infinity"):
+        uniproto.select(pd.DataFrame({"a": [1.0, np.inf, 3.0]}), 1)
+
+
+COLUMNS = st.dictionaries(
+    st.text("abcdé ", min_size=1, max_size=4),
+    st.one_of(
+        st.lists(st.one_of(st.none(), st.floats(-1e6, 1e6)), min_size=9, max_size=9),
+        st.lists(st.one_of(st.none(), st.integers(-50, 50)), min_size=9, max_size=9),
+        st.lists(st.one_of(st.none(), st.sampled_from("xyz")), min_size=9, max_size=9),
+        st.lists(st.booleans(), min_size=9, max_size=9),
+        st.lists(st.dates(), min_size=9, max_size=9),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(COLUMNS)
+def test_a_preparation_survives_json_and_gives_finite_features(columns: dict[str, Any]) -> None:
+    table = pa.table(columns)
+    try:
+        preparation = fit_preparation(table)
+    except InvalidInputError as error:  # every column is constant or empty
+        if "tells rows apart" not in str(error):
+            raise
+        return
+    again = Preparation.from_record(json.loads(json.dumps(preparation.record())))
+    assert again == preparation
+    found = again.matrix(table)
+    assert np.isfinite(found).all()
+    assert found.shape == (9, len(preparation.feature_names))
+    np.testing.assert_array_equal(again.matrix(table.slice(3, 2)), found[3:5])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 7},
+        {"columns": None},
+        {"columns": [{"name": "age"}]},
+        {"aside": 3},
+    ],
+)
+def test_a_damaged_record_is_refused(change: dict[str, Any]) -> None:
+    record = fit_preparation(pa.Table.from_pandas(FRAME)).record()
+    with pytest.raises(ValueError, match="preparation"):
+        Preparation.from_record({**record, **change})
+    for field, value in (
+        ("scale", 0),
+        ("scale", "x"),
+        ("kind", "code"),
+        ("levels", [1]),
+        ("flag", 1),
+    ):
+        columns = [{**record["columns"][0], field: value}]
+        with pytest.raises(ValueError, match="damaged"):
+            Preparation.from_record({**record, "columns": columns})
+
+
+def test_levels_and_gaps_never_seen() -> None:
+    table = pa.table({"c": ["a", "a", "b", "b"] * 5, "x": list(range(20))})
+    preparation = fit_preparation(table, features=["c", "x"])
+    new = preparation.matrix(pa.table({"c": ["z", None], "x": [None, 3]}))
+    assert new[:, :2].tolist() == [[0, 0], [0, 0]]
+    assert np.isfinite(new).all()
+    with pytest.raises(InvalidInputError, match="without x"):
+        preparation.matrix(pa.table({"c": ["a"]}))
+
+
+# The command line
+
+
+@pytest.fixture
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    FRAME.to_csv("customers.csv", index=False)
+
+
+@pytest.mark.usefixtures("inside")
+def test_a_csv_file_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["select", "customers.csv", "-k", "12"]) == 0
+    out = capsys.readouterr().out
+    assert "(uniproto, euclidean)" in out
+    assert "customer_id  set aside  looks like an id" in out
+    assert "a typical row is" in out
+    folder = Path("customers-prototypes")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["metric"] == "euclidean"
+    assert manifest["features"] == TAKEN
+    expected = uniproto.select(FRAME, 12)
+    loaded = uniproto.Selection.load(folder)
+    np.testing.assert_array_equal(loaded.indices, expected.indices)
+    new = customers(20, 9)
+    assert loaded.assign(new).prototype.tolist() == expected.assign(new).prototype.tolist()
+    assert pd.read_csv(folder / "prototypes.csv")["age"].tolist() == expected.rows()["age"].tolist()
+    assert main(["verify", str(folder)]) == 0
+    assert main(["report", str(folder)]) == 0
+    page = (folder / "report.html").read_text("utf-8")
+    for name in FRAME.columns:
+        assert name in page
+
+
+@pytest.mark.usefixtures("inside")
+def test_a_forged_preparation_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["select", "customers.csv", "-k", "6", "-o", "out", "--quiet"]) == 0
+    path = Path("out/manifest.json")
+    manifest = json.loads(path.read_text())
+    manifest["preparation"]["columns"][0]["scale"] *= 1.01
+    path.write_text(json.dumps(manifest))
+    assert main(["verify", "out"]) == 1
+    assert "preparation" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("inside")
+def test_options_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--id", "customer_id", "--ignore", "since,note", "--scale", "standard"]
+    assert main(["select", "customers.csv", "-k", "6", *options, "-o", "out"]) == 0
+    out = capsys.readouterr().out
+    assert "customer_id  set aside  named by --id" in out
+    assert "since        set aside  ignored" in out
+    found = uniproto.select(FRAME, 6, ignore=["customer_id", "since", "note"], scale="standard")
+    assert uniproto.Selection.load("out").indices.tolist() == found.indices.tolist()
+    assert main(["verify", "out"]) == 0
+    assert main(["select", "customers.csv", "-k", "6", "--no-prepare", "-o", "out"]) == 2
+    for command in (["compare", "-k", "4", "--methods", "uniproto"], ["path", "--ks", "4"]):
+        assert main([command[0], "customers.csv", *command[1:]]) == 0
+    capsys.readouterr()
+    numbers = FRAME[["age", "income"]].dropna()
+    numbers.to_csv("numbers.csv", index=False)
+    np.save("numbers.npy", numbers)
+    assert main(["select", "numbers.npy", "-k", "3", "-o", "plain"]) == 0
+    assert "uniproto: warning: column 1 varies" in capsys.readouterr().err
