@@ -55,6 +55,8 @@ def run(options: argparse.Namespace) -> None:
     if given.get("source", "") is None:  # --no-source: one selection over the pool
         given.setdefault("mode", "batch")
     values = {**(preset(options.preset) if options.preset else {}), **given}
+    if "lora_r" in given and "lora_alpha" not in given:
+        values.pop("lora_alpha", None)  # the preset's belongs to the preset's rank
     if "model" not in values:
         raise invalid("--model", "must be given", "none", "Name a folder, or use --preset.")
     settings = FinetuneSettings(**values)

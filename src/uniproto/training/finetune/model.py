@@ -234,7 +234,7 @@ def with_lora(model: Any, settings: FinetuneSettings) -> Any:
         peft.LoraConfig(
             task_type="CAUSAL_LM",
             r=settings.lora_r,
-            lora_alpha=settings.lora_alpha,
+            lora_alpha=settings.usual_lora_alpha,
             lora_dropout=settings.lora_dropout,
             target_modules=lora_targets(model, settings.lora_targets),
             fan_in_fan_out=getattr(model.config, "model_type", "") == "gpt2",

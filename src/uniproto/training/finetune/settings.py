@@ -108,7 +108,7 @@ class FinetuneSettings:
     warmup: float = setting(
         0.03, "share of steps in which the rate rises", group="training", metavar="SHARE"
     )
-    lora_alpha: int = setting(512, "scale of the adapters", group="training")
+    lora_alpha: int | None = setting(None, "scale of the adapters (4 × rank)", group="training")
     lora_dropout: float = setting(
         0.05, "inputs of the adapters dropped", group="training", metavar="SHARE"
     )
@@ -131,7 +131,8 @@ class FinetuneSettings:
 
     def __post_init__(self) -> None:
         for name, least in _AT_LEAST.items():
-            require_int(_option(name), getattr(self, name), least)
+            if getattr(self, name) is not None:
+                require_int(_option(name), getattr(self, name), least)
         for name, (limit, usual) in _BELOW.items():
             value = getattr(self, name)
             if not 0 <= value < limit:  # NaN fails, too
@@ -145,6 +146,11 @@ class FinetuneSettings:
             raise invalid(
                 "--validation", "must lie between 0 and 1", self.validation, "Pass 0.02 for 2 %."
             )
+
+    @property
+    def usual_lora_alpha(self) -> int:
+        """The scale of the adapters: as given, or four times their rank, as in the paper."""
+        return 4 * self.lora_r if self.lora_alpha is None else self.lora_alpha
 
     def selection(self, embeddings: Any = None) -> SelectionConfig:
         return SelectionConfig(
