@@ -279,7 +279,7 @@ class TestMoments:
             copied.load_state_dict(model.state_dict())
             other = adam_of(copied, weight_decay=0.0)
             if steps:
-                other.load_state_dict(adam.state_dict())
+                other.load_state_dict(copy.deepcopy(adam.state_dict()))
                 for group in other.param_groups:
                     group["weight_decay"] = 0.0
             before = [part.of(part.parameter).clone() for part in value_projection(copied).parts()]

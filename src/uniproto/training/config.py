@@ -76,12 +76,10 @@ class SelectionConfig:
 
     method: str | Method = setting(
         "uniproto",
-        "how examples are chosen; docs/training.md explains each",
+        "how examples are chosen (docs/training.md)",
         choices=lambda: tuple(BATCH_METHODS),
     )
-    mode: str = setting(
-        "batch", "choose from the whole pool, or inside each source by quota", choices=MODES
-    )
+    mode: str = setting("batch", "from the whole pool, or each source", choices=MODES)
     pool: int = setting(128, "examples looked at, per device")
     keep: int = setting(64, "examples trained on, per device")
     source_column: str = "source"
@@ -89,17 +87,13 @@ class SelectionConfig:
         None, "how examples are compared: dot, cosine, l1 (by method)", metavar="NAME"
     )
     loss: str | None = setting(
-        None, "count examples equally, or tokens (example; token but for uniproto)", choices=LOSSES
+        None, "what counts equally (by method)", choices=LOSSES
     )
     budgets: str | Mapping[Hashable, int] = "proportional"
     keep_small: bool | int | float | Collection[Hashable] | None = None
     features: str | None = setting(None, f"{', '.join(FEATURES)} (by method)", metavar="NAME")
-    adam_aligned: bool | None = setting(
-        None, "gradients on the scale of Adam's steps (yes, but not for greats)"
-    )
-    moments: str | None = setting(
-        None, "which of Adam's moments (optimizer; colm: example)", choices=MOMENTS
-    )
+    adam_aligned: bool | None = setting(None, "on the scale of Adam's steps (by method)")
+    moments: str | None = setting(None, "Adam's moments (by method)", choices=MOMENTS)
     align_after: int = setting(8, "steps before gradients are aligned")
     layer: str | None = setting(None, "the layer to differentiate (last value projection)")
     loss_fn: Callable[[Any, Any], Any] | None = field(default=None, repr=False, compare=False)

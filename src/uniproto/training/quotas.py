@@ -69,7 +69,7 @@ def carry_over(
         carried[name] = float(share) - int(count)
 
 
-def small_sources(sizes: Mapping[Hashable, int], share: float) -> tuple[Hashable, ...]:
+def small_sources(sizes: Mapping[Any, int], share: float) -> tuple[Any, ...]:
     """The sources with less than a share of all examples, in the order of their names.
 
     >>> small_sources({"web": 900, "law": 60, "logic": 40}, 0.05)
