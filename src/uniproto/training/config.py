@@ -86,9 +86,7 @@ class SelectionConfig:
     metric: str | None = setting(
         None, "how examples are compared: dot, cosine, l1 (by method)", metavar="NAME"
     )
-    loss: str | None = setting(
-        None, "what counts equally (by method)", choices=LOSSES
-    )
+    loss: str | None = setting(None, "what counts equally (by method)", choices=LOSSES)
     budgets: str | Mapping[Hashable, int] = "proportional"
     keep_small: bool | int | float | Collection[Hashable] | None = None
     features: str | None = setting(None, f"{', '.join(FEATURES)} (by method)", metavar="NAME")
