@@ -1,9 +1,13 @@
 """Fine-tuning SmolLM2-135M on 22 sources of mathematics: every method, both modes, beside all data.
 
 Every run sees the same pools of 128 examples in the same order (by seed) and trains on 64 of them;
-`full` trains on all 128. Measured: log-perplexity of held-out answers, overall, as a mean over the
-sources and over the eight smallest ones, after equal steps and after equal time. The learning rate
-is constant after the warm-up, so that a run may be cut short at any step without being punished.
+`full` trains on all 128. What the paper calls FT is the whole pool by its text, and batches of 64,
+as many as every method gets, by its appendix: the tables compare with both, `full_batch` and
+`random_batch`. Every way is run with every seed: none is chosen by its results.
+
+Measured: log-perplexity of held-out answers, overall, as a mean over the sources and over the eight
+smallest ones, after equal steps and after equal time. The learning rate is constant after the
+warm-up, so that a run may be cut short at any step without being punished.
 """
 
 from __future__ import annotations
@@ -14,49 +18,45 @@ from dataclasses import replace
 from typing import Any
 
 from support.joined import publish_joined
-from support.runs import Setup, command_line
+from support.runs import Setup, command_line, name_parts, run_name
 from support.statistics import by, difference
 from uniproto.comparing.results import aligned
 from uniproto.report.words import mean_and_spread
 
 TITLE = "fine-tuning a language model on chosen mini-batches: all methods and modes"
 
+TRAINS = True
+
 METHODS = ("uniproto", "kmedoids", "colm", "greats", "gradnorm", "maxloss", "sbert", "random")
-WAYS = [*(f"{method}-{mode}" for method in METHODS for mode in ("source", "batch")), "full-batch"]
-QUICK_WAYS = ["uniproto-source", "random-batch", "full-batch"]
-REFERENCES = ("random-batch", "full-batch")
+WAYS = [
+    *(run_name(method, mode) for method in METHODS for mode in ("source", "batch")),
+    run_name("full", "batch"),
+]
+QUICK_WAYS = ["uniproto_source", "random_batch", "full_batch"]
+REFERENCES = {  # what the paper calls FT
+    "random_batch": "64 random examples (FT by the paper's appendix)",
+    "full_batch": "all 128 examples (FT by the paper's text)",
+}
 COLUMNS = ("overall", "of_sources", "of_smallest")
-BEST = 4  # so many ways of choosing, and the references, are run with every seed
 SEEDS = (0, 1, 2)
 STEPS, QUICK_STEPS = 100, 4
 
-PARTS = [f"{way}-{seed}" for seed in SEEDS for way in WAYS]
+PARTS = [f"{way}_{seed}" for seed in SEEDS for way in WAYS]
 
 
 def run(setup: Setup) -> None:
-    """Every way once, then the best ones with the other seeds; or one part only."""
+    """Every way with every seed, or one part only."""
     from support.finetuning import run_study
 
+    ways = QUICK_WAYS if setup.quick else WAYS
+    seeds = setup.training.seeds or (SEEDS[:1] if setup.quick else SEEDS)
+    settings = _settings(setup, [f"{way}_{seed}" for seed in seeds for way in ways])
     if setup.part is not None:
-        names = setup.parts(PARTS)
-        run_study(replace(setup, part=None), _settings(setup, names))
+        names = setup.parts(list(settings))
+        run_study(replace(setup, part=None), {name: settings[name] for name in names})
         print(f"{', '.join(names)}: done. The same command without --part does what is left.")
         return
-    ways = QUICK_WAYS if setup.quick else WAYS
-    rows = run_study(setup, _settings(setup, [f"{way}-{SEEDS[0]}" for way in ways]))
-    if not setup.quick:
-        again = [*best(rows), *REFERENCES]
-        names = [f"{way}-{seed}" for seed in SEEDS[1:] for way in again]
-        rows += run_study(setup, _settings(setup, names))
-    publish_joined(setup, "finetuning", rows, tables, _chart)
-
-
-def best(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The ways with the lowest log-perplexity in the end, references aside."""
-    from support.finetuning import at_the_end
-
-    ranked = sorted(_ways(at_the_end(rows)), key=lambda row: row["overall"])
-    return [row["way"] for row in ranked if row["way"] not in REFERENCES][:BEST]
+    publish_joined(setup, "finetuning", run_study(setup, settings), tables, _chart)
 
 
 def _settings(setup: Setup, names: Sequence[str]) -> dict[str, Any]:
@@ -65,12 +65,14 @@ def _settings(setup: Setup, names: Sequence[str]) -> dict[str, Any]:
     base = quick_settings(setup, QUICK_STEPS) if setup.quick else math_settings(setup, STEPS)
     found = {}
     for name in names:
-        method, mode, seed = name.split("-")
+        method, mode, seed = name_parts(name)
         # GREATS differentiates the whole model: fewer examples at a time.
         at_once = 32 if method == "greats" else None
         found[name] = replace(
             base, method=method, mode=mode, seed=int(seed), score_batch_size=at_once
         )
+        if method == "uniproto" and setup.training.plan is not None:
+            found[name] = replace(found[name], plan=setup.training.plan)
     return found
 
 
@@ -83,7 +85,7 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> str:
     steps = max(row["step"] for row in last)
     ways = {way: [row["run"] for row in found] for (way,), found in by(_ways(last), "way").items()}
     curves = by(rows, "run")
-    budget = steps * seconds["random-batch"]
+    budget = steps * seconds["random_batch"]
 
     def values(way: str, column: str, step: float) -> list[float]:
         return [at_step(curves[(run,)], min(step, steps), column) for run in ways[way]]
@@ -92,7 +94,7 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> str:
     for title, step_of in (
         (f"after {steps} steps", dict.fromkeys(ways, float(steps))),
         (
-            f"after {budget:.0f} s, in which random-batch takes {steps} steps",
+            f"after {budget:.0f} s, in which random_batch takes {steps} steps",
             {way: budget / seconds[way] for way in ways},
         ),
     ):
@@ -103,32 +105,33 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> str:
         for column in COLUMNS:
             shown[column] = [_mean_text(values(way, column, step_of[way])) for way in order]
         texts.append(aligned(shown))
-    return "\n\n".join([*texts, _differences(last)])
+    return "\n\n".join([*texts, *(_differences(last, way) for way in REFERENCES)])
 
 
-def _differences(last: Sequence[Mapping[str, Any]]) -> str:
-    """Each way − random in the end, over the seeds that both were run with."""
+def _differences(last: Sequence[Mapping[str, Any]], reference: str) -> str:
+    """Each way − the reference in the end, over the seeds that both were run with."""
     ends = {(row["way"], row["seed"]): row for row in _ways(last)}
-    shown: dict[str, list[str]] = {"way − random-batch": [], "seeds": []}
-    for way in dict.fromkeys(way for way, _ in ends if way != "random-batch"):
-        pairs = [(ends[way, n], ends.get(("random-batch", n))) for w, n in ends if w == way]
+    title = f"way − {REFERENCES[reference]}"
+    shown: dict[str, list[str]] = {title: [], "seeds": []}
+    for way in dict.fromkeys(way for way, _ in ends if way != reference):
+        pairs = [(ends[way, n], ends.get((reference, n))) for w, n in ends if w == way]
         both = [(ours, theirs) for ours, theirs in pairs if theirs is not None]
         if len(both) < 2:
             continue
-        shown["way − random-batch"].append(way)
+        shown[title].append(way)
         shown["seeds"].append(str(len(both)))
         for column in COLUMNS:
             apart = difference([o[column] for o, _ in both], [t[column] for _, t in both])
             star = " " if apart.verdict == "open" else "*"
             shown.setdefault(column, []).append(f"{apart.mean:+.4f} ± {apart.error:.4f}{star}")
     if not shown["seeds"]:
-        return "One seed each: no differences to judge."
+        return f"{title}: one seed each, no differences to judge."
     return f"{aligned(shown)}\n* the 95 % interval of the mean leaves 0 out"
 
 
 def _ways(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """With the way of choosing, METHOD-MODE, as a column."""
-    return [{"way": f"{row['method']}-{row['mode']}"} | dict(row) for row in rows]
+    """With the way of choosing, METHOD_MODE, as a column."""
+    return [{"way": run_name(row["method"], row["mode"])} | dict(row) for row in rows]
 
 
 def _seconds(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -153,9 +156,9 @@ def _chart(rows: Sequence[Mapping[str, Any]]) -> Any:
         styled,
     )
 
-    colours = {"uniproto-source": BLUE, "uniproto-batch": "#56B4E9", "kmedoids-source": GREEN}
-    colours |= {"colm-source": ORANGE, "random-batch": GREY, "full-batch": "#000000"}
-    colours |= {"maxloss-batch": PINK}
+    colours = {"uniproto_source": BLUE, "uniproto_batch": "#56B4E9", "kmedoids_source": GREEN}
+    colours |= {"colm_source": ORANGE, "random_batch": GREY, "full_batch": "#000000"}
+    colours |= {"maxloss_batch": PINK}
     seconds = _seconds(rows)
     later = [row | {"minutes": row["step"] * seconds[row["way"]] / 60} for row in _ways(rows)]
     later = [row for row in later if row["step"] > 0 and row["way"] in colours]

@@ -1,8 +1,10 @@
-"""What matters in choosing mini-batches: how many are kept, λ, and the size of the pool.
+"""What matters in choosing mini-batches: how many are kept, λ, the pool, and small sources.
 
 The paper's ablations, on SmolLM2-135M and the mathematics of 22 sources, in the settings of the
-experiment `finetuning`: 50, 25 and 12.5 % of 128 kept; the entropic plan with λ = 0.1, 0.05 and
-0.01 beside the plan without entropy; a pool of 256.
+experiment `finetuning`: 50, 25 and 12.5 % of 128 kept, by UniPROT, CoLM, GREATS and at random; the
+entropic plan with λ = 0.1, 0.05 and 0.01, after 20 and 500 iterations, beside the plan without
+entropy; per-batch choices from a pool of 256, which is what the paper claims something about; and
+the same small sources kept whole by every method, so that choices are compared and not budgets.
 """
 
 from __future__ import annotations
@@ -12,49 +14,56 @@ from dataclasses import replace
 from typing import Any
 
 from support.joined import publish_joined
-from support.runs import Setup, command_line
+from support.runs import Setup, command_line, name_parts, run_name
 from support.statistics import by
 from uniproto.comparing.results import aligned
 from uniproto.report.words import mean_and_spread
 
 TITLE = "ablations of mini-batch selection: share kept, λ, pool of 256"
 
-STEPS, QUICK_STEPS = 120, 2
+TRAINS = True
+
+STEPS, QUICK_STEPS = 100, 2
 SEEDS = (0, 1, 2)
 LAMBDAS = (0.1, 0.05, 0.01)
-ITERATIONS = 100  # of the entropic plan; the paper's number for up to 200 examples
+ITERATIONS = (20, 500)  # of the entropic plan
+SMALL = 0.02  # sources below this share of the data are small
+# Fixed beforehand: method and mode.
+RATIO_WAYS = (("uniproto", "source"), ("colm", "source"), ("greats", "batch"), ("random", "batch"))
+SMALL_METHODS = ("uniproto", "kmedoids", "colm", "random")
+LARGE_POOL_METHODS = ("uniproto", "kmedoids", "colm", "greats", "random")
 
 
 def _variations() -> dict[str, dict[str, Any]]:
-    """The settings of every variation, by its name STUDY-LEVEL-METHOD."""
+    """The settings of every variation, by its name STUDY_LEVEL_METHOD."""
     found: dict[str, dict[str, Any]] = {}
     for keep in (64, 32, 16):
-        for method, mode in (("uniproto", "source"), ("random", "batch")):
-            found[f"ratio-{keep / 128:.1%}-{method}"] = {
-                "method": method,
-                "mode": mode,
-                "keep": keep,
-            }
-    found["lambda-none-uniproto"] = {"mode": "batch"}
+        for method, mode in RATIO_WAYS:
+            name = run_name("ratio", f"{keep / 128:.1%}", method)
+            found[name] = {"method": method, "mode": mode, "keep": keep}
+    found[run_name("lambda", "none", "uniproto")] = {"mode": "batch"}
     for reg in LAMBDAS:
-        found[f"lambda-{reg}-uniproto"] = {
-            "mode": "batch",
-            "plan": "entropic",
-            "reg": reg,
-            "iterations": ITERATIONS,
-        }
-    for keep in (64, 32):
-        for method, mode in (("uniproto", "source"), ("random", "batch")):
-            found[f"pool-256→{keep}-{method}"] = {
-                "method": method,
-                "mode": mode,
-                "pool": 256,
-                "keep": keep,
+        for iterations in ITERATIONS:
+            found[run_name("lambda", f"{reg}×{iterations}", "uniproto")] = {
+                "mode": "batch",
+                "plan": "entropic",
+                "reg": reg,
+                "iterations": iterations,
             }
+    for keep in (64, 32):
+        for method in LARGE_POOL_METHODS:
+            name = run_name("pool", f"256→{keep}", method)
+            found[name] = {"method": method, "mode": "batch", "pool": 256, "keep": keep}
+    for method in SMALL_METHODS:
+        name = run_name("small", f"{SMALL:.0%}", method)
+        found[name] = {"method": method, "mode": "source", "keep_small": SMALL}
+    for options in found.values():
+        if options.get("method") == "greats":
+            options["score_batch_size"] = 32  # it differentiates the whole model
     return found
 
 
-PARTS = [f"{name}-{seed}" for seed in SEEDS for name in _variations()]
+PARTS = [f"{name}_{seed}" for seed in SEEDS for name in _variations()]
 
 
 def run(setup: Setup) -> None:
@@ -69,10 +78,10 @@ def run(setup: Setup) -> None:
 
 
 def _with_variation(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows with what the name of their run says, STUDY-LEVEL-METHOD-SEED, in columns."""
+    """Rows with what the name of their run says, STUDY_LEVEL_METHOD_SEED, in columns."""
     found = []
     for row in rows:
-        study, level, method, seed = row["run"].split("-")
+        study, level, method, seed = name_parts(row["run"])
         key = {"study": study, "level": level, "method": method, "seed": int(seed)}
         found.append({"run": row["run"]} | key | dict(row))
     return found
@@ -84,18 +93,18 @@ def _settings(setup: Setup) -> dict[str, Any]:
     if not setup.quick:
         base = math_settings(setup, STEPS)
         return {
-            f"{name}-{seed}": replace(base, **options, seed=seed)
-            for seed in SEEDS
+            f"{name}_{seed}": replace(base, **options, seed=seed)
+            for seed in setup.training.seeds or SEEDS
             for name, options in _variations().items()
         }
     base = quick_settings(setup, QUICK_STEPS)
     smaller = {"pool": lambda n: n // 8, "keep": lambda n: n // 8}
     return {
-        f"{name}-0": replace(
+        f"{name}_0": replace(
             base, **{key: smaller.get(key, lambda n: n)(value) for key, value in options.items()}
         )
         for name, options in _variations().items()
-        if "random" not in name and "12.5" not in name
+        if "_uniproto" in name and "12.5" not in name and "500" not in name
     }
 
 
@@ -122,10 +131,11 @@ def _chart(rows: Sequence[Mapping[str, Any]]) -> Any:
 
     from support.charts import dots_and_means
     from support.finetuning import at_the_end
-    from uniproto.report.charts import BLUE, GREY, small_multiples, styled
+    from uniproto.report.charts import BLUE, GREEN, GREY, ORANGE, PINK, small_multiples, styled
 
     last = [dict(row) for row in at_the_end(rows)]
     studies = {"ratio": "share kept of 128", "lambda": "λ", "pool": "pool and kept"}
+    studies |= {"small": "small sources whole, below"}
     columns = {"overall": "all held-out answers", "of_smallest": "8 smallest sources"}
     panels = [
         dots_and_means(
@@ -133,7 +143,13 @@ def _chart(rows: Sequence[Mapping[str, Any]]) -> Any:
             x=alt.X(f"{column}:Q", title="log-perplexity", scale=alt.Scale(zero=False)),
             y=alt.Y("level:N", title=title, sort=None, axis=alt.Axis(ticks=False)),
             series="method",
-            colours={"uniproto": BLUE, "random": GREY},
+            colours={
+                "uniproto": BLUE,
+                "colm": ORANGE,
+                "kmedoids": GREEN,
+                "greats": PINK,
+                "random": GREY,
+            },
             title=words,
         )
         for study, title in studies.items()

@@ -1,10 +1,11 @@
 """Pretraining a LLaMA-3 model from scratch: every method, beside training on all sequences.
 
 Every run sees the same pools of 128 sequences in the same order (by seed) and trains on 64 of
-them; `full` trains on all 128. First all methods for a few hundred steps, then the best three and
-`full` for longer, with a second seed too: those go on from where they ended. Measured:
-log-perplexity of held-out documents, after equal steps and after equal time. Methods are compared
-on the same seeds: the short runs on the first, the long ones on all.
+them; `full` trains on all 128. First all methods for a few hundred steps, then those of `LONG` for
+longer, with other seeds too: they go on from where they ended. Which these are is fixed beforehand,
+not chosen by results. `uniproto` has the plan without entropy, `uniproto-entropic` the paper's.
+Measured: log-perplexity of held-out documents, after equal steps and after equal time. Methods are
+compared on the same seeds: the short runs on the first, the long ones on all.
 
 The data folder holds text/english_mix.jsonl.zst, or tokens prepared by
 `uniproto pretrain --prepare-only` (tokens.json). The runs are in OUT/runs, and go on after a kill;
@@ -16,14 +17,14 @@ delete that folder to train anew.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from support.runs import DATA_VARIABLE, Runs, Setup, command_line
+from support.runs import DATA_VARIABLE, Runs, Setup, command_line, run_name
 from support.statistics import by
 from uniproto.comparing.results import aligned, number_column
 from uniproto.errors import InputFileError
@@ -31,49 +32,73 @@ from uniproto.report.words import mean_and_spread
 from uniproto.runs.metrics import read_metrics
 
 TITLE = "pretraining on chosen sequences, against training on all of them"
-METHODS = ("uniproto", "colm", "greats", "gradnorm", "maxloss", "random", "full")
+TRAINS = True
+ENTROPIC = "uniproto-entropic"
+METHODS = ("uniproto", ENTROPIC, "colm", "greats", "gradnorm", "maxloss", "random", "full")
+LONG = ("uniproto", ENTROPIC, "colm", "random", "full")
+SEEDS = (0, 1, 2)
 CORPUS = Path("text", "english_mix.jsonl.zst")
-FULL, BEST = "full", 3
+FULL = "full"
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How large the runs are; short ones by every method, long ones by the best."""
+    """How large the runs are; short ones by every method, long ones by some."""
 
     size: str = "60m"
     methods: tuple[str, ...] = METHODS
-    seeds: tuple[int, ...] = (0, 1)
+    seeds: tuple[int, ...] = SEEDS
     short: int = 500
     long: int = 2000
-    best: int = BEST
+    long_methods: tuple[str, ...] = LONG
     eval_steps: int = 50
     pool: int = 128
     length: int = 512
+    learning_rate: float = 1e-4
+    plan: str = "extend"
+
+    @classmethod
+    def asked(cls, setup: Setup) -> Scale:
+        """As large as the command line wants it."""
+        if setup.quick:
+            return QUICK
+        asked = setup.training
+        given = {"size": asked.model, "seeds": asked.seeds, "long": asked.steps}
+        given |= {"learning_rate": asked.learning_rate, "plan": asked.plan}
+        scale = replace(cls(), **{name: value for name, value in given.items() if value})
+        return replace(scale, short=min(scale.short, scale.long))
 
 
-QUICK = Scale("tiny", ("uniproto", "full"), (0,), 4, 4, 1, eval_steps=2, pool=8, length=16)
+QUICK = Scale(
+    "tiny", ("uniproto", "full"), (0,), 4, 4, ("uniproto", "full"), eval_steps=2, pool=8, length=16
+)
 PARTS = [
-    *(f"short-{method}-0" for method in METHODS),
-    *(f"long-{method}-{seed}" for seed in (0, 1) for method in METHODS),
+    *(run_name("short", method, 0) for method in METHODS),
+    *(run_name("long", method, seed) for seed in SEEDS for method in LONG),
 ]
 
 
 def run(setup: Setup) -> None:
     """Train what is asked for; where all is, publish what it came to, after every seed."""
-    scale = QUICK if setup.quick else Scale()
-    wanted = setup.parts(PARTS)
+    scale = Scale.asked(setup)
+    short = {run_name("short", method, scale.seeds[0]): method for method in scale.methods}
+    long = {
+        run_name("long", method, seed): (method, seed)
+        for seed in scale.seeds
+        for method in scale.long_methods
+    }
+    wanted = setup.parts([*short, *long])
     source = _source(setup)
-    for method in scale.methods:
-        if f"short-{method}-0" in wanted:
+    for name, method in short.items():
+        if name in wanted:
             _train(setup, scale, source, method, scale.seeds[0], scale.short)
-    best = _best(setup, scale) if setup.part is None else scale.methods
     report = ""
     for seed in scale.seeds:
-        for method in best:
-            if f"long-{method}-{seed}" in wanted:
+        for name, (method, its_seed) in long.items():
+            if its_seed == seed and name in wanted:
                 _train(setup, scale, source, method, seed, scale.long)
         if setup.part is None:
-            report = _publish(setup, scale, seed, best)
+            report = _publish(setup, scale, seed, scale.long_methods)
     print(report or f"{', '.join(wanted)}: done. The same command without --part joins all.")
     print(f"\nwritten to {setup.out}")
 
@@ -105,7 +130,7 @@ def _made_corpus(out: Path) -> Path:
 
 
 def _folder(setup: Setup, method: str, seed: int) -> Path:
-    return setup.out / "runs" / f"{method}-{seed}"
+    return setup.out / "runs" / run_name(method, seed)
 
 
 def _train(
@@ -122,7 +147,9 @@ def _train(
         PretrainSettings(
             out=str(_folder(setup, method, seed)),
             size=scale.size,
-            method=method,
+            method="uniproto" if method == ENTROPIC else method,
+            plan="entropic" if method == ENTROPIC else scale.plan,
+            learning_rate=scale.learning_rate,
             pool=scale.pool,
             keep=scale.pool // 2,
             length=scale.length,
@@ -148,25 +175,15 @@ def _curve(setup: Setup, method: str, seed: int) -> Iterator[dict[str, Any]]:
             }
 
 
-def _best(setup: Setup, scale: Scale) -> list[str]:
-    """The methods with the lowest log-perplexity after the first seed's short runs, and `full`."""
-
-    def end(method: str) -> float:
-        return after(list(_curve(setup, method, scale.seeds[0])), "step", scale.short)
-
-    others = sorted((method for method in scale.methods if method != FULL), key=end)
-    return [*others[: scale.best], FULL]
-
-
-def _publish(setup: Setup, scale: Scale, last_seed: int, best: Sequence[str]) -> str:
+def _publish(setup: Setup, scale: Scale, last_seed: int, long_methods: Sequence[str]) -> str:
     from uniproto.pretraining.learning_curves import curves_chart
 
     steps = [scale.short, scale.long]
     (setup.out / "pretraining.jsonl").unlink(missing_ok=True)  # joined anew from the runs
     runs = Runs(setup.out, "pretraining", {"quick": setup.quick, "steps": steps})
-    first, *others = [seed for seed in scale.seeds if seed <= last_seed]
+    first, *others = scale.seeds[: scale.seeds.index(last_seed) + 1]
     trained = [(method, first) for method in scale.methods]
-    trained += [(method, seed) for seed in others for method in best]
+    trained += [(method, seed) for seed in others for method in long_methods]
     curves = {run: list(_curve(setup, *run)) for run in trained}
     for method, seed in trained:
         each = quickest_step([curve for run, curve in curves.items() if run[0] == method])
@@ -174,13 +191,13 @@ def _publish(setup: Setup, scale: Scale, last_seed: int, best: Sequence[str]) ->
         runs.add({"method": method, "seed": seed}, timed)
     # Seeds differ by more than methods do: all methods are compared on the seed that all have.
     short = [row for row in runs.rows if row["step"] <= scale.short and row["seed"] == first]
-    long = [row for row in runs.rows if row["method"] in best]
+    long = [row for row in runs.rows if row["method"] in long_methods]
     below = f"{scale.size}, {scale.pool // 2} of {scale.pool} sequences of {scale.length} tokens a "
     below += "step; full: all of them"
     bands = f"{below}; bands: from the lowest to the highest seed"
     charts = {
         "pretraining": curves_chart(short, f"{scale.short:,} steps of every method", below),
-        "pretraining-long": curves_chart(long, f"{scale.long:,} steps of the best", bands),
+        "pretraining-long": curves_chart(long, f"{scale.long:,} steps, every seed", bands),
     }
     tables = [_table(short, scale.short), _table(long, scale.long)]
     verdicts = [*_verdict(short, scale.short), *_verdict(long, scale.long)]
@@ -254,7 +271,7 @@ def _verdict(rows: Sequence[dict[str, Any]], steps: int) -> list[str]:
         return "; ".join(told)
 
     if not any(method == "uniproto" for method, _ in runs):
-        return [f"UniPROT was not among the best, and not trained for {steps:,} steps."]
+        return [f"UniPROT was not trained for {steps:,} steps."]
     claim = "Claim: choosing half of every pool beats training on all of it. UniPROT's "
     found = [f"{claim}log-perplexity is, beside that of full: {said(FULL)}."]
     if any(method == "random" for method, _ in runs):

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from support.joined import publish_joined
-from support.runs import Setup, command_line
+from support.runs import Setup, command_line, name_parts, run_name
 from support.statistics import by
 from uniproto.comparing.results import aligned
 from uniproto.report.words import mean_and_spread
 
 TITLE = "SST-2, CB and MultiRC: accuracy after tuning on chosen mini-batches"
+
+TRAINS = True
 
 METHODS = ("uniproto", "kmedoids", "colm", "greats", "gradnorm", "maxloss", "sbert", "random")
 METHODS += ("full",)
@@ -27,13 +29,15 @@ EXAMPLES: dict[str, int | None] = {"sst2": 3000, "multirc": 3000, "cb": None}
 SEEDS = (0, 1, 2)
 STEPS, QUICK_STEPS = 512, 2
 
-PARTS = [f"{task}-{method}-{seed}" for seed in SEEDS for task in EXAMPLES for method in METHODS]
+PARTS = [run_name(task, way, seed) for seed in SEEDS for task in EXAMPLES for way in METHODS]
 
 
 def run(setup: Setup) -> None:
     """Run the parts of `setup`; once all have run, publish their results."""
-    quick = [f"sst2-{method}-0" for method in ("uniproto", "random", "full")]
-    names = setup.parts(quick if setup.quick else PARTS)
+    quick = [run_name("sst2", method, 0) for method in ("uniproto", "random", "full")]
+    seeds = setup.training.seeds or SEEDS
+    whole = [run_name(task, way, seed) for seed in seeds for task in EXAMPLES for way in METHODS]
+    names = setup.parts(quick if setup.quick else whole)
     rows = [row for name in names for row in _run_part(setup, name)]
     if setup.waits_for_others(names):
         return
@@ -45,7 +49,7 @@ def _run_part(setup: Setup, name: str) -> list[dict[str, Any]]:
     from support.finetuning import run_study
     from uniproto.judging import evaluate
 
-    task, method, seed = name.split("-")
+    task, method, seed = name_parts(name)
     data = _tiny_reviews(setup.out) if setup.quick else setup.data
     settings = _settings(setup, task, method, int(seed), data)
     (last, *_) = reversed(run_study(replace(setup, part=None, progress=False), {name: settings}))
@@ -65,7 +69,8 @@ def _run_part(setup: Setup, name: str) -> list[dict[str, Any]]:
     return [
         {"run": name} | found | {"measure": measure, "value": value}
         for measure, value in judged.scores[task].items()
-        if isinstance(value, float) and measure != "error"  # seeds tell the spread
+        if isinstance(value, float)
+        and measure not in ("error", "low", "high")  # seeds tell the spread
     ]
 
 
@@ -80,6 +85,7 @@ def _settings(setup: Setup, task: str, method: str, seed: int, data: Path | None
         base,
         data=str(_tuning_file(setup, task, seed, data)),
         method=method,
+        plan=(setup.training.plan or base.plan) if method == "uniproto" else base.plan,
         mode="batch",
         source=None,
         seed=seed,

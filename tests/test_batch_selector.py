@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from uniproto.geometry.costs import FEATURE_METRICS
 from uniproto.problem.masses import integer_masses
 from uniproto.training import BatchSelector, Gram
 from uniproto.training.methods import BATCH_METHODS, fill_picks
+from uniproto.training.quotas import small_sources
 
 properties = settings(deadline=None, max_examples=60, derandomize=True)
 
@@ -88,8 +90,8 @@ def reference_picks(method: str, part: dict[str, Any], k: int) -> list[int]:
     features = part["features"]
     if method == "uniproto":
         return uniprot(reference_costs(features, "dot"), k, integer_masses(k, len(features)))[0]
-    if method in ("colm", "sbert", "kmedoids"):
-        metric = {"colm": "l1", "sbert": "cosine", "kmedoids": "dot"}[method]
+    if method in ("colm", "colm-raw", "sbert", "kmedoids"):
+        metric = {"colm": "l1", "colm-raw": "l1", "sbert": "cosine", "kmedoids": "dot"}[method]
         return reference_medoids(reference_costs(features, metric), k)
     if method == "gradnorm":
         return np.argsort(-np.linalg.norm(features, axis=1), kind="stable")[:k].tolist()
@@ -107,7 +109,7 @@ def reference_picks(method: str, part: dict[str, Any], k: int) -> list[int]:
     return picks
 
 
-COMPARED = ("uniproto", "colm", "greats", "gradnorm", "maxloss", "sbert", "kmedoids")
+COMPARED = ("uniproto", "colm", "colm-raw", "greats", "gradnorm", "maxloss", "sbert", "kmedoids")
 
 
 @pytest.mark.parametrize("k", [1, 7, 20, 40])
@@ -145,7 +147,7 @@ def test_every_method_keeps_exactly_as_many_in_both_modes(method: str, mode: str
 
 
 def test_the_names_are_those_of_the_command_line() -> None:
-    names = "uniproto colm greats gradnorm maxloss sbert kmedoids random full"
+    names = "uniproto colm colm-raw greats gradnorm maxloss sbert kmedoids random full"
     assert set(BATCH_METHODS) == set(names.split())
 
 
@@ -211,8 +213,9 @@ def test_features_pick_what_the_front_door_picks(metric: str) -> None:
 
 def test_sources_pick_what_groups_pick() -> None:
     features, sources = pool(128, 64, seed=4), labels(128)
-    chosen = BatchSelector("uniproto", "source", 50)(features, sources=sources)
     expected = uniproto.select(features, 50, metric="dot", groups=sources, progress=False)
+    budgets = dict(Counter(sources[expected.indices].tolist()))
+    chosen = BatchSelector("uniproto", "source", 50, budgets=budgets)(features, sources=sources)
     assert chosen.tolist() == expected.indices.tolist()
 
 
@@ -249,7 +252,7 @@ def test_the_plain_method_object_takes_the_fast_path() -> None:
 
 
 @pytest.mark.parametrize("mode", ["batch", "source"])
-@pytest.mark.parametrize("method", [name for name in BATCH_METHODS if name != "colm"])
+@pytest.mark.parametrize("method", [name for name in BATCH_METHODS if not name.startswith("colm")])
 def test_a_gram_gives_what_its_gradients_give(method: str, mode: str) -> None:
     given = everything()
     features, anchors = given.pop("features"), given.pop("validation_features")
@@ -292,11 +295,57 @@ def counts_of(selector: BatchSelector, sizes: dict[str, int]) -> dict[Any, int]:
     return selector.last.per_source
 
 
-def test_quotas_are_rounded_down_and_the_rest_goes_to_the_smallest_first() -> None:
-    # Shares of 10 in 20: 5.5, 3, 1, 0.5; the two left over go to the two smallest.
+def test_what_is_left_over_goes_to_the_largest_remainders_and_is_carried_over() -> None:
+    # Shares of 10 in 20: 5.5, 3, 1, 0.5; of equal remainders the smallest source comes first.
     sizes = {"a": 11, "b": 6, "c": 2, "d": 1}
-    counts = counts_of(BatchSelector("uniproto", "source", 10), sizes)
-    assert counts == {"a": 5, "b": 3, "c": 1, "d": 1}
+    selector = BatchSelector("uniproto", "source", 10)
+    assert counts_of(selector, sizes) == {"a": 5, "b": 3, "c": 1, "d": 1}
+    assert selector.carried == {"a": 0.5, "b": 0.0, "c": 0.0, "d": -0.5}
+    assert counts_of(selector, sizes) == {"a": 6, "b": 3, "c": 1, "d": 0}
+    # 0.8 · (9, 4, 2): remainders 0.2, 0.2, 0.6
+    assert counts_of(BatchSelector("uniproto", "source", 12), {"a": 9, "b": 4, "c": 2}) == {
+        "a": 7,
+        "b": 3,
+        "c": 2,
+    }
+
+
+@pytest.mark.parametrize("budgets", ["proportional", "balanced"])
+def test_every_source_gets_its_share_over_the_steps(budgets: str) -> None:
+    """4 of 64 from 22 sources: remainders to the smallest first gave the three largest nothing."""
+    random = np.random.default_rng(0)
+    weights = 1 / np.arange(1, 23)
+    selector = BatchSelector("random", "source", 4, budgets=budgets, seed=3)
+    picked, due = np.zeros(22), np.zeros(22)
+    for _ in range(200):
+        sources = random.choice(22, 64, p=weights / weights.sum())
+        sizes = np.bincount(sources, minlength=22)
+        present = sizes > 0
+        due += 4 * sizes / 64 if budgets == "proportional" else 4 * present / present.sum()
+        picked += np.bincount(sources[selector(None, sources=sources)], minlength=22)
+    assert np.abs(picked - due).max() < 1
+    assert picked[:3].sum() > (300 if budgets == "proportional" else 100)
+
+
+@properties
+@given(
+    st.lists(st.integers(1, 12), min_size=1, max_size=9), st.floats(0, 1), st.integers(0, 2**32 - 1)
+)
+def test_no_quota_is_a_whole_example_from_its_share(
+    sizes: list[int], share: float, seed: int
+) -> None:
+    keep = max(1, round(share * sum(sizes)))
+    sources = np.repeat(np.arange(len(sizes)), sizes)
+    selector = BatchSelector("random", "source", keep, seed=seed)
+    picked = np.zeros(len(sizes))
+    for call in range(1, 4):
+        counts = np.bincount(sources[selector(None, sources=sources)], minlength=len(sizes))
+        assert counts.sum() == keep
+        assert (counts <= sizes).all()
+        wanted = call * keep * np.array(sizes) / sum(sizes)
+        picked += counts
+        assert np.abs(picked - wanted).max() <= 1 + 1e-9
+    assert abs(sum(selector.carried.values())) < 1e-6
 
 
 def test_no_quota_is_above_its_source() -> None:
@@ -318,6 +367,28 @@ def test_small_sources_are_kept_whole_where_asked_for() -> None:
     assert plain == counts_of(BatchSelector("uniproto", "source", 16), sizes)
     assert plain["c"] < 4
     assert counts_of(BatchSelector("uniproto", "source", 16, keep_small=2), sizes)["d"] == 2
+
+
+@pytest.mark.parametrize("method", ["uniproto", "random", "colm", "kmedoids"])
+def test_a_fixed_list_of_small_sources_is_kept_whole_by_every_method(method: str) -> None:
+    sizes = {"a": 30, "b": 20, "c": 4, "d": 2}
+    selector = BatchSelector(method, "source", 16, keep_small=["c", "elsewhere"])
+    counts = counts_of(selector, sizes)
+    assert counts["c"] == 4
+    assert sum(counts.values()) == 16
+    # A pool with more of them than there are places: they share those.
+    assert counts_of(BatchSelector(method, "source", 3, keep_small={"c", "d"}), sizes) == {
+        "a": 0,
+        "b": 0,
+        "c": 2,
+        "d": 1,
+    }
+
+
+def test_small_sources_of_a_data_set() -> None:
+    assert small_sources({"web": 900, "law": 60, "logic": 40}, 0.05) == ("logic",)
+    with pytest.raises(InvalidInputError, match=r"pass small_sources\(rows per source, share\)"):
+        BatchSelector("uniproto", "source", 3, keep_small=0.1)
 
 
 @properties
@@ -488,8 +559,10 @@ def test_draws_depend_on_the_seed_and_the_number_of_the_call(method: Any, mode: 
     assert run(1) != run(2)
     first, second, third = run(1)
     assert first != second
-    resumed = BatchSelector(method, mode, 10, seed=1)
-    resumed.calls = 2
+    before, resumed = (BatchSelector(method, mode, 10, seed=1) for _ in range(2))
+    for _ in range(2):
+        before(pool(), sources=labels())
+    resumed.calls, resumed.carried = before.calls, before.carried
     assert resumed(pool(), sources=labels()).tolist() == third
 
 

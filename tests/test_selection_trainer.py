@@ -241,7 +241,8 @@ def test_a_step_equals_a_plain_step_on_the_selected_examples(
     options = {**settings, "gradient_accumulation_steps": accumulated, "max_steps": 3}
     chosen = tiny_model(lora=True, dropout=0.3)
     data = examples(count=72, uneven=True)
-    trainer = make(tmp_path / "a", chosen, data, selection={"method": method}, **options)
+    selection = {"method": method, "loss": "token"}
+    trainer = make(tmp_path / "a", chosen, data, selection=selection, **options)
     recorder = recorded(trainer)
     trainer.train()
     plain = tiny_model(lora=True, dropout=0.3)
@@ -258,13 +259,15 @@ def test_a_step_equals_a_plain_step_on_the_selected_examples(
 
 
 def test_loss_is_scaled_by_the_kept_tokens(tmp_path):
-    trainer = make(tmp_path, data=examples(uneven=True), gradient_accumulation_steps=2)
+    token = {"loss": "token"}
+    data = examples(uneven=True)
+    trainer = make(tmp_path, data=data, gradient_accumulation_steps=2, selection=token)
     trainer.create_optimizer_and_scheduler(3)
     pools = iter(trainer.get_train_dataloader())
     batches, count = trainer.get_batch_samples(pools, 2, trainer.args.device)
     assert len(batches) == 2
     assert int(count) == sum(int(batch["labels"][:, 1:].ne(-100).sum()) for batch in batches)
-    logged = make(tmp_path, learning_rate=0.0, max_steps=1)
+    logged = make(tmp_path, learning_rate=0.0, max_steps=1, selection=token)
     logged.train()
     with torch.no_grad():
         logged.model.eval()

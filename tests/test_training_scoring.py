@@ -237,6 +237,86 @@ class TestAdam:
             adam_divisor(adam, value_projection(model).parts())
 
 
+class TestMoments:
+    """What gradients are divided by, as printed in the paper and as in CoLM."""
+
+    def moments_of(self, model, adam):
+        parts = value_projection(model).parts()
+        state = [adam.state[part.parameter] for part in parts]
+        first = torch.cat([each["exp_avg"].reshape(-1) for each in state])
+        second = torch.cat([each["exp_avg_sq"].reshape(-1) for each in state])
+        return first, second
+
+    @pytest.mark.parametrize("size", [None, 2])
+    @pytest.mark.parametrize("momentum", [False, True])
+    def test_pool_is_what_the_paper_prints(self, momentum, size):
+        model, pool = build(), make_batch()
+        adam = adam_of(model)
+        for _ in range(3):
+            step(model, adam, pool)
+        plain = gradient_features(model, pool).features
+        first, second = self.moments_of(model, adam)
+        mean = plain.mean(dim=0)
+        expected = plain / (1e-8 + (0.999 * second + 0.001 * mean**2).sqrt())
+        if momentum:
+            expected = expected * (0.9 * first + 0.1 * mean)
+        options = {"normalise": adam, "moments": "pool", "momentum": momentum}
+        found = gradient_features(model, pool, score_batch_size=size, **options).features
+        assert torch.allclose(found, expected, rtol=1e-4, atol=1e-6)
+        narrow = gradient_features(model, pool, width=30, **options).features
+        assert narrow.shape == (6, 30)
+
+    @pytest.mark.parametrize("steps", [0, 3])
+    def test_example_is_adams_step_on_each_example(self, steps):
+        model, pool = build(dropout=0.0), make_batch()
+        adam = adam_of(model)
+        for _ in range(steps):
+            step(model, adam, pool)
+        plain = gradient_features(model, pool).features
+        found = gradient_features(model, pool, normalise=adam, moments="example").features
+        for row in range(6):
+            copied, other = build(dropout=0.0), None
+            copied.load_state_dict(model.state_dict())
+            other = adam_of(copied, weight_decay=0.0)
+            if steps:
+                other.load_state_dict(copy.deepcopy(adam.state_dict()))
+                for group in other.param_groups:
+                    group["weight_decay"] = 0.0
+            before = [part.of(part.parameter).clone() for part in value_projection(copied).parts()]
+            step(copied, other, rows_of(pool, [row]))
+            after = [part.of(part.parameter) for part in value_projection(copied).parts()]
+            moved = (torch.cat(before) - torch.cat(after)) / 1e-2
+            clear = plain[row].abs() > 1e-6  # not lost in ε
+            assert torch.allclose(found[row][clear], moved[clear], rtol=2e-3, atol=2e-4)
+
+    def test_colm_is_no_multiple_of_one_direction(self):
+        model, pool = build(), make_batch()
+        adam = adam_of(model)
+        step(model, adam, pool)
+        options = {"normalise": adam, "moments": "example", "width": None}
+        whole = zeroth_order_features(model, pool, **options).features
+        assert torch.linalg.matrix_rank(whole) > 1
+        narrow = zeroth_order_features(model, pool, **options | {"width": 20}).features
+        kept = whole.abs().mean(0).topk(20).indices.sort().values
+        assert torch.equal(narrow, whole[:, kept])
+
+    def test_alignment_waits_for_a_v_that_says_something(self):
+        """After one step nearly all of |g/√v|² lies in a few coordinates."""
+        model, pool = build(dropout=0.0), make_batch()
+        adam = adam_of(model)
+        step(model, adam, rows_of(pool, [0]))
+        plain = gradient_features(model, pool).features
+        early = gradient_features(model, pool, normalise=adam).features
+        share = early.square().topk(10).values.sum() / early.square().sum()
+        assert share > 0.5
+        waiting = gradient_features(model, pool, normalise=adam, align_after=3).features
+        assert torch.equal(waiting, plain)
+        for _ in range(2):
+            step(model, adam, pool)
+        found = gradient_features(model, pool, normalise=adam, align_after=3).features
+        assert not torch.equal(found, gradient_features(model, pool).features)
+
+
 class TestMixedPrecision:
     def test_accelerate_runs_the_model_in_bfloat16(self, fresh_accelerate):
         model, pool = build(), make_batch()

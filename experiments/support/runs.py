@@ -31,6 +31,37 @@ _FORMAT = 1
 _HEADER = "uniproto experiment"  # the first line of every file of rows says so
 
 
+SEPARATOR = "_"  # between the parts of a run's name; no method has it in its own
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is asked for of experiments that train models; None: as the experiment has it."""
+
+    seeds: tuple[int, ...] | None = None
+    steps: int | None = None
+    model: str | None = None
+    learning_rate: float | None = None
+    plan: str | None = None
+
+
+def run_name(*parts: Any) -> str:
+    """The name of a run, which `name_parts` takes apart again.
+
+    >>> name_parts(run_name("colm-raw", "source", 0))
+    ['colm-raw', 'source', '0']
+    """
+    texts = [str(part) for part in parts]
+    for text in texts:
+        if SEPARATOR in text:
+            raise invalid("parts", f"must not contain {SEPARATOR!r}", text, "Name it otherwise.")
+    return SEPARATOR.join(texts)
+
+
+def name_parts(name: str) -> list[str]:
+    return name.split(SEPARATOR)
+
+
 @dataclass(frozen=True)
 class Setup:
     """How an experiment was asked for.
@@ -39,7 +70,7 @@ class Setup:
     results go. `quick` asks for a few seconds' work that needs no data folder, `full` for the sizes
     that only a larger machine gets through. `progress` is as for `uniproto.select`: None means bars
     only where a person is watching. `part` asks for the parts whose names hold that text, so that
-    several can run side by side.
+    several can run side by side. `training` is about experiments that train models.
     """
 
     data: Path | None
@@ -48,6 +79,7 @@ class Setup:
     full: bool = False
     progress: bool | None = None
     part: str | None = None
+    training: Training = Training()
 
     def parts(self, names: Sequence[str]) -> list[str]:
         """The parts asked for, of all there are.
@@ -185,12 +217,28 @@ def as_setup(options: argparse.Namespace, name: str) -> Setup:
         full=options.full,
         progress=False if options.quiet else None,
         part=options.part,
+        training=Training(
+            seeds=None if options.seeds is None else _seeds(options.seeds),
+            steps=options.steps,
+            model=options.model,
+            learning_rate=options.learning_rate,
+            plan=options.plan,
+        ),
     )
     if options.fresh:
         for path in setup.out.glob("*.jsonl"):
             if _is_ours(path) and (setup.part is None or setup.part in path.stem):
                 path.unlink()
     return setup
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise invalid(
+            "--seeds", "must be whole numbers with commas between them", text, "Pass 0,1,2."
+        ) from None
 
 
 def start(run: Callable[[Setup], None], options: argparse.Namespace, name: str) -> None:
@@ -210,7 +258,15 @@ def start(run: Callable[[Setup], None], options: argparse.Namespace, name: str) 
             f"{options.part!r} for {name}, which is one piece",
             "Leave the option out.",
         )
-    run(as_setup(options, name))
+    setup = as_setup(options, name)
+    if setup.training != Training() and not known.get("TRAINS"):
+        raise invalid(
+            "--seeds, --steps, --model, --learning-rate and --plan",
+            "need an experiment that trains models",
+            name,
+            "Leave them out.",
+        )
+    run(setup)
 
 
 def _is_ours(path: Path) -> bool:

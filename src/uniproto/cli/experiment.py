@@ -93,6 +93,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--fresh", action="store_true", help="forget the rows of earlier runs in the folder"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    training = parser.add_argument_group("of experiments that train models")
+    training.add_argument("--seeds", metavar="N,N", help="seeds in place of the usual ones")
+    training.add_argument("--steps", type=int, metavar="N", help="steps of every run")
+    training.add_argument("--model", metavar="PATH_OR_SIZE", help="another model to train")
+    training.add_argument("--learning-rate", type=float, metavar="RATE", help="another rate")
+    training.add_argument("--plan", metavar="NAME", help="uniproto's plan: extend, entropic")
     parser.add_argument(
         "--part",
         metavar="TEXT",

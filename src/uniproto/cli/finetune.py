@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from uniproto.cli.options import add_settings
-from uniproto.errors import invalid, printable
+from uniproto.errors import InputFileError, MissingExtraError, invalid, printable, require_name
+from uniproto.runtime.settings import described
 from uniproto.training.finetune.settings import PRESETS, FinetuneSettings, preset
 
 
@@ -22,16 +24,12 @@ def add_parser(commands: Any) -> None:
         epilog=textwrap.dedent("""\
             examples:
               uniproto finetune --preset mathinstruct-phi --data train.jsonl --out phi
-              uniproto finetune --model ./my-model --data train.jsonl.zst --method uniproto \\
-                  --mode source --pool 128 --keep 64 --steps 2048 --lora-r 128 --out run
-              uniproto finetune --model ./my-model --data train.parquet --method random --out base
+              uniproto finetune --config run.yaml --method random --out base
               torchrun --nproc_per_node 2 -m uniproto finetune --model ./my-model \\
                   --data train.jsonl --out run
 
-            DATA has the columns source, instruction and output; other names: --source, --prompt,
-            --answer. The prompt is --template with {instruction} filled in; only answer tokens
-            count in the loss. The same command goes on from the last checkpoint after a kill;
-            --fresh starts over.
+            DATA has the columns source, instruction and output. Only answer tokens count in the
+            loss. The same command goes on from the last checkpoint after a kill.
 
             what is written to OUT:
               metrics.jsonl            one row per logged step: losses, times, chosen per source
@@ -43,20 +41,28 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--preset", choices=tuple(PRESETS), help="the paper's settings; options win over them"
     )
+    parser.add_argument("--config", metavar="YAML", help="options in a file; those here win")
     parser.add_argument("--fresh", action="store_true", help="start over: forget a run in OUT")
-    add_settings(parser, FinetuneSettings, required=("data", "out"))
+    add_settings(parser, FinetuneSettings)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     given = dict(vars(options))
-    for name in ("run", "preset", "fresh"):
+    for name in ("run", "preset", "fresh", "config"):
         del given[name]
+    if options.config is not None:
+        given = read_config(options.config) | given
     if given.get("source", "") is None:  # --no-source: one selection over the pool
         given.setdefault("mode", "batch")
     values = {**(preset(options.preset) if options.preset else {}), **given}
+    if "lora_r" in given and "lora_alpha" not in given:
+        values.pop("lora_alpha", None)  # the preset's belongs to the preset's rank
     if "model" not in values:
         raise invalid("--model", "must be given", "none", "Name a folder, or use --preset.")
+    for name, remedy in (("data", "Name a file."), ("out", "Name a folder for the results.")):
+        if name not in values:
+            raise invalid(f"--{name}", "must be given", "none", remedy)
     settings = FinetuneSettings(**values)
     from uniproto.training.finetune import finetune
     from uniproto.training.trainer import leave_together
@@ -64,7 +70,42 @@ def run(options: argparse.Namespace) -> None:
     result = finetune(settings, fresh=options.fresh)
     leave_together()
     if result and not settings.quiet:
-        print_summary(result, options.out)
+        print_summary(result, settings.out)
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """Options of the command from a YAML file: `learning-rate: 2e-5`, one per line."""
+    try:
+        import yaml
+    except ModuleNotFoundError as error:  # pragma: no cover
+        raise MissingExtraError("A --config file", "train") from error
+    try:
+        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        reason = getattr(error, "strerror", None) or str(error).split("\n")[0]
+        raise InputFileError(
+            f"{path}: the file must hold options in YAML, such as 'steps: 500'. It could not be "
+            f"read ({reason}). Correct it."
+        ) from error
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+        raise InputFileError(
+            f"{path}: the file must hold options in YAML, such as 'steps: 500'. It holds "
+            f"{type(found).__name__} instead. Write one option per line."
+        )
+    values = {name.replace("-", "_"): value for name, value in found.items()}
+    kinds = {each.name: each for each in described(FinetuneSettings)}
+    for name, value in values.items():
+        require_name(f"option in {path}", name, kinds)
+        if isinstance(value, str) and isinstance(kinds[name].default, float):
+            values[name] = _as_float(name, value)  # YAML reads 2e-5, without a point, as a text
+    return values
+
+
+def _as_float(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise invalid(name, "must be a number", repr(text), "Write it as 2.0e-5.") from None
 
 
 def print_summary(result: Mapping[str, Any], out: str) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from uniproto.cli.options import add_settings
-from uniproto.errors import printable
+from uniproto.errors import printable, require_name
 from uniproto.pretraining.pretrain_settings import PretrainSettings
 
 
@@ -28,6 +29,10 @@ def add_parser(commands: Any) -> None:
                   --pool 128 --keep 64 --length 512 --steps 20000 -o run
               uniproto pretrain --data 'texts/*.parquet' --tokens tokens --prepare-only -o run
               uniproto pretrain --size 60m --tokens tokens --method full -o full
+              uniproto pretrain -o run --export hf model
+
+            --export writes the last checkpoint of OUT as a model of transformers, for
+            'uniproto evaluate' and 'uniproto finetune', and compares the two.
 
             CORPUS is a file, a folder or a pattern in quotes: .txt, .jsonl (both also .zst) and
             .parquet, with the texts in the column --column. It is cut into tokens once, into
@@ -48,6 +53,9 @@ def add_parser(commands: Any) -> None:
     )
     add_settings(parser, PretrainSettings, required=["out"])
     parser.add_argument("--fresh", action="store_true", help="remove an earlier run in OUT")
+    parser.add_argument(
+        "--export", nargs=2, metavar=("hf", "DIR"), help="write the model for other programs"
+    )
     parser.add_argument("--prepare-only", action="store_true", help="make the tokens and stop")
     parser.set_defaults(run=run)
 
@@ -57,7 +65,13 @@ def run(options: argparse.Namespace) -> None:
 
     given = dict(vars(options))
     fresh, prepare_only = given.pop("fresh"), given.pop("prepare_only")
+    export = given.pop("export")
     del given["run"]
+    if export is not None:
+        require_name("--export", export[0], ("hf",))
+        if "data" not in given:  # of a run that is there
+            _export(options, export[1])
+            return
     settings = PretrainSettings(**given)
     if prepare_only:
         tokens = prepare(settings, fresh)
@@ -67,6 +81,18 @@ def run(options: argparse.Namespace) -> None:
     result = pretrain(settings, fresh=fresh)
     if not settings.quiet:
         _print_summary(result, settings.out)
+    if export is not None:
+        _export(options, export[1])
+
+
+def _export(options: argparse.Namespace, folder: str) -> None:
+    from uniproto.pretraining.export import export_run
+
+    tokens = getattr(options, "tokens", None)
+    found = export_run(Path(options.out), Path(folder), None if tokens is None else Path(tokens))
+    if not getattr(options, "quiet", False):
+        print(f"LlamaForCausalLM after {found['step']:,} steps, in {printable(folder)}")
+        print(f"  largest difference of a score from the model's own: {found['difference']:.1g}")
 
 
 def _print_tokens(tokens: Any) -> None:

@@ -46,6 +46,32 @@ def accuracy(right: Sequence[bool]) -> Score:
     return Score(share, math.sqrt(share * (1 - share) / len(right)))
 
 
+def wilson(right: int, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share by Wilson's score, which holds where none or all are right.
+
+    >>> tuple(round(bound, 3) for bound in wilson(0, 4))
+    (0.0, 0.49)
+    """
+    normal = 1.959963984540054
+    share, square = right / count, normal**2 / count
+    middle = (share + square / 2) / (1 + square)
+    half = normal * math.sqrt(share * (1 - share) / count + square / (4 * count)) / (1 + square)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def spread_text(score: Mapping[str, Any], width: int = 0) -> str:
+    """± the standard error in per cent; where that is 0 and says nothing, Wilson's interval.
+
+    >>> spread_text({"error": 0.021}), spread_text({"error": 0.0, "low": 0.0, "high": 0.49})
+    ('± 2.1', '(0.0–49.0)')
+    """
+    if score["error"] is None:
+        return ""
+    if score["error"] == 0 and "low" in score:
+        return f"({100 * score['low']:.1f}–{100 * score['high']:.1f})"
+    return f"± {100 * score['error']:{width}.1f}"
+
+
 def f1(predicted: Sequence[str | None], gold: Sequence[str], positive: str) -> float:
     """The harmonic mean of precision and recall of one class; 0 where it was never found.
 
@@ -142,6 +168,8 @@ class Evaluation:
         used = {t: cells for t, cells in columns.items() if any(c.strip() for c in cells)}
         notes = [f"  {BENCHMARKS[name].title}: {note}" for name, note in self.notes.items() if note]
         text = f"model {self.model}\n\n{aligned(used)}\n\n± is one standard error."
+        if any(each["error"] == 0 for each in self.scores.values()):
+            text += " In brackets: the 95 % interval (Wilson), where none or all are right."
         if notes:
             text += "\nNot the complete published data sets:\n" + "\n".join(notes)
         return text
@@ -202,9 +230,12 @@ class Evaluation:
 def _scores_of(name: str, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     right = [item["verdict"] == RIGHT for item in items]
     score = accuracy(right)
+    low, high = wilson(sum(right), len(right))
     found: dict[str, Any] = {
         "accuracy": score.value,
         "error": score.error,
+        "low": low,
+        "high": high,
         "questions": len(items),
         "right": sum(right),
     }
@@ -252,9 +283,9 @@ def side_by_side(evaluations: Mapping[str, Evaluation]) -> str:
     ...     items = [{"dataset": "svamp", "id": "svamp-0", "verdict": verdict, "how": "program"}]
     ...     return Evaluation("model", items, {})
     >>> print(side_by_side({"before": judged("wrong"), "after": judged("right")}))
-    %             SVAMP
-    before    0.0 ± 0.0
-    after   100.0 ± 0.0
+    %                   SVAMP
+    before    0.0 (0.0–79.3)
+    after   100.0 (20.7–100.0)
     """
     if not evaluations:
         raise invalid("evaluations", "must hold a model or more", "none", "Evaluate one.")
@@ -279,6 +310,4 @@ def side_by_side(evaluations: Mapping[str, Evaluation]) -> str:
 
 
 def _with_error(score: Mapping[str, Any], width: int = 0) -> str:
-    error = score["error"]
-    spread = "" if error is None else f" ± {100 * error:{width}.1f}"
-    return f"{100 * score['accuracy']:.1f}{spread}"
+    return f"{100 * score['accuracy']:.1f} {spread_text(score, width)}".rstrip()

@@ -126,6 +126,8 @@ def _percent(share: float | None) -> str:
 
 
 def _error(score: Mapping[str, Any]) -> str:
+    if score["error"] == 0 and "low" in score:  # none or all right: Wilson's 95 % interval
+        return f"{100 * score['low']:.1f}–{100 * score['high']:.1f}"
     return "" if score["error"] is None else f"± {100 * score['error']:.1f}"
 
 

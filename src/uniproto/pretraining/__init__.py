@@ -6,9 +6,11 @@ From a corpus to a trained model, in the order of the data:
 - `model`: the model, as plain functions of its parameters, and what a step of it costs;
 - `gradients`: losses, and what each sequence would teach the output projection;
 - `choose`: which sequences of the pool to train on, by every method, with fixed shapes;
+- `in_step`: the choice alone, as a function for a step of your own;
 - `step`: scoring, choosing and training as one compiled program, on one device or several;
 - `train`, `checkpoints`: the loop of a run, resumed after a kill;
-- `pretrain`, `pretrain_settings`, `learning_curves`: a whole run, its settings and its curves.
+- `pretrain`, `pretrain_settings`, `learning_curves`: a whole run, its settings and its curves;
+- `sampling`, `export`: text from the model, and the model for transformers.
 
 Needs the extra `jax`.
 """
@@ -19,6 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from uniproto.pretraining.in_step import choose_rows
     from uniproto.pretraining.model import (
         ModelConfig,
         bare_products,
@@ -43,6 +46,7 @@ __all__ = [
     "StepSettings",
     "TrainState",
     "bare_products",
+    "choose_rows",
     "initial_params",
     "initial_state",
     "logits",
@@ -59,6 +63,7 @@ _HOMES = {  # imported on first use: JAX takes a second
     "StepSettings": "pretrain_settings",
     "TrainState": "step",
     "bare_products": "model",
+    "choose_rows": "in_step",
     "initial_params": "model",
     "initial_state": "step",
     "logits": "model",

@@ -1,6 +1,7 @@
 """Checkpoints of a pretraining run, with Orbax: the last two, each complete or not there.
 
-Besides the arrays of the training state a checkpoint holds a record (`run.json`): the
+The state is a plain tree: dictionaries of arrays, named as in the code (`params/layers/qkv`), which
+any program reads with Orbax alone. Besides them a checkpoint holds a record (`run.json`): the
 configuration it belongs to, and what the run needs to write the same metrics as if it had never
 stopped. `checksums.json` lists size and SHA-256 of every other file. A checkpoint is restored only
 where all of them agree: Orbax itself does not notice most flipped bits.
@@ -102,7 +103,7 @@ class Checkpoints:
             with _silent_threads():
                 self._files.save(
                     (partial / _STATE).resolve(),  # Orbax takes absolute paths only
-                    args=ocp.args.StandardSave(_named(state)),
+                    args=ocp.args.StandardSave(plain_tree(state)),
                 )
             write_json(partial / _RECORD, dict(record))
             write_json(partial / _CHECKSUMS, _checksums(partial))
@@ -117,10 +118,10 @@ class Checkpoints:
 
     def restore(self, checkpoint: Checkpoint, like: Any) -> Any:
         """The state of a checkpoint, as a tree of the form and on the devices of `like`."""
-        abstract = {
-            name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
-            for name, leaf in _named(like).items()
-        }
+        abstract = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding),
+            plain_tree(like),
+        )
         try:
             found = self._files.restore(
                 (checkpoint.folder / _STATE).resolve(), args=ocp.args.StandardRestore(abstract)
@@ -131,14 +132,16 @@ class Checkpoints:
                 f"{checkpoint.folder}: the checkpoint must be one of this version and of a model "
                 f"of this shape. It could not be read ({reason}). Start over with --fresh."
             ) from error
-        leaves, form = jax.tree.flatten(like)
-        values = [
-            jax.random.wrap_key_data(found[name], impl=jax.random.key_impl(leaf))
-            if _is_key(leaf)
-            else found[name]
-            for name, leaf in zip(_named(like), leaves, strict=True)
-        ]
-        return jax.tree.unflatten(form, values)
+        leaves, form = jax.tree_util.tree_flatten_with_path(like)
+        values = []
+        for path, leaf in leaves:
+            value: Any = found
+            for key in path:
+                value = value[_name(key)]
+            if _is_key(leaf):
+                value = jax.random.wrap_key_data(value, impl=jax.random.key_impl(leaf))
+            values.append(value)
+        return jax.tree_util.tree_unflatten(form, values)
 
     def close(self) -> None:
         self._files.close()
@@ -239,13 +242,31 @@ def _silent_threads() -> Iterator[None]:
         log.setLevel(before)
 
 
-def _named(state: Any) -> dict[str, Any]:
-    """The arrays of a tree by their path in it; random keys as plain numbers."""
+def plain_tree(state: Any) -> dict[str, Any]:
+    """A state as dictionaries of arrays, by the names of its parts; random keys as numbers.
+
+    >>> from uniproto.pretraining.step import TrainState
+    >>> nothing = jax.numpy.zeros(())
+    >>> plain_tree(TrainState({"head": nothing}, (nothing,), nothing, nothing)).keys()
+    dict_keys(['params', 'optimizer', 'step', 'key'])
+    """
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {
-        jax.tree_util.keystr(path): jax.random.key_data(leaf) if _is_key(leaf) else leaf
-        for path, leaf in leaves
-    }
+    tree: dict[str, Any] = {}
+    for path, leaf in leaves:
+        *folders, last = map(_name, path)
+        place = tree
+        for name in folders:
+            place = place.setdefault(name, {})
+        place[last] = jax.random.key_data(leaf) if _is_key(leaf) else leaf
+    return tree
+
+
+def _name(key: Any) -> str:
+    """What a part is called: its key in a dictionary, its name in a tuple, or its place."""
+    for kind in ("key", "name", "idx"):
+        if hasattr(key, kind):
+            return str(getattr(key, kind))
+    raise TypeError(f"a part of a tree without a name: {key!r}")
 
 
 def _is_key(leaf: Any) -> bool:

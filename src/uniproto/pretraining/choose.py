@@ -21,11 +21,12 @@ from uniproto.pretraining.gradients import (
     exact_products,
     inner_products,
     l1_distances,
+    largest_gradients,
     sketched_gradients,
     token_losses,
 )
 from uniproto.pretraining.model import ModelConfig, Params, hidden_states
-from uniproto.pretraining.pretrain_settings import StepSettings
+from uniproto.pretraining.pretrain_settings import COLM_WIDTH, StepSettings
 
 _LARGEST = 2**31 - 1  # of int32
 
@@ -92,10 +93,12 @@ def scores(
     if settings.features == "exact":
         exact = exact_distances if by_distance else exact_products
         return exact(_gathered(hidden, axis), head, _gathered(targets, axis), tokens)
+    if by_distance:
+        hidden, targets = _gathered(hidden, axis), _gathered(targets, axis)
+        losses, features = largest_gradients(hidden, head, targets, COLM_WIDTH, tokens)
+        return losses, l1_distances(features)
     losses, features = sketched_gradients(hidden, head, targets, key, settings.sketch, tokens)
-    features = _gathered(features, axis)
-    compare = l1_distances if by_distance else inner_products
-    return _gathered(losses, axis), compare(features)
+    return _gathered(losses, axis), inner_products(_gathered(features, axis))
 
 
 def _pick(

@@ -13,6 +13,8 @@ No backward pass is needed, but G_i is as large as the projection itself.
   count sketch), which needs no product: the sums are taken while the softmax is. Since
   E[R Rᵀ] = E[Q Qᵀ] = I, inner products of sketches are, on average over the matrices, those of the
   gradients.
+- `largest_gradients` returns the coordinates of G_i with the largest mean magnitude over the pool,
+  for L1 distances, which no random projection preserves.
 - `exact_products` and `exact_distances` compare the gradients themselves, some columns at a time.
 
 Gradients are sums over a sequence's tokens; all sequences are equally long, so that cosines and
@@ -243,10 +245,43 @@ def exact_distances(hidden: Array, head: Array, targets: Array, tokens: int) -> 
     return _by_columns(l1_distances, hidden, head, targets, tokens)
 
 
+def largest_gradients(
+    hidden: Array, head: Array, targets: Array, count: int, tokens: int
+) -> tuple[Array, Array]:
+    """(losses, features (rows, count)): the coordinates of largest mean |G_i| over the rows.
+
+    Each group of columns is merged with the largest coordinates of those before it.
+    """
+    count = min(count, head.shape[0] * head.shape[1])
+
+    def merge(best: Array, gradients: Array) -> Array:
+        both = jnp.concatenate([best, gradients], axis=1)
+        magnitude = jnp.abs(jnp.where(jnp.isfinite(both), both, 0.0)).mean(axis=0)
+        return both[:, lax.top_k(magnitude, count)[1]]
+
+    start = jnp.zeros((len(hidden), count), jnp.float32)
+    return _over_columns(merge, start, hidden, head, targets, tokens)
+
+
 def _by_columns(
     compare: Callable[[Array], Array], hidden: Array, head: Array, targets: Array, tokens: int
 ) -> tuple[Array, Array]:
     """Sum a comparison of the gradients over groups of their columns, which are the vocabulary."""
+    start = jnp.zeros((len(hidden), len(hidden)), jnp.float32)
+    return _over_columns(
+        lambda total, gradients: total + compare(gradients), start, hidden, head, targets, tokens
+    )
+
+
+def _over_columns(
+    work: Callable[[Array, Array], Array],
+    start: Array,
+    hidden: Array,
+    head: Array,
+    targets: Array,
+    tokens: int,
+) -> tuple[Array, Array]:
+    """(losses, what `work` makes of the gradients), some columns of all gradients at a time."""
     losses, log_sum = token_losses(hidden, head, targets, tokens)
     rows, _, width = hidden.shape
     vocab = head.shape[1]
@@ -255,7 +290,7 @@ def _by_columns(
     padded = jnp.pad(head.astype(hidden.dtype), ((0, 0), (0, groups * columns - vocab)))
     by_group = jnp.moveaxis(padded.reshape(width, groups, columns), 1, 0)
 
-    def work(total: Array, group: tuple[Array, Array]) -> tuple[Array, None]:
+    def step(carry: Array, group: tuple[Array, Array]) -> tuple[Array, None]:
         part, first = group
         names = first + jnp.arange(columns)
         errors = probabilities(hidden @ part, log_sum) - (names == targets[..., None])
@@ -266,8 +301,7 @@ def _by_columns(
             errors.astype(hidden.dtype),
             preferred_element_type=jnp.float32,
         )
-        return total + compare(gradients.reshape(rows, -1)), None
+        return work(carry, gradients.reshape(rows, -1)), None
 
-    start = jnp.zeros((rows, rows), jnp.float32)
-    total, _ = lax.scan(work, start, (by_group, columns * jnp.arange(groups)))
-    return losses.mean(axis=1), total
+    end, _ = lax.scan(step, start, (by_group, columns * jnp.arange(groups)))
+    return losses.mean(axis=1), end

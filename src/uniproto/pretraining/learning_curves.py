@@ -18,6 +18,7 @@ METHOD_COLOURS = {
     "random": GREY,
     "full": "#000000",
 }
+_ENTROPIC = {"uniproto-entropic": "#56B4E9"}  # a name of the experiment, not of a method
 
 
 def curve_points(rows: Sequence[Mapping[str, Any]], **run: Any) -> list[dict[str, Any]]:
@@ -68,7 +69,9 @@ def curves_chart(points: Sequence[Mapping[str, Any]], title: str, subtitle: str 
     options: dict[str, Any] = {
         "y": alt.Y("log_perplexity:Q", title="validation log-perplexity", scale=loose_scale(alt)),
         "series": "method",
-        "colours": {name: hue for name, hue in METHOD_COLOURS.items() if name in present},
+        "colours": {
+            name: hue for name, hue in (METHOD_COLOURS | _ENTROPIC).items() if name in present
+        },
         "width": 380,
         "height": 300,
     }

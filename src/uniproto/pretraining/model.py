@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from uniproto.errors import MissingExtraError, invalid, require_name
-from uniproto.pretraining.pretrain_settings import SIZES, StepSettings
+from uniproto.pretraining.pretrain_settings import COLM_WIDTH, SIZES, StepSettings
 
 try:
     import jax
@@ -278,9 +278,33 @@ def feature_flops(config: ModelConfig, settings: StepSettings) -> int:
     size = config.width * config.vocab
     if settings.features == "exact":
         return 2 * (2 * tokens * size + pairs * size)
+    if settings.method == "colm":  # exact gradients, of which the largest coordinates are compared
+        return 2 * (2 * tokens * size + pairs * COLM_WIDTH)
     left, right = settings.sketch
     sketched = config.width * left + left * right
     return 2 * (tokens * sketched + pairs * left * right)
+
+
+_PEAKS = {  # dense bfloat16 products, by how JAX calls the device: from the vendors' data sheets
+    "H200": 989e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+    "TPU v4": 275e12,
+    "TPU v5p": 459e12,
+    "TPU v5 lite": 197e12,
+    "TPU v6 lite": 918e12,
+}
+
+
+def peak_flops(device: str) -> float | None:
+    """How many FLOPs per second a device can do in bfloat16; None for one that is not listed.
+
+    >>> peak_flops("NVIDIA H200"), peak_flops("cpu")
+    (989000000000000.0, None)
+    """
+    return next((peak for name, peak in _PEAKS.items() if name in device), None)
 
 
 def bare_products(config: ModelConfig, settings: StepSettings) -> list[Product]:

@@ -27,10 +27,16 @@ from uniproto.pretraining.checkpoints import (
     remove_checkpoints,
 )
 from uniproto.pretraining.learning_curves import CURVE_FILES, save_curves
-from uniproto.pretraining.model import model_config, step_flops
+from uniproto.pretraining.model import ModelConfig, model_config, step_flops
 from uniproto.pretraining.preparation import prepare_tokens
 from uniproto.pretraining.pretrain_settings import PretrainSettings, StepSettings
-from uniproto.pretraining.tokens import TRAIN, VALIDATION, Sequences, TokenFiles
+from uniproto.pretraining.tokens import (
+    TRAIN,
+    VALIDATION,
+    Sequences,
+    TokenFiles,
+    load_vocabulary,
+)
 from uniproto.pretraining.train import NAN_BATCH, Plan, train
 from uniproto.runs.atomic import unwritable, write_json
 from uniproto.runs.folder import require_run_folder, require_same
@@ -78,8 +84,7 @@ def pretrain(settings: PretrainSettings, fresh: bool = False) -> dict[str, Any]:
     training = tokens.sequences(TRAIN, settings.length)
     validation = tokens.sequences(VALIDATION, settings.length)
     _require_enough(settings, tokens, training, validation)
-    vocab = -(-tokens.vocab // _ROWS_OF_VOCABULARY) * _ROWS_OF_VOCABULARY
-    config = model_config(settings.size, vocab=vocab, length=settings.length)
+    config = padded_model(settings.size, tokens.vocab, settings.length)
     configuration = _configuration(settings, step_settings, tokens)
     if not fresh:
         finished = finished_result(out, settings.steps, configuration)
@@ -98,6 +103,7 @@ def pretrain(settings: PretrainSettings, fresh: bool = False) -> dict[str, Any]:
         logging_steps=settings.logging_steps,
         shown=False if settings.quiet else None,
         configuration=configuration,
+        vocabulary=None if settings.quiet else load_vocabulary(tokens.folder),
     )
     with locked(out):
         if fresh:
@@ -106,6 +112,12 @@ def pretrain(settings: PretrainSettings, fresh: bool = False) -> dict[str, Any]:
             write_json(out / SETTINGS, configuration)
         metrics, timing = _train(plan, out)
         return _publish(out, settings, plan, tokens, metrics, timing)
+
+
+def padded_model(size: str, vocab: int, length: int) -> ModelConfig:
+    """The model for a vocabulary, rounded up to what matrix units work on."""
+    rows = -(-vocab // _ROWS_OF_VOCABULARY) * _ROWS_OF_VOCABULARY
+    return model_config(size, vocab=rows, length=length)
 
 
 def _train(plan: Plan, out: Path) -> tuple[MetricsFile, dict[str, Any]]:
@@ -209,6 +221,7 @@ def _publish(
             "seconds": metrics.rows[-1]["seconds"],
             "step_flops": step_flops(plan.config, plan.step),
             **timing,
+            "utilisation": plan.utilisation(timing["seconds_per_step"]) if timing else None,
             "device": f"{jax.devices()[0].device_kind} × {settings.devices}",
             "versions": versions() | {"jax": jax.__version__},
         }

@@ -27,6 +27,7 @@ SIZES: dict[str, dict[str, int]] = {
 }
 VOCAB_SIZE = 32_000  # of a tokenizer that is learned here
 VALIDATION_SHARE = 0.05
+COLM_WIDTH = 2560  # coordinates of a gradient that CoLM compares
 # Sums of masses are computed as float32 products, which are exact below 2^24.
 _LARGEST_MASS = 2**24
 
@@ -83,7 +84,8 @@ class Preparation:
 class BatchSettings:
     """How a step chooses its batch and learns from it: what a run and a single step share.
 
-    The methods: `uniproto`; `colm` (medoids of the L1 distance between gradients); `greats`
+    The methods: `uniproto`; `colm` (medoids of the L1 distance between gradients, in the 2,560
+    coordinates of largest mean magnitude: random sketches do not preserve L1 distances); `greats`
     (largest expected fall of the loss of `anchors`, random sequences of the pool in place of a
     validation set; none is its own anchor); `gradnorm` (longest gradients); `maxloss` (largest
     losses); `random`; `full` (the whole pool, whatever `keep` is).
@@ -139,7 +141,8 @@ class BatchSettings:
 
 @dataclass(frozen=True)
 class StepSettings(BatchSettings):
-    """The settings of one compiled step. The defaults are the paper's; see `BatchSettings`.
+    """The settings of one compiled step; see `BatchSettings`. docs/pretraining.md lists which
+    defaults are the paper's, and which are not.
 
     Args:
         steps: of the whole run; needed by `schedule="cosine"` alone.
@@ -211,7 +214,8 @@ class StepSettings(BatchSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainSettings(BatchSettings, Preparation):
-    """Everything that `uniproto pretrain` takes; the defaults are the paper's.
+    """Everything that `uniproto pretrain` takes. docs/pretraining.md lists which defaults are the
+    paper's, and which are not.
 
     `data` may be left out where `tokens` names a prepared folder. With a constant learning rate,
     `steps` may be raised later: the run then goes on from where it ended.

@@ -22,12 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import MissingExtraError, UniprotoError
+from uniproto.errors import MissingExtraError, UniprotoError, printable
 from uniproto.pretraining.checkpoints import Checkpoint, Checkpoints
-from uniproto.pretraining.model import ModelConfig, step_flops
+from uniproto.pretraining.model import ModelConfig, peak_flops, step_flops
 from uniproto.pretraining.pretrain_settings import StepSettings
+from uniproto.pretraining.sampling import sampled
 from uniproto.pretraining.step import initial_state, make_step, make_validation
-from uniproto.pretraining.tokens import Sequences, batch_numbers, read_ahead
+from uniproto.pretraining.tokens import Sequences, Vocabulary, batch_numbers, read_ahead
 from uniproto.runs.metrics import MetricsFile
 from uniproto.runtime.interrupts import Terminated
 from uniproto.runtime.progress import Progress
@@ -66,6 +67,7 @@ class Plan:
     logging_steps: int
     configuration: Mapping[str, Any]
     shown: bool | None = None
+    vocabulary: Vocabulary | None = None  # to show sampled text; None: show none
 
     @property
     def tokens_per_step(self) -> int:
@@ -77,6 +79,18 @@ class Plan:
         """Of a step's FLOPs, those of scoring the pool and comparing its sequences."""
         flops = step_flops(self.config, self.step)
         return 1 - flops["training"] / flops["total"]
+
+    def utilisation(self, seconds_per_step: float) -> float | None:
+        """Model FLOPs per second as a share of what the devices can do, where that is known."""
+        peak = peak_flops(jax.devices()[0].device_kind)
+        if peak is None or self.step.dtype != "bfloat16":
+            return None
+        devices = 1 if self.mesh is None else self.mesh.size
+        return step_flops(self.config, self.step)["total"] / seconds_per_step / peak / devices
+
+    def utilisation_text(self, seconds_per_step: float) -> str:
+        share = self.utilisation(seconds_per_step)
+        return "" if share is None else f" ({share:.0%} MFU)"
 
     def is_logged(self, step: int) -> bool:
         return step % self.logging_steps == 0 or self.is_validated(step)
@@ -112,7 +126,8 @@ class Plan:
         return (
             f"  time         about {timedelta(seconds=round(left * seconds_per_step))} to go, "
             f"without validation: {seconds_per_step:.3g} s a step, {rate:,.0f} tokens/s, "
-            f"{_amount(work)}FLOP/s (compiled in {compiling:.0f} s)"
+            f"{_amount(work)}FLOP/s{self.utilisation_text(seconds_per_step)} (compiled in "
+            f"{compiling:.0f} s)"
         )
 
 
@@ -164,6 +179,8 @@ def train(
             if plan.is_logged(run.step):
                 pending.settle()
                 loss = validate(state.params) if plan.is_validated(run.step) else None
+                if loss is not None:
+                    _print_sample(plan, bar, state.params, run.step, loss)
                 metrics.add(_row(plan, run, loss))
                 run.since_row.clear()
                 pending.restart_clock()
@@ -228,7 +245,8 @@ class _Pending:
             self.bar.update(len(found))
             rate = len(found) * self.plan.tokens_per_step / took
             self.bar.set_postfix_str(
-                f"loss {float(found[-1].loss):.3f}, {rate:,.0f} tokens/s, selection "
+                f"loss {float(found[-1].loss):.3f}, {rate:,.0f} tokens/s"
+                f"{self.plan.utilisation_text(took / len(found))}, selection "
                 f"{self.plan.selection_share:.0%} of FLOPs"
             )
 
@@ -299,6 +317,16 @@ def _validation(plan: Plan) -> Callable[[Any], float]:
         return sum(float(loss) for loss, _ in found) / sum(int(count) for _, count in found)
 
     return validate
+
+
+def _print_sample(plan: Plan, bar: Any, params: Any, step: int, loss: float) -> None:
+    """A line for a person: how the model goes on from the first tokens of a held-out text."""
+    if plan.vocabulary is None:
+        return
+    start = plan.validation[0, 0]
+    tokens = sampled(params, start, plan.config, plan.step.dtype, seed=(plan.seed, step))
+    text = printable(plan.vocabulary.decode(tokens).replace("\n", " ").strip())
+    _print(plan, bar, f"  step {step:,}   log-perplexity {loss:.3f}   {text}")
 
 
 def _compiled(plan: Plan, state: Any) -> Any:

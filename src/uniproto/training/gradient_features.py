@@ -2,13 +2,8 @@
 
 The model runs without a graph up to that layer and with one from there on; its inputs and the
 gradients of its outputs are captured by hooks, and each example's weight gradient is a sum of their
-outer products (`layers.py`). No parameter's `.grad` is ever written.
-
-Adam-aligned features are gradients on the scale of Adam's steps: φ = g / (ε + √v), with the
-optimizer's own v, its running mean of squared gradients of the same parameters, corrected for its
-start at zero as Adam corrects it. Where there is none yet, the gradient stays as it is: before the
-first step, and for a coordinate that never had a gradient (v exactly 0, such as LoRA's A after one
-step from B = 0), which would otherwise be divided by ε alone and drown all others.
+outer products (`layers.py`). No parameter's `.grad` is ever written. `adam_moments.py` says how
+they are brought to the scale of Adam's steps.
 """
 
 from __future__ import annotations
@@ -19,20 +14,16 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from uniproto.errors import (
-    InvalidInputError,
-    MissingExtraError,
-    UniprotoError,
-    invalid,
-    require_int,
-)
-from uniproto.training.layers import ParameterPart, Projection, unwrapped, value_projection
+from uniproto.errors import MissingExtraError, UniprotoError, invalid, require_int, require_name
+from uniproto.training.adam_moments import adam_divisor, with_moments
+from uniproto.training.config import MOMENTS
+from uniproto.training.layers import Projection, unwrapped, value_projection
 from uniproto.training.losses import (
-    answer_losses,
-    before_the_head,
+    LossFunction,
     in_pool_order,
     micro_batches,
     preserve_state,
+    run_model,
 )
 
 try:
@@ -68,8 +59,12 @@ def gradient_features(
     layer: str | None = None,
     width: int | None = None,
     normalise: Any = None,
+    moments: str = "optimizer",
+    momentum: bool = False,
+    align_after: int = 1,
     seed: int = 0,
     score_batch_size: int | None = None,
+    loss_fn: LossFunction | None = None,
 ) -> Scored:
     """Per-example gradients of the LoRA parameters of the last block's value projection.
 
@@ -84,27 +79,44 @@ def gradient_features(
         layer: the linear layer to take instead, such as "model.layers.11.self_attn.v_proj".
         width: at most so many dimensions, by a random projection that keeps inner products in
             expectation; the same one at every call with the same seed.
-        normalise: the Adam optimizer whose second moment scales each coordinate.
+        normalise: the Adam optimizer whose moments scale each coordinate.
+        moments: `optimizer`, `pool` or `example`: how they do (see `adam_moments.py`).
+        momentum: with `pool`, one factor m_t more, which the paper prints for GradNorm.
+        align_after: with `optimizer`, plain gradients before so many steps.
         seed: of the random projection.
         score_batch_size: examples per pass, where memory is short; by default all at once, or
             a quarter where much of the batch is padding.
+        loss_fn: for models other than causal language models: `loss_fn(model, batch)` returns each
+            example's loss, which must depend on its own rows only. A layer must be named.
 
     Returns float32 features (float64 for a model in float64).
     """
     model = unwrapped(model)
     projection = value_projection(model, layer)
-    divisor = None if normalise is None else adam_divisor(normalise, projection.parts())
+    require_name("moments", moments, MOMENTS)
+    parts = projection.parts()
+    linear = moments == "optimizer"  # what else there is needs whole gradients
+    divisor = None
+    if normalise is not None and linear:
+        divisor = adam_divisor(normalise, parts, align_after)
     check_width(width)
     features, losses, places = [], [], []
     with preserve_state(model), torch.inference_mode(False):
-        for inputs, labels, rows in micro_batches(model, batch, score_batch_size):
-            activations, gradients, loss = _differentiated(model, projection, inputs, labels)
+        for inputs, labels, rows in micro_batches(model, batch, score_batch_size, loss_fn):
+            activations, gradients, loss = _differentiated(
+                model, projection, inputs, labels, loss_fn
+            )
+            at_once = width if linear or normalise is None else None
             features.append(
-                _assembled(projection, activations, gradients, divisor, width, seed).detach()
+                _assembled(projection, activations, gradients, divisor, at_once, seed).detach()
             )
             losses.append(loss)
             places.append(rows)
-    return scored(in_pool_order(features, places), in_pool_order(losses, places))
+    found = in_pool_order(features, places)
+    if normalise is not None and not linear:
+        found = with_moments(found, normalise, parts, moments, momentum)
+        found = found if width is None else projected(found, width, seed)
+    return scored(found, in_pool_order(losses, places))
 
 
 def scored(features: Tensor, losses: Tensor) -> Scored:
@@ -120,22 +132,42 @@ def check_width(width: int | None) -> None:
 
 
 def _differentiated(
-    model: nn.Module, projection: Projection, inputs: dict[str, Any], labels: Tensor
+    model: nn.Module,
+    projection: Projection,
+    inputs: dict[str, Any],
+    labels: Any,
+    loss_fn: LossFunction | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The layer's inputs, the gradients of its outputs, and the losses."""
     with torch.no_grad(), watched([projection], cut=True) as seen:
-        hidden, head = before_the_head(model, inputs)
+        run = run_model(model, inputs, labels, loss_fn)
         (calls,) = seen
-        if len(calls.inputs) != 1 or not hidden.requires_grad:
+        if len(calls.inputs) != 1 or not run.end.requires_grad:
             raise UniprotoError(
                 f"The layer {projection.name} was expected to run once, on the way to the loss. "
                 f"It ran {len(calls.inputs)} times"
-                f"{'' if hidden.requires_grad else ', and the loss does not depend on it'}. "
+                f"{'' if run.end.requires_grad else ', and the loss does not depend on it'}. "
                 "Name another layer: layer='…'."
             )
-    losses, by_hidden = answer_losses(hidden, labels, head, differentiate=True)
-    (gradients,) = torch.autograd.grad(hidden, calls.outputs, by_hidden)
-    return calls.inputs[0], gradients, losses
+    with torch.enable_grad():
+        losses, (gradients,) = run.gradients(calls.outputs)
+    return (
+        _by_example(calls.inputs[0], len(losses), projection),
+        _by_example(gradients, len(losses), projection),
+        losses,
+    )
+
+
+def _by_example(values: Tensor, examples: int, projection: Projection) -> Tensor:
+    """(examples, tokens, width) of what went through a layer, whatever else its dimensions are."""
+    if values.ndim < 2 or len(values) != examples:
+        raise invalid(
+            "layer",
+            f"must run on one row per example, {examples} in all",
+            f"{projection.name}, which ran on shape {tuple(values.shape)}",
+            "Name a layer that sees the examples one by one.",
+        )
+    return values[:, None] if values.ndim == 2 else values.flatten(1, -2)
 
 
 def _assembled(
@@ -229,92 +261,3 @@ def watched(projections: Sequence[Projection], *, cut: bool) -> Iterator[list[Ca
     finally:
         for handle in handles:
             handle.remove()
-
-
-# --- Adam's second moment ------------------------------------------------------------------------
-
-
-def adam_divisor(optimizer: Any, parts: list[ParameterPart]) -> Tensor | None:
-    """ε + √v for the coordinates of the parts, in order; None before the first step.
-
-    For Adam, AdamW and NAdam of torch (fused, foreach and amsgrad too), also when accelerate has
-    wrapped them. 8-bit, sharded and other optimizers keep no such v: they are refused by name.
-
-    >>> weight = torch.nn.Parameter(torch.zeros(2))
-    >>> adam = torch.optim.Adam([weight], eps=0.0)
-    >>> adam_divisor(adam, [ParameterPart(weight, (slice(None),))]) is None
-    True
-    >>> weight.grad = torch.tensor([3.0, 0.0])
-    >>> _ = adam.step()
-    >>> [round(x, 3) for x in adam_divisor(adam, [ParameterPart(weight, (slice(None),))]).tolist()]
-    [3.0, 1.0]
-    """
-    optimizer = _inner(optimizer)
-    found = [_divisor(optimizer, part) for part in parts]
-    if all(each is None for each in found):
-        return None
-    filled = [
-        torch.ones(part.of(part.parameter).shape, device=part.parameter.device)
-        if each is None
-        else each
-        for part, each in zip(parts, found, strict=True)
-    ]
-    return torch.cat(filled)
-
-
-def _inner(optimizer: Any) -> Any:
-    """The torch optimizer inside accelerate's wrapper."""
-    while not hasattr(optimizer, "param_groups") or type(optimizer).__name__.startswith("Accel"):
-        if not hasattr(optimizer, "optimizer"):
-            raise invalid(
-                "normalise",
-                "must be the Adam optimizer that trains the model, or None",
-                type(optimizer).__name__,
-                "Pass the optimizer itself, such as trainer.optimizer.",
-            )
-        optimizer = optimizer.optimizer
-    return optimizer
-
-
-def _divisor(optimizer: Any, part: ParameterPart) -> Tensor | None:
-    parameter = part.parameter
-    group = next(
-        (
-            group
-            for group in optimizer.param_groups
-            if any(each is parameter for each in group["params"])
-        ),
-        None,
-    )
-    if group is None:
-        raise invalid(
-            "normalise",
-            "must be the optimizer of the parameters whose gradients are the features",
-            f"{type(optimizer).__name__}, which does not hold them",
-            "Build it from the model's trainable parameters, or name a layer that it trains "
-            "(layer='…'); optimizers that shard or flatten parameters are not supported.",
-        )
-    if "betas" not in group or "eps" not in group:
-        raise _not_adam(optimizer)
-    state = optimizer.state.get(parameter, {})
-    if not state:
-        return None
-    moment = state.get("max_exp_avg_sq", state.get("exp_avg_sq"))
-    if not isinstance(moment, Tensor) or moment.shape != parameter.shape or "step" not in state:
-        raise _not_adam(optimizer)
-    if not moment.is_floating_point():
-        raise _not_adam(optimizer)
-    correction = 1.0 - group["betas"][1] ** float(state["step"])
-    second = part.of(moment)
-    divisor = float(group["eps"]) + (second / correction).sqrt()
-    return torch.where(second > 0, divisor, torch.ones_like(divisor))
-
-
-def _not_adam(optimizer: Any) -> InvalidInputError:
-    name = f"{type(optimizer).__module__.partition('.')[0]}.{type(optimizer).__name__}"
-    return invalid(
-        "normalise",
-        "must be an optimizer that keeps Adam's second moment for every coordinate (exp_avg_sq)",
-        name,
-        "Use torch.optim.AdamW, or normalise=None for plain gradients.",
-    )

@@ -20,12 +20,11 @@ from uniproto.errors import MissingExtraError, invalid, require_int, require_nam
 from uniproto.training.gradient_features import Calls, outer_sums, projected, watched
 from uniproto.training.layers import Projection, lora_projections, unwrapped
 from uniproto.training.losses import (
-    answer_losses,
-    before_the_head,
     check_batch,
     in_pool_order,
     micro_batches,
     preserve_state,
+    run_model,
 )
 
 try:
@@ -157,7 +156,7 @@ def _differentiated(
 ) -> tuple[list[Calls], Tensor]:
     """Inputs of every layer and the gradients of its outputs, in place of the outputs."""
     with torch.enable_grad(), watched(projections, cut=False) as seen:
-        hidden, head = before_the_head(model, inputs)
+        run = run_model(model, inputs, labels)
     for projection, calls in zip(projections, seen, strict=True):
         if not calls.inputs:
             raise invalid(
@@ -166,9 +165,8 @@ def _differentiated(
                 projection.name,
                 "Leave it out.",
             )
-    losses, by_hidden = answer_losses(hidden, labels, head, differentiate=True)
-    outputs = [output for calls in seen for output in calls.outputs]
-    gradients = iter(torch.autograd.grad(hidden, outputs, by_hidden, materialize_grads=True))
+    losses, by_output = run.gradients([output for calls in seen for output in calls.outputs])
+    gradients = iter(by_output)
     found = [Calls(calls.inputs, [next(gradients) for _ in calls.outputs]) for calls in seen]
     return found, losses
 

@@ -2,14 +2,18 @@
 
 The loss is the mean over the answer tokens. Token t is predicted from position t − 1, labels of
 −100 do not count, and only positions with a label go through the language model's head, a piece at
-a time: the logits of all tokens never exist together.
+a time: the logits of all tokens never exist together. Before the first losses of a model, one
+example's is compared with the model's own, which may be another (a masked language model's, say).
+
+For any other model a function says what each example's loss is: `loss_fn(model, batch)`.
 """
 
 from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -30,10 +34,23 @@ NO_LABEL = -100
 _LOGITS_AT_ONCE = 2**28  # bytes, in float32
 _FULL_ENOUGH = 0.7  # the share of a batch that must not be padding, for it to stay in one piece
 _SMALLEST_PIECE = 16
+_CLOSE = {torch.float64: 1e-4, torch.float32: 1e-3}  # how far two ways to one loss may differ
+_CLOSE_IN_HALF = 2e-2
+_USUAL_INPUTS = ("input_ids", "attention_mask")
+_compared: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # models whose own loss is ours
+LossFunction = Callable[[Any, Mapping[str, Any]], Tensor]
+OTHER_LOSS = (
+    "Pass loss_fn=…, a function of model and batch that returns each example's loss, and name a "
+    "layer=…; or choose without losses: method='random' or features='embedding'."
+)
 
 
 def example_losses(
-    model: Any, batch: Mapping[str, Any], *, score_batch_size: int | None = None
+    model: Any,
+    batch: Mapping[str, Any],
+    *,
+    score_batch_size: int | None = None,
+    loss_fn: LossFunction | None = None,
 ) -> Tensor:
     """The loss of each example, (examples,); NaN for one without an answer token.
 
@@ -41,31 +58,43 @@ def example_losses(
     """
     model = unwrapped(model)
     with preserve_state(model), torch.inference_mode(False), torch.no_grad():
-        return forward_losses(model, batch, score_batch_size)
+        return forward_losses(model, batch, score_batch_size, loss_fn)
 
 
-def forward_losses(model: nn.Module, batch: Mapping[str, Any], size: int | None) -> Tensor:
+def forward_losses(
+    model: nn.Module,
+    batch: Mapping[str, Any],
+    size: int | None,
+    loss_fn: LossFunction | None = None,
+) -> Tensor:
     """The same inside `preserve_state` and without a graph."""
     found, places = [], []
-    for inputs, labels, rows in micro_batches(model, batch, size):
-        hidden, head = before_the_head(model, inputs)
-        found.append(answer_losses(hidden, labels, head, differentiate=False)[0])
+    for inputs, labels, rows in micro_batches(model, batch, size, loss_fn):
+        found.append(run_model(model, inputs, labels, loss_fn).losses())
         places.append(rows)
     return in_pool_order(found, places)
 
 
 def micro_batches(
-    model: nn.Module, batch: Mapping[str, Any], size: int | None
-) -> Iterator[tuple[dict[str, Any], Tensor, Tensor]]:
+    model: nn.Module,
+    batch: Mapping[str, Any],
+    size: int | None,
+    loss_fn: LossFunction | None = None,
+) -> Iterator[tuple[dict[str, Any], Any, Tensor]]:
     """What the model takes, the labels, and the rows of some examples after the other.
 
     Where there are several micro-batches, examples of like length go together, and padding that
     none of them needs is cut off. `size=None` takes all examples at once if they are of like
-    length; if much of the batch would be padding, a quarter of them.
+    length; if much of the batch would be padding, a quarter of them. With a `loss_fn` a
+    micro-batch is some rows of everything, in their order.
     """
+    if loss_fn is not None:
+        yield from _row_pieces(model, batch, size)
+        return
     check_batch(model, batch)
     inputs, labels = _inputs(model, batch)
     lengths = used_lengths(inputs, labels)
+    _require_known_loss(model, inputs, labels, lengths)
     examples = len(labels)
     if size is None:
         wasteful = lengths.float().mean() < _FULL_ENOUGH * labels.shape[1]
@@ -79,6 +108,98 @@ def micro_batches(
         longest = int(lengths[rows].max())
         piece = {key: _cut(value, rows, labels.shape, longest) for key, value in inputs.items()}
         yield piece, labels[rows, :longest], rows
+
+
+def _row_pieces(
+    model: nn.Module, batch: Mapping[str, Any], size: int | None
+) -> Iterator[tuple[dict[str, Any], None, Tensor]]:
+    examples = batch_size(batch)
+    device = next((each.device for each in model.parameters()), torch.device("cpu"))
+    moved = {
+        key: value.to(device) if isinstance(value, Tensor) else value
+        for key, value in batch.items()
+    }
+    size = examples if size is None else require_int("score_batch_size", size)
+    for first in range(0, examples, size):
+        rows = torch.arange(first, min(first + size, examples), device=device)
+        piece = {
+            key: value[rows]
+            if isinstance(value, Tensor) and value.ndim and len(value) == examples
+            else value
+            for key, value in moved.items()
+        }
+        yield piece, None, rows
+
+
+def batch_size(batch: Mapping[str, Any]) -> int:
+    """The number of examples: the rows of input_ids, or else of the first tensor with rows.
+
+    >>> batch_size({"pixels": torch.zeros(3, 8), "label": torch.zeros(3)})
+    3
+    """
+    rows = [value for value in batch.values() if isinstance(value, Tensor) and value.ndim]
+    if isinstance(batch.get("input_ids"), Tensor):
+        rows = [batch["input_ids"]]
+    if not rows:
+        raise invalid(
+            "data_collator",
+            "must return a mapping with input_ids, or with other tensors of one row per example",
+            ", ".join(map(str, batch)) or "nothing",
+            "Use a collator such as transformers.DataCollatorForSeq2Seq.",
+        )
+    return len(rows[0])
+
+
+@dataclass(frozen=True)
+class AnswerRun:
+    """A language model has run up to its head: losses, and gradients by what came before."""
+
+    end: Tensor  # the last hidden states, which depend on the layers that are looked at
+    labels: Tensor
+    head: Head
+
+    def losses(self) -> Tensor:
+        return answer_losses(self.end, self.labels, self.head, differentiate=False)[0]
+
+    def gradients(self, outputs: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The losses, and each output's gradient of its own example's loss."""
+        losses, by_hidden = answer_losses(self.end, self.labels, self.head, differentiate=True)
+        found = torch.autograd.grad(self.end, outputs, by_hidden, materialize_grads=True)
+        return losses, found
+
+
+@dataclass(frozen=True)
+class GivenRun:
+    """Any model has run to the losses that a `loss_fn` made of it."""
+
+    end: Tensor
+
+    def losses(self) -> Tensor:
+        return self.end.detach()
+
+    def gradients(self, outputs: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        # An example's loss depends on its own rows only: the gradient of the sum holds them all.
+        found = torch.autograd.grad(self.end.sum(), outputs, materialize_grads=True)
+        return self.losses(), found
+
+
+def run_model(
+    model: nn.Module, inputs: dict[str, Any], labels: Any, loss_fn: LossFunction | None = None
+) -> AnswerRun | GivenRun:
+    """Run the model on a micro-batch, as far as its losses need it."""
+    if loss_fn is None:
+        hidden, head = before_the_head(model, inputs)
+        return AnswerRun(hidden, labels, head)
+    losses = loss_fn(model, inputs)
+    expected = (batch_size(inputs),)
+    if not isinstance(losses, Tensor) or tuple(losses.shape) != expected:
+        raise invalid(
+            "loss_fn",
+            f"must return one loss per example, a tensor of shape {expected}",
+            f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__,
+            "Take no mean over the batch: reduction='none'.",
+        )
+    return GivenRun(losses.to(torch.promote_types(losses.dtype, torch.float32)))
 
 
 def in_pool_order(found: list[Tensor], places: list[Tensor]) -> Tensor:
@@ -104,16 +225,35 @@ def _cut(value: Any, rows: Tensor, shape: torch.Size, longest: int) -> Any:
     return value[rows, :longest] if value.shape == shape else value[rows]
 
 
-def check_batch(model: nn.Module, batch: Mapping[str, Any]) -> None:
-    """Raise unless this is a causal language model and a batch with labels."""
+def require_language_model(model: nn.Module) -> None:
+    """Refuse a model whose examples' losses are not known: it predicts no tokens, or from others.
+
+    What such a model needs is a `loss_fn`.
+    """
     core = language_model(model)
     if getattr(getattr(core, "config", None), "is_encoder_decoder", False):
         raise invalid(
             "model",
-            "must be a causal language model (decoder only)",
+            "must be a causal language model (decoder only), for its examples to be scored",
             f"the encoder-decoder {type(core).__name__}",
-            "Pass a model such as Llama, Phi or GPT-2.",
+            OTHER_LOSS,
         )
+    if _output_head(core) is None or not hasattr(core, "get_input_embeddings"):
+        raise invalid(
+            "model",
+            "must be a causal language model with an output head, for its examples to be scored",
+            f"{type(core).__name__}, which has none",
+            OTHER_LOSS,
+        )
+
+
+def _output_head(core: Any) -> Any:
+    return core.get_output_embeddings() if hasattr(core, "get_output_embeddings") else None
+
+
+def check_batch(model: nn.Module, batch: Mapping[str, Any]) -> None:
+    """Raise unless this is a causal language model and a batch with labels."""
+    require_language_model(model)
     if not isinstance(batch, Mapping):
         raise invalid(
             "batch",
@@ -139,6 +279,65 @@ def check_batch(model: nn.Module, batch: Mapping[str, Any]) -> None:
         )
 
 
+def require_causal_loss(model: nn.Module, batch: Mapping[str, Any]) -> None:
+    """Refuse a model whose own loss of an example is not that of a causal language model."""
+    check_batch(model, batch)
+    inputs, labels = _inputs(model, batch)
+    _require_known_loss(model, inputs, labels, used_lengths(inputs, labels))
+
+
+def _require_known_loss(
+    model: nn.Module, inputs: dict[str, Any], labels: Tensor, lengths: Tensor
+) -> None:
+    """Compare one example's loss with the model's own, once for every model.
+
+    A head of another kind, labels that are not shifted (masked language models) or a loss with
+    other terms would otherwise be scored wrongly without a word.
+    """
+    core = language_model(model)
+    answered = (labels[:, 1:] != NO_LABEL).any(dim=1)
+    if core in _compared or not answered.any():
+        return
+    # The shortest with an answer: the logits of all its tokens are computed.
+    row = lengths.masked_fill(~answered, int(lengths.max()) + 1).argmin()[None]
+    longest = int(lengths[row])
+    piece = {key: _cut(value, row, labels.shape, longest) for key, value in inputs.items()}
+    own_labels = labels[row, :longest]
+    with torch.no_grad():
+        hidden, head = before_the_head(model, piece)
+        ours = float(answer_losses(hidden, own_labels, head, differentiate=False)[0])
+        theirs = _own_loss(model, piece, own_labels)
+    close = _CLOSE_IN_HALF if head.autocast[2] else _CLOSE.get(hidden.dtype, _CLOSE_IN_HALF)
+    if np.isfinite([ours, theirs]).all() and abs(ours - theirs) > close * max(1e-2, abs(theirs)):
+        raise invalid(
+            "model",
+            "must have the loss of a causal language model: each token predicted from those "
+            "before it, a mean over labels other than -100",
+            f"{type(core).__name__}, whose loss of one example is {theirs:.4g}, not {ours:.4g}",
+            OTHER_LOSS,
+        )
+    _compared.add(core)
+
+
+def _own_loss(model: nn.Module, inputs: dict[str, Any], labels: Tensor) -> float:
+    """What the model itself calls the loss of these examples, without that of routers."""
+    core = language_model(model)
+    output: Any = None
+    if "labels" in inspect.signature(type(core).forward).parameters:
+        output = model(**inputs, labels=labels)
+    loss = output.get("loss") if isinstance(output, Mapping) else None
+    if loss is None:
+        raise invalid(
+            "model",
+            "must take labels and return a loss, to compare with",
+            f"{type(core).__name__}, which does not",
+            OTHER_LOSS,
+        )
+    auxiliary = output.get("aux_loss")
+    share = getattr(text_config(core), "router_aux_loss_coef", 0.0) or 0.0
+    return float(loss) - (0.0 if auxiliary is None else share * float(auxiliary))
+
+
 def _inputs(model: nn.Module, batch: Mapping[str, Any]) -> tuple[dict[str, Any], Tensor]:
     """What the model's forward takes of the batch, and the labels, on the model's device."""
     core = language_model(model)
@@ -147,7 +346,8 @@ def _inputs(model: nn.Module, batch: Mapping[str, Any]) -> tuple[dict[str, Any],
     inputs = {
         key: value.to(device) if isinstance(value, Tensor) else value
         for key, value in batch.items()
-        if key in accepted and key != "labels"
+        # A forward of **kwargs, such as a wrapper's, hides the usual names.
+        if (key in accepted or key in _USUAL_INPUTS) and key != "labels"
     }
     if "use_cache" in accepted:
         inputs["use_cache"] = False
@@ -180,14 +380,7 @@ def before_the_head(model: nn.Module, inputs: dict[str, Any]) -> tuple[Tensor, H
     The head itself is given one token only, to see that `Head` does what the model does.
     """
     core = language_model(model)
-    module = core.get_output_embeddings() if hasattr(core, "get_output_embeddings") else None
-    if module is None:
-        raise invalid(
-            "model",
-            "must be a causal language model with an output head",
-            type(core).__name__,
-            "Load it with AutoModelForCausalLM.",
-        )
+    module = _output_head(core)
     seen: list[tuple[Tensor, tuple[str, Any, bool]]] = []
 
     def keep(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -213,6 +213,8 @@ BATCH_METHODS = {
     for method in (
         BatchMethod("uniproto", pick_uniproto),
         BatchMethod("colm", pick_medoids, metric="l1", keep_small=True, coordinates=2560),
+        # As the paper runs it: on raw gradients of the LoRA weights, by backpropagation.
+        BatchMethod("colm-raw", pick_medoids, metric="l1", keep_small=True),
         BatchMethod(
             "greats",
             pick_greats,

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import InvalidInputError, MissingExtraError, UniprotoError, invalid
+from uniproto.errors import InvalidInputError, MissingExtraError, invalid
+from uniproto.training.flat_batches import as_rows, end_to_end, spans
 from uniproto.training.layers import language_model, unwrapped
-from uniproto.training.losses import used_lengths
+from uniproto.training.losses import batch_size, used_lengths
 
 try:
     import torch
@@ -39,8 +40,15 @@ class PoolCollator:
     required: bool  # whether every example must have a source
     sees_all: bool = False  # whether the inner collator is given the source column, too
     adds_metadata: bool = True  # False where a batch may hold tensors only
+    trains: bool = True  # False for evaluation, where batches are whatever they are
 
     def __call__(self, examples: list[Any]) -> Any:
+        batch = self._collated(examples)
+        if self.trains:
+            _require_one_each(batch, len(examples))
+        return batch
+
+    def _collated(self, examples: list[Any]) -> Any:
         if not all(isinstance(each, Mapping) for each in examples):
             if self.required:
                 raise no_source_column(self.source_column, [type(examples[0]).__name__])
@@ -82,44 +90,65 @@ class NumberedRows(torch.utils.data.Dataset):
         return {**self.inner[row], ROWS: row}
 
 
+def _require_one_each(batch: Any, examples: int) -> None:
+    """Refuse a batch from which no example can be taken alone: packed, or of several rows each."""
+    if not isinstance(batch, Mapping):
+        return  # which `as_pool` refuses
+    parts = spans(batch)
+    size = batch_size(batch) if parts is None else len(parts)
+    if size != examples:
+        raise invalid(
+            "data_collator",
+            "must return one row per example, so that some can be chosen",
+            f"{size} rows for {examples} examples",
+            "Turn packing off; pairs of answers, as in preference training, cannot be chosen from.",
+        )
+
+
 @dataclass(frozen=True)
 class Pool:
-    """One micro-batch before selection: the model's inputs, and each example's source and row."""
+    """One micro-batch before selection: the model's inputs, and each example's source and row.
+
+    `inputs` has one row per example. A batch without padding is kept as it came in `flat`.
+    """
 
     inputs: dict[str, Any]
     size: int
     sources: list[Any] | None
     rows: list[int] | None
+    flat: dict[str, Any] | None = None
+
+    def chosen(self, rows: NDArray[np.int64]) -> dict[str, Any]:
+        """The batch of these examples, in this order, laid out as it came."""
+        if self.flat is None:
+            return chosen_rows(self.inputs, self.size, rows)
+        return end_to_end(self.flat, spans(self.flat) or [], rows.tolist())
 
 
 def as_pool(batch: Any, source_column: str) -> Pool:
     """Separate the model's inputs from the sources and rows that `PoolCollator` added."""
-    if not isinstance(batch, Mapping) or "input_ids" not in batch:
+    if not isinstance(batch, Mapping):
         raise invalid(
             "data_collator",
             "must return a mapping with input_ids",
-            type(batch).__name__ if not isinstance(batch, Mapping) else ", ".join(batch),
+            type(batch).__name__,
             "Use a collator such as transformers.DataCollatorForSeq2Seq.",
         )
     inputs = dict(batch)
     sources, rows = inputs.pop(SOURCES, None), inputs.pop(ROWS, None)
     inputs.pop(source_column, None)  # the model would not know it
-    size = len(inputs["input_ids"])
-    metadata = next((each for each in (sources, rows) if each is not None), None)
-    if metadata is not None and len(metadata) != size:
-        raise UniprotoError(
-            f"A batch must hold one row per example, so that some can be chosen. Got {size} rows "
-            f"for {len(metadata)} examples instead. Turn packing and padding-free collation off."
-        )
-    return Pool(inputs, size, sources, rows)
+    parts = spans(inputs)
+    if parts is None:
+        return Pool(inputs, batch_size(inputs), sources, rows)
+    return Pool(as_rows(inputs, parts), len(parts), sources, rows, flat=inputs)
 
 
 def require_within_context(model: Any, pool: Pool) -> None:
     """Refuse an example with more tokens than the model can read, before the model fails on it."""
     config = getattr(language_model(unwrapped(model)), "config", None)
     most = getattr(config, "max_position_embeddings", None)
-    ids, mask = pool.inputs["input_ids"], pool.inputs.get("attention_mask")
-    if not isinstance(most, int) or most < 1 or ids.shape[-1] <= most:
+    ids, mask = pool.inputs.get("input_ids"), pool.inputs.get("attention_mask")
+    if ids is None or not isinstance(most, int) or most < 1 or ids.shape[-1] <= most:
         return
     longest = ids.shape[-1] if mask is None else int((mask != 0).sum(dim=-1).max())
     if longest > most:
@@ -146,6 +175,13 @@ def chosen_rows(inputs: Mapping[str, Any], size: int, rows: NDArray[np.int64]) -
 
 def pieces(inputs: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
     """The same batch in parts of at most so many examples of like length, with less padding."""
+    parts = spans(inputs)
+    if parts is not None:
+        groups = [range(first, first + most) for first in range(0, len(parts), most)]
+        return [
+            end_to_end(inputs, parts, [row for row in group if row < len(parts)])
+            for group in groups
+        ]
     shape = inputs["input_ids"].shape
     lengths = used_lengths(inputs, inputs["labels"]).cpu().numpy()
     order = np.argsort(lengths, kind="stable")
@@ -170,6 +206,24 @@ def columns_of(dataset: Any) -> list[str] | None:
         return None
     first = dataset[0]
     return list(first) if isinstance(first, Mapping) else None
+
+
+def rows_per_source(dataset: Any, column: str) -> Counter[Any]:
+    """How many rows there are of every source.
+
+    >>> rows_per_source([{"source": "web"}, {"source": "law"}, {"source": "web"}], "source")
+    Counter({'web': 2, 'law': 1})
+    """
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        raise invalid(
+            "keep_small",
+            "must name the small sources where the data have no length to take a share of",
+            type(dataset).__name__,
+            "Pass their names.",
+        )
+    if hasattr(dataset, "column_names"):  # of datasets: one column is read alone
+        return Counter(map(_plain, dataset[column]))
+    return Counter(_plain(dataset[row][column]) for row in range(len(dataset)))
 
 
 def no_source_column(column: str, present: list[str]) -> InvalidInputError:
@@ -231,7 +285,7 @@ class Window:
         counts |= {f"selected/{source}": self.per_source[source] for source in self.per_source}
         found: dict[str, float] = {
             name: number // self.steps if number % self.steps == 0 else number / self.steps
-            for name, number in sorted(_over_processes(counts, processes).items())
+            for name, number in sorted(over_processes(counts, processes).items())
         }
         found["selection/left_out"] = round(found["selection/left_out"] * self.steps)
         found["selection/seconds"] = self.selection_seconds / self.steps
@@ -240,10 +294,12 @@ class Window:
         if self.record is not None and not math.isnan(self.record.cost):
             found["selection/cost"] = self.record.cost
             found["selection/random_cost"] = self.record.random_cost
+            if self.record.random_cost > 0:
+                found["selection/relative_cost"] = self.record.cost / self.record.random_cost
         return found
 
 
-def _over_processes(counts: dict[str, int], processes: int) -> dict[str, int]:
+def over_processes(counts: dict[str, int], processes: int) -> dict[str, int]:
     """Sums over all processes, which log the same steps."""
     if processes <= 1:
         return counts

@@ -67,7 +67,10 @@ class Scorer:
 
     def _losses(self, pool: Pool) -> Any:
         return example_losses(
-            self.model, pool.inputs, score_batch_size=self.config.score_batch_size
+            self.model,
+            pool.inputs,
+            score_batch_size=self.config.score_batch_size,
+            loss_fn=self.config.loss_fn,
         )
 
     def _embeddings(self, pool: Pool) -> Any:
@@ -85,16 +88,19 @@ class Scorer:
         options: dict[str, Any] = {
             "layer": config.layer,
             "normalise": self.optimizer if config.aligned else None,
+            "moments": config.usual_moments,
+            "align_after": config.align_after,
             "score_batch_size": config.score_batch_size,
+            "loss_fn": config.loss_fn,
+            "width": config.width,
         }
         if config.usual_features == "zeroth-order":
-            if config.width is not None:
-                options["width"] = config.width
             # Another direction at every step: the seed is that of the step.
             drawn = int(np.random.SeedSequence(seed).generate_state(1)[0])
             found = zeroth_order_features(self.model, pool.inputs, seed=drawn, **options)
         else:
-            found = gradient_features(self.model, pool.inputs, width=config.width, **options)
+            momentum = config.name == "gradnorm"
+            found = gradient_features(self.model, pool.inputs, momentum=momentum, **options)
         return Scores(features=_compact(found.features, config.usual_metric), losses=found.losses)
 
     def _with_anchors(self, pool: Pool, seed: tuple[int, ...]) -> Scores:
@@ -116,6 +122,8 @@ class Scorer:
             "layer": config.layer,
             "width": config.width,
             "normalise": self.optimizer if config.aligned else None,
+            "moments": config.usual_moments,
+            "align_after": config.align_after,
             "score_batch_size": config.score_batch_size,
         }
         found = gradient_features(self.model, pool.inputs, **options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
@@ -39,6 +39,7 @@ from uniproto.training.methods import (
     from_object,
     validation_gain,
 )
+from uniproto.training.quotas import by_largest_remainder, carry_over, shares
 from uniproto.transport.exact import partial_plan
 
 MODES = ("batch", "source")
@@ -117,7 +118,8 @@ class BatchSelector:
     """Chooses which `keep` examples of a pool to train on, in every step of a training run.
 
     Args:
-        method: `uniproto`; `colm` (L1 medoids, small sources whole); `greats` (largest fall of the
+        method: `uniproto`; `colm` (L1 medoids in the coordinates of largest magnitude, small
+            sources whole) and `colm-raw` (in all coordinates); `greats` (largest fall of the
             validation loss); `gradnorm` (longest gradients); `maxloss` (largest losses); `sbert`
             (medoids by the cosine of sentence embeddings, passed as the features); `kmedoids`
             (greedy medoids); `random`; `full` (everything, whatever `keep` is). Or a method object
@@ -131,17 +133,17 @@ class BatchSelector:
             for `last.cost` alone.
         bandwidth: of `rbf` and `laplacian`: a number, a share of the median distance among the
             examples compared, such as `"0.25 median"`, or `"auto"`, the default.
-        budgets: how `keep` is shared among sources: `proportional` to their examples in the pool
-            (rounded down, what remains one each to the smallest sources first), `balanced`, or a
-            mapping from source to count.
-        keep_small: take small sources whole and share the rest among the others. True: sources
-            with no more examples than an equal share of `keep`; a number: with no more than that.
-            Default: True for `colm`, otherwise False.
+        budgets: how `keep` is shared among sources: `proportional` to their examples in the pool,
+            `balanced`, or a mapping from source to count. Shares are rounded by largest remainder;
+            `carried` holds what a source still has to get, and the next call gives it.
+        keep_small: take small sources whole and share the rest among the others. Names: those
+            sources. True: those with no more examples in the pool than an equal share of `keep`; a
+            number: with no more than that. Default: True for `colm`, otherwise False.
         coordinates: compare only this many coordinates, those with the largest mean magnitude over
             the pool, or over each source. Default: 2560 for `colm`, otherwise all.
         learning_rate: the η of `greats`. It may be set anew before each call.
         seed: of the random draws. Call number t draws from (seed, t), so a resumed run repeats an
-            uninterrupted one if `calls` is set to what it was.
+            uninterrupted one if `calls` and `carried` are set to what they were.
 
     Returns of a call: int64 indices into the pool, in the order picked; with `mode="source"` the
     sources come one after another, sorted by name. There are always exactly `keep` (`full`: all).
@@ -165,12 +167,13 @@ class BatchSelector:
     keep: int = 64
     metric: str | None = None
     budgets: str | Mapping[Hashable, int] = "proportional"
-    keep_small: bool | int | None = None
+    keep_small: bool | int | Collection[Hashable] | None = None
     coordinates: int | None = None
     learning_rate: float = 2e-5
     seed: int = 0
     bandwidth: float | str | None = None
     calls: int = field(default=0, init=False)
+    carried: dict[Hashable, float] = field(default_factory=dict, init=False, repr=False)
     last: BatchRecord | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -183,8 +186,7 @@ class BatchSelector:
         self.seed = require_int("seed", self.seed, least=0)
         if self.coordinates is not None:
             self.coordinates = require_int("coordinates", self.coordinates)
-        if self.keep_small is not None and not isinstance(self.keep_small, bool | np.bool_):
-            self.keep_small = require_int("keep_small", self.keep_small, least=0)
+        self._check_keep_small()
         if not isinstance(self.budgets, Mapping):
             require_name("budgets", self.budgets, ("proportional", "balanced"))
         elif self.keep_small:
@@ -203,6 +205,22 @@ class BatchSelector:
             )
         if self._chooses.gradients:
             require_gradients(self._metric, self._chooses.name)
+
+    def _check_keep_small(self) -> None:
+        small = self.keep_small
+        if small is None or isinstance(small, bool | np.bool_):
+            return
+        if isinstance(small, float | str):
+            raise invalid(
+                "keep_small",
+                "must be True, False, a number of examples, or names of sources",
+                repr(small),
+                "For a share of a data set, pass small_sources(rows per source, share).",
+            )
+        if isinstance(small, Collection):
+            self.keep_small = frozenset(small)
+        else:
+            self.keep_small = require_int("keep_small", small, least=0)
 
     def __call__(
         self,
@@ -325,33 +343,49 @@ class BatchSelector:
         return [(rows, int(count)) for rows, count in zip(rows_of, counts, strict=True) if count]
 
     def _quotas(self, names: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        small = self._small(sizes)
+        if isinstance(self.budgets, Mapping):
+            # A source may be missing from a pool if it wants nothing.
+            present = set(names.tolist())
+            budgets = {name: n for name, n in self.budgets.items() if name in present or n != 0}
+            return quotas(self.keep, budgets, names, sizes, np.zeros_like(sizes), sizes)
+        small = self._small(names, sizes)
         counts = np.where(small, sizes, 0)
         left = self.keep - int(counts.sum())
+        if left < 0 and isinstance(self.keep_small, frozenset):
+            # A pool with more of them than there are places: they share those.
+            return np.where(small, self._shared(self.keep, names, np.where(small, sizes, 0)), 0)
         if left < 0:
             raise InfeasibleError(
                 f"'keep_small' must leave small sources that fit into keep={self.keep}. Got "
                 f"{counts.sum()} examples of sources with at most {self.keep_small} instead. Lower "
                 "keep_small or raise keep."
             )
-        budgets = self.budgets
-        if isinstance(budgets, Mapping):  # a source may be missing from a pool if it wants nothing
-            present = set(names.tolist())
-            budgets = {name: n for name, n in budgets.items() if name in present or n != 0}
-        others = ~small
-        if left and others.any():
-            most = sizes[others]
-            nothing = np.zeros_like(most)
-            counts[others] = quotas(left, budgets, names[others], most, nothing, most)
+        others = np.where(small, 0, sizes)
+        return counts + self._shared(left, names, others) if left and others.any() else counts
+
+    def _shared(
+        self, places: int, names: NDArray[Any], sizes: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Quotas of the sources with a size above 0, with what is due to them from before."""
+        sharing = np.flatnonzero(sizes)
+        labels, most = names[sharing].tolist(), sizes[sharing]
+        due = np.array([self.carried.get(name, 0.0) for name in labels])
+        wanted = shares(places, most, self.budgets == "balanced") + due
+        random = np.random.default_rng((self.seed, self.calls, 2))
+        counts = np.zeros_like(sizes)
+        counts[sharing] = by_largest_remainder(places, wanted, most, random)
+        carry_over(self.carried, labels, wanted, counts[sharing])
         return counts
 
-    def _small(self, sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _small(self, names: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
         keep_small = self.keep_small
         if keep_small is None:
-            keep_small = self._chooses.keep_small and not isinstance(self.budgets, Mapping)
-        if isinstance(keep_small, bool | np.bool_):
-            return sizes * len(sizes) <= self.keep if keep_small else np.zeros(len(sizes), np.bool_)
-        return sizes <= keep_small
+            keep_small = self._chooses.keep_small
+        if isinstance(keep_small, frozenset):
+            return np.array([name in keep_small for name in names.tolist()], np.bool_)
+        if isinstance(keep_small, int) and not isinstance(keep_small, bool):
+            return sizes <= keep_small
+        return sizes * len(sizes) <= self.keep if keep_small else np.zeros(len(sizes), np.bool_)
 
     def _require_comparable(self, pool: Part) -> None:
         """Refuse what would run, and choose badly."""

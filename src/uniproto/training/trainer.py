@@ -8,24 +8,31 @@
     )
     trainer.train()
 
-`SelectionMixin` goes in front of any other Trainer: `class X(SelectionMixin, SFTTrainer)`. It uses
-the Trainer's own hooks, and leaves the training loop alone.
+`SelectionMixin` goes in front of another Trainer: `class X(SelectionMixin, SFTTrainer)`. It uses
+the Trainer's own hooks, and leaves the training loop alone. The Trainer's batches must hold one
+example per row, or all examples end to end; packed rows and pairs of answers are refused.
 """
 
 from __future__ import annotations
 
 import copy
 import gc
+import inspect
+import json
 import time
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import MissingExtraError, UniprotoError, invalid
+from uniproto.errors import InvalidInputError, MissingExtraError, UniprotoError, invalid
 from uniproto.training.config import SelectionConfig
+from uniproto.training.example_loss import ExampleLoss, counted_examples
+from uniproto.training.flat_batches import spans
 from uniproto.training.inputs import (
     Gram,
     as_features,
@@ -34,7 +41,13 @@ from uniproto.training.inputs import (
     finite_rows,
     nonzero,
 )
-from uniproto.training.losses import preserve_state
+from uniproto.training.layers import unwrapped, value_projection
+from uniproto.training.losses import (
+    batch_size,
+    preserve_state,
+    require_causal_loss,
+    require_language_model,
+)
 from uniproto.training.pools import (
     ROWS,
     NumberedRows,
@@ -42,12 +55,14 @@ from uniproto.training.pools import (
     PoolCollator,
     Window,
     as_pool,
-    chosen_rows,
     columns_of,
     no_source_column,
+    over_processes,
     pieces,
     require_within_context,
+    rows_per_source,
 )
+from uniproto.training.quotas import small_sources
 from uniproto.training.scoring import Scorer, Scores
 
 try:
@@ -59,6 +74,7 @@ except ModuleNotFoundError as error:  # pragma: no cover
 
 
 _SMALLEST_RATE = 1e-12  # a warm-up begins at 0, where GREATS would have nothing to compare
+_CARRIED = "selection-{process}.json"  # in a checkpoint: what sources still have to get
 
 
 class SelectionMixin:
@@ -67,18 +83,17 @@ class SelectionMixin:
     `last_batch` is the micro-batch trained on last, `last_selection` its rows in the pool;
     `last_batches` and `last_selections` are those of the whole last step, one per accumulated
     micro-batch. What is logged beside the loss: `selected/SOURCE` (examples per step),
-    `selection/seconds` and `selection/share` of the step's time, `selection/cost` and
-    `selection/random_cost` (of the step's last micro-batch), `selection/kept`, `selection/pool`,
-    and `selection/left_out`: examples with NaN or infinity in loss or gradient, never chosen.
+    `selection/seconds` and `selection/share` of the step's time, `selection/cost`,
+    `selection/random_cost` and the first relative to the second, `selection/relative_cost` (of the
+    step's last micro-batch), `selection/kept`, `selection/pool`, and `selection/left_out`: examples
+    with NaN or infinity in loss or gradient, never chosen.
     """
 
     selection: SelectionConfig
     last_batches: list[dict[str, Any]]
     last_selections: list[NDArray[np.int64]]
 
-    def __init__(
-        self, model: Any = None, args: Any = None, *others: Any, selection: Any = None, **named: Any
-    ) -> None:
+    def __init__(self, *given: Any, selection: Any = None, **named: Any) -> None:
         if selection is None:
             selection = SelectionConfig()
         if not isinstance(selection, SelectionConfig):
@@ -92,15 +107,25 @@ class SelectionMixin:
         self.last_batches, self.last_selections = [], []
         self._window = Window()
         self._embeddings: Any = None
+        self._carried: dict[Hashable, float] = {}
+        self._trained = 0  # examples, by this process
+        self._warned = False
+        named = _by_name(super().__init__, given, named)
+        args = named.get("args")
         if args is not None:  # a copy: the caller's arguments may serve another trainer
-            args = copy.copy(args)
+            _require_unpacked(args)
+            named["args"] = args = copy.copy(args)
             args.per_device_train_batch_size = selection.pool
-        super().__init__(model, args, *others, **named)  # type: ignore[call-arg]
+        super().__init__(**named)
         trainer: Any = self
         if args is None:
             trainer.args.per_device_train_batch_size = selection.pool
             trainer._train_batch_size = trainer.args.train_batch_size
         _require_supported(trainer)
+        self._small: tuple[Hashable, ...] | None = None
+        if isinstance(selection.keep_small, float):
+            rows = rows_per_source(trainer.train_dataset, selection.source_column)
+            self._small = small_sources(rows, selection.keep_small)
 
     @property
     def last_batch(self) -> dict[str, Any] | None:
@@ -137,7 +162,7 @@ class SelectionMixin:
         """Evaluation data may have the source column, too; collators that would fail lose it."""
         trainer: Any = self
         original = trainer.data_collator
-        trainer.data_collator = self._pool_collator(required=False, adds_metadata=False)
+        trainer.data_collator = self._pool_collator(False, adds_metadata=False, trains=False)
         try:
             return super().get_eval_dataloader(*given, **named)  # type: ignore[misc]
         finally:
@@ -160,15 +185,29 @@ class SelectionMixin:
         pools = [as_pool(batch, self.selection.source_column) for batch in batches]
         batches, selections = [], []
         with preserve_state(trainer.model):
+            if pools and self.selection.usual_loss == "example":
+                require_causal_loss(unwrapped(trainer.model), pools[0].inputs)
             for place, pool in enumerate(pools):
                 rows = self._choose(pool, place)
-                batches.append(chosen_rows(pool.inputs, pool.size, rows))
+                batches.append(pool.chosen(rows))
                 selections.append(rows)
         self._window.selection_seconds += time.perf_counter() - began
         if batches:
             self.last_batches, self.last_selections = batches, selections
         device = others[0] if others else named.get("device", trainer.args.device)
-        return batches, trainer._get_num_items_in_batch(batches, device)
+        return batches, self._count(batches, device)
+
+    def _count(self, batches: list[dict[str, Any]], device: Any) -> Any:
+        """What the loss is divided by: the answer tokens of a step, or its examples."""
+        trainer: Any = self
+        if self.selection.usual_loss == "token" or not batches:
+            return trainer._get_num_items_in_batch(batches, device)
+        count = torch.tensor(sum(map(counted_examples, batches)), device=device)
+        if trainer.args.average_tokens_across_devices:  # then the Trainer multiplies by them
+            if trainer.args.world_size > 1:
+                count = trainer.accelerator.gather(count).sum()
+            count = count * max(1, trainer.args.n_gpu)
+        return count
 
     def training_step(
         self, model: Any, inputs: Any, num_items_in_batch: Any = None
@@ -176,8 +215,8 @@ class SelectionMixin:
         """One forward and backward pass, or several on parts of the batch where memory is short."""
         trainer: Any = self
         most = self.selection.micro_batch
-        if most is None or len(inputs["input_ids"]) <= most:
-            return super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
+        if most is None or len(spans(inputs) or range(batch_size(inputs))) <= most:
+            return self._pass(model, inputs, num_items_in_batch)
         if num_items_in_batch is None:
             raise invalid(
                 "micro_batch",
@@ -190,10 +229,22 @@ class SelectionMixin:
         for place, part in enumerate(parts):
             is_last = place == len(parts) - 1
             with nullcontext() if is_last else trainer.accelerator.no_sync(model=model):
-                total = total + super().training_step(  # type: ignore[misc]
-                    model, part, num_items_in_batch
-                )
+                total = total + self._pass(model, part, num_items_in_batch)
         return total
+
+    def _pass(self, model: Any, inputs: Any, num_items_in_batch: Any) -> torch.Tensor:
+        """The Trainer's own step, with its own loss or with one that counts examples equally."""
+        if self.selection.usual_loss == "token":
+            return super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
+        trainer: Any = self
+        trainer.compute_loss_func = loss = ExampleLoss(inputs)
+        try:
+            found = super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
+        finally:
+            trainer.compute_loss_func = None  # evaluation keeps the model's loss
+        if not loss.used:
+            raise _own_loss(f"{type(self).__name__}, which computes its loss itself")
+        return found
 
     def log(self, logs: dict[str, float], *others: Any, **named: Any) -> None:
         """The Trainer's log, with the selection's numbers beside the loss."""
@@ -201,9 +252,33 @@ class SelectionMixin:
         if "loss" in logs and self._window.steps:
             logs.update(self._window.summary(trainer.args.world_size))
             self._window = Window()
+        if "train_samples_per_second" in logs and logs.get("train_runtime"):
+            # Of examples trained on: the Trainer would count those of the pools.
+            trained = over_processes({"trained": self._trained}, trainer.args.world_size)
+            rate = trained["trained"] / logs["train_runtime"]
+            logs["train_samples_per_second"] = round(rate, 3)
         super().log(logs, *others, **named)  # type: ignore[misc]
 
-    def _pool_collator(self, required: bool, adds_metadata: bool) -> PoolCollator:
+    def _save_rng_state(self, output_dir: str) -> None:
+        """Beside the random states, which every process saves, too: what sources are owed."""
+        super()._save_rng_state(output_dir)  # type: ignore[misc]
+        trainer: Any = self
+        path = Path(output_dir, _CARRIED.format(process=trainer.args.process_index))
+        path.write_text(json.dumps(list(self._carried.items())), encoding="utf-8")
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """With the optimizer, what sources were owed: the first choice of a run needs it."""
+        super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
+        trainer: Any = self
+        if checkpoint is None:
+            return
+        path = Path(checkpoint, _CARRIED.format(process=trainer.args.process_index))
+        if path.exists():
+            self._carried = dict(map(tuple, json.loads(path.read_text(encoding="utf-8"))))
+
+    def _pool_collator(
+        self, required: bool, adds_metadata: bool, trains: bool = True
+    ) -> PoolCollator:
         """The user's collator; a collator of transformers or TRL is not shown the sources."""
         trainer: Any = self
         collator = trainer.data_collator
@@ -212,6 +287,7 @@ class SelectionMixin:
             self.selection.source_column,
             required=required,
             adds_metadata=adds_metadata,
+            trains=trains,
             sees_all=not trainer.args.remove_unused_columns
             and type(collator).__module__.partition(".")[0] not in ("transformers", "trl"),
         )
@@ -242,8 +318,10 @@ class SelectionMixin:
             min(keep, count),
             seed=_mixed(self._seed, trainer.args.process_index),
             mode="batch" if count <= keep else None,  # all of them, whatever the quotas
+            small=self._small,
         )
-        selector.calls = step
+        selector.calls, selector.carried = step, self._carried
+        self._warn_of_few(keep, pool)
         selector.learning_rate = max(_SMALLEST_RATE, float(trainer.optimizer.param_groups[0]["lr"]))
         rows = selector(
             scores.features,
@@ -253,7 +331,23 @@ class SelectionMixin:
         )
         assert selector.last is not None
         self._window.add(selector.last if config.measure_cost else None, pool, rows, usable)
+        self._trained += len(rows)
         return rows
+
+    def _warn_of_few(self, keep: int, pool: Pool) -> None:
+        """Say once that not every source can be in every step."""
+        by_share = self.selection.mode == "source" and isinstance(self.selection.budgets, str)
+        if self._warned or not by_share or pool.sources is None:
+            return
+        sources = len(set(pool.sources))
+        if keep < sources:
+            self._warned = True
+            warnings.warn(
+                f"'keep' is {keep}, fewer than the {sources} sources of a pool: not every source "
+                "is in every step, but each gets its share over the steps. Raise keep, or use "
+                "mode='batch', if that is not what you want.",
+                stacklevel=2,
+            )
 
     @property
     def _seed(self) -> int:
@@ -340,8 +434,60 @@ def _dispatches(trainer: Any) -> bool:
     return bool(dispatches) and trainer.args.world_size > 1
 
 
+def _by_name(init: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+    """All arguments by name: Trainers have them in different orders."""
+    parameters = list(inspect.signature(init).parameters.values())
+    if any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters):
+        parameters = list(inspect.signature(Trainer.__init__).parameters.values())[1:]
+    names = [each.name for each in parameters]
+    twice = [name for name in names[: len(given)] if name in named]
+    if twice or len(given) > len(names):
+        raise TypeError(f"{twice or len(given)}: arguments given twice, or too many of them")
+    return dict(zip(names, given, strict=False)) | dict(named)
+
+
+def _require_unpacked(args: Any) -> None:
+    if getattr(args, "packing", False):
+        raise invalid(
+            "args",
+            "must not pack examples before some of them are chosen",
+            "packing=True",
+            "Pass padding_free=True in its place: the chosen examples are laid end to end.",
+        )
+
+
+def _require_example_loss(trainer: Any) -> None:
+    """Refuse what the loss that counts examples equally would silently replace."""
+    others = {
+        "compute_loss_func": getattr(trainer, "compute_loss_func", None) is not None,
+        "label_smoothing_factor": bool(getattr(trainer.args, "label_smoothing_factor", 0)),
+        "the loss of routers": bool(
+            getattr(getattr(trainer.model, "config", None), "output_router_logits", False)
+        ),
+        "a loss_type other than nll": getattr(trainer.args, "loss_type", "nll") != "nll",
+    }
+    for name, present in others.items():
+        if present:
+            raise _own_loss(name)
+
+
+def _own_loss(received: str) -> InvalidInputError:
+    return invalid(
+        "loss",
+        "must be 'token', the Trainer's own, where that is more than a mean over tokens",
+        f"'example' with {received}",
+        "Pass SelectionConfig(loss='token').",
+    )
+
+
 def _require_supported(trainer: Any) -> None:
     config = trainer.selection
+    if config.usual_loss == "example":
+        _require_example_loss(trainer)
+    config.require_layer()
+    causal = config.usual_loss == "example" or (config.scores and config.loss_fn is None)
+    if causal and trainer.model is not None:
+        require_language_model(unwrapped(trainer.model))
     for kind in ("fsdp", "deepspeed"):
         if getattr(trainer, f"is_{kind}_enabled", False) and config.name not in ("random", "full"):
             raise invalid(
@@ -360,14 +506,7 @@ def _require_supported(trainer: Any) -> None:
     columns = columns_of(trainer.train_dataset) if trainer.train_dataset is not None else None
     if config.mode == "source" and columns is not None and config.source_column not in columns:
         raise no_source_column(config.source_column, columns)
-    known_layer = config.usual_features != "embedding" and config.name not in (
-        "random",
-        "full",
-        "maxloss",
-    )
-    if known_layer and trainer.model is not None:
-        from uniproto.training.layers import unwrapped, value_projection
-
+    if config.differentiates and trainer.model is not None:
         value_projection(unwrapped(trainer.model), config.layer)
 
 

@@ -1,8 +1,9 @@
 """Gradient features from two forward passes, for CoLM: simultaneous perturbation (SPSA).
 
-g_i = [(ℓ_i(θ + εz) − ℓ_i(θ − εz)) / 2ε] · z, with one random direction z for all examples. The
-features have rank one: they tell examples apart by their slope along z alone, so cosines are ±1
-and L1 distances |slope_i − slope_j|·‖z‖₁.
+g_i = [(ℓ_i(θ + εz) − ℓ_i(θ − εz)) / 2ε] · z, with one random direction z for all examples. These
+have rank one: they tell examples apart by their slope along z alone, so cosines are ±1 and L1
+distances |slope_i − slope_j|·‖z‖₁. CoLM takes Adam's step on each of them, m̂_i / (ε + √v̂_i) with
+the example's own gradient in both moments (`adam_moments.py`), which is no multiple of z.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from uniproto.errors import MissingExtraError, invalid
-from uniproto.training.gradient_features import Scored, adam_divisor, check_width, scored
+from uniproto.errors import MissingExtraError, invalid, require_name
+from uniproto.training.adam_moments import adam_divisor, with_moments
+from uniproto.training.config import MOMENTS
+from uniproto.training.gradient_features import Scored, check_width, scored
 from uniproto.training.layers import ParameterPart, unwrapped, value_projection
-from uniproto.training.losses import forward_losses, preserve_state
+from uniproto.training.losses import LossFunction, forward_losses, preserve_state
 
 try:
     import torch
@@ -33,13 +36,15 @@ def zeroth_order_features(
     epsilon: float = 1e-3,
     width: int | None = COLM_WIDTH,
     normalise: Any = None,
+    moments: str = "optimizer",
+    align_after: int = 1,
     seed: int = 0,
     score_batch_size: int | None = None,
+    loss_fn: LossFunction | None = None,
 ) -> Scored:
     """SPSA estimates of the gradients that `gradient_features` computes, along one direction.
 
-    `width` keeps the coordinates of largest mean magnitude. Features being multiples of one
-    vector, these are the same for every source and every set of examples. `seed` draws z: pass
+    `width` keeps the coordinates of largest mean magnitude over the batch. `seed` draws z: pass
     the number of the step, for another direction at each. The losses returned are means of the
     two evaluations. Parameters are swapped for perturbed copies and back, never written to.
     """
@@ -57,19 +62,27 @@ def zeroth_order_features(
                 f"{projection.name} with {part.parameter.dtype}",
                 "Name another layer, or adapt this one by LoRA.",
             )
-    divisor = None if normalise is None else adam_divisor(normalise, parts)
+    require_name("moments", moments, MOMENTS)
+    linear = normalise is None or moments == "optimizer"
+    divisor = None
+    if normalise is not None and linear:
+        divisor = adam_divisor(normalise, parts, align_after)
     direction = _direction(parts, seed)
     losses = []
     with preserve_state(model), torch.inference_mode(False), torch.no_grad():
         for sign in (1.0, -1.0):
             with _moved(parts, direction, sign * epsilon):
-                losses.append(forward_losses(model, batch, score_batch_size))
+                losses.append(forward_losses(model, batch, score_batch_size, loss_fn))
     slopes = (losses[0] - losses[1]) / (2 * epsilon)
     along = direction if divisor is None else direction / divisor
-    if width is not None and width < len(along):
-        largest = along.abs().topk(width).indices.sort().values
-        along = along[largest]
+    if linear and width is not None and width < len(along):  # multiples of it, so long as it is
+        along = along[along.abs().topk(width).indices.sort().values]
     features = slopes[:, None] * along.to(slopes.dtype)
+    if not linear:
+        features = with_moments(features, normalise, parts, moments, momentum=False)
+        if width is not None and width < features.shape[1]:
+            magnitude = features.nan_to_num(0.0).abs().mean(dim=0)
+            features = features[:, magnitude.topk(width).indices.sort().values]
     return scored(features, (losses[0] + losses[1]) / 2)
 
 

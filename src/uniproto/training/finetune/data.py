@@ -1,7 +1,8 @@
-"""Instruction data for fine-tuning: read from a file, tokenised, split, padded.
+"""Instruction data for fine-tuning: read from files, tokenised, split, padded.
 
 The prompt is the template with the instruction filled in; the answer follows it directly, and ends
-with the model's end-of-text token. Only answer tokens count in the loss.
+with the model's end-of-text token. With the template `chat`, and for rows of messages, the
+tokenizer's own chat template lays out the turns. Only answer tokens count in the loss.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 
 from uniproto.data.files import json_objects
 from uniproto.errors import InputFileError, MissingExtraError, UniprotoError, invalid, require_name
-from uniproto.training.finetune.settings import TOO_LONG, FinetuneSettings
+from uniproto.training.finetune.chats import Turns, as_turns, encoded_chat
+from uniproto.training.finetune.settings import CHAT, TOO_LONG, FinetuneSettings
 from uniproto.training.losses import NO_LABEL
 
 try:
@@ -36,27 +38,54 @@ _ENDINGS = (".jsonl", ".jsonl.zst", ".parquet")
 
 @dataclass(frozen=True)
 class InstructionRow:
+    """A question and its answer, or the turns of a chat."""
+
     source: str
     prompt: str
     answer: str
+    turns: Turns = ()
+
+
+def read_files(settings: FinetuneSettings, names: Sequence[str]) -> list[InstructionRow]:
+    """The rows of files, or of data sets on the hub, one after another."""
+    rows: list[InstructionRow] = []
+    for name in names:
+        rows += read_rows(
+            name,
+            prompt=settings.prompt,
+            answer=settings.answer,
+            source=settings.source,
+            messages=settings.messages,
+        )
+    return rows
 
 
 def read_rows(
-    path: str | Path, *, prompt: str, answer: str, source: str | None
+    path: str | Path,
+    *,
+    prompt: str,
+    answer: str,
+    source: str | None,
+    messages: str | None = None,
 ) -> list[InstructionRow]:
     """Rows of a .jsonl, .jsonl.zst or .parquet file; without a source column, all are `all`.
 
-    The file streams through: only these columns stay in memory.
+    The file streams through: only these columns stay in memory. A name that is no file and could
+    be one on the Hugging Face hub is looked for there, with the package datasets.
     """
+    columns = {"--prompt": prompt, "--answer": answer}
+    if messages is not None:
+        columns = {"--messages": messages}
+    if source is not None:
+        columns["--source"] = source
     path = Path(path)
+    if is_on_the_hub(str(path)):
+        return _filled(list(_checked(_hub_rows(str(path)), path, columns)), path)
     if not any(path.name.lower().endswith(ending) for ending in _ENDINGS):
         raise InputFileError(
             f"{path}: the file name must end in one of {', '.join(_ENDINGS)}. Got "
             f"{path.suffix or 'no ending'!r} instead. Convert the file to one of those."
         )
-    columns = {"--prompt": prompt, "--answer": answer}
-    if source is not None:
-        columns["--source"] = source
     try:
         table = (
             _parquet(path, list(columns.values()))
@@ -73,16 +102,55 @@ def read_rows(
             f"read ({getattr(error, 'strerror', None) or reason}). Check that it is there and "
             "complete."
         ) from error
+    return _filled(rows, path)
+
+
+def _filled(rows: list[InstructionRow], path: Path) -> list[InstructionRow]:
     if not rows:
         raise InputFileError(f"{path}: the file must hold training examples. It is empty.")
     return rows
+
+
+def is_on_the_hub(name: str) -> bool:
+    """Whether a name can be a data set on the hub: OWNER/NAME, perhaps with a :SPLIT.
+
+    >>> is_on_the_hub("TIGER-Lab/MathInstruct"), is_on_the_hub("runs/train.jsonl")
+    (True, False)
+    """
+    place = name.partition(":")[0]
+    return (
+        place.count("/") == 1
+        and not place.startswith((".", "/", "~"))
+        and not place.lower().endswith((*_ENDINGS, ".csv", ".json"))
+        and not Path(place).parent.is_dir()
+    )
+
+
+def _hub_rows(name: str) -> Iterator[dict[str, Any]]:
+    try:
+        import datasets
+    except ModuleNotFoundError as error:
+        raise InputFileError(
+            f"{name}: a data set on the Hugging Face hub needs the package datasets, which is not "
+            "installed. Run: pip install datasets"
+        ) from error
+    place, _, split = name.partition(":")
+    try:
+        yield from datasets.load_dataset(place, split=split or "train")
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+        raise InputFileError(
+            f"{name}: the data must be a file here or a data set on the Hugging Face hub. There is "
+            f"no such file, and the hub did not give it ({reason}). Check the name, or download "
+            "it: .jsonl and .parquet files are read as they are."
+        ) from error
 
 
 def _checked(
     table: Iterable[dict[str, Any]], path: Path, columns: dict[str, str]
 ) -> Iterator[InstructionRow]:
     """Rows whose columns are there and hold texts; a source can be anything but nothing."""
-    source = columns.get("--source")
+    source, messages = columns.get("--source"), columns.get("--messages")
     for number, row in enumerate(table):
         for option, column in columns.items():
             if column not in row:
@@ -92,12 +160,17 @@ def _checked(
                     f"{column!r}, which row {number} does not have",
                     "Name another column.",
                 )
+            if column == messages:
+                continue
             if row[column] is None or (column != source and not isinstance(row[column], str)):
                 raise InputFileError(
                     f"{path}: column {column!r} must hold a text in every row. Row {number} has "
                     f"{type(row[column]).__name__} instead. Correct or drop that row."
                 )
         label = "all" if source is None else str(row[source])
+        if messages is not None:
+            yield InstructionRow(label, "", "", as_turns(row[messages], path, number))
+            continue
         yield InstructionRow(label, row[columns["--prompt"]], row[columns["--answer"]])
 
 
@@ -140,12 +213,12 @@ class TokenisedRows(torch.utils.data.Dataset):
         rows: Sequence[InstructionRow],
         tokens: NDArray[np.int32],
         ends: NDArray[np.int64],
-        answers: NDArray[np.int64],
+        learned: NDArray[np.int8],
     ) -> None:
         self.rows = rows
         self._tokens = tokens
         self._ends = ends  # of every row: where its tokens end (and those of the next begin)
-        self._answers = answers  # and where those of its answer begin
+        self._learned = learned  # of every token: 1 in an answer, 0 in a prompt
         self._starts = np.concatenate([[0], ends[:-1]])
 
     @property
@@ -156,7 +229,10 @@ class TokenisedRows(torch.utils.data.Dataset):
     @property
     def texts(self) -> list[str]:
         """The rows as people read them, for methods that look at texts."""
-        return [f"{row.prompt}\n\n{row.answer}" for row in self.rows]
+        return [
+            "\n\n".join(text for _, text in row.turns) or f"{row.prompt}\n\n{row.answer}"
+            for row in self.rows
+        ]
 
     def part(self, places: Sequence[int]) -> TokenisedRows:
         """Some of the rows."""
@@ -164,7 +240,7 @@ class TokenisedRows(torch.utils.data.Dataset):
             [self.rows[place] for place in places],
             self._tokens,
             self._ends[places],
-            self._answers[places],
+            self._learned,
         )
         some._starts = self._starts[places]
         return some
@@ -173,12 +249,11 @@ class TokenisedRows(torch.utils.data.Dataset):
         return len(self.rows)
 
     def __getitem__(self, row: int) -> dict[str, Any]:
-        start, answer, end = self._starts[row], self._answers[row], self._ends[row]
-        tokens = self._tokens[start:end].tolist()
-        length = int(answer - start)
+        place = slice(self._starts[row], self._ends[row])
+        tokens = self._tokens[place]
         return {
-            "input_ids": tokens,
-            "labels": [NO_LABEL] * length + tokens[length:],
+            "input_ids": tokens.tolist(),
+            "labels": np.where(self._learned[place] == 1, tokens, NO_LABEL).tolist(),
             "source": self.rows[row].source,
         }
 
@@ -193,9 +268,9 @@ def tokenise(
     """
     _require_sense(max_length, too_long, template)
     fitting: list[InstructionRow] = []
-    tokens, ends, answers = array("i"), array("q"), array("q")
+    tokens, ends, learned = array("i"), array("q"), array("b")
     longer = 0
-    for number, (row, prompt, answer) in enumerate(_encoded(rows, tokenizer, template)):
+    for number, (row, prompt, answer, known) in enumerate(_encoded(rows, tokenizer, template)):
         length = len(prompt) + len(answer)
         if length > max_length:
             longer += 1
@@ -209,11 +284,11 @@ def tokenise(
             if too_long == "skip":
                 continue
             answer = answer[: max(1, max_length - len(prompt))]  # at least one token stays
-            prompt = prompt[-(max_length - len(answer)) :]
+            left = max_length - len(answer)
+            prompt, known = prompt[-left:], known[-left:]
         fitting.append(row)
-        tokens.extend(prompt)
-        answers.append(len(tokens))
-        tokens.extend(answer)
+        tokens.extend([*prompt, *answer])
+        learned.extend([*known, *[1] * len(answer)])
         ends.append(len(tokens))
     if not fitting:
         raise invalid(
@@ -226,7 +301,7 @@ def tokenise(
         fitting,
         np.frombuffer(tokens, np.int32),
         np.frombuffer(ends, np.int64),
-        np.frombuffer(answers, np.int64),
+        np.frombuffer(learned, np.int8),
     )
     return found, longer
 
@@ -235,19 +310,28 @@ def _require_sense(max_length: int, too_long: str, template: str) -> None:
     require_name("--too-long", too_long, TOO_LONG)
     if max_length < 2:
         raise invalid("--max-length", "must be at least 2", max_length, "512 is usual.")
-    if "{instruction}" not in template:
+    if "{instruction}" not in template and template != CHAT:
         raise invalid(
-            "--template", "must hold {instruction}", repr(template), "Say where the prompt goes."
+            "--template",
+            "must hold {instruction}",
+            repr(template),
+            "Say where the prompt goes, or pass 'chat' for the tokenizer's own template.",
         )
 
 
 def _encoded(
     rows: Sequence[InstructionRow], tokenizer: Any, template: str
-) -> Iterator[tuple[InstructionRow, list[int], list[int]]]:
-    """Of every row, the tokens of its prompt and those of its answer with the end of the text."""
+) -> Iterator[tuple[InstructionRow, list[int], list[int], list[int]]]:
+    """Of every row: the tokens before its last answer, those of that answer with the end of the
+    text, and which of the first (1) belong to earlier answers."""
     end = [tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else []
     for first in range(0, len(rows), _AT_ONCE):
         some = rows[first : first + _AT_ONCE]
+        if template == CHAT or some[0].turns:
+            for row in some:
+                turns = row.turns or (("user", row.prompt), ("assistant", row.answer))
+                yield row, *encoded_chat(tokenizer, turns)
+            continue
         prompts_in_full = [template.replace("{instruction}", row.prompt) for row in some]
         prompts = tokenizer(prompts_in_full, verbose=False)["input_ids"]
         answers = tokenizer([row.answer for row in some], verbose=False, add_special_tokens=False)[
@@ -255,7 +339,8 @@ def _encoded(
         ]
         for row, prompt, answer in zip(some, prompts, answers, strict=True):
             ends_already = bool(end) and prompt[-1:] == end  # some tokenizers end every text
-            yield row, list(prompt[:-1] if ends_already else prompt), [*answer, *end]
+            before = list(prompt[:-1] if ends_already else prompt)
+            yield row, before, [*answer, *end], [0] * len(before)
 
 
 @dataclass(frozen=True)
@@ -307,23 +392,31 @@ def prepare_examples(
             settings.max_length,
             f"Pass --max-length {most}.",
         )
-    tokens, too_long = tokenise(
-        rows, tokenizer, settings.max_length, settings.too_long, settings.template
-    )
-    train, held = split_places(
+    options = (tokenizer, settings.max_length, settings.too_long, settings.template)
+    tokens, too_long = tokenise(rows, *options)
+    if settings.validation_data is not None:
+        held_rows = read_files(settings, [settings.validation_data])
+        held, also_too_long = tokenise(held_rows, *options)
+        return Examples(_enough(tokens, settings.pool), held, too_long + also_too_long)
+    train, places = split_places(
         [row.source for row in tokens.rows],
         settings.validation,
         settings.validation_least,
         settings.seed,
     )
-    if len(train) < settings.pool:
+    training = _enough(tokens.part(train), settings.pool)
+    return Examples(training, tokens.part(places) if places else None, too_long)
+
+
+def _enough(train: TokenisedRows, pool: int) -> TokenisedRows:
+    if len(train) < pool:
         raise invalid(
             "--pool",
             f"must not exceed the {len(train)} training examples",
-            settings.pool,
+            pool,
             "Lower it, or bring more data.",
         )
-    return Examples(tokens.part(train), tokens.part(held) if held else None, too_long)
+    return train
 
 
 def split_places(

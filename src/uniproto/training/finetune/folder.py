@@ -30,7 +30,8 @@ def require_usable(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
     Nothing is written or deleted yet: the command may still fail for another reason.
     """
     checkpoints = [path.name for path in _checkpoints(out)]
-    require_run_folder(out, SETTINGS, {*_WRITTEN, *checkpoints}, [settings.data, settings.model])
+    inputs = [*settings.data_files, settings.model]
+    require_run_folder(out, SETTINGS, {*_WRITTEN, *checkpoints}, inputs)
     begun = (out / RESULT).exists() or last_checkpoint(out) is not None
     if begun and not fresh:
         try:
@@ -69,9 +70,16 @@ def claimed(out: Path, settings: FinetuneSettings, fresh: bool) -> Iterator[None
 def _identity(settings: FinetuneSettings) -> dict[str, Any]:
     """The settings that must be equal for a run to be resumed."""
     identity = {k: v for k, v in asdict(settings).items() if k not in MAY_CHANGE}
-    data = Path(settings.data)
-    identity["data_sha256"] = file_digest(data) if data.is_file() else None
+    digests = [_digest(name) for name in settings.data_files]
+    identity["data_sha256"] = digests[0] if len(digests) == 1 else digests
+    if settings.validation_data is not None:
+        identity["validation_sha256"] = _digest(settings.validation_data)
     return dict(json.loads(json.dumps(identity)))
+
+
+def _digest(name: str) -> str | None:
+    """Of a file; a data set on the hub is known by its name alone."""
+    return file_digest(Path(name)) if Path(name).is_file() else None
 
 
 def _clear(out: Path) -> None:

@@ -12,6 +12,7 @@ import os
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,11 @@ _TARGETS = {
 }
 
 
-def load_model(name: str, half: bool = False) -> tuple[Any, Any]:
-    """A model and its tokenizer: a folder, a .gguf file, or a name on the Hugging Face hub."""
+def load_model(name: str, half: bool = False, quantize: str | None = None) -> tuple[Any, Any]:
+    """A model and its tokenizer: a folder, a .gguf file, or a name on the Hugging Face hub.
+
+    `quantize="4bit"` loads its weights in 4 bits (NF4), for QLoRA.
+    """
     place, options = find_model(name)
     options["trust_remote_code"] = False  # a model is data; its own code is never run
     dtype = torch.bfloat16 if half else torch.float32
@@ -52,6 +56,13 @@ def load_model(name: str, half: bool = False) -> tuple[Any, Any]:
         "Check what is there, or the network; copy or download a damaged file again.",
     ):
         tokenizer = transformers.AutoTokenizer.from_pretrained(place, **options)
+        if quantize is not None:
+            options["quantization_config"] = transformers.BitsAndBytesConfig(
+                load_in_4bit=True,
+                bnb_4bit_quant_type="nf4",
+                bnb_4bit_use_double_quant=True,
+                bnb_4bit_compute_dtype=dtype,
+            )
         model = transformers.AutoModelForCausalLM.from_pretrained(place, dtype=dtype, **options)
     if "gguf_file" in options:  # plain numbers now; marked as quantised, they could not be saved
         model.hf_quantizer, model.quantization_method, model.is_quantized = None, None, False
@@ -229,17 +240,32 @@ def with_lora(model: Any, settings: FinetuneSettings) -> Any:
     """The model with LoRA adapters, which alone are trained."""
     import peft
 
+    if settings.quantize:
+        model = peft.prepare_model_for_kbit_training(
+            model, use_gradient_checkpointing=settings.gradient_checkpointing
+        )
     return peft.get_peft_model(
         model,
         peft.LoraConfig(
             task_type="CAUSAL_LM",
             r=settings.lora_r,
-            lora_alpha=settings.lora_alpha,
+            lora_alpha=settings.usual_lora_alpha,
             lora_dropout=settings.lora_dropout,
             target_modules=lora_targets(model, settings.lora_targets),
             fan_in_fan_out=getattr(model.config, "model_type", "") == "gpt2",
         ),
     )
+
+
+def require_quantisation(settings: FinetuneSettings) -> None:
+    """Refuse --quantize where bitsandbytes, which does it, is not installed."""
+    if settings.quantize and find_spec("bitsandbytes") is None:
+        raise invalid(
+            "--quantize",
+            "needs the package bitsandbytes, which is not installed",
+            settings.quantize,
+            "Run: pip install bitsandbytes; or leave the option out.",
+        )
 
 
 def lora_targets(model: Any, targets: str | None = None) -> list[str]:

@@ -22,7 +22,7 @@ from uniproto.training.finetune.data import (
     PaddingCollator,
     TokenisedRows,
     prepare_examples,
-    read_rows,
+    read_files,
 )
 from uniproto.training.finetune.folder import (
     MAY_CHANGE,
@@ -34,7 +34,12 @@ from uniproto.training.finetune.folder import (
     require_usable,
     step_of,
 )
-from uniproto.training.finetune.model import load_model, padding_token, with_lora
+from uniproto.training.finetune.model import (
+    load_model,
+    padding_token,
+    require_quantisation,
+    with_lora,
+)
 from uniproto.training.finetune.monitoring import (
     ShownProgress,
     StepMetrics,
@@ -43,6 +48,8 @@ from uniproto.training.finetune.monitoring import (
     save_curves,
 )
 from uniproto.training.finetune.settings import FinetuneSettings
+from uniproto.training.layers import unwrapped
+from uniproto.training.quotas import small_sources
 
 try:
     import torch
@@ -59,6 +66,7 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
     selection = settings.selection()  # refuses wrong options before anything is loaded
     if settings.lora_r > 0 and find_spec("peft") is None:
         raise MissingExtraError("LoRA", "train")
+    require_quantisation(settings)
     out = Path(settings.out)
     args = training_arguments(settings)
     with args.main_process_first(desc="looking at the folder"):
@@ -66,17 +74,17 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
             require_usable(out, settings, fresh)
     if not fresh and (out / RESULT).exists():
         return read_result(out)
-    rows = read_rows(
-        settings.data, prompt=settings.prompt, answer=settings.answer, source=settings.source
-    )
+    rows = read_files(settings, settings.data_files)
     transformers.set_seed(settings.seed)
-    model, tokenizer = load_model(settings.model, settings.bf16 and settings.lora_r > 0)
+    half = settings.bf16 and settings.lora_r > 0
+    model, tokenizer = load_model(settings.model, half, settings.quantize)
     examples = prepare_examples(settings, rows, tokenizer, model)
     train, validation = examples.train, examples.validation
     if selection.mode == "source" and settings.source is None:
         raise invalid("--source", "must name a column with --mode source", "none", "Name one.")
     if settings.lora_r > 0:
         model = with_lora(model, settings)
+    small = kept_whole(settings, train)
     with args.main_process_first(desc="embedding"):
         embeddings = text_embeddings(settings, train)
     checkpoint = None if fresh else last_checkpoint(out)
@@ -93,7 +101,7 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
             eval_dataset=validation,
             data_collator=PaddingCollator(padding_token(tokenizer)),
             processing_class=tokenizer,
-            selection=settings.selection(embeddings),
+            selection=settings.selection(embeddings, small),
         )
     except UniprotoError:
         take_away([], new_folders)  # the Trainer has made OUT by then
@@ -103,8 +111,11 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
             if args.process_index == 0:
                 until_the_end.enter_context(claimed(out, settings, fresh))
         _train(trainer, settings, checkpoint)
-        trainer.save_model(str(out / MODEL))
+        if not settings.merge:
+            trainer.save_model(str(out / MODEL))
         if args.process_index == 0:
+            if settings.merge:
+                unwrapped(trainer.model).merge_and_unload().save_pretrained(str(out / MODEL))
             tokenizer.save_pretrained(str(out / MODEL))
             return _publish(out, settings, examples)
     return {}
@@ -139,7 +150,7 @@ def training_arguments(settings: FinetuneSettings) -> Any:
                 "--report-to",
                 f"must name trackers that are installed ({', '.join(installed) or 'none is'})",
                 repr(tracker),
-                "Install it (pip install tensorboard), or leave the option out.",
+                f"Install it (pip install {tracker}), or leave the option out.",
             )
     try:
         args = transformers.TrainingArguments(
@@ -162,7 +173,9 @@ def training_arguments(settings: FinetuneSettings) -> Any:
             seed=settings.seed,
             logging_nan_inf_filter=False,  # it would log 0 for a loss of NaN
             report_to=trackers,
-            use_cpu=settings.device == "cpu",
+            # Without this, processes of torchrun on a machine without a GPU would not find
+            # one another, and each take itself for the first.
+            use_cpu=settings.device == "cpu" or not torch.accelerator.is_available(),
             dataloader_pin_memory=torch.cuda.is_available() and settings.device != "cpu",
             dataloader_drop_last=False,
             ddp_find_unused_parameters=False,
@@ -181,6 +194,22 @@ def training_arguments(settings: FinetuneSettings) -> Any:
             f"them ({str(error).splitlines()[0]}). Correct the option it names."
         ) from error
     return args
+
+
+def kept_whole(settings: FinetuneSettings, train: TokenisedRows) -> tuple[Any, ...] | None:
+    """The sources that `--keep-small` means; None where it says nothing."""
+    wanted = settings.keep_small
+    if wanted is None or isinstance(wanted, float):
+        return None if wanted is None else small_sources(train.sources, wanted)
+    unknown = [name for name in wanted if name not in train.sources]
+    if unknown:
+        raise invalid(
+            "--keep-small",
+            f"must name sources of the data ({', '.join(sorted(train.sources))})",
+            ", ".join(unknown),
+            "Correct the names, or pass a share of the data such as 0.01.",
+        )
+    return tuple(wanted)
 
 
 def text_embeddings(settings: FinetuneSettings, train: TokenisedRows) -> Any:

@@ -16,7 +16,9 @@ TEMPLATE = (
     "Below is an instruction that describes a task. Write a response that answers it.\n\n"
     "### Instruction:\n{instruction}\n\n### Response:\n"
 )
+CHAT = "chat"  # as a template: the tokenizer's own
 TOO_LONG = ("truncate", "skip", "refuse")
+QUANTISED = ("4bit",)
 _AT_LEAST = {
     "steps": 1,
     "accumulate": 1,
@@ -36,6 +38,18 @@ _BELOW = {  # what it must stay below, and what is usual
 }
 
 
+def read_small(text: str) -> float | tuple[str, ...]:
+    """What `--keep-small` says: a share of the data, or names of sources.
+
+    >>> read_small("0.01"), read_small("logic,law")
+    (0.01, ('logic', 'law'))
+    """
+    try:
+        return float(text)
+    except ValueError:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
 @dataclass(frozen=True)
 class FinetuneSettings:
     """The settings of `uniproto finetune`; `PRESETS` holds the paper's."""
@@ -43,7 +57,13 @@ class FinetuneSettings:
     model: str = setting(
         help="a folder, a .gguf file or a name on the hub", common=True, metavar="PATH_OR_HUB_ID"
     )
-    data: str = setting(help=".jsonl(.zst) or .parquet", common=True, metavar="FILE")
+    data: str | tuple[str, ...] = setting(
+        help=".jsonl(.zst), .parquet or a name on the hub (docs)",
+        common=True,
+        metavar="FILE",
+        parse=str,
+        repeated=True,
+    )
     out: str = setting(help="folder for the results", common=True, metavar="DIR", flags=("-o",))
     method: str = setting_of(SelectionConfig, "method", common=True)
     # The data of this command have sources; a SelectionConfig must do without.
@@ -66,21 +86,27 @@ class FinetuneSettings:
         metavar="COLUMN",
         off=("--no-source", "the data have no sources"),
     )
+    messages: str | None = setting(
+        None, "chats in place of --prompt and --answer", group="data", metavar="COLUMN"
+    )
     template: str = setting(
         TEMPLATE,
-        "the prompt, with {instruction} in it (see docs/training.md)",
+        "prompt with {instruction} in it, or chat (docs)",
         group="data",
         metavar="TEXT",
     )
     max_length: int = setting(512, "tokens per example", group="data")
     too_long: str = setting(
         "truncate",
-        "what to do with longer examples; they are counted",
+        "of longer examples, which are counted",
         group="data",
         choices=TOO_LONG,
     )
     validation: float = setting(0.02, "held out of every source", group="data", metavar="SHARE")
     validation_least: int = setting(4, "at least so many of each", group="data")
+    validation_data: str | None = setting(
+        None, "validate on these rows (hold out some)", group="data", metavar="FILE"
+    )
 
     plan: str = setting(
         UniProto.plan, "uniproto: what happens to the plan", group="selection", choices=PLANS
@@ -91,10 +117,19 @@ class FinetuneSettings:
     iterations: int | None = setting(
         None, "entropic plan: steps of its solver (by the pool: 100 up to 200)", group="selection"
     )
+    loss: str | None = setting_of(SelectionConfig, "loss", group="selection")
+    keep_small: float | tuple[str, ...] | None = setting(
+        None,
+        "small sources kept whole: a share, or A,B (docs)",
+        group="selection",
+        metavar="SHARE",
+        parse=read_small,
+    )
     metric: str | None = setting_of(SelectionConfig, "metric", group="selection")
     bandwidth: float | str | None = setting_of(SelectionConfig, "bandwidth", group="selection")
     features: str | None = setting_of(SelectionConfig, "features", group="selection")
     adam_aligned: bool | None = setting_of(SelectionConfig, "adam_aligned", group="selection")
+    moments: str | None = setting_of(SelectionConfig, "moments", group="selection")
     layer: str | None = setting_of(SelectionConfig, "layer", group="selection")
     width: int | None = setting_of(SelectionConfig, "width", group="selection")
     score_batch_size: int | None = setting_of(
@@ -109,13 +144,17 @@ class FinetuneSettings:
     warmup: float = setting(
         0.03, "share of steps in which the rate rises", group="training", metavar="SHARE"
     )
-    lora_alpha: int = setting(512, "scale of the adapters", group="training")
+    lora_alpha: int | None = setting(None, "scale of the adapters (4 × rank)", group="training")
     lora_dropout: float = setting(
         0.05, "inputs of the adapters dropped", group="training", metavar="SHARE"
     )
     lora_targets: str | None = setting(
         None, "layers to adapt: q_proj,v_proj (by architecture)", group="training", metavar="A,B"
     )
+    quantize: str | None = setting(
+        None, "QLoRA: weights in 4 bits", group="training", choices=QUANTISED
+    )
+    merge: bool = setting(False, "save adapters merged into the model", group="training")
     accumulate: int = setting(1, "pools per step", group="training")
     micro_batch: int | None = setting_of(SelectionConfig, "micro_batch", group="training")
     gradient_checkpointing: bool = setting(False, "less memory, more time", group="training")
@@ -131,8 +170,28 @@ class FinetuneSettings:
     )
 
     def __post_init__(self) -> None:
+        if not isinstance(self.data, str):  # one file is one file, however it was given
+            files = tuple(self.data)
+            object.__setattr__(self, "data", files[0] if len(files) == 1 else files)
+        if isinstance(self.keep_small, list):
+            object.__setattr__(self, "keep_small", tuple(self.keep_small))
+        if self.lora_r == 0 and (self.merge or self.quantize):
+            raise invalid(
+                "--lora-r",
+                "must be above 0 with --merge and --quantize, which are about adapters",
+                self.lora_r,
+                "Leave those out.",
+            )
+        if self.merge and self.quantize:
+            raise invalid(
+                "--merge",
+                "must be left out with --quantize: weights in 4 bits would stay so",
+                "both",
+                "Merge the adapter into the full weights with peft afterwards.",
+            )
         for name, least in _AT_LEAST.items():
-            require_int(_option(name), getattr(self, name), least)
+            if getattr(self, name) is not None:
+                require_int(_option(name), getattr(self, name), least)
         for name, (limit, usual) in _BELOW.items():
             value = getattr(self, name)
             if not 0 <= value < limit:  # NaN fails, too
@@ -147,16 +206,29 @@ class FinetuneSettings:
                 "--validation", "must lie between 0 and 1", self.validation, "Pass 0.02 for 2 %."
             )
 
-    def selection(self, embeddings: Any = None) -> SelectionConfig:
+    @property
+    def usual_lora_alpha(self) -> int:
+        """The scale of the adapters: as given, or four times their rank, as in the paper."""
+        return 4 * self.lora_r if self.lora_alpha is None else self.lora_alpha
+
+    @property
+    def data_files(self) -> tuple[str, ...]:
+        return (self.data,) if isinstance(self.data, str) else self.data
+
+    def selection(self, embeddings: Any = None, small: Any = None) -> SelectionConfig:
+        """What to choose by; `small` are the sources that `keep_small` has turned out to mean."""
         return SelectionConfig(
             method=self._method(),
             mode=self.mode,
             pool=self.pool,
             keep=self.keep,
+            loss=self.loss,
+            keep_small=self.keep_small if small is None else small,
             metric=self.metric,
             bandwidth=self.bandwidth,
             features=self.features,
             adam_aligned=self.adam_aligned,
+            moments=self.moments,
             layer=self.layer,
             width=self.width,
             score_batch_size=self.score_batch_size,

@@ -1,0 +1,75 @@
+"""Chats: turns of several roles, laid out by the tokenizer's own chat template."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from uniproto.errors import InputFileError, invalid
+
+Turns = tuple[tuple[str, str], ...]  # (role, text)
+ANSWERS = "assistant"
+
+
+def as_turns(messages: Any, path: Path, row: int) -> Turns:
+    """The turns of a row's messages, checked: the last one is an answer.
+
+    >>> as_turns([{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}],
+    ...          Path("chats.jsonl"), 0)
+    (('user', '1 + 1?'), ('assistant', '2'))
+    """
+    turns = []
+    for each in messages if isinstance(messages, list) else []:
+        role, text = (each.get("role"), each.get("content")) if isinstance(each, dict) else (0, 0)
+        if not isinstance(role, str) or not isinstance(text, str):
+            break
+        turns.append((role, text))
+    else:
+        if turns and turns[-1][0] == ANSWERS:
+            return tuple(turns)
+    raise InputFileError(
+        f"{path}: messages must be a list of objects with the texts 'role' and 'content', the last "
+        f"by the {ANSWERS}. Row {row} has something else. Correct or drop that row."
+    )
+
+
+def encoded_chat(tokenizer: Any, turns: Turns) -> tuple[list[int], list[int], list[int]]:
+    """The tokens before the last answer, those of that answer, and which of the first (1) belong
+    to earlier answers.
+
+    An answer is what a turn adds after the template's prompt for one, its end included.
+    """
+    before: list[int] = []
+    answered: list[int] = []
+    answer: list[int] = []
+    for place, (role, _) in enumerate(turns):
+        if role != ANSWERS:
+            continue
+        prompt = _laid_out(tokenizer, turns[:place], asks=True)
+        whole = _laid_out(tokenizer, turns[: place + 1], asks=False)
+        done = before + answer
+        if whole[: len(prompt)] != prompt or prompt[: len(done)] != done:
+            raise invalid(
+                "--template",
+                "must be a chat template in which later turns change nothing of earlier ones",
+                "the tokenizer's own, which does",
+                "Pass rows of one answer each, or a template with {instruction}.",
+            )
+        answered += [1] * len(answer) + [0] * (len(prompt) - len(done))
+        before, answer = prompt, whole[len(prompt) :]
+    return before, answer, answered
+
+
+def _laid_out(tokenizer: Any, turns: Turns, asks: bool) -> list[int]:
+    if not getattr(tokenizer, "chat_template", None):
+        raise invalid(
+            "--template",
+            "must hold {instruction} where the tokenizer has no chat template of its own",
+            "a tokenizer without one",
+            "Use a model tuned for chats, or leave --messages and --template chat out.",
+        )
+    messages = [{"role": role, "content": text} for role, text in turns]
+    found = tokenizer.apply_chat_template(
+        messages, add_generation_prompt=asks, tokenize=True, return_dict=False
+    )
+    return list(found)
