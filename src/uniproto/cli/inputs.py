@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uniproto.cli.limits import limited_column, limits_of
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from uniproto.data.tables import InputData
     from uniproto.features.files import EmbeddedData
+    from uniproto.problem.near import NearRows
     from uniproto.problem.problem import Problem
 
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
@@ -36,12 +38,18 @@ class Inputs:
     target: InputData | None
     k: int | None
     arguments: dict[str, Any]  # of `Problem`
+    near: NearRows | None = None  # rows of the pool excluded by --exclude-near, by their numbers
 
     def problem(self, **machine: Any) -> Problem:
         """The checked problem; `machine` are its memory, device and lists."""
         from uniproto.problem.problem import Problem
 
         return Problem(k=self.k, **self.arguments, **machine)
+
+    def without(self, rows: list[int]) -> Inputs:
+        """The same inputs, of which these rows may not be chosen either."""
+        excluded = sorted({*(self.arguments["exclude"] or ()), *rows})
+        return replace(self, arguments={**self.arguments, "exclude": excluded})
 
     def identities(self) -> dict[str, Any]:
         """What a manifest says about the input files."""
@@ -55,7 +63,9 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
     """Read the files that options name. Every command goes through here, so that none drifts."""
     label_column = options.labels
     weight_column = None if _is_word(options.weights) else options.weights
-    named = [name for name in (options.id, options.groups, weight_column, label_column) if name]
+    limited = limited_column(options)
+    columns = (options.id, options.groups, weight_column, label_column, limited)
+    named = [name for name in columns if name]
     pool = _read(options, options.pool, named, None)
     target = _read(options, options.target, named, pool) if options.target else None
     if (sample := getattr(options, "target_sample", None)) is not None:
@@ -71,16 +81,66 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
         "target_weights": weights,
         "target_labels": labels if isinstance(weights, str) else None,
         "groups": groups,
-        "target_groups": target.column(options.groups, "--groups")
-        if target and options.groups
-        else None,
+        "target_groups": _target_groups(options.groups, target),
         "budgets": _budgets(options.budgets, groups),
+        **limits_of(options, pool),
         "initial": _rows_with_vectors(row_numbers(options.initial, "--initial"), pool, "--initial"),
         "exclude": _rows_with_vectors(row_numbers(options.exclude, "--exclude"), pool, "--exclude"),
         "distinct": options.distinct,
         "seed": options.seed,
     }
-    return Inputs(pool, target, options.k, arguments)
+    inputs = Inputs(pool, target, options.k, arguments)
+    if (rows := getattr(options, "near_rows", None)) is not None:
+        # A record names the rows, so that the file they were near to may be gone.
+        return inputs.without(_rows_with_vectors(rows, pool, "near_rows") or [])
+    if getattr(options, "exclude_near", None) is None:
+        return inputs
+    near = _near_rows(options, named, pool)
+    return replace(inputs.without(near.rows.tolist()), near=near)
+
+
+def _target_groups(name: str | None, target: InputData | None) -> NDArray[Any] | None:
+    if name is None or target is None:
+        return None
+    if target.table is not None and name not in target.table.column_names:
+        raise InputFileError(
+            f"{target.path}: the column {name!r} of --groups must be in the target, too. It is "
+            "not. Where the target has no such labels, limit the sources of POOL instead: "
+            f"--at-most, --at-least or --budget {name}:LABEL=N."
+        )
+    return target.column(name, "--groups")
+
+
+def _near_rows(options: argparse.Namespace, named: list[str], pool: InputData) -> NearRows:
+    """The rows of the pool that are too close to those of another file."""
+    from uniproto.problem.near import rows_near
+
+    path, text = options.exclude_near
+    others = _read(options, path, named, pool)
+    return rows_near(
+        pool.features,
+        others.features,
+        checked_distance(text),
+        metric=options.metric,
+        name="--exclude-near",
+    )
+
+
+def checked_distance(text: str) -> float:
+    """The distance of --exclude-near.
+
+    >>> checked_distance("0.05")
+    0.05
+    """
+    try:
+        return float(text)
+    except ValueError:
+        raise invalid(
+            "--exclude-near",
+            "must be a file and a distance",
+            repr(text),
+            "Write it as --exclude-near FILE 0.05.",
+        ) from None
 
 
 def _read(
@@ -226,17 +286,23 @@ def input_paths(options: argparse.Namespace) -> list[str]:
     """What POOL and --target name: paths or patterns, but not addresses in a store."""
     from uniproto.data.files import possible_path
 
-    given = [text for text in (options.pool, options.target) if text and "://" not in text]
+    near = getattr(options, "exclude_near", None) or [None]
+    named = (options.pool, options.target, near[0])
+    given = [text for text in named if text and "://" not in text]
     return [str(possible_path(text)) for text in given]
 
 
-def recorded(options: argparse.Namespace, weights: Any) -> dict[str, Any]:
+def recorded(
+    options: argparse.Namespace, weights: Any, inputs: Inputs | None = None
+) -> dict[str, Any]:
     """The options as a manifest records them."""
     given = {name: value for name, value in vars(options).items() if name not in ("run", "quiet")}
     from uniproto.problem.weights import DensityWeights
 
     if isinstance(weights, DensityWeights):  # whatever defaults become
         given["weights"] = str(weights)
+    if inputs is not None and inputs.near is not None:
+        given["near_rows"] = file_rows(inputs.pool)[0][inputs.near.rows].tolist()
     return given
 
 
@@ -335,19 +401,21 @@ def _refuse_unknown_columns(
     from uniproto.data.tables import read_input
 
     of_target = not (of_pool and options.target)
+    limits = {"at_most": limited_column(options)}
     for option, belongs_here in (
         ("id", of_pool),
+        ("at_most", of_pool),
         ("groups", True),
         ("labels", of_target or "minority" in options),  # compare needs those of both
         ("weights", of_target),
     ):
-        name = getattr(options, option)
+        name = limits.get(option) or getattr(options, option)
         if not (name and belongs_here) or (option == "weights" and _is_word(name)):
             continue
         try:
             read_input(path, name)
         except InputFileError as missing:
-            text = str(missing).replace("'--column'", f"'--{option}'")
+            text = str(missing).replace("'--column'", f"'--{option.replace('_', '-')}'")
             raise InputFileError(text) from error
         except UniprotoError:
             continue  # it is there, but of course it is no column of features

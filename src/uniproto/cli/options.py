@@ -31,8 +31,7 @@ class ProblemOptions:
     )
     column: str | None = setting(
         None,
-        "the list column (or .npz array) of features; without it every column that no other option "
-        "names must be numeric",
+        "the list column (or .npz array) of features (every column that no option names)",
         common=True,
         metavar="COLUMN",
     )
@@ -41,7 +40,7 @@ class ProblemOptions:
     )
     features: list[str] | None = setting(
         None,
-        "only these columns are features; repeat it for a name with a comma in it",
+        "only these columns are features; may be repeated",
         group=_COLUMNS,
         metavar="A,B,C",
         parse=str,
@@ -63,14 +62,14 @@ class ProblemOptions:
     )
     weights: str | None = setting(
         None,
-        "the target's weights: a column; balanced, the same total for every class of --labels; or "
-        "density, more where targets lie apart, such as density:q=30,alpha=4 (equal)",
+        "the target's weights: a column; balanced over --labels; or density, more where targets "
+        "lie apart, such as density:q=30,alpha=4 (equal)",
         group=_COLUMNS,
         metavar="COLUMN",
     )
     budgets: str | None = setting(
         None,
-        "with --groups: proportional, balanced, or label=count,label=count (proportional)",
+        "with --groups: proportional, balanced, label=count,… (proportional)",
         group=_CHOICE,
     )
     initial: str | None = setting(
@@ -79,9 +78,40 @@ class ProblemOptions:
     exclude: str | None = setting(
         None, "rows never to choose, such as 0,5", group=_CHOICE, metavar="ROWS"
     )
+    exclude_near: list[str] | None = setting(
+        None,
+        "no row at most DISTANCE from one of FILE (a benchmark)",
+        group=_CHOICE,
+        metavar=("FILE", "DISTANCE"),
+        parse=str,
+    )
+    at_most: list[str] | None = setting(
+        None,
+        "rows of a source: source:gsm=500,aqua=50, or source:*=500 of any",
+        group=_CHOICE,
+        metavar="COLUMN:LABEL=N",
+        parse=str,
+        repeated=True,
+    )
+    at_least: list[str] | None = setting(
+        None,
+        "the same, that must be chosen",
+        group=_CHOICE,
+        metavar="COLUMN:LABEL=N",
+        parse=str,
+        repeated=True,
+    )
+    budget: list[str] | None = setting(
+        None,
+        "both at once: exactly so many",
+        group=_CHOICE,
+        metavar="COLUMN:LABEL=N",
+        parse=str,
+        repeated=True,
+    )
     distinct: bool | float = setting(
         False,
-        "never choose two rows at most DISTANCE apart (a hundredth of the median distance)",
+        "no two rows at most DISTANCE apart (a hundredth of the median)",
         group=_CHOICE,
         metavar="DISTANCE",
         parse=number,
@@ -103,8 +133,8 @@ class EmbeddingOptions:
     )
     images: str | None = setting(
         None,
-        "the column of pictures, which are embedded (paths or bytes), or the folder of the file "
-        "names in the table; without a value where POOL is a folder",
+        "the column of pictures, which are embedded (paths or bytes), or the folder of the files "
+        "it names; no value where POOL is a folder",
         common=True,
         metavar="COLUMN_OR_FOLDER",
         bare=".",
@@ -118,7 +148,7 @@ class EmbeddingOptions:
     )
     on_error: str = setting(
         "fail",
-        "empty texts, unreadable pictures: stop, or skip and list them",
+        "what cannot be embedded: stop, or skip and list it",
         group=_EMBEDDING,
         choices=ON_ERROR,
     )
@@ -140,9 +170,7 @@ class SelectOptions(ProblemOptions, EmbeddingOptions):
     polish: bool | float | None = setting_of(
         UniProto, "polish", default=None, common=True, metavar="SECONDS", parse=number, bare=True
     )
-    certify: bool = setting(
-        False, "also prove a cost that no choice of K rows can be below", common=True
-    )
+    certify: bool = setting(False, "also prove a cost that no K rows can be below", common=True)
     quiet: bool = setting(False, "no progress bar and no summary", common=True)
     plan: str | None = setting_of(UniProto, "plan", default=None, group="how to choose")
     gains: str | None = setting_of(UniProto, "gains", default=None, group="how to choose")
@@ -150,14 +178,14 @@ class SelectOptions(ProblemOptions, EmbeddingOptions):
     seed: int = setting(0, "of methods that draw at random", group="how to choose")
     time_limit: float | None = setting(
         None,
-        "with --certify: stop raising the bound after so many seconds (when it no longer rises)",
+        "with --certify: for at most so many seconds",
         group="how to choose",
         metavar="SECONDS",
         parse=seconds,
     )
     checkpoint: bool = setting(
         False,
-        "save picks as they are made; the same command goes on after a kill",
+        "save picks; the same command goes on after a kill",
         group=_SIZE,
     )
     target_sample: int | None = setting(
@@ -168,13 +196,11 @@ class SelectOptions(ProblemOptions, EmbeddingOptions):
     )
     engine: str = setting(
         "local",
-        "local, or ray: select from every .parquet file where it lies, then from all their picks",
+        "ray: select from every .parquet file where it lies, then from their picks",
         group=_RAY,
         choices=ENGINES,
     )
-    address: str | None = setting(
-        None, "ray: a running one, as auto, HOST:PORT or ray://HOST:PORT", group=_RAY
-    )
+    address: str | None = setting(None, "ray: auto, HOST:PORT or ray://HOST:PORT", group=_RAY)
     num_cpus: int | None = setting(
         None, "ray: start a local one of this size (all cores)", group=_RAY
     )
@@ -247,6 +273,8 @@ def _add_option(place: Any, each: Field[Any], kind: Any, required: bool) -> argp
         options["choices"] = tuple(choices() if callable(choices) else choices)
     elif about["metavar"]:
         options["metavar"] = about["metavar"]
+        if isinstance(about["metavar"], tuple):
+            options["nargs"] = len(about["metavar"])
     elif kind is int:
         options["metavar"] = "N"
     if about["bare"] is not None:

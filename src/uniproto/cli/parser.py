@@ -138,8 +138,8 @@ def add_pool(parser: argparse.ArgumentParser, also: str = "") -> None:
     parser.add_argument(
         "pool",
         metavar="POOL",
-        help="the rows to choose from: .npy, .npz, .parquet, .csv or .jsonl, or many .parquet "
-        f"files as a folder or a quoted pattern such as 'pool/*.parquet'{also}",
+        help="the rows to choose from: .npy, .npz, .parquet, .csv, .jsonl, or .parquet files as a "
+        f"folder or a quoted pattern such as 'pool/*.parquet'{also}",
     )
 
 

@@ -191,6 +191,11 @@ def _with_skipped_rows(inputs: Inputs) -> Inputs:
             "target_labels": None,
             "groups": widened(arguments["groups"], rows, m),
             "target_groups": widened(arguments["target_groups"], columns, n),
+            **(
+                {"sources": widened(arguments["sources"], rows, m)}
+                if "sources" in arguments
+                else {}
+            ),
             "initial": None if initial is None else rows[initial].tolist(),
             "exclude": [*excluded, *skipped.tolist()],
             "distinct": False if problem.twin_distance is None else problem.twin_distance,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import textwrap
 from pathlib import Path
 from typing import Any
 
 from uniproto.cli.embed import embedding_notes
-from uniproto.cli.inputs import Inputs, input_paths, read_inputs, recorded
+from uniproto.cli.inputs import Inputs, file_rows, input_paths, read_inputs, recorded
 from uniproto.cli.options import SelectOptions, add_settings
 from uniproto.cli.parser import Parser, add_output, add_pool
 from uniproto.cli.recorded_inputs import numbered_as_in_files
@@ -20,6 +22,8 @@ from uniproto.runs.lock import PRIVATE
 from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.version import __version__
 
+EXCLUDED = "excluded.csv"  # row of POOL, row of the file it is near to, distance
+
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
@@ -29,17 +33,17 @@ def add_parser(commands: Any) -> None:
         description="Choose the K rows of POOL that, all with equal weight, are closest to the "
         "target in optimal-transport distance. OUT gets selection.parquet (rank, row of POOL from "
         "0, gain, mass), prototypes.parquet (the chosen rows of a table), plan.npz (who represents "
-        "whom), certificate.npz (with --certify) and manifest.json.",
+        "whom), manifest.json; certificate.npz (--certify), excluded.csv (--exclude-near).",
         epilog=textwrap.dedent("""\
             examples:
               uniproto select vectors.npy -k 100 --polish 30 --certify -o out
               uniproto select pool.parquet -k 500 --target wanted.parquet --column embedding -o out
-              uniproto select pool.csv -k 60 --groups source --id row --metric euclidean -o out
+              uniproto select pool.csv -k 60 --groups source --metric euclidean -o out
               uniproto select reviews.csv -k 100 --text review -o out
             Then 'uniproto report OUT', 'uniproto certify OUT', 'uniproto verify OUT'.
             """),
     )
-    add_pool(parser, also="; with --images also a folder of pictures")
+    add_pool(parser, also=", or a folder of pictures")
     parser.add_argument("-k", type=int, required=True, help="how many rows to choose")
     add_output(parser, required=True)
     add_settings(parser, SelectOptions, defaults=True)
@@ -60,7 +64,7 @@ def run(options: argparse.Namespace) -> None:
     method = chosen_method(options)
     output = Path(options.output)
     refuse_inputs_inside(output, input_paths(options))
-    require_result_folder(output)
+    require_result_folder(output, [EXCLUDED] if options.exclude_near else ())
     if options.time_limit is not None and not options.certify:
         raise invalid("--time-limit", "needs --certify", options.time_limit, "Add it.")
     if options.engine == "ray":
@@ -73,7 +77,7 @@ def run(options: argparse.Namespace) -> None:
     ids = _ids(inputs, options)
     shown = False if options.quiet else None
     problem = inputs.problem(memory=options.memory, device=options.device, lists=options.lists)
-    given = recorded(options, inputs.arguments["target_weights"])
+    given = recorded(options, inputs.arguments["target_weights"], inputs)
     checkpoint = None
     if options.checkpoint:
         checkpoint = _checkpoint(output, inputs, given)
@@ -92,11 +96,14 @@ def run(options: argparse.Namespace) -> None:
             "arguments": given,
             **({} if checkpoint is None else {"resumed_from_pick": _resumed(selection.notes)}),
         },
+        files=excluded_file(inputs),
     )
     if checkpoint is not None:
         checkpoint.remove()
     if not options.quiet:
         print(selection.summary())
+        if inputs.near is not None:
+            print(f"  excluded                {len(inputs.near):,} rows, in {EXCLUDED}")
         if pool.feature_columns:
             columns = textwrap.shorten(", ".join(pool.feature_columns), 72, placeholder=" …")
             print(f"  features                {printable(columns)}")
@@ -104,6 +111,20 @@ def run(options: argparse.Namespace) -> None:
             for line in embedding_notes(getattr(data, "embedded", None)):
                 print(f"  {printable(line)}")
         print(f"  written to              {printable(output)}")
+
+
+def excluded_file(inputs: Inputs) -> dict[str, str]:
+    """The rows that --exclude-near has excluded, for people to look at."""
+    near = inputs.near
+    if near is None:
+        return {}
+    lines = io.StringIO(newline="")
+    table = csv.writer(lines)
+    table.writerow(("row", "near_to", "distance"))
+    table.writerows(
+        zip(file_rows(inputs.pool)[0][near.rows], near.nearest, near.distances, strict=True)
+    )
+    return {EXCLUDED: lines.getvalue()}
 
 
 def _refuse_ray_options(options: argparse.Namespace) -> None:

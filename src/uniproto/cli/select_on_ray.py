@@ -28,6 +28,10 @@ _REFUSED = {
     "budgets": "Select each group's files apart.",
     "initial": "Use --engine local.",
     "distinct": "Use --engine local.",
+    "exclude_near": "Use --engine local.",
+    "at_most": "Use --engine local.",
+    "at_least": "Use --engine local.",
+    "budget": "Use --engine local.",
     "checkpoint": "Drop it: finished parts are saved in OUT anyway.",
 }
 
@@ -75,7 +79,7 @@ def _refuse(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and value is not False:
             raise invalid(
-                f"--{name}",
+                f"--{name.replace('_', '-')}",
                 "is not offered by --engine ray",
                 repr(value),
                 remedy,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -78,14 +79,51 @@ def distances_from(own: Any, rows: Any, metric: str) -> NDArray[np.float64]:
     return squares if metric == "sqeuclidean" else np.sqrt(squares)
 
 
+def are_within(own: Any, rows: Any, metric: str, distance: float) -> NDArray[np.bool_]:
+    """Which of `rows` are at most `distance` from the one row `own`, as `distances_from` counts.
+
+    >>> are_within(np.array([[0.0, 1.0]]), np.array([[0.0, 3.0], [0.0, 1.5]]), "euclidean", 1.0)
+    array([False,  True])
+    """
+    if sp.issparse(rows) or metric not in _SUMS:
+        return np.asarray(distances_from(own, rows, metric) <= distance)
+    from uniproto.geometry.kernels import rows_within
+
+    return rows_within(rows, own[0], _SUMS[metric](distance, rows), metric == "l1")
+
+
+def _largest_square(distance: float, _: Any) -> float:
+    """The largest number whose root is at most `distance`."""
+    square = distance * distance
+    while np.sqrt(square) > distance:
+        square = float(np.nextafter(square, 0.0))
+    while square < np.inf and np.sqrt(np.nextafter(square, np.inf)) <= distance:
+        square = float(np.nextafter(square, np.inf))
+    return square
+
+
+# How large a sum of squares (for l1: of absolute differences) makes a distance.
+_SUMS: dict[str, Callable[[float, Any], float]] = {
+    "cosine": lambda distance, rows: max(2 * distance, _scaling_error(rows) ** 2),
+    "euclidean": _largest_square,
+    "dot": _largest_square,
+    "sqeuclidean": lambda distance, _: distance,
+    "l1": lambda distance, _: distance,
+}
+
+
 def cosine_costs(squares: NDArray[np.float64], unit_rows: Any) -> NDArray[np.float64]:
     """1 − cos of unit rows, from the squares of their distances; 0 for rows of one direction.
 
     Scaling such rows to unit length leaves them apart by its rounding.
     """
+    return np.where(squares <= _scaling_error(unit_rows) ** 2, 0.0, squares / 2)
+
+
+def _scaling_error(unit_rows: Any) -> float:
+    """How far apart rows of one direction may be once they are scaled to unit length."""
     scaled, summed = (float(np.finfo(kind).eps) for kind in (unit_rows.dtype, np.float64))
-    rounding = 4 * scaled + unit_rows.shape[1] * summed
-    return np.where(squares <= rounding**2, 0.0, squares / 2)
+    return 4 * scaled + unit_rows.shape[1] * summed
 
 
 def _l1_distances(source: Any, target: Any) -> NDArray[Any]:

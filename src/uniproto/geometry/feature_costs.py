@@ -22,6 +22,7 @@ from uniproto.geometry.blocks import (
     within,
 )
 from uniproto.geometry.distances import (
+    are_within,
     costs_between,
     distances_from,
     refine_small_costs,
@@ -37,6 +38,7 @@ from uniproto.geometry.features import (
     readable_as_doubles,
     unit_rows,
 )
+from uniproto.geometry.twins import FeatureTwins, TwinFinder
 from uniproto.runtime.threads import parallel_for, pieces_of
 
 _CACHED_ENTRIES = 2**24  # of a target in memory, cached in double precision
@@ -211,12 +213,25 @@ class FeatureCosts:
             most = min(most, rows_in_block(self.target.shape[1] * 8))
         yield from pieces_of(self.shape[1], most)
 
-    def twin_distances(self, row: int) -> NDArray[np.float64]:
+    def twin_distances(self, row: int, rows: Rows = EVERY) -> NDArray[np.float64]:
         own = self.source[row : row + 1]
-        parts = row_blocks(self.shape[0], self.source.shape[1])
+        parts = row_blocks(length_of(rows, self.shape[0]), self.source.shape[1])
         return np.concatenate(
-            [distances_from(own, self.source[part], self.metric) for part in parts]
+            [distances_from(own, self.source[within(rows, part)], self.metric) for part in parts]
         )
+
+    def twins(self, row: int, distance: float, rows: Rows = EVERY) -> NDArray[np.bool_]:
+        own = self.source[row : row + 1]
+        near = np.zeros(length_of(rows, self.shape[0]), np.bool_)
+
+        def look(part: slice) -> None:
+            near[part] = are_within(own, self.source[within(rows, part)], self.metric, distance)
+
+        parallel_for(look, row_blocks(len(near), self.source.shape[1]))
+        return near
+
+    def twin_finder(self, distance: float) -> TwinFinder:
+        return FeatureTwins(self.source, self.metric, distance)
 
     def _ceiling(self) -> float:
         """An upper bound on every cost, from norms alone."""

@@ -26,12 +26,12 @@ class Random:
     name: ClassVar[str] = "random"
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
-        pool = Pool(problem)
+        pool = Pool(problem, lazy=True)
         rows = problem.initial.tolist()
         for position in np.random.default_rng(problem.seed).permutation(len(pool.rows)):
             if len(rows) == problem.k:
                 break
-            if pool.free[position]:
+            if pool.free[position] and pool.admits(int(position)):
                 pool.take(int(position))
                 rows.append(int(pool.rows[position]))
         if len(rows) < problem.k:
