@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uniproto.cli.language import example_options
 from uniproto.cli.limits import limited_column, limits_of
 from uniproto.errors import (
     InputFileError,
@@ -38,7 +39,7 @@ class Inputs:
     target: InputData | None
     k: int | None
     arguments: dict[str, Any]  # of `Problem`
-    near: NearRows | None = None  # rows of the pool excluded by --exclude-near, by their numbers
+    near: tuple[tuple[str, NearRows], ...] = ()  # rows excluded, and the files they are near to
 
     def problem(self, **machine: Any) -> Problem:
         """The checked problem; `machine` are its memory, device and lists."""
@@ -50,6 +51,15 @@ class Inputs:
         """The same inputs, of which these rows may not be chosen either."""
         excluded = sorted({*(self.arguments["exclude"] or ()), *rows})
         return replace(self, arguments={**self.arguments, "exclude": excluded})
+
+    def noting(self, path: str, near: NearRows) -> Inputs:
+        """The same inputs, of which rows were excluded because they are near to those of a file."""
+        return replace(self, near=(*self.near, (path, near)))
+
+    @property
+    def near_rows(self) -> list[int]:
+        """The rows of the pool that were excluded for being near to others."""
+        return sorted({row for _, near in self.near for row in near.rows.tolist()})
 
     def identities(self) -> dict[str, Any]:
         """What a manifest says about the input files."""
@@ -96,7 +106,7 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
     if getattr(options, "exclude_near", None) is None:
         return inputs
     near = _near_rows(options, named, pool)
-    return replace(inputs.without(near.rows.tolist()), near=near)
+    return inputs.without(near.rows.tolist()).noting(options.exclude_near[0], near)
 
 
 def _target_groups(name: str | None, target: InputData | None) -> NDArray[Any] | None:
@@ -153,7 +163,8 @@ def _read(
     possible_path(path)
     chosen = named_features(options)
     text, images = getattr(options, "text", None), getattr(options, "images", None)
-    if text is None and images is None:
+    examples = example_options(options)
+    if text is None and images is None and not examples:
         _refuse_pictures(Path(path))
         try:
             has_target = like is None and options.target is not None
@@ -166,7 +177,7 @@ def _read(
     from uniproto.features.files import read_embedded
     from uniproto.geometry.costs import MATRIX_METRICS
 
-    option = "--text" if text is not None else "--images"
+    option = "--images" if images is not None else "--text"
     if options.column is not None:
         raise invalid(option, "excludes --column", repr(options.column), "Drop one of the two.")
     if options.metric in MATRIX_METRICS:
@@ -186,6 +197,7 @@ def _read(
         on_error=options.on_error,
         model_digest=getattr(options, "model_digest", None),
         progress=False if getattr(options, "quiet", False) else None,
+        **examples,
     )
 
 
@@ -301,8 +313,8 @@ def recorded(
 
     if isinstance(weights, DensityWeights):  # whatever defaults become
         given["weights"] = str(weights)
-    if inputs is not None and inputs.near is not None:
-        given["near_rows"] = file_rows(inputs.pool)[0][inputs.near.rows].tolist()
+    if inputs is not None and inputs.near:
+        given["near_rows"] = file_rows(inputs.pool)[0][inputs.near_rows].tolist()
     return given
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import MISSING, Field, dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from uniproto.cli.parser import number, seconds
+from uniproto.cli.parser import gradient_kind, number, seconds
 from uniproto.geometry.costs import METRICS
 from uniproto.methods import METHODS, UniProto
 from uniproto.runtime.settings import described, setting, setting_of
@@ -16,6 +16,7 @@ from uniproto.runtime.settings import described, setting, setting_of
 ENGINES = ("local", "ray")
 ON_ERROR = ("fail", "skip")
 _COLUMNS, _CHOICE, _SIZE = "columns", "what may be chosen", "large inputs"
+_LANGUAGE = "examples of a language model"
 _EMBEDDING, _RAY = "texts and pictures, embedded first", "many machines (docs/scale.md)"
 
 
@@ -129,7 +130,7 @@ class EmbeddingOptions:
     """Texts and pictures, and the model that turns them into vectors."""
 
     text: str | None = setting(
-        None, "the column of texts, which are embedded", common=True, metavar="COLUMN"
+        None, "the column of texts, which are embedded, or several", common=True, metavar="A,B"
     )
     images: str | None = setting(
         None,
@@ -157,6 +158,47 @@ class EmbeddingOptions:
         None, "where vectors are saved (the system's cache)", group=_EMBEDDING, metavar="FOLDER"
     )
     no_cache: bool = setting(False, "save no vectors, use no saved ones", group=_EMBEDDING)
+
+
+@dataclass(frozen=True)
+class LanguageOptions:
+    """Examples as a language model sees them: its gradients, or its hidden states."""
+
+    gradients: str | None = setting(
+        None,
+        "by how each example would change --model: the gradient of the last value projection, or "
+        "of the LoRA layers of --adapter",
+        group=_LANGUAGE,
+        metavar="value|lora",
+        parse=gradient_kind,
+        bare="value",
+    )
+    hidden: bool = setting(False, "by the mean hidden states of --model", group=_LANGUAGE)
+    prompt: str | None = setting(
+        None, "the question (instruction)", group=_LANGUAGE, metavar="COLUMN"
+    )
+    answer: str | None = setting(None, "the answer (output)", group=_LANGUAGE, metavar="COLUMN")
+    messages: str | None = setting(
+        None, "conversations, by the model's chat template", group=_LANGUAGE, metavar="COLUMN"
+    )
+    template: str | None = setting(
+        None,
+        "the prompt, with {instruction} in it; or chat (that of finetune)",
+        group=_LANGUAGE,
+        metavar="TEXT",
+    )
+    max_length: int = setting(512, "tokens per example", group=_LANGUAGE)
+    adapter: str | None = setting(
+        None, "LoRA weights to put on the model", group=_LANGUAGE, metavar="DIR"
+    )
+    adam: bool = setting(
+        False, "gradients lora: as Adam's steps, by the adapter's optimizer.pt", group=_LANGUAGE
+    )
+    layer: str | None = setting(
+        None, "the layer to differentiate (last value projection)", group=_LANGUAGE
+    )
+    width: int = setting(1024, "numbers per gradient", group=_LANGUAGE)
+    bf16: bool = setting(False, "bfloat16 arithmetic (float32)", group=_LANGUAGE)
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,17 @@ def number(text: str) -> float:
         ) from None
 
 
+def gradient_kind(text: str) -> str:
+    """Which gradients: of the value projection, or of LoRA layers.
+
+    >>> gradient_kind("lora")
+    'lora'
+    """
+    if text not in ("value", "lora"):
+        raise argparse.ArgumentTypeError(f"must be value or lora, not {text!r}")
+    return text
+
+
 def names(text: str) -> list[str]:
     """A list such as a,b,c.
 

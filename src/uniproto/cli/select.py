@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from uniproto.cli.embed import embedding_notes
+from uniproto.cli.embed import embedding_notes, refuse_ray_options
 from uniproto.cli.inputs import Inputs, file_rows, input_paths, read_inputs, recorded
 from uniproto.cli.options import SelectOptions, add_settings
 from uniproto.cli.parser import Parser, add_output, add_pool
@@ -22,7 +22,7 @@ from uniproto.runs.lock import PRIVATE
 from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.version import __version__
 
-EXCLUDED = "excluded.csv"  # row of POOL, row of the file it is near to, distance
+EXCLUDED = "excluded.csv"  # row of POOL, and the row of a file that it is near to
 
 
 def add_parser(commands: Any) -> None:
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
 
         run_on_ray(options, method)
         return
-    _refuse_ray_options(options)
+    refuse_ray_options(options, ("address", "num_cpus", "per_part"))
     inputs = read_inputs(options)
     ids = _ids(inputs, options)
     shown = False if options.quiet else None
@@ -102,8 +102,8 @@ def run(options: argparse.Namespace) -> None:
         checkpoint.remove()
     if not options.quiet:
         print(selection.summary())
-        if inputs.near is not None:
-            print(f"  excluded                {len(inputs.near):,} rows, in {EXCLUDED}")
+        if inputs.near:
+            print(f"  excluded                {len(inputs.near_rows):,} rows, in {EXCLUDED}")
         if pool.feature_columns:
             columns = textwrap.shorten(", ".join(pool.feature_columns), 72, placeholder=" …")
             print(f"  features                {printable(columns)}")
@@ -115,24 +115,16 @@ def run(options: argparse.Namespace) -> None:
 
 def excluded_file(inputs: Inputs) -> dict[str, str]:
     """The rows that --exclude-near has excluded, for people to look at."""
-    near = inputs.near
-    if near is None:
+    if not inputs.near:
         return {}
     lines = io.StringIO(newline="")
     table = csv.writer(lines)
-    table.writerow(("row", "near_to", "distance"))
-    table.writerows(
-        zip(file_rows(inputs.pool)[0][near.rows], near.nearest, near.distances, strict=True)
-    )
+    table.writerow(("row", "file", "near_to", "distance"))
+    numbers, _ = file_rows(inputs.pool)
+    for path, near in inputs.near:
+        files = [path] * len(near)
+        table.writerows(zip(numbers[near.rows], files, near.nearest, near.distances, strict=True))
     return {EXCLUDED: lines.getvalue()}
-
-
-def _refuse_ray_options(options: argparse.Namespace) -> None:
-    for name in ("address", "num_cpus", "per_part"):
-        if (value := getattr(options, name)) is not None:
-            raise invalid(
-                f"--{name.replace('_', '-')}", "needs --engine ray", repr(value), "Add it."
-            )
 
 
 def _checkpoint(output: Path, inputs: Inputs, given: dict[str, Any]) -> Checkpoint:

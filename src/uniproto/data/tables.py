@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ from uniproto.data.files import (
     require_shallow,
     unreadable,
 )
+from uniproto.data.hub import arrow_files, is_saved_dataset, read_saved_dataset
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
@@ -166,7 +169,7 @@ def read_input(
 
 def read_content(path: Path, column: str | None = None) -> tuple[str, Any]:
     """The digest of a file, and its table or array; `column` names an array of an archive."""
-    reader = read_parquet if path.is_dir() else READERS.get(path.suffix.lower())
+    reader = read_folder if path.is_dir() else READERS.get(path.suffix.lower())
     if reader is None:
         raise InputFileError(
             f"{path}: the file name must end in one of {', '.join(sorted(READERS))}. "
@@ -241,7 +244,7 @@ def content_digest(path: Path) -> str:
     """The SHA-256 of a file, or of the digests of all files of a data set."""
     if not (path.is_dir() or is_pattern(path)):
         return file_digest(path)
-    files = parquet_files(path)
+    files = arrow_files(path) if is_saved_dataset(path) else parquet_files(path)
     return joined_digest(names_inside(path, files), map(file_digest, files))
 
 
@@ -311,6 +314,13 @@ def _array_name(names: Sequence[str], wanted: str | None, path: Path) -> str:
     return names[0]
 
 
+def read_folder(path: Path, column: str | None) -> pa.Table | LargeTable:
+    """A folder of Parquet files, or one that `datasets` has saved."""
+    if is_saved_dataset(path):
+        return _checked(read_saved_dataset(path), path)
+    return read_parquet(path, column)
+
+
 def read_parquet(path: Path, column: str | None) -> pa.Table | LargeTable:
     import pyarrow.parquet as pq
 
@@ -355,9 +365,10 @@ def _read_jsonl(path: Path, column: str | None) -> pa.Table:
     import pyarrow.json as json
     import pyarrow.parquet as pq
 
-    with path.open("rb") as file:
-        require_shallow(file, path)  # Arrow would run out of stack, and take the process with it
-    table = json.read_json(path, json.ReadOptions(block_size=_BLOCK))
+    with _unpacked(path) as lines:
+        require_shallow(lines, path)  # Arrow would run out of stack, and take the process with it
+    with _unpacked(path) as lines:
+        table = json.read_json(lines, json.ReadOptions(block_size=_BLOCK))
     try:  # the chosen rows are written as .parquet: learn now what does not fit there
         pq.write_table(table.schema.empty_table(), pa.BufferOutputStream())
     except pa.ArrowException as error:
@@ -366,6 +377,17 @@ def _read_jsonl(path: Path, column: str | None) -> pa.Table:
             f"({first_line(error)}). Drop that field."
         ) from error
     return _checked(table, path)
+
+
+@contextmanager
+def _unpacked(path: Path) -> Iterator[Any]:
+    """The lines of a file that may be compressed."""
+    with path.open("rb") as file:
+        if path.suffix.lower() != ".zst":
+            yield file
+            return
+        with io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")) as lines:
+            yield lines
 
 
 def _checked(table: pa.Table, path: Path) -> pa.Table:
@@ -394,4 +416,5 @@ READERS: dict[str, Callable[[Path, str | None], Any]] = {
     ".parquet": read_parquet,
     ".csv": _read_csv,
     ".jsonl": _read_jsonl,
+    ".zst": _read_jsonl,
 }

@@ -210,6 +210,11 @@ class Problem:
             return problem
         return problem.changed(groups=_split(problem, *self._group_labels, self._budgets))
 
+    def excluding(self, rows: NDArray[Any]) -> Problem:
+        """The same problem, in which these rows may not be chosen either, for any k."""
+        candidates = np.setdiff1d(self.candidates, rows)
+        return self.changed(candidates=candidates, groups=(), _k=None)
+
     def with_seed(self, seed: int | None) -> Problem:
         """The same problem for methods that draw; its groups draw from the same seed."""
         if seed is None:

@@ -109,6 +109,17 @@ class Coverage:
 
 
 @dataclass(frozen=True)
+class Part:
+    """What one source gives: rows of the pool, and rows that were chosen."""
+
+    name: str
+    rows: int
+    row_share: float
+    chosen: int
+    chosen_share: float
+
+
+@dataclass(frozen=True)
 class Worst:
     """A badly covered target: its item, words, cost and the prototypes (ranks) it went to."""
 
@@ -153,6 +164,7 @@ class Content:
     map_note: str
     cards: list[Card]
     coverage: list[Coverage]
+    composition: list[Part]  # by source, where the target has no such labels
     worst: list[Worst]
     worst_note: str
     curve: Curve | None
@@ -283,6 +295,26 @@ def coverage_of(
         if same:  # the groups are the classes: they are shown once, with their costs
             return found[1:]
     return found
+
+
+def composition_of(selection: Selection, labels: Codes | None) -> list[Part]:
+    """How many rows each source gives, the largest first; where the target has labels, none."""
+    if labels is None or labels.target is not None:
+        return []
+    count = len(labels.names)
+    rows = np.bincount(labels.source, minlength=count)
+    chosen = np.bincount(labels.source[selection.indices], minlength=count)
+    order = sorted(range(count), key=lambda code: (-chosen[code], -rows[code], code))
+    return [
+        Part(
+            labels.names[code],
+            int(rows[code]),
+            float(rows[code] / rows.sum()),
+            int(chosen[code]),
+            float(chosen[code] / selection.k),
+        )
+        for code in order
+    ]
 
 
 def _mark(share: float, chosen: int, k: int) -> str:

@@ -317,7 +317,7 @@
     const card = event.target.closest(".card");
     if (card && !getSelection().toString()) choose(Number(card.dataset.p), true);
   });
-  $$("a[data-choose]").forEach((link) => link.addEventListener("click", () => choose(Number(link.dataset.choose))));
+  $$("a[data-choose]").forEach((link) => link.addEventListener("click", () => { reveal(Number(link.dataset.choose)); choose(Number(link.dataset.choose)); }));
   for (const list of $$(".worst, #cards, #detail")) {
     list.addEventListener("mousemove", (event) => {
       const one = event.target.closest("[data-item]");
@@ -344,16 +344,60 @@
     cards.forEach((card, place) => {
       const one = prototypes[place];
       const fits = Object.entries(only).every(([kind, code]) => one[kind] === code) && wanted.every((word) => words[place].includes(word));
-      card.parentElement.hidden = !fits;
       if (fits) matching.push(place);
     });
     const all = prototypes.length.toLocaleString("en");
     $("#count").textContent = matching.length === prototypes.length ? all : `${matching.length.toLocaleString("en")} of ${all}`;
     $("#none").hidden = matching.length > 0;
-    cards.forEach((card) => { card.tabIndex = -1; });
-    if (matching.length) cards[matching[0]].tabIndex = 0;
+    first = 0;
+    showPage();
     refreshMap();
   }
+
+  // Pages: thousands of cards at once would be a page nobody can scroll.
+
+  const perPage = 100;
+  let first = 0;  // of the matching prototypes, on the page that is shown
+
+  function onPage() {
+    return matching.slice(first, first + perPage);
+  }
+
+  function showPage() {
+    const shown = new Set(onPage());
+    cards.forEach((card, place) => { card.parentElement.hidden = !shown.has(place); card.tabIndex = -1; });
+    if (shown.size) cards[matching[first]].tabIndex = 0;
+    $("#pager").hidden = matching.length <= perPage;
+    const count = (number) => number.toLocaleString("en");
+    $("#pages").textContent = `${count(first + 1)} to ${count(first + shown.size)} of ${count(matching.length)}`;
+    $("#before").disabled = first === 0;
+    $("#after").disabled = first + perPage >= matching.length;
+  }
+
+  function reveal(place) {
+    const here = matching.indexOf(place);
+    if (here === -1 || (here >= first && here < first + perPage)) return;
+    first = perPage * Math.floor(here / perPage);
+    showPage();
+  }
+
+  function turn(pages) {
+    first = Math.max(0, Math.min(first + pages * perPage, perPage * Math.floor((matching.length - 1) / perPage)));
+    showPage();
+    $("#gallery").scrollIntoView({ block: "start" });
+  }
+
+  $("#before").addEventListener("click", () => turn(-1));
+  $("#after").addEventListener("click", () => turn(1));
+  addEventListener("beforeprint", () => matching.forEach((place) => { cards[place].parentElement.hidden = false; }));
+  addEventListener("afterprint", showPage);
+  function revealAddress() {
+    const rank = Number((/^#p(\d+)$/.exec(location.hash) || [])[1]);
+    if (rank >= 1 && rank <= cards.length) { reveal(rank - 1); cards[rank - 1].scrollIntoView({ block: "nearest" }); }
+  }
+  addEventListener("hashchange", revealAddress);
+  showPage();
+  revealAddress();
 
   let waiting = 0;
   search.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(refilter, 120); });
@@ -362,6 +406,7 @@
   // Keyboard
 
   function focusCard(place) {
+    reveal(place);
     cards.forEach((card) => { card.tabIndex = -1; });
     cards[place].tabIndex = 0;
     cards[place].focus();
@@ -369,9 +414,10 @@
   }
 
   function perLine() {
-    const first = cards[matching[0]].parentElement;
-    const next = matching.findIndex((place) => cards[place].parentElement.offsetTop > first.offsetTop);
-    return next === -1 ? matching.length : next;
+    const shown = onPage();
+    const top = cards[shown[0]].parentElement.offsetTop;
+    const next = shown.findIndex((place) => cards[place].parentElement.offsetTop > top);
+    return next === -1 ? shown.length : next;
   }
 
   $("#cards").addEventListener("keydown", (event) => {

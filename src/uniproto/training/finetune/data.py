@@ -195,7 +195,7 @@ def tokenise(
     fitting: list[InstructionRow] = []
     tokens, ends, answers = array("i"), array("q"), array("q")
     longer = 0
-    for number, (row, prompt, answer) in enumerate(_encoded(rows, tokenizer, template)):
+    for number, (row, prompt, answer) in enumerate(encoded(rows, tokenizer, template)):
         length = len(prompt) + len(answer)
         if length > max_length:
             longer += 1
@@ -208,8 +208,7 @@ def tokenise(
                 )
             if too_long == "skip":
                 continue
-            answer = answer[: max(1, max_length - len(prompt))]  # at least one token stays
-            prompt = prompt[-(max_length - len(answer)) :]
+            prompt, answer = cut_to_length(prompt, answer, max_length)
         fitting.append(row)
         tokens.extend(prompt)
         answers.append(len(tokens))
@@ -241,7 +240,19 @@ def _require_sense(max_length: int, too_long: str, template: str) -> None:
         )
 
 
-def _encoded(
+def cut_to_length(
+    prompt: list[int], answer: list[int], max_length: int
+) -> tuple[list[int], list[int]]:
+    """At least one token of the answer stays; the prompt is cut at the front.
+
+    >>> cut_to_length([1, 2, 3], [4, 5], 4), cut_to_length([1, 2, 3], [4, 5], 2)
+    (([1, 2, 3], [4]), ([3], [4]))
+    """
+    answer = answer[: max(1, max_length - len(prompt))]
+    return prompt[-(max_length - len(answer)) :], answer
+
+
+def encoded(
     rows: Sequence[InstructionRow], tokenizer: Any, template: str
 ) -> Iterator[tuple[InstructionRow, list[int], list[int]]]:
     """Of every row, the tokens of its prompt and those of its answer with the end of the text."""
