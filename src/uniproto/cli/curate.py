@@ -187,8 +187,8 @@ def _require_answerable(options: argparse.Namespace) -> None:
     if pool.columns and not set(pool.columns) <= set(target.table.column_names):
         raise InputFileError(
             f"{target.path}: the target must have the pool's columns {', '.join(pool.columns)}. "
-            f"Got {', '.join(target.table.column_names)} instead. Rename its columns, or name those "
-            "that both have: --prompt, --answer, --messages or --text."
+            f"Got {', '.join(target.table.column_names)} instead. Rename its columns, or name "
+            "those that both have: --prompt, --answer, --messages or --text."
         )
     if not len(target):
         raise InputFileError(

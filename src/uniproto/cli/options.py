@@ -81,14 +81,14 @@ class ProblemOptions:
     )
     exclude_near: list[str] | None = setting(
         None,
-        "no row at most DISTANCE from one of FILE (a benchmark)",
+        "no row so near to one of FILE (a benchmark)",
         group=_CHOICE,
         metavar=("FILE", "DISTANCE"),
         parse=str,
     )
     at_most: list[str] | None = setting(
         None,
-        "rows of a source: source:gsm=500,aqua=50, or source:*=500 of any",
+        "rows of a source: source:gsm=500, or source:*=500",
         group=_CHOICE,
         metavar="COLUMN:LABEL=N",
         parse=str,
@@ -112,7 +112,7 @@ class ProblemOptions:
     )
     distinct: bool | float = setting(
         False,
-        "no two rows at most DISTANCE apart (a hundredth of the median)",
+        "no two rows so near (a hundredth of the median)",
         group=_CHOICE,
         metavar="DISTANCE",
         parse=number,
@@ -208,7 +208,7 @@ class SelectOptions(ProblemOptions, EmbeddingOptions):
     id: str | None = setting_of(
         ProblemOptions, "id", help="a column that names rows, for every output file"
     )
-    method: str = setting("uniproto", f"one of {', '.join(METHODS)} (uniproto)", common=True)
+    method: str = setting("uniproto", f"{', '.join(METHODS)} (uniproto)", common=True)
     polish: bool | float | None = setting_of(
         UniProto, "polish", default=None, common=True, metavar="SECONDS", parse=number, bare=True
     )

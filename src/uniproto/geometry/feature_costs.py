@@ -71,6 +71,7 @@ class FeatureCosts:
             )
             # Preparing rows in single precision rounds them: exact costs go back to those given.
             before = given if prepared else (source, target)
+            self._originals = before or (source, target)
             self._as_given = before is not None and self.dtype == np.float32
             rows = before if before and self._as_given else (self.source, self.target)
             self._given = tuple(map(readable_as_doubles, rows))
@@ -179,6 +180,10 @@ class FeatureCosts:
         if self._centre is None or not self._as_given:
             return given
         return given - self._centre
+
+    def given(self, side: int, rows: Rows = EVERY) -> Any:
+        """Rows of the source (side 0) or the target (1) as they were given, in memory."""
+        return _read(self._originals[side], within(self._places[side], rows))
 
     def _exact_costs(self, source: Any, target: Any) -> NDArray[np.float64]:
         costs = np.maximum(self._costs(source, target), 0.0)

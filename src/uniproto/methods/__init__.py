@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from uniproto.errors import invalid, require_name
 from uniproto.methods.contract import Method, Picks
+from uniproto.methods.dsir import DSIR
 from uniproto.methods.facility_location import FacilityLocation
 from uniproto.methods.fasterpam import FasterPAM
 from uniproto.methods.kcenter import KCenter
 from uniproto.methods.kmeans import KMeansNearest
 from uniproto.methods.kmedoids import KMedoids
+from uniproto.methods.less import LESS
 from uniproto.methods.mmd_critic import MMDCritic
+from uniproto.methods.nearest import NearestOnAverage, NearestToAny
 from uniproto.methods.protodash import ProtoDash
 from uniproto.methods.random import Random
+from uniproto.methods.tsds import TSDS
 from uniproto.methods.uniproto import Stochastic, UniProto
 
 METHODS: dict[str, type[Method]] = {
@@ -25,6 +29,11 @@ METHODS: dict[str, type[Method]] = {
         ProtoDash,
         KMeansNearest,
         KCenter,
+        NearestToAny,
+        NearestOnAverage,
+        DSIR,
+        TSDS,
+        LESS,
         Random,
     )
 }
@@ -46,7 +55,10 @@ def as_method(method: str | Method) -> Method:
 
 
 __all__ = [
+    "DSIR",
+    "LESS",
     "METHODS",
+    "TSDS",
     "FacilityLocation",
     "FasterPAM",
     "KCenter",
@@ -54,6 +66,8 @@ __all__ = [
     "KMedoids",
     "MMDCritic",
     "Method",
+    "NearestOnAverage",
+    "NearestToAny",
     "Picks",
     "ProtoDash",
     "Random",

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.geometry.twins import TwinFinder
+from uniproto.methods.contract import Picks
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
@@ -136,6 +137,31 @@ def first_best(values: NDArray[Any], slack: float) -> int:
     1
     """
     return int(np.argmax(values >= values.max() - slack))
+
+
+def pick_in_order(
+    problem: Problem,
+    gains: NDArray[np.float64],
+    order: NDArray[np.float64] | None = None,
+    notes: dict[str, Any] | None = None,
+) -> Picks:
+    """The given prototypes, then the free rows from the highest value of `order` (or gain) down.
+
+    Equal ones go to the lowest row.
+    """
+    values = gains if order is None else order
+    pool = Pool(problem, lazy=True)
+    rows: list[int] = problem.initial.tolist()
+    for position in np.argsort(-values[pool.rows], kind="stable").tolist():
+        if len(rows) == problem.k:
+            break
+        if pool.free[position] and pool.admits(position):
+            pool.take(position)
+            rows.append(int(pool.rows[position]))
+    if len(rows) < problem.k:
+        raise problem.too_few_distinct(len(rows))
+    chosen = np.array(rows, np.intp)
+    return Picks(chosen, gains[chosen].astype(np.float64), notes=notes or {})
 
 
 def pick_greedily(
