@@ -200,11 +200,25 @@ def _require_answerable(options: argparse.Namespace) -> None:
             "-k", f"must lie between 1 and the {len(pool):,} rows of the pool", options.k,
             "Lower it, or bring more rows.",
         )  # fmt: skip
+    _require_limits(pool, options)
     if pool.kind != "images":
         if not options.keep_duplicates:
             _require_different(pool, target, options.k)
         for data in (target, pool):
             _require_embeddable(data, options.on_error)
+
+
+def _require_limits(pool: Items, options: argparse.Namespace) -> None:
+    """Refuse limits of sources that the pool cannot keep."""
+    import numpy as np
+
+    from uniproto.cli.limits import limits_of
+    from uniproto.data.tables import InputData
+    from uniproto.problem.limits import checked_limits
+
+    named = limits_of(options, InputData(pool.path, pool.sha256, None, pool.table))
+    if named and (limits := checked_limits(**named, m=len(pool))) is not None:
+        limits.require(options.k, np.empty(0, np.intp), np.arange(len(pool)))
 
 
 def _require_different(pool: Items, target: Items, k: int) -> None:

@@ -120,13 +120,13 @@ def read_items(
             f"{path}: the input must be a table (.parquet, .csv or .jsonl) or a folder of "
             "pictures. Got a bare array, which holds vectors already. Select from it directly."
         )
-    if guess and text is None and images is None:
-        text, images = _only_column(table, path)
     if language is not None:
         columns = example_columns(table.column_names, *examples, where=str(path))
         return Items(
             path, digest, table, "language", ",".join(columns), columns=columns, language=language
         )
+    if guess and text is None and images is None:
+        text, images = _only_column(table, path)
     if text is not None:
         columns = (text,) if text in table.column_names else tuple(text.split(","))
         for name in columns:

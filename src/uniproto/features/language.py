@@ -90,6 +90,7 @@ def example_columns(
         raise invalid(
             "messages", "excludes 'prompt' and 'answer'", repr(messages), "Drop one of the two."
         )
+    named: tuple[str, ...]
     if prompt is not None or answer is not None:
         named = (prompt or _PAIRS[0][0], answer or _PAIRS[0][1])
     elif messages is not None:

@@ -27,7 +27,9 @@ def hashed_ngrams(texts: Iterable[Any], *, n: int = 2, buckets: int = 10_000) ->
     require_int("buckets", buckets)
     if isinstance(texts, str | bytes):
         raise invalid("texts", "must be several texts", "one text", "Put it into a list.")
-    ends, columns, counts = [0], [], []
+    ends: list[int] = [0]
+    columns: list[int] = []
+    counts: list[int] = []
     for text in texts:
         words = _WORDS.findall(str(text).lower())
         grams = (

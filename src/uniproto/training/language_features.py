@@ -366,10 +366,10 @@ def _lora_gradients(
                 rows = outer_sums(left, right)
                 if moments is not None:
                     rows = adam_steps(rows, moments.of(part.parameter))
-                # The sketches of parts, each with signs of its own, add up to one of them all.
-                part_rows = torch.nn.functional.pad(
-                    found := projected(rows, width, place), (0, width - found.shape[1])
-                )
-                total = part_rows if total is None else total + part_rows
+                # The sketches of parts, each dealt out by itself, add up to one of them all. Short
+                # parts are lengthened by zeros, for without need nothing is dealt out.
+                lacking = max(0, width + 1 - rows.shape[1])
+                dealt = projected(torch.nn.functional.pad(rows, (0, lacking)), width, place)
+                total = dealt if total is None else total + dealt
                 place += 1
     return total
