@@ -13,7 +13,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
-NEEDS_TEXT_MODEL = {"summarise_text", "choose_finetuning_data"}
+NEEDS_TEXT_MODEL = {"summarise_text", "choose_finetuning_data", "curate_training_data"}
 LINES = 60  # an example is read at one look
 
 # What the first pattern finds must be better than what the second finds; which way is better.
@@ -27,6 +27,7 @@ CLAIMS = {
         "lower",
     ),
     "choose_finetuning_data": (r"uniproto .* ([\d.]+)\n", r"nearest .* ([\d.]+)\n", "lower"),
+    "curate_training_data": (r"uniproto +([\d.]+)", r"nearest_on_average +([\d.]+)", "lower"),
     "plug_a_custom_cost": (r"uniproto +([\d.]+)", r"random +([\d.]+)", "lower"),
 }
 

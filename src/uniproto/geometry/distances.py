@@ -85,11 +85,17 @@ def are_within(own: Any, rows: Any, metric: str, distance: float) -> NDArray[np.
     >>> are_within(np.array([[0.0, 1.0]]), np.array([[0.0, 3.0], [0.0, 1.5]]), "euclidean", 1.0)
     array([False,  True])
     """
-    if sp.issparse(rows) or metric not in _SUMS:
+    limit = largest_sum(metric, distance, rows)
+    if limit is None:
         return np.asarray(distances_from(own, rows, metric) <= distance)
     from uniproto.geometry.kernels import rows_within
 
-    return rows_within(rows, own[0], _SUMS[metric](distance, rows), metric == "l1")
+    return rows_within(rows, own[0], limit, metric == "l1")
+
+
+def largest_sum(metric: str, distance: float, rows: Any) -> float | None:
+    """The sum of squared (for l1: absolute) differences that makes this distance, if one does."""
+    return None if sp.issparse(rows) or metric not in _SUMS else _SUMS[metric](distance, rows)
 
 
 def _largest_square(distance: float, _: Any) -> float:

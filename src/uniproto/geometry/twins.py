@@ -13,7 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.geometry.distances import are_within
+from uniproto.geometry.distances import are_within, largest_sum
+
+_HEAD = 128  # numbers of a row that are compared first; most rows differ enough in these
 
 
 class TwinFinder(Protocol):
@@ -27,6 +29,9 @@ class TwinFinder(Protocol):
 class FeatureTwins:
     """Noted feature rows, copied together so that they are read in one pass.
 
+    The first numbers of each lie together once more: as far as they tell rows apart, nothing else
+    is read.
+
     >>> twins = FeatureTwins(np.array([[0.0], [0.1], [5.0]]), "euclidean", 0.5)
     >>> twins.note(0)
     >>> twins.has_twin_of(1), twins.has_twin_of(2)
@@ -37,23 +42,38 @@ class FeatureTwins:
         self._source, self._metric, self._distance = source, metric, distance
         self._count = 0
         self._noted: Any = source[:0]
+        self._limit = largest_sum(metric, distance, self._noted)
+        self._heads: Any = self._noted[:, :_HEAD]
 
     def note(self, row: int) -> None:
         own = self._source[row : row + 1]
         if sp.issparse(own):
             self._noted = sp.vstack([self._noted, own], format="csr")
-        else:
-            if self._count == len(self._noted):
-                larger = np.empty((max(64, 2 * self._count), own.shape[1]), own.dtype)
-                larger[: self._count] = self._noted
-                self._noted = larger
-            self._noted[self._count] = own[0]
+            self._count += 1
+            return
+        if self._count == len(self._noted):
+            self._noted, self._heads = map(self._lengthened, (self._noted, self._heads))
+        self._noted[self._count] = own[0]
+        self._heads[self._count] = own[0, :_HEAD]
         self._count += 1
+
+    def _lengthened(self, rows: NDArray[Any]) -> NDArray[Any]:
+        longer = np.empty((max(64, 2 * len(rows)), rows.shape[1]), rows.dtype)
+        longer[: len(rows)] = rows
+        return longer
 
     def has_twin_of(self, row: int) -> bool:
         if not self._count:
             return False
         own, noted = self._source[row : row + 1], self._noted[: self._count]
+        if self._limit is not None:
+            from uniproto.geometry.kernels import rows_within
+
+            heads = self._heads[: self._count]
+            near = rows_within(heads, own[0, :_HEAD], self._limit, self._metric == "l1")
+            if not near.any():
+                return False
+            noted = noted[near]
         return bool(are_within(own, noted, self._metric, self._distance).any())
 
 
