@@ -169,7 +169,8 @@ def read_input(
 
 def read_content(path: Path, column: str | None = None) -> tuple[str, Any]:
     """The digest of a file, and its table or array; `column` names an array of an archive."""
-    reader = read_folder if path.is_dir() else READERS.get(path.suffix.lower())
+    ending = ".jsonl" if path.name.lower().endswith(".jsonl.zst") else path.suffix.lower()
+    reader = read_folder if path.is_dir() else READERS.get(ending)
     if reader is None:
         raise InputFileError(
             f"{path}: the file name must end in one of {', '.join(sorted(READERS))}. "
@@ -416,5 +417,4 @@ READERS: dict[str, Callable[[Path, str | None], Any]] = {
     ".parquet": read_parquet,
     ".csv": _read_csv,
     ".jsonl": _read_jsonl,
-    ".zst": _read_jsonl,
 }

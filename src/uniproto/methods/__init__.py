@@ -38,6 +38,9 @@ METHODS: dict[str, type[Method]] = {
     )
 }
 
+# Chosen by similarity to a target alone: compared only where somebody names them.
+FOR_A_TASK = ("nearest_to_any", "nearest_on_average", "dsir", "tsds", "less")
+
 
 def as_method(method: str | Method) -> Method:
     """A method object from itself, or from its name with default options."""
