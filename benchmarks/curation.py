@@ -42,21 +42,20 @@ def run(report: Report, quick: bool) -> None:
 def _write(folder: Path, size: int) -> None:
     """Clustered rows with near-duplicates, written block by block; targets from a few clusters."""
     random = np.random.default_rng(0)
-    centres = random.normal(size=(_CLUSTERS, _WIDTH)).astype(np.float32)
+    centres = random.standard_normal((_CLUSTERS, _WIDTH), np.float32)
     rows = np.lib.format.open_memmap(
         folder / "pool.npy", mode="w+", dtype=np.float32, shape=(size, _WIDTH)
     )
     for first in range(0, size, _ROWS_AT_ONCE):
         count = min(_ROWS_AT_ONCE, size - first)
         block = centres[random.integers(0, _CLUSTERS, count)]
-        block += random.normal(size=block.shape).astype(np.float32)
+        block += random.standard_normal(block.shape, np.float32)
         copies = count // 10  # every tenth row says nearly what another of its block says
         block[:copies] = block[copies : 2 * copies] + 0.05 * block[2 * copies : 3 * copies]
         rows[first : first + count] = block
     rows.flush()
     some = centres[random.integers(0, _CLUSTERS // 10, _TARGETS)]
-    noise = random.normal(size=some.shape).astype(np.float32)
-    np.save(folder / "target.npy", some + noise)
+    np.save(folder / "target.npy", some + random.standard_normal(some.shape, np.float32))
 
 
 def _select(folder: str, distinct: bool) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import argparse
 import json
 import shlex
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -239,8 +240,8 @@ def _require_embeddable(data: Items, on_error: str) -> None:
     from uniproto.features.embedded import unembeddable
     from uniproto.features.text import what_is_wrong
 
-    what, wrong_with, rows = "texts", what_is_wrong, data.texts()
-    skipped = ""
+    what, rows, skipped = "texts", data.texts(), ""
+    wrong_with: Callable[[Any], str | None] = what_is_wrong
     if data.language is not None:
         from uniproto.training.example_tokens import NO_ANSWER, what_is_wrong_with
 

@@ -59,6 +59,7 @@ def as_method(method: str | Method) -> Method:
 
 __all__ = [
     "DSIR",
+    "FOR_A_TASK",
     "LESS",
     "METHODS",
     "TSDS",

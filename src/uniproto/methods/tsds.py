@@ -176,7 +176,8 @@ class _Spread:
         mass = np.where(places < last[:, None], density * self.thinness[self.places], 0.0)
         np.put_along_axis(mass, last[:, None], np.maximum(1 - density * before, 0)[:, None], axis=1)
         mass *= self.weights[:, None] / mass.sum(axis=1, keepdims=True)
-        return np.bincount(self.places.ravel(), mass.ravel(), minlength=len(self.rows))
+        shares = np.bincount(self.places.ravel(), mass.ravel(), minlength=len(self.rows))
+        return shares.astype(np.float64)
 
 
 def _densities(

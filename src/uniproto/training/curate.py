@@ -147,5 +147,6 @@ def _embedded(
         each[0] if len(each) == 1 else None if None in each else "\n\n".join(map(str, each))
         for each in parts
     ]
-    named = {} if model is None else {"model": model}
-    return embed_text(texts, **named, **options)
+    if model is not None:
+        options["model"] = model
+    return embed_text(texts, **options)
