@@ -17,6 +17,7 @@ NAMES = (
     "resolve",
     "certificate",
     "growth",
+    "curation",
     "density",
     "batch",
     "gpu",

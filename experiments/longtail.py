@@ -41,7 +41,7 @@ from uniproto.comparing.compare import small_problem, warms_up
 from uniproto.data import Dataset, load_dataset
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import make_costs
-from uniproto.methods import METHODS
+from uniproto.methods import FOR_A_TASK, METHODS
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 from uniproto.select import run_method
@@ -64,7 +64,7 @@ class Part:
 
 def curves(draw: Draw, k: int, seed: int, polish: float = POLISH_SECONDS) -> list[dict[str, Any]]:
     """Every method; UniPROT polished; UniPROT and k-medoids with weights and with budgets."""
-    every = {name: METHODS[name]() for name in METHODS if name != "fasterpam"}
+    every = {name: METHODS[name]() for name in METHODS if name not in ("fasterpam", *FOR_A_TASK)}
     beside = {name: METHODS[name]() for name in ("uniproto", "kmedoids")}
     asked: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "plain": (every | {"uniproto+polish": UniProto(polish=polish)}, {}),
@@ -349,7 +349,7 @@ def _run_part(setup: Setup, name: str, part: Part) -> Iterator[dict[str, Any]]:
 def _warm_up(draw: Draw) -> None:
     """Load every method's compiled code, which is not to be counted as the first unit's time."""
     small = small_problem(Problem(draw.source, draw.target, k=20, device="cpu"))
-    for name in METHODS:
+    for name in set(METHODS) - set(FOR_A_TASK):
         warms_up(small, METHODS[name]())
 
 

@@ -22,7 +22,7 @@ from uniproto.comparing.accuracy import accuracy, nearest_prototype, weight_skew
 from uniproto.comparing.compare import small_problem, warms_up
 from uniproto.comparing.results import aligned
 from uniproto.data import Dataset, balanced_source_and_target, load_dataset
-from uniproto.methods import METHODS
+from uniproto.methods import FOR_A_TASK, METHODS
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 from uniproto.select import run_method
@@ -120,7 +120,9 @@ def measure(data: Dataset, part: Part, k: int, seed: int, polish: float) -> list
     labels = data.train_labels
     classes = np.unique(labels)
     random = np.random.default_rng(seed)
-    methods: dict[str, Any] = {name: method() for name, method in METHODS.items()}
+    methods: dict[str, Any] = {
+        name: method() for name, method in METHODS.items() if name not in FOR_A_TASK
+    }
     methods["uniproto+polish"] = UniProto(polish=polish)
     if part.longtail:
         del methods["fasterpam"]  # needs source and target to be one set
@@ -168,7 +170,7 @@ def _small_classes(labels: NDArray[Any], count: int) -> list[Any]:
 def _warm_up(data: Dataset) -> None:
     """Load every method's compiled code, which is not to be counted as the first unit's time."""
     small = small_problem(Problem(data.train[:500], k=20, device="cpu"))
-    for name in METHODS:
+    for name in set(METHODS) - set(FOR_A_TASK):
         warms_up(small, METHODS[name]())
 
 

@@ -13,7 +13,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
-NEEDS_TEXT_MODEL = {"summarise_text", "choose_finetuning_data"}
+NEEDS_TEXT_MODEL = {"summarise_text", "choose_finetuning_data", "curate_training_data"}
 NEEDS = {"choose_in_a_jax_step": ("jax",), "choose_in_a_flax_step": ("jax", "optax", "flax")}
 LINES = 60  # an example is read at one look
 
@@ -28,6 +28,7 @@ CLAIMS = {
         "lower",
     ),
     "choose_finetuning_data": (r"uniproto .* ([\d.]+)\n", r"nearest .* ([\d.]+)\n", "lower"),
+    "curate_training_data": (r"uniproto +([\d.]+)", r"nearest_on_average +([\d.]+)", "lower"),
     "plug_a_custom_cost": (r"uniproto +([\d.]+)", r"random +([\d.]+)", "lower"),
     "choose_in_a_jax_step": (r"uniproto .* ([\d.]+)\n", r"random .* ([\d.]+)\n", "lower"),
     "choose_in_a_flax_step": (r"uniproto .* ([\d.]+)\n", r"random .* ([\d.]+)\n", "lower"),

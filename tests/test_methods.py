@@ -14,20 +14,30 @@ from scipy.spatial.distance import cdist
 
 import uniproto
 from uniproto.errors import InfeasibleError, MissingExtraError, UniprotoError
+from uniproto.features import hashed_ngrams
 from uniproto.methods import METHODS
 from uniproto.methods.needs import need_one_set
 from uniproto.methods.protodash import nonnegative_optimum
 from uniproto.problem.problem import Problem
 
 NAMES = sorted(METHODS)
-WORKS_ON_FEATURES = {"kmeans", "mmd_critic", "protodash"}
+WORKS_ON_FEATURES = {"dsir", "kmeans", "less", "mmd_critic", "protodash", "tsds"}
 LEARNS_WEIGHTS = {"facility_location", "fasterpam", "kmeans", "kmedoids", "protodash"}
+# A mean, a direction or a draw is no set of points.
+MISSES_POINTS = {
+    "dsir", "less", "mmd_critic", "nearest_on_average", "protodash", "random", "tsds",
+}  # fmt: skip
 CHOOSES_FREELY = {"fasterpam"}  # source = target; no weights, initial, exclude or distinct
 
 M, N, WIDTH = 36, 23, 3
 SOURCE = np.random.default_rng(0).normal(size=(M, WIDTH)) + 0.5
 TARGET = np.random.default_rng(1).normal(size=(N, WIDTH)) + 0.5
 WEIGHTS = np.random.default_rng(2).uniform(0.1, 2.0, N)
+
+
+def rows_for(method, rows=SOURCE):
+    """Rows of any sign; dsir takes nothing but counts."""
+    return np.abs(rows) if method == "dsir" else rows
 
 
 @pytest.fixture(params=NAMES)
@@ -63,7 +73,7 @@ def test_gives_k_different_rows(method, k, metric):
     if method in CHOOSES_FREELY and metric == "dot":  # a row is not nearest to itself
         refused(method, "metric", metric=metric)
         return
-    check(uniproto.select(SOURCE, k, method=method, metric=metric), k)
+    check(uniproto.select(rows_for(method), k, method=method, metric=metric), k)
 
 
 def test_a_single_row_and_a_single_target(method):
@@ -71,7 +81,7 @@ def test_a_single_row_and_a_single_target(method):
 
 
 def test_copies_are_still_k_different_rows(method):
-    copies = np.repeat([[1.0, 2.0], [2.0, -1.0]], 6, axis=0)
+    copies = np.repeat([[1.0, 2.0], [2.0, 1.0]], 6, axis=0)
     for metric in ("cosine", "euclidean"):
         check(uniproto.select(copies, 5, method=method, metric=metric), 5, m=12)
 
@@ -81,7 +91,7 @@ def test_initial_rows_come_first_and_count(method):
         refused(method, "initial", initial=[4])
         return
     for initial in ([17, 4, 30], [30, 17, 4, 9, 8, 1, 0]):
-        selection = uniproto.select(SOURCE, 7, method=method, initial=initial)
+        selection = uniproto.select(rows_for(method), 7, method=method, initial=initial)
         check(selection, 7)
         assert selection.indices[: len(initial)].tolist() == initial
 
@@ -92,7 +102,9 @@ def test_excluded_rows_are_never_chosen(method):
         return
     exclude = np.arange(0, M, 2)
     for k in (5, M // 2):
-        selection = uniproto.select(SOURCE, k, method=method, exclude=exclude, metric="euclidean")
+        selection = uniproto.select(
+            rows_for(method), k, method=method, exclude=exclude, metric="euclidean"
+        )
         check(selection, k)
         assert not np.isin(selection.indices, exclude).any()
 
@@ -102,16 +114,16 @@ def test_distinct_rows_are_apart(method):
         refused(method, "distinct", distinct=0.1)
         return
     question = {"method": method, "metric": "euclidean", "initial": [3]}
-    selection = uniproto.select(SOURCE, 6, distinct=1.0, **question)
+    selection = uniproto.select(rows_for(method), 6, distinct=1.0, **question)
     check(selection, 6)
-    between = cdist(SOURCE[selection.indices], SOURCE[selection.indices])
+    between = cdist(*2 * [rows_for(method)[selection.indices]])
     assert between[np.triu_indices(6, 1)].min() > 1.0
     with pytest.raises(InfeasibleError, match="distinct"):
-        uniproto.select(SOURCE, 6, distinct=100.0, **question)
+        uniproto.select(rows_for(method), 6, distinct=100.0, **question)
 
 
 def test_one_seed_one_answer(method):
-    runs = [uniproto.select(SOURCE, 6, method=method, seed=2**40 + 5) for _ in range(2)]
+    runs = [uniproto.select(rows_for(method), 6, method=method, seed=2**40 + 5) for _ in range(2)]
     for field in ("indices", "gains", "weights"):
         np.testing.assert_array_equal(getattr(runs[0], field), getattr(runs[1], field))
 
@@ -122,7 +134,9 @@ def test_takes_another_set_as_target(method, weights):
         refused(method, "target", target=TARGET)
         return
     for k in (1, 7):
-        selection = uniproto.select(SOURCE, k, TARGET, method=method, target_weights=weights)
+        selection = uniproto.select(
+            rows_for(method), k, rows_for(method, TARGET), method=method, target_weights=weights
+        )
         check(selection, k)
         assert np.isfinite(selection.cost)
 
@@ -131,27 +145,29 @@ def test_more_prototypes_than_targets(method):
     if method in CHOOSES_FREELY | {"kmeans"}:
         refused(method, "target", target=TARGET[:3])
         return
-    check(uniproto.select(SOURCE, 10, TARGET[:3], method=method), 10)
+    check(uniproto.select(rows_for(method), 10, rows_for(method, TARGET[:3]), method=method), 10)
 
 
 def test_target_weights_matter(method):
     weights = np.where(np.arange(M) < 3, 1.0, 0.0)
     if method in CHOOSES_FREELY:
         refused(method, "target_weights", target_weights=weights)
-        check(uniproto.select(SOURCE, 3, method=method, target_weights=np.full(M, 2.0)), 3)
+        check(
+            uniproto.select(rows_for(method), 3, method=method, target_weights=np.full(M, 2.0)), 3
+        )
         return
     selection = uniproto.select(
-        SOURCE, 3, method=method, target_weights=weights, metric="euclidean"
+        rows_for(method), 3, method=method, target_weights=weights, metric="euclidean"
     )
     check(selection, 3)
-    if method not in ("random", "mmd_critic", "protodash"):  # a kernel mean is no set of points
+    if method not in MISSES_POINTS:
         assert sorted(selection.indices.tolist()) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("budgets", ["proportional", "balanced", {"a": 1, "b": 6}])
 def test_groups(method, budgets):
     groups = np.array(["a", "b", "b"])[np.arange(M) % 3]
-    selection = uniproto.select(SOURCE, 7, method=method, groups=groups, budgets=budgets)
+    selection = uniproto.select(rows_for(method), 7, method=method, groups=groups, budgets=budgets)
     check(selection, 7)
     if isinstance(budgets, dict):
         assert (groups[selection.indices] == "a").sum() == budgets["a"]
@@ -160,7 +176,7 @@ def test_groups(method, budgets):
 def test_single_precision_agrees_with_double(method):
     for metric in ("cosine", "euclidean", "l1"):
         single, double = (
-            uniproto.select(SOURCE.astype(dtype), 6, method=method, metric=metric)
+            uniproto.select(rows_for(method).astype(dtype), 6, method=method, metric=metric)
             for dtype in (np.float32, np.float64)
         )
         np.testing.assert_array_equal(single.indices, double.indices)
@@ -171,7 +187,7 @@ def test_single_precision_agrees_with_double(method):
 def test_sparse_agrees_with_dense(method, metric):
     if method in CHOOSES_FREELY and metric == "dot":
         return
-    dense = np.where(np.abs(SOURCE - 0.5) > 0.4, SOURCE, 0.0)
+    dense = rows_for(method, np.where(np.abs(SOURCE - 0.5) > 0.4, SOURCE, 0.0))
     sparse = sp.csr_array(dense) if metric == "cosine" else sp.csr_matrix(dense)
     found, expected = (
         uniproto.select(rows, 6, method=method, metric=metric) for rows in (sparse, dense)
@@ -197,9 +213,9 @@ def test_matrix_metrics(method):
 
 
 def test_source_and_arguments_are_left_alone(method):
-    source = SOURCE.copy()
+    source = rows_for(method).copy()
     uniproto.select(source, 5, method=method, metric="euclidean")
-    np.testing.assert_array_equal(source, SOURCE)
+    np.testing.assert_array_equal(source, rows_for(method))
     if method not in WORKS_ON_FEATURES:
         costs = cdist(SOURCE, SOURCE)
         uniproto.select(costs, 5, method=method, metric="precomputed")
@@ -567,3 +583,144 @@ def test_kcenter_starts_over_when_nothing_can_be_covered_better():
     ).indices.tolist()
     assert set(rows[:2]) == {0, 1}  # each target's nearest row,
     assert set(rows[2:]) == {4, 3}  # then each one's next nearest
+
+
+# --- choosing by similarity to a target -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_nearest_against_their_formulas(metric):
+    costs, nu = cdist(SOURCE, TARGET, metric), WEIGHTS / WEIGHTS.sum()
+    question = {"metric": metric, "target_weights": WEIGHTS}
+    to_any = uniproto.select(SOURCE, 8, TARGET, method="nearest_to_any", **question)
+    np.testing.assert_array_equal(to_any.indices, np.argsort(costs.min(axis=1))[:8])
+    np.testing.assert_allclose(
+        to_any.beta - to_any.gains, np.sort(costs.min(axis=1))[:8], atol=1e-9
+    )
+    average = uniproto.select(SOURCE, 8, TARGET, method="nearest_on_average", **question)
+    np.testing.assert_array_equal(average.indices, np.argsort(costs @ nu)[:8])
+
+
+def test_nearest_to_any_ignores_targets_without_weight():
+    weights = np.where(np.arange(N) == 4, 1.0, 0.0)
+    chosen = uniproto.select(
+        SOURCE, 3, TARGET, method="nearest_to_any", metric="euclidean", target_weights=weights
+    ).indices
+    np.testing.assert_array_equal(chosen, np.argsort(cdist(SOURCE, TARGET[4:5])[:, 0])[:3])
+
+
+def test_less_against_its_formula():
+    rng = np.random.default_rng(8)
+    pool, target, rates = rng.normal(size=(50, 12)), rng.normal(size=(7, 12)), (3e-5, 1e-5, 2e-6)
+    nu = rng.uniform(size=7)
+    influence = np.zeros(50)
+    for part, rate in zip(np.split(np.arange(12), 3), rates, strict=True):
+        cosines = 1 - cdist(pool[:, part], target[:, part], "cosine")
+        influence += rate * cosines @ (nu / nu.sum())
+    method = uniproto.LESS(checkpoints=3, rates=rates)
+    selection = uniproto.select(pool, 9, target, method=method, target_weights=nu)
+    np.testing.assert_array_equal(selection.indices, np.argsort(-influence)[:9])
+    np.testing.assert_allclose(selection.gains, np.sort(influence)[::-1][:9], atol=1e-12)
+
+
+def test_less_at_one_checkpoint_is_nearest_on_average_by_cosine():
+    less, average = (
+        uniproto.select(SOURCE, 9, TARGET, method=name).indices
+        for name in ("less", "nearest_on_average")
+    )
+    np.testing.assert_array_equal(less, average)
+
+
+def test_less_is_told_what_is_wrong():
+    with pytest.raises(UniprotoError, match="'checkpoints' must divide the 3 numbers"):
+        uniproto.select(SOURCE, 3, TARGET, method=uniproto.LESS(checkpoints=2))
+    for rates in ((1.0,), (1.0, 0.0), (1.0, np.nan)):
+        with pytest.raises(UniprotoError, match="'rates' must be a positive learning rate"):
+            uniproto.LESS(checkpoints=2, rates=rates)
+
+
+def test_dsir_against_its_formula():
+    rng = np.random.default_rng(9)
+    pool, target = rng.poisson(1.0, (60, 8)).astype(float), rng.poisson(0.5, (9, 8)).astype(float)
+    target[:, 0] += 3
+    p, q = target.sum(axis=0) + 1, pool.sum(axis=0) + 1
+    weights = pool @ (np.log(p / p.sum()) - np.log(q / q.sum()))
+    for seed in range(3):
+        selection = uniproto.select(pool, 10, target, method="dsir", seed=seed)
+        noisy = weights + np.random.default_rng(seed).gumbel(size=60)
+        np.testing.assert_array_equal(selection.indices, np.argsort(-noisy)[:10])
+        np.testing.assert_allclose(selection.gains, weights[selection.indices])
+    sparse = uniproto.select(sp.csr_matrix(pool), 10, sp.csr_matrix(target), method="dsir", seed=2)
+    np.testing.assert_array_equal(sparse.indices, selection.indices)
+
+
+def test_dsir_prefers_texts_like_the_target():
+    maths = [f"what is {a} plus {a + 3} ?" for a in range(40)]
+    novels = [f"she walked along the river on day {a}" for a in range(400)]
+    pool = hashed_ngrams(novels + maths)
+    target = hashed_ngrams([f"what is {a} minus 2 ?" for a in range(9)])
+    chosen = uniproto.select(pool, 20, target, method="dsir").indices
+    assert (chosen >= 400).mean() > 0.9
+    with pytest.raises(UniprotoError, match="must hold counts"):
+        uniproto.select(-pool, 3, target, method="dsir")
+    with pytest.raises(UniprotoError, match="smoothing"):
+        uniproto.DSIR(smoothing=0)
+
+
+def tsds_objective(density, distances, thinness, alpha, scale):
+    """The objective of TSDS for a largest density, by filling targets one row after the other."""
+    cost = 0.0
+    for far in distances:
+        missing = 1.0
+        for row in np.argsort(far):
+            taken = min(missing, density * thinness[row])
+            cost += taken * far[row] / len(distances)
+            missing -= taken
+    return alpha / scale * cost + (1 - alpha) * density
+
+
+@pytest.mark.parametrize("alpha", [0.3, 0.6, 0.9])
+def test_tsds_against_its_objective(alpha):
+    rng = np.random.default_rng(4)
+    pool, target = rng.normal(size=(30, 3)), rng.normal(size=(6, 3))
+    pool[20:] = pool[0] + 0.01 * rng.normal(size=(10, 3))  # ten near-duplicates
+    pool, target = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (pool, target))
+    method = uniproto.TSDS(alpha=alpha, scale=0.5, neighbours=30)
+    selection = uniproto.select(pool, 1, target, method=method)
+    thinness = 1 / np.maximum(0, 1 - cdist(pool, pool, "sqeuclidean") / 0.75**2).sum(axis=1)
+    distances = cdist(target, pool, "cosine")
+    tried = np.geomspace(1 / thinness.sum() * 1.001, 1 / thinness.min(), 4000)
+    values = [tsds_objective(d, distances, thinness, alpha, 0.5) for d in tried]
+    best = tried[int(np.argmin(values))]
+    expected = np.zeros(30)
+    for far in distances:
+        missing = 1.0
+        for row in np.argsort(far):
+            taken = min(missing, best * thinness[row])
+            expected[row] += taken / len(distances)
+            missing -= taken
+    found = selection.gains[0]
+    assert found == pytest.approx(expected[selection.indices[0]], abs=0.01)
+
+
+def test_tsds_gives_near_duplicates_the_share_of_one():
+    rng = np.random.default_rng(5)
+    alone = rng.normal(size=(5, 16))
+    pool = np.concatenate([alone, alone[:1] + 1e-4 * rng.normal(size=(45, 16))])
+    draws = np.zeros(50)
+    for seed in range(200):
+        chosen = uniproto.select(pool, 1, alone, method=uniproto.TSDS(alpha=0.05), seed=seed)
+        draws[chosen.indices] += 1
+    copies = draws[[0, *range(5, 50)]].sum() / draws.sum()
+    assert copies < 0.4  # of five examples one has 45 copies: a plain draw gives them 92 %
+
+
+def test_tsds_spreads_until_there_are_enough_rows():
+    selection = uniproto.select(
+        SOURCE, M, TARGET[:2], method=uniproto.TSDS(alpha=0.99, neighbours=2)
+    )
+    check(selection, M)
+    assert selection.notes["neighbours"] == M
+    for options in ({"alpha": 1.0}, {"alpha": 0}, {"scale": 0}, {"bandwidth": -1.0}):
+        with pytest.raises(UniprotoError, match=next(iter(options))):
+            uniproto.TSDS(**options)

@@ -21,12 +21,17 @@ from uniproto.errors import (
     UniprotoError,
 )
 from uniproto.methods import (
+    DSIR,
+    LESS,
+    TSDS,
     FacilityLocation,
     FasterPAM,
     KCenter,
     KMeansNearest,
     KMedoids,
     MMDCritic,
+    NearestOnAverage,
+    NearestToAny,
     ProtoDash,
     Random,
     Stochastic,
@@ -43,9 +48,13 @@ if TYPE_CHECKING:
     from uniproto.comparing.path import path
     from uniproto.comparing.results import Comparison, KPath
     from uniproto.estimator import PrototypeSelector
+    from uniproto.training.curate import curate
 
 
 __all__ = [
+    "DSIR",
+    "LESS",
+    "TSDS",
     "Comparison",
     "DensityWeights",
     "FacilityLocation",
@@ -59,6 +68,8 @@ __all__ = [
     "KPath",
     "MMDCritic",
     "MissingExtraError",
+    "NearestOnAverage",
+    "NearestToAny",
     "OutputError",
     "Problem",
     "ProtoDash",
@@ -71,6 +82,7 @@ __all__ = [
     "UniprotoError",
     "compare",
     "cost",
+    "curate",
     "path",
     "select",
 ]
@@ -80,6 +92,7 @@ _LATE = {  # loaded when asked for: scikit-learn and Arrow take a second to impo
     "KPath": "uniproto.comparing.results",
     "PrototypeSelector": "uniproto.estimator",
     "compare": "uniproto.comparing.compare",
+    "curate": "uniproto.training.curate",
     "path": "uniproto.comparing.path",
 }
 _ROOMS = {  # available without an import of their own

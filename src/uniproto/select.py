@@ -13,6 +13,7 @@ from uniproto.data.arrays import as_rows
 from uniproto.errors import invalid, known_keywords, require_seconds
 from uniproto.methods import Method, as_method
 from uniproto.methods.grouped import pick
+from uniproto.problem.limits import Counts
 from uniproto.problem.problem import Problem, as_problem
 from uniproto.runtime.progress import Progress
 from uniproto.selection.selection import Selection
@@ -33,6 +34,9 @@ def select(
     groups: Any = None,
     target_groups: Any = None,
     budgets: str | Mapping[Hashable, int] = "proportional",
+    sources: Any = None,
+    at_most: Counts | None = None,
+    at_least: Counts | None = None,
     initial: Any = None,
     exclude: Any = None,
     distinct: bool | float = False,
@@ -60,9 +64,9 @@ def select(
         target: what the chosen rows must represent. Default: the source itself.
         method: the name of a method, or a method object with its options, such as
             `UniProto(plan="resolve")`.
-        metric, bandwidth, target_weights, target_labels, groups, target_groups, budgets, initial,
-            exclude, distinct, prepare, features, ignore, scale, seed, memory, device, lists: as
-            for `Problem`, which explains each.
+        metric, bandwidth, target_weights, target_labels, groups, target_groups, budgets, sources,
+            at_most, at_least, initial, exclude, distinct, prepare, features, ignore, scale, seed,
+            memory, device, lists: as for `Problem`, which explains each.
         certify: also compute the certificate (as `Selection.certify` does later): a lower bound
             on the cost of any k rows. A number limits the search to so many seconds.
         progress: True or False to force or forbid progress bars. Default: on a terminal, and a
@@ -89,6 +93,9 @@ def select(
         groups=groups,
         target_groups=target_groups,
         budgets=budgets,
+        sources=sources,
+        at_most=at_most,
+        at_least=at_least,
         initial=initial,
         exclude=exclude,
         distinct=distinct,

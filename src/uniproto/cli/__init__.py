@@ -12,6 +12,7 @@ from pathlib import Path
 from uniproto.cli import (
     certify,
     compare,
+    curate,
     demo,
     embed,
     evaluate,
@@ -34,6 +35,7 @@ _COMMANDS = (
     demo,
     embed,
     select,
+    curate,
     compare,
     path,
     certify,
@@ -99,7 +101,7 @@ def _left_behind(options: argparse.Namespace) -> str:
     if options.run in (finetune.run, pretrain.run):
         return "the same command goes on from the last checkpoint"
     saves_vectors = options.run is embed.run and not options.no_cache
-    if saves_vectors or options.run in (experiment.run, evaluate.run):
+    if saves_vectors or options.run in (experiment.run, evaluate.run, curate.run):
         return goes_on
     return "no result was written"
 

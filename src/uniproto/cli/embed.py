@@ -8,31 +8,39 @@ import io
 import json
 import os
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.options import EmbeddingOptions, add_settings
+from uniproto.cli.language import example_options
+from uniproto.cli.options import EmbeddingOptions, LanguageOptions, SelectOptions, add_settings
 from uniproto.errors import OutputError, invalid, printable
 from uniproto.runs.atomic import atomic_write, require_writable, unwritable, write_text
 from uniproto.runs.publish import refuse_inputs_inside
-from uniproto.runtime.settings import setting
+from uniproto.runtime.settings import setting, setting_of
 
 if TYPE_CHECKING:
     from uniproto.features.embedded import Embedded
     from uniproto.features.files import Items
 
 COLUMN = "embedding"
+_WHAT = {"text": "texts", "images": "pictures", "language": "examples"}
 _ROWS_PER_BATCH = 4096
 _RECORD = b"uniproto.embedding"  # in the metadata of the file
 
 
 @dataclass(frozen=True)
-class EmbedOptions(EmbeddingOptions):
+class EmbedOptions(EmbeddingOptions, LanguageOptions):
     """The options of `uniproto embed`."""
 
     device: str = setting("auto", "cpu, cuda, mps", common=True)
+    engine: str = setting_of(
+        SelectOptions, "engine", help="ray: on every GPU (else core) of a cluster, same cache"
+    )
+    address: str | None = setting_of(SelectOptions, "address")
+    num_cpus: int | None = setting_of(SelectOptions, "num_cpus")
     quiet: bool = setting(False, "no progress bar and no summary", common=True)
 
 
@@ -48,7 +56,8 @@ def add_parser(commands: Any) -> None:
               uniproto embed photos/ -o vectors.parquet
               uniproto embed products.parquet --images picture -o vectors.parquet
               uniproto embed products.csv --images photos/ --on-error skip -o vectors.parquet
-              uniproto embed notes.jsonl --text body --model ./my-model -o vectors.parquet
+              uniproto embed notes.jsonl --text title,body --model ./my-model -o vectors.parquet
+              uniproto embed train.jsonl --gradients --model ./my-llm -o gradients.parquet
 
             then:
               uniproto select vectors.parquet --column embedding -k 100 -o out
@@ -90,7 +99,9 @@ def run(options: argparse.Namespace) -> None:
     _require_usable(output, options.data)
     from uniproto.features.files import read_items
 
-    items = read_items(options.data, options.text, options.images, guess=True)
+    items = read_items(
+        options.data, options.text, options.images, guess=True, **example_options(options)
+    )
     if COLUMN in items.table.column_names:
         raise invalid(
             "DATA",
@@ -98,22 +109,21 @@ def run(options: argparse.Namespace) -> None:
             f"{items.path.name}, which has one",
             "Rename or drop it.",
         )
-    found = items.embed(
-        options.model,
-        batch_size=options.batch_size,
-        device=options.device,
-        cache=False if options.no_cache else options.cache or True,
-        on_error=options.on_error,
-        progress=False if options.quiet else None,
-    )
+    with _spread(options) as spread:
+        found = items.embed(
+            options.model,
+            batch_size=options.batch_size,
+            device=options.device,
+            cache=False if options.no_cache else options.cache or True,
+            on_error=options.on_error,
+            progress=False if options.quiet else None,
+            spread=spread,
+        )
     _write(output, items, found)
     if options.quiet:
         return
     print(f"{len(found):,} vectors of {found.vectors.shape[1]} numbers by {printable(found.model)}")
-    print(
-        f"  {'texts' if items.kind == 'text' else 'pictures'} from  {printable(items.path)}, "
-        f"{printable(repr(items.column))}"
-    )
+    print(f"  {_WHAT[items.kind]} from  {printable(items.path)}, {printable(repr(items.column))}")
     print(f"  computed    {found.notes['computed']:,}")
     print(f"  from cache  {found.notes['from_cache']:,}")
     for line in embedding_notes(found):
@@ -121,6 +131,28 @@ def run(options: argparse.Namespace) -> None:
     print(f"  written to  {printable(output)}")
     if found.left_out:
         print(f"  skipped     {printable(_sidecar(output))}")
+
+
+@contextmanager
+def _spread(options: argparse.Namespace) -> Iterator[Any]:
+    """What makes a model run in many places; nothing where it runs here."""
+    if options.engine != "ray":
+        refuse_ray_options(options, ("address", "num_cpus"))
+        yield None
+        return
+    from uniproto.scale.cluster import Cluster
+    from uniproto.scale.embed import on_ray
+
+    with Cluster(options.address, options.num_cpus) as cluster:
+        yield on_ray(cluster)
+
+
+def refuse_ray_options(options: argparse.Namespace, names: Iterable[str]) -> None:
+    for name in names:
+        if (value := getattr(options, name)) is not None:
+            raise invalid(
+                f"--{name.replace('_', '-')}", "needs --engine ray", repr(value), "Add it."
+            )
 
 
 def embedding_notes(found: Embedded | None) -> Iterator[str]:

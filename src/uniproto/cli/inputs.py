@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uniproto.cli.language import example_options
+from uniproto.cli.limits import limited_column, limits_of
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from uniproto.features.compared_rows import Given
     from uniproto.features.files import EmbeddedData
     from uniproto.features.preparation import Preparation
+    from uniproto.problem.near import NearRows
     from uniproto.problem.problem import Problem
 
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
@@ -42,6 +45,7 @@ class Inputs:
     k: int | None
     arguments: dict[str, Any]  # of `Problem`
     given: Given  # the rows as they are in the files, for people to look at
+    near: tuple[tuple[str, NearRows], ...] = ()  # rows excluded, and the files they are near to
 
     def problem(self, *, warn: bool = False, **machine: Any) -> Problem:
         """The checked problem; `machine` are its memory, device and lists.
@@ -58,6 +62,20 @@ class Inputs:
             print(f"uniproto: warning: {printable(doubt.message)}", file=sys.stderr)
         return problem.changed(given=self.given)
 
+    def without(self, rows: list[int]) -> Inputs:
+        """The same inputs, of which these rows may not be chosen either."""
+        excluded = sorted({*(self.arguments["exclude"] or ()), *rows})
+        return replace(self, arguments={**self.arguments, "exclude": excluded})
+
+    def noting(self, path: str, near: NearRows) -> Inputs:
+        """The same inputs, of which rows were excluded because they are near to those of a file."""
+        return replace(self, near=(*self.near, (path, near)))
+
+    @property
+    def near_rows(self) -> list[int]:
+        """The rows of the pool that were excluded for being near to others."""
+        return sorted({row for _, near in self.near for row in near.rows.tolist()})
+
     def identities(self) -> dict[str, Any]:
         """What a manifest says about the input files."""
         return {
@@ -70,9 +88,13 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
     """Read the files that options name. Every command goes through here, so that none drifts."""
     label_column = options.labels
     weight_column = None if _is_word(options.weights) else options.weights
-    named = [name for name in (options.id, options.groups, weight_column, label_column) if name]
+    limited = limited_column(options)
+    columns = (options.id, options.groups, weight_column, label_column, limited)
+    named = [name for name in columns if name]
     pool = _read(options, options.pool, named, None)
     target = _read(options, options.target, named, pool) if options.target else None
+    near_to = None if hasattr(options, "near_rows") else getattr(options, "exclude_near", None)
+    others = _read(options, near_to[0], named, pool) if near_to else None
     pool, target, given = _comparable(pool, target, options)
     metric = options.metric
     if metric is None:
@@ -91,10 +113,9 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
         "target_weights": weights,
         "target_labels": labels if isinstance(weights, str) else None,
         "groups": groups,
-        "target_groups": target.column(options.groups, "--groups")
-        if target and options.groups
-        else None,
+        "target_groups": _target_groups(options.groups, target),
         "budgets": read_budgets(options.budgets, groups),
+        **limits_of(options, pool),
         "initial": _rows_with_vectors(row_numbers(options.initial, "--initial"), pool, "--initial"),
         "exclude": _rows_with_vectors(row_numbers(options.exclude, "--exclude"), pool, "--exclude"),
         "distinct": options.distinct,
@@ -102,7 +123,15 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
     }
     if getattr(options, "target_sample", None) is not None and target is not None:
         given = replace(given, target=target.table)
-    return Inputs(pool, target, options.k, arguments, given)
+    inputs = Inputs(pool, target, options.k, arguments, given)
+    if (rows := getattr(options, "near_rows", None)) is not None:
+        # A record names the rows, so that the file they were near to may be gone.
+        return inputs.without(_rows_with_vectors(rows, pool, "near_rows") or [])
+    if others is None:
+        return inputs
+    path, text = options.exclude_near
+    near = _near_rows(inputs, others, checked_distance(text))
+    return inputs.without(near.rows.tolist()).noting(path, near)
 
 
 def _comparable(
@@ -161,12 +190,56 @@ def _with_options(
         for option in ("id", "labels", "groups", "weights")
         if getattr(options, option, None)
     }
+    if (limited := limited_column(options)) is not None:
+        said[limited] = "its labels are limited"
     known = {column.name for column in preparation.columns} | set(preparation.aside)
     rest = [name for name in pool.table.column_names if name not in known]
     return replace(
         preparation,
         aside={**preparation.aside, **{name: said.get(name, "ignored") for name in rest}},
     )
+
+
+def _target_groups(name: str | None, target: InputData | None) -> NDArray[Any] | None:
+    if name is None or target is None:
+        return None
+    if target.table is not None and name not in target.table.column_names:
+        raise InputFileError(
+            f"{target.path}: the column {name!r} of --groups must be in the target, too. It is "
+            "not. Where the target has no such labels, limit the sources of POOL instead: "
+            f"--at-most, --at-least or --budget {name}:LABEL=N."
+        )
+    return target.column(name, "--groups")
+
+
+def _near_rows(inputs: Inputs, others: InputData, distance: float) -> NearRows:
+    """The rows of the pool that are too close to those of another file."""
+    from uniproto.problem.near import rows_near
+
+    return rows_near(
+        inputs.pool.features,
+        inputs.given.features(others.features, str(others.path)),
+        distance,
+        metric=inputs.arguments["metric"],
+        name="--exclude-near",
+    )
+
+
+def checked_distance(text: str) -> float:
+    """The distance of --exclude-near.
+
+    >>> checked_distance("0.05")
+    0.05
+    """
+    try:
+        return float(text)
+    except ValueError:
+        raise invalid(
+            "--exclude-near",
+            "must be a file and a distance",
+            repr(text),
+            "Write it as --exclude-near FILE 0.05.",
+        ) from None
 
 
 def _read(
@@ -180,7 +253,8 @@ def _read(
     possible_path(path)
     chosen = named_features(options)
     text, images = getattr(options, "text", None), getattr(options, "images", None)
-    if text is None and images is None:
+    examples = example_options(options)
+    if text is None and images is None and not examples:
         _refuse_pictures(Path(path))
         try:
             has_target = like is None and options.target is not None
@@ -202,7 +276,7 @@ def _read(
             raise
     from uniproto.features.files import read_embedded
 
-    option = "--text" if text is not None else "--images"
+    option = "--images" if images is not None else "--text"
     if options.column is not None:
         raise invalid(option, "excludes --column", repr(options.column), "Drop one of the two.")
     if options.metric in MATRIX_METRICS:
@@ -222,6 +296,7 @@ def _read(
         on_error=options.on_error,
         model_digest=getattr(options, "model_digest", None),
         progress=False if getattr(options, "quiet", False) else None,
+        **examples,
     )
 
 
@@ -323,17 +398,23 @@ def input_paths(options: argparse.Namespace) -> list[str]:
     """What POOL and --target name: paths or patterns, but not addresses in a store."""
     from uniproto.data.files import possible_path
 
-    given = [text for text in (options.pool, options.target) if text and "://" not in text]
+    near = getattr(options, "exclude_near", None) or [None]
+    named = (options.pool, options.target, near[0])
+    given = [text for text in named if text and "://" not in text]
     return [str(possible_path(text)) for text in given]
 
 
-def recorded(options: argparse.Namespace, weights: Any) -> dict[str, Any]:
+def recorded(
+    options: argparse.Namespace, weights: Any, inputs: Inputs | None = None
+) -> dict[str, Any]:
     """The options as a manifest records them."""
     given = {name: value for name, value in vars(options).items() if name not in ("run", "quiet")}
     from uniproto.problem.weights import DensityWeights
 
     if isinstance(weights, DensityWeights):  # whatever defaults become
         given["weights"] = str(weights)
+    if inputs is not None and inputs.near:
+        given["near_rows"] = file_rows(inputs.pool)[0][inputs.near_rows].tolist()
     return given
 
 
@@ -432,19 +513,21 @@ def _refuse_unknown_columns(
     from uniproto.data.tables import read_input
 
     of_target = not (of_pool and options.target)
+    limits = {"at_most": limited_column(options)}
     for option, belongs_here in (
         ("id", of_pool),
+        ("at_most", of_pool),
         ("groups", True),
         ("labels", of_target or "minority" in options),  # compare needs those of both
         ("weights", of_target),
     ):
-        name = getattr(options, option)
+        name = limits.get(option) or getattr(options, option)
         if not (name and belongs_here) or (option == "weights" and _is_word(name)):
             continue
         try:
             read_input(path, name)
         except InputFileError as missing:
-            text = str(missing).replace("'--column'", f"'--{option}'")
+            text = str(missing).replace("'--column'", f"'--{option.replace('_', '-')}'")
             raise InputFileError(text) from error
         except UniprotoError:
             continue  # it is there, but of course it is no column of features

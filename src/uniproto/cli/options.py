@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import MISSING, Field, dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from uniproto.cli.parser import number
+from uniproto.cli.parser import gradient_kind, number
 from uniproto.cli.parser import seconds as parse_seconds
 from uniproto.geometry.costs import METRICS
 from uniproto.methods import METHODS, UniProto
@@ -17,6 +17,7 @@ from uniproto.runtime.settings import described, setting, setting_of
 ENGINES = ("local", "ray")
 ON_ERROR = ("fail", "skip")
 _COLUMNS, _CHOICE, _SIZE = "columns", "what may be chosen", "large inputs"
+_LANGUAGE = "examples of a language model"
 _EMBEDDING, _RAY = "texts and pictures, embedded first", "many machines (docs/scale.md)"
 
 
@@ -50,7 +51,7 @@ class ProblemOptions:
     )
     features: list[str] | None = setting(
         None,
-        "only these columns; repeat it for a name with a comma",
+        "only these columns are features; may be repeated",
         group=_COLUMNS,
         metavar="A,B,C",
         parse=str,
@@ -80,14 +81,14 @@ class ProblemOptions:
     )
     weights: str | None = setting(
         None,
-        "the target's weights: a column; balanced, by the classes of --labels; or density, such as "
-        "density:q=30,alpha=4 (equal)",
+        "the target's weights: a column; balanced over --labels; or density, more where targets "
+        "lie apart, such as density:q=30,alpha=4 (equal)",
         group=_COLUMNS,
         metavar="COLUMN",
     )
     budgets: str | None = setting(
         None,
-        "with --groups: proportional, balanced, or label=count,label=count (proportional)",
+        "with --groups: proportional, balanced, label=count,… (proportional)",
         group=_CHOICE,
     )
     initial: str | None = setting(
@@ -96,9 +97,40 @@ class ProblemOptions:
     exclude: str | None = setting(
         None, "rows never to choose, such as 0,5", group=_CHOICE, metavar="ROWS"
     )
+    exclude_near: list[str] | None = setting(
+        None,
+        "no row so near to one of FILE (a benchmark)",
+        group=_CHOICE,
+        metavar=("FILE", "DISTANCE"),
+        parse=str,
+    )
+    at_most: list[str] | None = setting(
+        None,
+        "rows of a source: source:gsm=500, or source:*=500",
+        group=_CHOICE,
+        metavar="COLUMN:LABEL=N",
+        parse=str,
+        repeated=True,
+    )
+    at_least: list[str] | None = setting(
+        None,
+        "the same, that must be chosen",
+        group=_CHOICE,
+        metavar="COLUMN:LABEL=N",
+        parse=str,
+        repeated=True,
+    )
+    budget: list[str] | None = setting(
+        None,
+        "both at once: exactly so many",
+        group=_CHOICE,
+        metavar="COLUMN:LABEL=N",
+        parse=str,
+        repeated=True,
+    )
     distinct: bool | float = setting(
         False,
-        "never choose two rows at most DISTANCE apart (a hundredth of the median distance)",
+        "no two rows so near (a hundredth of the median)",
         group=_CHOICE,
         metavar="DISTANCE",
         parse=number,
@@ -116,12 +148,12 @@ class EmbeddingOptions:
     """Texts and pictures, and the model that turns them into vectors."""
 
     text: str | None = setting(
-        None, "the column of texts, which are embedded", common=True, metavar="COLUMN"
+        None, "the column of texts, which are embedded, or several", common=True, metavar="A,B"
     )
     images: str | None = setting(
         None,
-        "the column of pictures, which are embedded (paths or bytes), or the folder of the file "
-        "names in the table; without a value where POOL is a folder",
+        "the column of pictures, which are embedded (paths or bytes), or the folder of the files "
+        "it names; no value where POOL is a folder",
         common=True,
         metavar="COLUMN_OR_FOLDER",
         bare=".",
@@ -135,7 +167,7 @@ class EmbeddingOptions:
     )
     on_error: str = setting(
         "fail",
-        "empty texts, unreadable pictures: stop, or skip and list them",
+        "what cannot be embedded: stop, or skip and list it",
         group=_EMBEDDING,
         choices=ON_ERROR,
     )
@@ -147,20 +179,61 @@ class EmbeddingOptions:
 
 
 @dataclass(frozen=True)
+class LanguageOptions:
+    """Examples as a language model sees them: its gradients, or its hidden states."""
+
+    gradients: str | None = setting(
+        None,
+        "by how each example would change --model: the gradient of the last value projection, or "
+        "of the LoRA layers of --adapter",
+        group=_LANGUAGE,
+        metavar="value|lora",
+        parse=gradient_kind,
+        bare="value",
+    )
+    hidden: bool = setting(False, "by the mean hidden states of --model", group=_LANGUAGE)
+    prompt: str | None = setting(
+        None, "the question (instruction)", group=_LANGUAGE, metavar="COLUMN"
+    )
+    answer: str | None = setting(None, "the answer (output)", group=_LANGUAGE, metavar="COLUMN")
+    messages: str | None = setting(
+        None, "conversations, by the model's chat template", group=_LANGUAGE, metavar="COLUMN"
+    )
+    template: str | None = setting(
+        None,
+        "the prompt, with {instruction} in it; or chat (that of finetune)",
+        group=_LANGUAGE,
+        metavar="TEXT",
+    )
+    max_length: int = setting(512, "tokens per example", group=_LANGUAGE)
+    adapter: str | None = setting(
+        None, "LoRA weights to put on the model", group=_LANGUAGE, metavar="DIR"
+    )
+    adam: bool = setting(
+        False, "gradients lora: as Adam's steps, by the adapter's optimizer.pt", group=_LANGUAGE
+    )
+    layer: str | None = setting(
+        None, "the layer to differentiate (last value projection)", group=_LANGUAGE
+    )
+    width: int = setting(1024, "numbers per gradient", group=_LANGUAGE)
+    bf16: bool = setting(False, "bfloat16 arithmetic (float32)", group=_LANGUAGE)
+
+
+@dataclass(frozen=True)
 class SelectOptions(ProblemOptions, EmbeddingOptions):
     """The options of `uniproto select`."""
 
     id: str | None = setting_of(
         ProblemOptions, "id", help="a column that names rows, for every output file"
     )
-    method: str = setting("uniproto", f"one of {', '.join(METHODS)} (uniproto)", common=True)
+    method: str = setting("uniproto", f"{', '.join(METHODS)} (uniproto)", common=True)
     polish: bool | float | None = setting_of(
         UniProto, "polish", default=None, common=True, metavar="SECONDS", parse=number, bare=True
     )
     seconds: float | None = setting_of(
         UniProto, "seconds", common=True, metavar="SECONDS", parse=parse_seconds
     )
-    certify: bool = setting(False, "also prove a cost that no choice can be below", common=True)
+    certify: bool = setting(False, "also prove a cost that no K rows can be below", common=True)
     quiet: bool = setting(False, "no progress bar and no summary", common=True)
     plan: str | None = setting_of(UniProto, "plan", default=None, group="how to choose")
     gains: str | None = setting_of(UniProto, "gains", default=None, group="how to choose")
@@ -169,14 +242,14 @@ class SelectOptions(ProblemOptions, EmbeddingOptions):
     seed: int = setting(0, "of methods that draw at random", group="how to choose")
     time_limit: float | None = setting(
         None,
-        "with --certify: stop raising the bound after so many seconds (when it no longer rises)",
+        "with --certify: for at most so many seconds",
         group="how to choose",
         metavar="SECONDS",
         parse=parse_seconds,
     )
     checkpoint: bool = setting(
         False,
-        "save picks as they are made; the same command goes on after a kill",
+        "save picks; the same command goes on after a kill",
         group=_SIZE,
     )
     target_sample: int | None = setting(
@@ -187,13 +260,11 @@ class SelectOptions(ProblemOptions, EmbeddingOptions):
     )
     engine: str = setting(
         "local",
-        "local, or ray: select from every .parquet file where it lies, then from all their picks",
+        "ray: select from every .parquet file where it lies, then from their picks",
         group=_RAY,
         choices=ENGINES,
     )
-    address: str | None = setting(
-        None, "ray: a running one: auto, HOST:PORT, ray://HOST:PORT", group=_RAY
-    )
+    address: str | None = setting(None, "ray: auto, HOST:PORT or ray://HOST:PORT", group=_RAY)
     num_cpus: int | None = setting(
         None, "ray: start a local one of this size (all cores)", group=_RAY
     )
@@ -266,6 +337,8 @@ def _add_option(place: Any, each: Field[Any], kind: Any, required: bool) -> argp
         options["choices"] = tuple(choices() if callable(choices) else choices)
     elif about["metavar"]:
         options["metavar"] = about["metavar"]
+        if isinstance(about["metavar"], tuple):
+            options["nargs"] = len(about["metavar"])
     elif kind is int:
         options["metavar"] = "N"
     if about["bare"] is not None:

@@ -108,6 +108,17 @@ def number(text: str) -> float:
         ) from None
 
 
+def gradient_kind(text: str) -> str:
+    """Which gradients: of the value projection, or of LoRA layers.
+
+    >>> gradient_kind("lora")
+    'lora'
+    """
+    if text not in ("value", "lora"):
+        raise argparse.ArgumentTypeError(f"must be value or lora, not {text!r}")
+    return text
+
+
 def names(text: str) -> list[str]:
     """A list such as a,b,c.
 
@@ -138,17 +149,20 @@ def add_pool(parser: argparse.ArgumentParser, also: str = "") -> None:
     parser.add_argument(
         "pool",
         metavar="POOL",
-        help="the rows to choose from: .npy, .npz, .parquet, .csv or .jsonl, or many .parquet "
-        f"files as a folder or a quoted pattern such as 'pool/*.parquet'{also}",
+        help="the rows to choose from: .npy, .npz, .parquet, .csv, .jsonl, or .parquet files as a "
+        f"folder or a quoted pattern such as 'pool/*.parquet'{also}",
     )
 
 
-def add_output(parser: argparse.ArgumentParser, *, default: str = "") -> None:
+def add_output(
+    parser: argparse.ArgumentParser, *, default: str = "", required: bool = False
+) -> None:
     """The folder that results go to; `default` says in words where, if nobody names one."""
     parser.add_argument(
         "-o",
         "--out",
         dest="output",
         metavar="OUT",
+        required=required,
         help="folder for the results" + (f" ({default})" if default else ""),
     )

@@ -117,10 +117,13 @@ def _embed_as_recorded(options: argparse.Namespace, embedding: Mapping[str, Any]
     and vectors come from our own cache or are computed.
     """
     if embedding is None:
-        if any(getattr(options, kind, None) is not None for kind in _KINDS):
+        if any(getattr(options, kind, None) is not None for kind in (*_KINDS, "gradients")):
             raise ValueError("it embeds its input, and its record of that is missing")
         return
-    if embedding["kind"] not in _KINDS:
+    examples = bool(getattr(options, "gradients", None) or getattr(options, "hidden", False))
+    if embedding["kind"] not in (*_KINDS, "language") or examples != (
+        embedding["kind"] == "language"
+    ):
         raise ValueError("its record of what was embedded contradicts itself")
     for kind in _KINDS:
         setattr(options, kind, embedding["named"] if kind == embedding["kind"] else None)
@@ -228,6 +231,11 @@ def _with_skipped_rows(inputs: Inputs) -> Inputs:
             "target_labels": None,
             "groups": widened(arguments["groups"], rows, m),
             "target_groups": widened(arguments["target_groups"], columns, n),
+            **(
+                {"sources": widened(arguments["sources"], rows, m)}
+                if "sources" in arguments
+                else {}
+            ),
             "initial": None if initial is None else rows[initial].tolist(),
             "exclude": [*excluded, *skipped.tolist()],
             "distinct": False if problem.twin_distance is None else problem.twin_distance,

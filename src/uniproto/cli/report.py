@@ -177,9 +177,12 @@ def _commands(manifest: Mapping[str, Any], options: argparse.Namespace) -> list[
                 type(unsaid.get(name)),
                 unsaid.get(name),
             )
-            if name in ("pool", "output") or (usual and name != "k"):
+            if name in ("pool", "output", "near_rows") or (usual and name != "k"):
                 continue
             flag = "-k" if name == "k" else f"--{name.replace('_', '-')}"
+            if name == "exclude_near":
+                words += [flag, *map(str, value)]
+                continue
             for given in value if isinstance(value, list) else [value]:
                 words += [flag] if given is True else [flag, str(given)]
         found.append(("The selection", shlex.join([*words, "-o", str(recorded.get("output"))])))

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.inputs import Inputs
+from uniproto.cli.limits import limited_column
 from uniproto.errors import InputFileError, InvalidInputError, invalid, unknown_name
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _known(
     embedding = (manifest["inputs"].get(role) or {}).get("embedding") or {}
     ids = _ids(data, recorded.get("id"))
     pictures, white = _pictures(data, options, embedding, ids)
-    labels = _labels(data, role, options.labels, recorded.get("labels"))
+    labels = _labels(data, role, options.labels, _recorded_labels(recorded))
     names, folders = _file_names(data, embedding)
     return Examples(
         len(data.features),
@@ -105,15 +106,25 @@ def _text(
     data: InputData, role: str, options: argparse.Namespace, embedding: Mapping[str, Any]
 ) -> Reader | None:
     """The texts of --text, or those that the selection was made from."""
-    from uniproto.report.examples import column
+    from uniproto.report.examples import column, joined_columns, texts_in
 
     name = options.text
-    if name is None and options.images is None and embedding.get("kind") == "text":
+    if name is None and options.images is None and embedding.get("kind") in ("text", "language"):
         name = embedding["column"]
+        assert data.table is not None
+        if name not in data.table.column_names:
+            return joined_columns(data.table, name.split(","))
+        return texts_in(column(data.table, name))
     if name is None:
         return None
     present = _has_column(data, name, "--text", needed=role == "source")
     return column(data.table, name) if present else None
+
+
+def _recorded_labels(recorded: Mapping[str, Any]) -> str | None:
+    """The classes that a record names, or the sources that it limits or tells of."""
+    named: str | None = recorded.get("labels") or recorded.get("source")
+    return named or limited_column(argparse.Namespace(**recorded))
 
 
 def _labels(

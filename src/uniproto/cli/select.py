@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import textwrap
 from pathlib import Path
 from typing import Any
 
-from uniproto.cli.embed import embedding_notes
-from uniproto.cli.inputs import Inputs, input_paths, read_inputs, recorded
+from uniproto.cli.embed import embedding_notes, refuse_ray_options
+from uniproto.cli.inputs import Inputs, file_rows, input_paths, read_inputs, recorded
 from uniproto.cli.options import SelectOptions, add_settings
 from uniproto.cli.parser import Parser, add_output, add_pool
 from uniproto.cli.recorded_inputs import numbered_as_in_files
@@ -21,6 +23,8 @@ from uniproto.runs.lock import PRIVATE
 from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.version import __version__
 
+EXCLUDED = "excluded.csv"  # row of POOL, and the row of a file that it is near to
+
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
@@ -30,7 +34,8 @@ def add_parser(commands: Any) -> None:
         description="Choose the K rows of POOL that, all with equal weight, are closest to the "
         "target in optimal-transport distance. OUT gets selection.parquet (row numbers of "
         "POOL from 0), prototypes.parquet and .csv (the chosen rows of a table), plan.npz (who "
-        "represents whom), certificate.npz (with --certify) and manifest.json.",
+        "represents whom), certificate.npz (--certify), excluded.csv (--exclude-near) and "
+        "manifest.json.",
         epilog=textwrap.dedent("""\
             examples:
               uniproto select customers.csv -k 30
@@ -40,7 +45,7 @@ def add_parser(commands: Any) -> None:
             Then 'uniproto report OUT', 'uniproto certify OUT', 'uniproto verify OUT'.
             """),
     )
-    add_pool(parser, also="; with --images also a folder of pictures")
+    add_pool(parser, also=", or a folder of pictures")
     parser.add_argument("-k", type=int, required=True, help="how many rows to choose")
     add_output(parser, default="POOL-prototypes")
     add_settings(parser, SelectOptions, defaults=True)
@@ -62,7 +67,7 @@ def run(options: argparse.Namespace) -> None:
     options.output = options.output or f"{_stem(options.pool)}-prototypes"
     output = Path(options.output)
     refuse_inputs_inside(output, input_paths(options))
-    require_result_folder(output)
+    require_result_folder(output, [EXCLUDED] if options.exclude_near else ())
     if options.time_limit is not None and not options.certify:
         raise invalid("--time-limit", "needs --certify", options.time_limit, "Add it.")
     if options.engine == "ray":
@@ -70,13 +75,13 @@ def run(options: argparse.Namespace) -> None:
 
         run_on_ray(options, method)
         return
-    _refuse_ray_options(options)
+    refuse_ray_options(options, ("address", "num_cpus", "per_part"))
     inputs = read_inputs(options)
     ids = _ids(inputs, options)
     shown = False if options.quiet else None
     machine = {"memory": options.memory, "device": options.device, "lists": options.lists}
     problem = inputs.problem(warn=not options.quiet, **machine)
-    given = recorded(options, inputs.arguments["target_weights"])
+    given = recorded(options, inputs.arguments["target_weights"], inputs)
     checkpoint = None
     if options.checkpoint:
         checkpoint = _checkpoint(output, inputs, given)
@@ -96,11 +101,14 @@ def run(options: argparse.Namespace) -> None:
             "arguments": given,
             **({} if checkpoint is None else {"resumed_from_pick": _resumed(selection.notes)}),
         },
+        files=excluded_file(inputs),
     )
     if checkpoint is not None:
         checkpoint.remove()
     if not options.quiet:
         print(selection.summary())
+        if inputs.near:
+            print(f"  excluded                {len(inputs.near_rows):,} rows, in {EXCLUDED}")
         if pool.feature_columns and selection.preparation is None:
             columns = textwrap.shorten(", ".join(pool.feature_columns), 72, placeholder=" …")
             print(f"  features                {printable(columns)}")
@@ -117,12 +125,18 @@ def _stem(pool: str) -> str:
     return Path(pool).resolve().stem
 
 
-def _refuse_ray_options(options: argparse.Namespace) -> None:
-    for name in ("address", "num_cpus", "per_part"):
-        if (value := getattr(options, name)) is not None:
-            raise invalid(
-                f"--{name.replace('_', '-')}", "needs --engine ray", repr(value), "Add it."
-            )
+def excluded_file(inputs: Inputs) -> dict[str, str]:
+    """The rows that --exclude-near has excluded, for people to look at."""
+    if not inputs.near:
+        return {}
+    lines = io.StringIO(newline="")
+    table = csv.writer(lines)
+    table.writerow(("row", "file", "near_to", "distance"))
+    numbers, _ = file_rows(inputs.pool)
+    for path, near in inputs.near:
+        files = [path] * len(near)
+        table.writerows(zip(numbers[near.rows], files, near.nearest, near.distances, strict=True))
+    return {EXCLUDED: lines.getvalue()}
 
 
 def _checkpoint(output: Path, inputs: Inputs, given: dict[str, Any]) -> Checkpoint:

@@ -26,6 +26,10 @@ _REFUSED = {
     "text": "Embed it first, with 'uniproto embed'.",
     "images": "Embed them first, with 'uniproto embed'.",
     "initial": "Use --engine local.",
+    "exclude_near": "Use --engine local.",
+    "at_most": "Use --engine local.",
+    "at_least": "Use --engine local.",
+    "budget": "Use --engine local.",
     "checkpoint": "Drop it: finished parts are saved in OUT anyway.",
 }
 
@@ -78,7 +82,7 @@ def _refuse(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and value is not False:
             raise invalid(
-                f"--{name}",
+                f"--{name.replace('_', '-')}",
                 "is not offered by --engine ray",
                 repr(value),
                 remedy,

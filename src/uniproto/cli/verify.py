@@ -211,8 +211,11 @@ def _conditions(selection: Selection, problem: Problem) -> Iterator[Check]:
             if np.isin(rows, group.source_rows).sum() != group.problem.k
         ]
         yield Check("every group has its number of rows", not wrong, ", ".join(wrong))
+    if problem.limits is not None:
+        wrong = problem.limits.broken(rows)
+        yield Check("every source keeps to its limits", not wrong, ", ".join(wrong))
     if problem.twin_distance is not None:
-        near = np.array([problem.costs.twin_distances(int(row))[rows] for row in rows])
+        near = np.array([problem.costs.twin_distances(int(row), rows) for row in rows])
         twins = near <= problem.twin_distance
         twins &= twins.T
         np.fill_diagonal(twins, False)

@@ -22,6 +22,7 @@ from uniproto.comparing.accuracy import (
 from uniproto.comparing.results import JUDGED, Comparison, as_seeds
 from uniproto.errors import UniprotoError, invalid, known_keywords, require_name
 from uniproto.methods import (
+    FOR_A_TASK,
     METHODS,
     Method,
     UniProto,
@@ -94,7 +95,7 @@ def compare(
     >>> len(found.rows), found.rows[0]["method"], found.rows[0]["accuracy"]
     (6, 'uniproto', 1.0)
     """
-    chosen = _labelled(METHOD_NAMES if methods is None else methods)
+    chosen = _labelled(_COMPARED if methods is None else methods)
     listed = as_seeds(seeds)
     balanced = isinstance(target_weights, str) and target_weights == "balanced"
     balanced_by = labels if target is None and target_labels is None else target_labels
@@ -274,6 +275,7 @@ class _Judge:
 
 POLISHED = "uniproto+polish"
 METHOD_NAMES = (*METHODS, POLISHED)
+_COMPARED = tuple(name for name in METHOD_NAMES if name not in FOR_A_TASK)
 _WARM_UP_ROWS, _WARM_UP_K = 500, 100  # enough for every loop of a method to run once
 _WARM_UP_POLISH = 0.5  # seconds
 
@@ -325,6 +327,7 @@ def small_problem(problem: Problem) -> Problem:
         initial=np.empty(0, np.intp),
         candidates=np.arange(len(places[0])),
         twin_distance=None,
+        limits=None,
         groups=(),
     )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +142,19 @@ def json_objects(
                 f"{type(row).__name__} instead. Correct it."
             )
         yield number, row
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Any]:
+    """The bytes of a file, unpacked where its name ends in .zst."""
+    with path.open("rb") as file:
+        if path.suffix.lower() != ".zst":
+            yield file
+            return
+        import pyarrow as pa
+
+        with io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")) as lines:
+            yield lines
 
 
 def require_shallow(lines: Iterable[bytes], name: str | Path) -> None:

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from uniproto.data.files import unpacked
 from uniproto.errors import InputFileError
 from uniproto.runtime.memory import free_bytes, memory_budget, require_memory
 
@@ -70,27 +71,36 @@ def require_csv_fits(path: Path, memory: int | float | str | None) -> None:
     columns = _csv_columns(path)
     require_columns_in_bounds(columns, path)
     # Lines inside of quotes count too, but a cell takes at least a byte.
-    rows = min(_lines(path), path.stat().st_size // columns)
-    _require_table_fits(path, rows, columns, memory)
+    size = path.stat().st_size
+    rows = min(_lines(path), size // columns)
+    _require_table_fits(path, size, rows, columns, memory)
 
 
 def require_jsonl_fits(path: Path, memory: int | float | str | None) -> None:
     """Check lines of objects by their keys: every key is a column, filled up in every row."""
-    size = path.stat().st_size
+    size = _unpacked_size(path)
+    require_room(size, path, "lines", memory, "Split it, or convert it to .parquet.")
     rows, columns = _jsonl_shape(path, min(1.0, _SAMPLED / max(size, 1)))
     if columns > MOST_COLUMNS or 2 * _NUMBER * rows * columns > max(_SMALL, 16 * size):
         rows, columns = _jsonl_shape(path, 1.0)  # so many that it is worth counting them all
     require_columns_in_bounds(columns, path)
-    _require_table_fits(path, rows, columns, memory)
+    _require_table_fits(path, size, rows, columns, memory)
+
+
+def _unpacked_size(path: Path) -> int:
+    if path.suffix.lower() != ".zst":
+        return path.stat().st_size
+    with unpacked(path) as content:
+        return sum(map(len, iter(lambda: content.read(_SAMPLED), b"")))
 
 
 def _require_table_fits(
-    path: Path, rows: int, columns: int, memory: int | float | str | None
+    path: Path, size: int, rows: int, columns: int, memory: int | float | str | None
 ) -> None:
     """A table is held whole, and its numbers once more as rows of features."""
     numbers = _NUMBER * rows * columns
     require_room(
-        columns * _COLUMN + max(path.stat().st_size, numbers) + numbers,
+        columns * _COLUMN + max(size, numbers) + numbers,
         path,
         f"up to {rows:,} rows of {columns:,} columns",
         memory,
@@ -123,8 +133,8 @@ def _jsonl_shape(path: Path, share: float) -> tuple[int, int]:
     draw = random.random
     met: Counter[bytes] = Counter()
     rows = 0
-    with path.open("rb") as file:
-        for line in file:
+    with unpacked(path) as lines:
+        for line in lines:
             rows += 1
             if share == 1.0 or draw() < share:
                 met.update(set(_KEY.findall(line)))

@@ -32,8 +32,10 @@ from uniproto.data.files import (
     first_line,
     require_regular_file,
     require_shallow,
+    unpacked,
     unreadable,
 )
+from uniproto.data.hub import arrow_files, is_saved_dataset, read_saved_dataset
 from uniproto.data.sizes import (
     has_texts,
     parquet_bytes,
@@ -183,7 +185,8 @@ def read_input(
 
 def read_content(path: Path, column: str | None = None, memory: Memory = None) -> tuple[str, Any]:
     """The digest of a file, and its table or array; `column` names an array of an archive."""
-    reader = read_parquet if path.is_dir() else READERS.get(path.suffix.lower())
+    ending = ".jsonl" if path.name.lower().endswith(".jsonl.zst") else path.suffix.lower()
+    reader = read_folder if path.is_dir() else READERS.get(ending)
     if reader is None:
         raise InputFileError(
             f"{path}: the file name must end in one of {', '.join(sorted(READERS))}. "
@@ -258,7 +261,7 @@ def content_digest(path: Path) -> str:
     """The SHA-256 of a file, or of the digests of all files of a data set."""
     if not (path.is_dir() or is_pattern(path)):
         return file_digest(path)
-    files = parquet_files(path)
+    files = arrow_files(path) if is_saved_dataset(path) else parquet_files(path)
     return joined_digest(names_inside(path, files), map(file_digest, files))
 
 
@@ -329,6 +332,13 @@ def _array_name(names: Sequence[str], wanted: str | None, path: Path) -> str:
             f"Got {', '.join(sorted(names)) or 'an empty archive'} instead. Add --column NAME."
         )
     return names[0]
+
+
+def read_folder(path: Path, column: str | None, memory: Memory) -> pa.Table | LargeTable:
+    """A folder of Parquet files, or one that `datasets` has saved."""
+    if is_saved_dataset(path):
+        return _checked(read_saved_dataset(path), path)
+    return read_parquet(path, column, memory)
 
 
 def read_parquet(path: Path, column: str | None, memory: Memory) -> pa.Table | LargeTable:
@@ -409,10 +419,11 @@ def _read_jsonl(path: Path, column: str | None, memory: Memory) -> pa.Table:
     import pyarrow.json as json
     import pyarrow.parquet as pq
 
-    with path.open("rb") as file:
-        require_shallow(file, path)  # Arrow would run out of stack, and take the process with it
     require_jsonl_fits(path, memory)
-    table = json.read_json(path, json.ReadOptions(block_size=_BLOCK))
+    with unpacked(path) as lines:
+        require_shallow(lines, path)  # Arrow would run out of stack, and take the process with it
+    with unpacked(path) as lines:
+        table = json.read_json(lines, json.ReadOptions(block_size=_BLOCK))
     try:  # the chosen rows are written as .parquet: learn now what does not fit there
         pq.write_table(table.schema.empty_table(), pa.BufferOutputStream())
     except pa.ArrowException as error:

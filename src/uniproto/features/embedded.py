@@ -69,6 +69,7 @@ class Unreadable:
 
     reason: str
     key: bytes = b""
+    expected: bool = False  # skipped and counted, whatever is done about errors
 
 
 class _Lookup:
@@ -119,7 +120,7 @@ def embed(
     parts: list[NDArray[np.float32]] = []
     skipped: list[tuple[int, str]] = []
     content = hashlib.sha256()
-    counts = {"computed": 0, "from_cache": 0, "truncated": 0}
+    counts, expected = {"computed": 0, "from_cache": 0, "truncated": 0}, 0
     with (
         open_cache(cache, digest) as stored,
         Progress(progress).stage(f"embedding {what}", total) as advance,
@@ -135,6 +136,7 @@ def embed(
                 if isinstance(item, Unreadable) or item.key in refused:
                     reason = item.reason if isinstance(item, Unreadable) else refused[item.key]
                     skipped.append((row, reason))
+                    expected += isinstance(item, Unreadable) and item.expected
                     continue
                 vector = made[item.key] if item.key in made else known.found[item.key]
                 rows.append(row)
@@ -142,7 +144,7 @@ def embed(
                 counts["truncated"] += vector.flags & TRUNCATED
                 counts["from_cache"] += item.key not in made
             counts["computed"] += len(made)
-            if skipped and on_error == "fail":
+            if on_error == "fail" and len(skipped) > expected:
                 raise unembeddable(skipped, what)
             advance(len(window) - len(made))
     if not rows:
@@ -249,4 +251,4 @@ def _nothing(skipped: list[tuple[int, str]], what: str) -> InputFileError:
     )
 
 
-_ONE = {"texts": "a text", "pictures": "a picture"}
+_ONE = {"texts": "a text", "pictures": "a picture", "examples": "an example"}

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from uniproto.data.columns import is_text
 from uniproto.data.disk import LargeTable, parquet_files
 from uniproto.data.files import possible_path
+from uniproto.data.hub import is_saved_dataset
 from uniproto.data.tables import InputData, content_digest, read_content, require_column
 from uniproto.errors import InputFileError, invalid, unknown_name
+from uniproto.features.language import LanguageFeatures, example_columns, message_text
 from uniproto.features.pictures import ENDINGS, pictures_in
 
 if TYPE_CHECKING:
@@ -34,10 +36,12 @@ class Items:
     path: Path
     sha256: str  # of the file; of a folder of pictures, that of their names
     table: Any  # every row, embeddable or not
-    kind: str  # "text" or "images"
+    kind: str  # "text", "images" or "language"
     column: str
     folder: Path | None = None  # where relative paths of pictures begin
     named: str | None = None  # --text or --images, in words that do not depend on where one is
+    columns: tuple[str, ...] = ()  # where a text or an example is made of several
+    language: LanguageFeatures | None = None
 
     @property
     def is_folder(self) -> bool:
@@ -48,17 +52,34 @@ class Items:
         return int(self.table.num_rows)
 
     def __iter__(self) -> Iterator[Any]:
-        for batch in batches(self.table, self.path, [self.column], _ROWS_PER_BATCH):
-            yield from (value.as_py() for value in batch.column(0))
+        columns = list(self.columns or (self.column,))
+        for batch in batches(self.table, self.path, columns, _ROWS_PER_BATCH):
+            rows = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+            for row in rows:
+                yield row[0] if len(row) == 1 else row
+
+    def texts(self) -> Iterator[Any]:
+        """Each row as one text: columns are joined by a blank line, messages are put together."""
+        for value in self:
+            whole = message_text(value)
+            if isinstance(value, tuple):
+                missing = [part for part in value if not isinstance(part, str)]
+                whole = missing[0] if missing else "\n\n".join(value)
+            yield whole
 
     def embed(self, model: str | None, **options: Any) -> Embedded:
         """The vectors of these items."""
         from uniproto.features import embed_images, embed_text
 
+        if self.language is not None:
+            from uniproto.features import embed_examples
+
+            assert model is not None
+            return embed_examples(self, self.language, model, **options)
         chosen: dict[str, Any] = {} if model is None else {"model": model}
         try:
             if self.kind == "text":
-                return embed_text(self, **chosen, **options)
+                return embed_text(self.texts(), **chosen, **options)
             return embed_images(self, **chosen, folder=self.folder, **options)
         except InputFileError as error:
             if not str(error).startswith(("Every row", "At least one row")):
@@ -67,9 +88,19 @@ class Items:
 
 
 def read_items(
-    path: str | Path, text: str | None, images: str | None, *, guess: bool = False
+    path: str | Path,
+    text: str | None,
+    images: str | None,
+    *,
+    guess: bool = False,
+    language: LanguageFeatures | None = None,
+    examples: tuple[str | None, str | None, str | None] = (None, None, None),
 ) -> Items:
-    """The column of texts or pictures that the options name, or (`guess`) the only one there is."""
+    """The column of texts or pictures that the options name, or (`guess`) the only one there is.
+
+    With `language` the rows are examples of a language model; `examples` are the columns of
+    prompts, answers and messages, where they are named.
+    """
     path = possible_path(path)
     if text is not None and images is not None:
         raise invalid("--text", "excludes --images", f"{text!r} and {images!r}", "Drop one.")
@@ -90,19 +121,28 @@ def read_items(
             f"{path}: the input must be a table (.parquet, .csv or .jsonl) or a folder of "
             "pictures. Got a bare array, which holds vectors already. Select from it directly."
         )
+    if language is not None:
+        columns = example_columns(table.column_names, *examples, where=str(path))
+        return Items(
+            path, digest, table, "language", ",".join(columns), columns=columns, language=language
+        )
     if guess and text is None and images is None:
         text, images = _only_column(table, path)
     if text is not None:
-        require_column(table, text, "--text", path)
-        _require_kind(table, text, "--text", "texts", path, _is_text)
-        return Items(path, digest, table, "text", text, named=text)
+        columns = (text,) if text in table.column_names else tuple(text.split(","))
+        for name in columns:
+            require_column(table, name, "--text", path)
+            _require_kind(table, name, "--text", "texts or messages", path, _is_text_or_messages)
+        return Items(path, digest, table, "text", text, named=text, columns=columns)
     assert images is not None
     return _table_of_pictures(path, digest, table, images)
 
 
 def is_picture_folder(path: Path) -> bool:
     """A folder with pictures in it; Parquet files beside them may be our own results."""
-    return path.is_dir() and (has_pictures(path) or next(path.rglob("*.parquet"), None) is None)
+    if not path.is_dir() or is_saved_dataset(path):
+        return False
+    return has_pictures(path) or next(path.rglob("*.parquet"), None) is None
 
 
 def has_pictures(folder: Path) -> bool:
@@ -196,6 +236,11 @@ def _is_text(kind: pa.DataType) -> bool:
     return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
+def _is_text_or_messages(kind: pa.DataType) -> bool:
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return _is_text(kind) or (is_list and pa.types.is_struct(kind.value_type))
+
+
 def _is_picture(kind: pa.DataType) -> bool:
     """Paths, encoded pictures, or both, as the library `datasets` keeps them."""
     if pa.types.is_struct(kind):
@@ -269,12 +314,25 @@ class EmbeddedData(InputData):
 
 
 def read_embedded(
-    path: str | Path, text: str | None, images: str | None, model: str | None, **options: Any
+    path: str | Path,
+    text: str | None,
+    images: str | None,
+    model: str | None,
+    *,
+    language: LanguageFeatures | None = None,
+    examples: tuple[str | None, str | None, str | None] = (None, None, None),
+    **options: Any,
 ) -> EmbeddedData:
     """Read a file and embed one of its columns."""
-    items = read_items(path, text, images)
+    items = read_items(path, text, images, language=language, examples=examples)
     embedded = items.embed(model, **options)
     table = EmbeddedRows(items.table, embedded.rows) if embedded.left_out else items.table
     return EmbeddedData(
-        items.path, items.sha256, embedded.vectors, table, (items.column,), items, embedded
+        items.path,
+        items.sha256,
+        embedded.vectors,
+        table,
+        items.columns or (items.column,),
+        items,
+        embedded,
     )

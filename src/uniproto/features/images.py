@@ -65,6 +65,7 @@ def embed_images(
     on_error: str = "fail",
     progress: bool | None = None,
     model_digest: str | None = None,
+    spread: Callable[[Model], Model] | None = None,
 ) -> Embedded:
     """Turn pictures into vectors with a model that runs on this machine.
 
@@ -81,7 +82,7 @@ def embed_images(
         on_error: `fail` raises InputFileError where a picture is missing, damaged or beyond
             Pillow's limit of pixels; `skip` lists such rows in `left_out`.
         progress: show a bar; None shows it on a terminal, and elsewhere a line now and then.
-        model_digest: as for `embed_text`.
+        model_digest, spread: as for `embed_text`.
 
     Pictures are turned upright by their EXIF orientation and converted to RGB, transparent ones
     on white. Of an animation the first frame counts.
@@ -114,7 +115,7 @@ def embed_images(
     return embed(
         images,
         count,
-        found,
+        found if spread is None else spread(found),
         cache=cache,
         on_error=on_error,
         progress=progress,

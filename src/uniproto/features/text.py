@@ -56,6 +56,7 @@ def embed_text(
     on_error: str = "fail",
     progress: bool | None = None,
     model_digest: str | None = None,
+    spread: Callable[[Model], Model] | None = None,
 ) -> Embedded:
     """Turn texts into vectors with a model that runs on this machine.
 
@@ -75,6 +76,7 @@ def embed_text(
         progress: show a bar; None shows it on a terminal, and elsewhere a line now and then.
         model_digest: refuse any model but the one with this digest (`Embedded.model_digest`),
             before anything of it is loaded; nothing is downloaded then.
+        spread: makes of the model one that runs in many places (`uniproto.scale.embed.on_ray`).
 
     >>> embed_text(["one", "", "two"], on_error="skip", cache=False).left_out
     [(1, 'empty')]
@@ -93,7 +95,7 @@ def embed_text(
     return embed(
         listed,
         len(listed),
-        found,
+        found if spread is None else spread(found),
         cache=cache,
         on_error=on_error,
         progress=progress,

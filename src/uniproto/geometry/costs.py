@@ -18,6 +18,7 @@ from uniproto.geometry.blocks import COLUMNS_PER_BLOCK, EVERY, Rows
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.matrix_costs import MatrixCosts
 from uniproto.geometry.metrics import FEATURE_METRICS, MATRIX_METRICS, METRICS, WITH_BANDWIDTH
+from uniproto.geometry.twins import TwinFinder
 
 __all__ = [
     "FEATURE_METRICS",
@@ -82,8 +83,16 @@ class Costs(Protocol):
         """Slices that walk over all columns, each of which can be read into memory."""
         ...
 
-    def twin_distances(self, row: int, others: Rows = EVERY) -> NDArray[np.float64]:
-        """How far other source rows are from this one, for telling near-duplicates."""
+    def twin_distances(self, row: int, rows: Rows = EVERY) -> NDArray[np.float64]:
+        """How far source rows are from this one, for telling near-duplicates."""
+        ...
+
+    def twins(self, row: int, distance: float, rows: Rows = EVERY) -> NDArray[np.bool_]:
+        """Which source rows are at most that far from this one; quicker than the distances."""
+        ...
+
+    def twin_finder(self, distance: float) -> TwinFinder:
+        """Tells whether a row is at most that far from any of those noted so far."""
         ...
 
 

@@ -33,6 +33,7 @@ class Distance(Protocol):
     multiplies: bool = False  # squares and products of small features may vanish
     refined: bool = False  # small ones are computed anew from differences, to keep their digits
     by_product: bool | None = None  # FAISS finds it by inner product, by squares, or not (None)
+    absolute: bool = False  # made of absolute differences, not of squared ones
 
     def between(self, source: Any, target: Any) -> NDArray[Any]:
         """Every source row against every target row, dense or sparse, in their precision."""
@@ -44,6 +45,10 @@ class Distance(Protocol):
         `dtype` is that of the rows, whose preparation rounded them to it.
         """
         ...
+
+    def largest_sum(self, distance: float, rows: Any) -> float:
+        """The sum of squared (or `absolute`) differences up to which rows are so far apart."""
+        return distance
 
     def on_gpu(self, source: Any, target: Any, squares: Any) -> Any:
         """`between` for torch tensors; `squares` are the targets' squared lengths, if centred."""
@@ -99,10 +104,10 @@ class Angles(Distance):
 
     def of_differences(self, apart: Any, dtype: np.dtype[Any]) -> NDArray[np.float64]:
         squares = SQUARES.of_differences(apart, dtype)
-        # Scaling rows of one direction to length 1 leaves them apart by its rounding.
-        scaled, summed = (float(np.finfo(kind).eps) for kind in (dtype, np.float64))
-        rounding = 4 * scaled + apart.shape[1] * summed
-        return np.where(squares <= rounding**2, 0.0, squares / 2)
+        return np.where(squares <= _scaling_error(apart.shape[1], dtype) ** 2, 0.0, squares / 2)
+
+    def largest_sum(self, distance: float, rows: Any) -> float:
+        return max(2 * distance, _scaling_error(rows.shape[1], rows.dtype) ** 2)
 
     def on_gpu(self, source: Any, target: Any, squares: Any) -> Any:
         return (source @ target.T).neg_().add_(1).clamp_(min=0)
@@ -134,6 +139,8 @@ class Products(Distance):
 
 class L1(Distance):
     """The sum of absolute differences."""
+
+    absolute = True
 
     def between(self, source: Any, target: Any) -> NDArray[Any]:
         if is_sparse(source, target):
@@ -183,6 +190,12 @@ def differences(rows: Any, own: Any) -> Any:
         copies = sp.csr_matrix(np.ones((rows.shape[0], 1), rows.dtype)) @ own
         return (rows - copies).astype(np.float64)
     return rows.astype(np.float64) - own
+
+
+def _scaling_error(width: int, dtype: np.dtype[Any]) -> float:
+    """How far apart rows of one direction may be once they are scaled to length 1."""
+    scaled, summed = (float(np.finfo(kind).eps) for kind in (dtype, np.float64))
+    return 4 * scaled + width * summed
 
 
 def _products(source: Any, target: Any) -> NDArray[Any]:

@@ -22,7 +22,7 @@ from uniproto.geometry.blocks import (
     rows_in_block,
     within,
 )
-from uniproto.geometry.distances import differences, refine_small, require_finite_sums
+from uniproto.geometry.distances import refine_small, require_finite_sums
 from uniproto.geometry.features import (
     RowsOnDisk,
     greatest_length,
@@ -33,6 +33,7 @@ from uniproto.geometry.features import (
     unit_rows,
 )
 from uniproto.geometry.metrics import OF_FEATURES, Curve, Metric, require_width
+from uniproto.geometry.twins import FeatureTwins, TwinFinder, are_within, distances_from
 from uniproto.runtime.threads import parallel_for, pieces_of
 
 _CACHED_ENTRIES = 2**24  # of a target in memory, cached in double precision
@@ -70,6 +71,7 @@ class FeatureCosts:
             )
             # Preparing rows in single precision rounds them: exact costs go back to those given.
             before = given if prepared else (source, target)
+            self._originals = before or (source, target)
             self._as_given = before is not None and self.dtype == np.float32
             rows = before if before and self._as_given else (self.source, self.target)
             self._given = tuple(map(readable_as_doubles, rows))
@@ -210,6 +212,10 @@ class FeatureCosts:
             return given
         return given - self._centre
 
+    def given(self, side: int, rows: Rows = EVERY) -> Any:
+        """Rows of the source (side 0) or the target (1) as they were given, in memory."""
+        return _read(self._originals[side], within(self._places[side], rows))
+
     def _exact_costs(self, source: Any, target: Any) -> NDArray[np.float64]:
         distances = self.distance.between(source, target)
         if self.refines_small_costs:
@@ -243,16 +249,28 @@ class FeatureCosts:
             most = min(most, rows_in_block(self.target.shape[1] * 8))
         yield from pieces_of(self.shape[1], most)
 
-    def twin_distances(self, row: int, others: Rows = EVERY) -> NDArray[np.float64]:
-        metric, own = self._metric_apart, self.source[row : row + 1]
-        parts = row_blocks(length_of(others, self.shape[0]), self.source.shape[1])
-        found = [
-            metric.distance.of_differences(
-                differences(self.source[within(others, part)], own), self.dtype
-            )
-            for part in parts
-        ]
-        return metric.curve_for(None).of(np.concatenate(found))
+    def twin_distances(self, row: int, rows: Rows = EVERY) -> NDArray[np.float64]:
+        own = self.source[row : row + 1]
+        parts = row_blocks(length_of(rows, self.shape[0]), self.source.shape[1])
+        return np.concatenate(
+            [
+                distances_from(own, self.source[within(rows, part)], self._metric_apart)
+                for part in parts
+            ]
+        )
+
+    def twins(self, row: int, distance: float, rows: Rows = EVERY) -> NDArray[np.bool_]:
+        own, metric = self.source[row : row + 1], self._metric_apart
+        near = np.zeros(length_of(rows, self.shape[0]), np.bool_)
+
+        def look(part: slice) -> None:
+            near[part] = are_within(own, self.source[within(rows, part)], metric, distance)
+
+        parallel_for(look, row_blocks(len(near), self.source.shape[1]))
+        return near
+
+    def twin_finder(self, distance: float) -> TwinFinder:
+        return FeatureTwins(self.source, self._metric_apart, distance)
 
     def unsaturated(self) -> FeatureCosts:
         """The same rows with costs that tell all distances apart, far ones too."""

@@ -27,6 +27,40 @@ def l1_distances(source: NDArray[Any], target: NDArray[Any]) -> NDArray[Any]:
     return distances
 
 
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})  # so that sums are vectorised
+def _sum_apart(row: NDArray[Any], own: NDArray[Any], absolute: bool) -> float:
+    """The sum of squares (or absolute values) of the differences, in double precision."""
+    total = 0.0
+    if absolute:
+        for t in range(len(row)):
+            total += abs(np.float64(row[t]) - np.float64(own[t]))
+    else:
+        for t in range(len(row)):
+            apart = np.float64(row[t]) - np.float64(own[t])
+            total += apart * apart
+    return total
+
+
+@njit(cache=True, nogil=True)
+def rows_within(
+    rows: NDArray[Any], own: NDArray[Any], limit: float, absolute: bool
+) -> NDArray[np.bool_]:
+    """Which rows differ from `own` by sums of squares (or absolute values) of at most `limit`.
+
+    A row is given up as soon as its sum exceeds the limit, which for most is after a few of its
+    numbers: nothing is cast or copied.
+    """
+    width, step = len(own), 32
+    near = np.zeros(len(rows), np.bool_)
+    for i in range(len(rows)):
+        total, t = 0.0, 0
+        while t < width and total <= limit:
+            total += _sum_apart(rows[i, t : t + step], own[t : t + step], absolute)
+            t += step
+        near[i] = total <= limit
+    return near
+
+
 @njit(cache=True, nogil=True)
 def gather(matrix: NDArray[Any], rows: NDArray[Any], columns: NDArray[Any]) -> NDArray[Any]:
     """Some rows and columns of a matrix, read in one pass."""

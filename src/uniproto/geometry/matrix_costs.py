@@ -13,6 +13,7 @@ from uniproto.data.arrays import float_type
 from uniproto.errors import invalid
 from uniproto.geometry.blocks import COLUMNS_PER_BLOCK, EVERY, Rows, length_of, row_blocks, within
 from uniproto.geometry.distances import require_finite_sums
+from uniproto.geometry.twins import NotedTwins, TwinFinder
 from uniproto.runtime.threads import parallel_map, pieces_of
 
 
@@ -75,12 +76,18 @@ class MatrixCosts:
     def column_blocks(self, most: int = COLUMNS_PER_BLOCK) -> Iterator[slice]:
         yield from pieces_of(self.shape[1], most)
 
-    def twin_distances(self, row: int, others: Rows = EVERY) -> NDArray[np.float64]:
+    def twin_distances(self, row: int, rows: Rows = EVERY) -> NDArray[np.float64]:
         # Without features, two rows are as far apart as the target can tell them apart.
         own = self.block(np.array([row]))
-        parts = row_blocks(length_of(others, self.shape[0]), self.shape[1])
-        distances = [np.abs(self.block(within(others, part)) - own).max(axis=1) for part in parts]
+        parts = row_blocks(length_of(rows, self.shape[0]), self.shape[1])
+        distances = [np.abs(self.block(within(rows, part)) - own).max(axis=1) for part in parts]
         return np.concatenate(distances).astype(np.float64)
+
+    def twins(self, row: int, distance: float, rows: Rows = EVERY) -> NDArray[np.bool_]:
+        return np.asarray(self.twin_distances(row, rows) <= distance)
+
+    def twin_finder(self, distance: float) -> TwinFinder:
+        return NotedTwins(self.twins, distance)
 
 
 def _value_range(matrix: NDArray[Any]) -> tuple[float, float]:

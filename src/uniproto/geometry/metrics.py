@@ -40,6 +40,10 @@ class Curve(Protocol):
         """The distances of costs, or less where a cost is too high to tell."""
         ...
 
+    def largest_distance(self, cost: float) -> float:
+        """The largest distance that costs no more."""
+        ...
+
 
 class Line(Curve):
     """The cost is the distance."""
@@ -55,6 +59,9 @@ class Line(Curve):
     def distances(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
         return costs
 
+    def largest_distance(self, cost: float) -> float:
+        return cost
+
 
 class Root(Curve):
     """The square root of a squared distance."""
@@ -69,6 +76,15 @@ class Root(Curve):
 
     def distances(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
         return costs**2
+
+    def largest_distance(self, cost: float) -> float:
+        """The largest number whose root is at most `cost`."""
+        square = cost * cost
+        while np.sqrt(square) > cost:
+            square = float(np.nextafter(square, 0.0))
+        while square < np.inf and np.sqrt(np.nextafter(square, np.inf)) <= cost:
+            square = float(np.nextafter(square, np.inf))
+        return square
 
 
 @dataclass(frozen=True)
@@ -93,6 +109,9 @@ class Saturating(Curve):
 
     def distances(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
         return -self.width * np.log1p(-np.minimum(costs, _ALMOST_ONE))
+
+    def largest_distance(self, cost: float) -> float:
+        return float(self.distances(np.array([cost]))[0])
 
 
 @dataclass(frozen=True)

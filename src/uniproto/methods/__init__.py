@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from uniproto.errors import invalid, require_name
 from uniproto.methods.contract import Method, Picks
+from uniproto.methods.dsir import DSIR
 from uniproto.methods.facility_location import FacilityLocation
 from uniproto.methods.fasterpam import FasterPAM
 from uniproto.methods.kcenter import KCenter
 from uniproto.methods.kmeans import KMeansNearest
 from uniproto.methods.kmedoids import KMedoids
+from uniproto.methods.less import LESS
 from uniproto.methods.mmd_critic import MMDCritic
+from uniproto.methods.nearest import NearestOnAverage, NearestToAny
 from uniproto.methods.protodash import ProtoDash
 from uniproto.methods.random import Random
+from uniproto.methods.tsds import TSDS
 from uniproto.methods.uniproto import Stochastic, UniProto
 
 METHODS: dict[str, type[Method]] = {
@@ -25,9 +29,17 @@ METHODS: dict[str, type[Method]] = {
         ProtoDash,
         KMeansNearest,
         KCenter,
+        NearestToAny,
+        NearestOnAverage,
+        DSIR,
+        TSDS,
+        LESS,
         Random,
     )
 }
+
+# Chosen by similarity to a target alone: compared only where somebody names them.
+FOR_A_TASK = ("nearest_to_any", "nearest_on_average", "dsir", "tsds", "less")
 
 
 def as_method(method: str | Method) -> Method:
@@ -46,7 +58,11 @@ def as_method(method: str | Method) -> Method:
 
 
 __all__ = [
+    "DSIR",
+    "FOR_A_TASK",
+    "LESS",
     "METHODS",
+    "TSDS",
     "FacilityLocation",
     "FasterPAM",
     "KCenter",
@@ -54,6 +70,8 @@ __all__ = [
     "KMedoids",
     "MMDCritic",
     "Method",
+    "NearestOnAverage",
+    "NearestToAny",
     "Picks",
     "ProtoDash",
     "Random",

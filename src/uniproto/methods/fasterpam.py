@@ -90,6 +90,7 @@ class FasterPAM:
             "initial": problem.initial.size > 0,
             "exclude": problem.initial.size + problem.candidates.size < problem.m,
             "distinct": problem.twin_distance is not None,
+            "at_most": problem.limits is not None,
         }
         for parameter, present in given.items():
             if present:

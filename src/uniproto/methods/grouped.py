@@ -60,7 +60,7 @@ def _without_twins(
         return part
     barred = np.zeros(whole.m, bool)
     for row in set(taken).difference(source_rows[part.initial].tolist()):
-        barred |= whole.costs.twin_distances(row) <= whole.twin_distance
+        barred |= whole.costs.twins(row, whole.twin_distance)
     free = part.candidates[~barred[source_rows[part.candidates]]]
     if len(part.initial) + len(free) < part.k:
         raise part.too_few_distinct(len(part.initial) + len(free))

@@ -55,7 +55,7 @@ class KMeansNearest:
         left = heaviest_first[~np.isin(heaviest_first, used)]
         for part in row_blocks(len(left), problem.m):
             for to_source in distances.block(left[part])[:, pool.rows]:
-                pool.require_free(len(rows))
+                pool.require_free()
                 position = first_best(np.where(pool.free, -to_source, -np.inf), slack)
                 pool.take(position)
                 rows.append(int(pool.rows[position]))

@@ -114,6 +114,9 @@ class _Exchanges:
         self.ruled_out[own] -= 1
         bounds = self.priced.values(self.everyone, self.plan.prices) - self.problem.costs.rounding
         bounds[self.ruled_out > 0] = np.inf
+        if self.problem.limits is not None:
+            allowed = self.problem.limits.may_replace(self.rows, place)
+            bounds[~allowed[self.problem.candidates]] = np.inf
         best, winner, winning_costs = worth - _IMPROVEMENT * self.cost, -1, self.costs[place]
         likely = min(trials + 1, len(bounds))  # the present holder may be among them
         order = np.argpartition(bounds, likely - 1)[:likely]

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from uniproto.methods.contract import Picks
-from uniproto.methods.greedy import Pool
+from uniproto.methods.greedy import pick_in_order
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
@@ -26,14 +26,7 @@ class Random:
     name: ClassVar[str] = "random"
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
-        pool = Pool(problem)
-        rows = problem.initial.tolist()
-        for position in np.random.default_rng(problem.seed).permutation(len(pool.rows)):
-            if len(rows) == problem.k:
-                break
-            if pool.free[position]:
-                pool.take(int(position))
-                rows.append(int(pool.rows[position]))
-        if len(rows) < problem.k:
-            raise problem.too_few_distinct(len(rows))
-        return Picks(np.array(rows, np.intp), np.zeros(problem.k))
+        order = np.zeros(problem.m)
+        drawn = np.random.default_rng(problem.seed).permutation(len(problem.candidates))
+        order[problem.candidates[drawn]] = -np.arange(len(drawn))
+        return pick_in_order(problem, np.zeros(problem.m), order)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from uniproto.errors import invalid
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import readable
 from uniproto.transport.prototypes import FEW
@@ -35,8 +36,18 @@ def road_for(problem: Problem, search: str) -> Road:
     Road(search='greedy', why='3 × 3 costs are few')
     """
     m, n, k = problem.m, problem.n, problem.k
+    if search == "multilevel" and problem.limits is not None:
+        raise invalid(
+            "search",
+            "must be 'greedy' or 'auto' beside 'at_most' and 'at_least', which the multilevel "
+            "search does not know",
+            "'multilevel'",
+            "Drop it.",
+        )
     if search != "auto":
         return Road(search, "as asked")
+    if problem.limits is not None:
+        return Road("greedy", "limits of sources")
     if m * n < _SMALL:
         return Road("greedy", f"{m:,} × {n:,} costs are few")
     if n < _TARGETS_EACH * k:

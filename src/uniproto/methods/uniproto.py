@@ -227,7 +227,9 @@ class UniProto:
         )
 
         sampler = self.candidates if isinstance(self.candidates, Stochastic) else None
-        pool = Pool(problem, sampler.sample_size if sampler else None)
+        # Only these two ask for one row at a time, so that near-duplicates may be told late.
+        lazy = sampler is None and self.gains == "approx" and self.plan != "entropic"
+        pool = Pool(problem, sampler.sample_size if sampler else None, lazy=lazy)
         if self.gains == "exact":
             return pick_by_exact_gains(problem, pool, progress)
         if self.plan == "extend":

@@ -42,24 +42,48 @@ def pick_extend(problem: Problem, pool: Pool, progress: Progress) -> Picks:
         return run.finish()
     fills = LazyFills(problem, pool.rows, run.unclaimed, missing, progress)
     fills.forbid(np.flatnonzero(~pool.free))
+    everyone = np.arange(len(pool.rows))
     with progress.stage("picking", missing) as advance:
         while run.missing:
             first = fills.picked
+            last = min(first + _PICKS_AT_ONCE, missing)
             if pool.thinning:
-                pool.require_free(problem.k - run.missing)
-            fills.pick_and_claim(min(first + (1 if pool.thinning else _PICKS_AT_ONCE), missing))
+                _pick_and_thin(fills, pool, everyone, last)
+            else:
+                fills.pick_and_claim(last)
             new = fills.picks[first:]
-            if pool.thinning:  # near-duplicates of the pick are ruled out before the next
-                fills.forbid(pool.take(int(new[0])))
             run.add(pool.rows[new], fills.pick_costs[first:].copy(), fills.plan(first))
             advance(len(new))
     return run.finish(recomputed_rows=fills.recomputed)
 
 
+def _pick_and_thin(fills: LazyFills, pool: Pool, everyone: NDArray[np.intp], last: int) -> None:
+    """Pick one row after the other, because each rules out some of the rest."""
+    while fills.picked < last:
+        found, _ = _pass_over_twins(fills, pool, everyone)
+        fills.pick_and_claim(fills.picked + 1)
+        fills.forbid(pool.take(found))
+
+
+def _pass_over_twins(
+    fills: LazyFills, pool: Pool, considered: NDArray[np.intp]
+) -> tuple[int, float]:
+    """The cheapest row that is no near-duplicate of a pick; rows on the way are ruled out.
+
+    `considered` are the positions that the fills count from 0.
+    """
+    while True:
+        pool.require_free()
+        found, cost = fills.cheapest()
+        if pool.admits(int(considered[found])):
+            return found, cost
+        fills.forbid(np.array([found]))
+
+
 def _pick_from_samples(problem: Problem, pool: Pool, run: UniProtoRun, progress: Progress) -> Picks:
     with progress.stage("picking", run.missing) as advance:
         while run.missing:
-            pool.require_free(problem.k - run.missing)
+            pool.require_free()
             sample = pool.positions()
             fills = LazyFills(problem, pool.rows[sample], run.unclaimed, 1)
             fills.pick_and_claim(1)
@@ -81,11 +105,11 @@ def pick_resolve(problem: Problem, pool: Pool, progress: Progress) -> Picks:
     fills, considered = None, pool.positions()
     with progress.stage("picking", run.missing) as advance:
         while run.missing:
-            pool.require_free(problem.k - run.missing)
+            pool.require_free()
             if fills is None or pool.sampled:
                 considered = pool.positions()
                 fills = LazyFills(problem, pool.rows[considered], plan.unclaimed, 1)
-            found, cost = fills.cheapest()
+            found, cost = _pass_over_twins(fills, pool, considered)
             position = int(considered[found])
             plan.add(costs.exact_block(pool.rows[position : position + 1])[0])
             ruled_out = pool.take(position)
@@ -109,7 +133,7 @@ def pick_by_exact_gains(problem: Problem, pool: Pool, progress: Progress) -> Pic
     bounds = np.full(len(pool.rows), -np.inf)
     with progress.stage("picking", run.missing) as advance:
         while run.missing:
-            pool.require_free(problem.k - run.missing)
+            pool.require_free()
             considered = pool.positions()
             today = priced.values(considered, plan.prices) - costs.rounding
             bounds[considered] = np.maximum(bounds[considered], today)
@@ -164,7 +188,7 @@ def pick_entropic(
         picked += 1
     with progress.stage("picking", run.missing) as advance:
         while run.missing:
-            pool.require_free(picked)
+            pool.require_free()
             unclaimed = capacity
             if picked:
                 solved = entropic_plan(held[:picked], capacity, reg, iterations)

@@ -15,7 +15,8 @@ from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.costs import MATRIX_METRICS, Costs, make_costs, metric_name
 
 _NEAR_DUPLICATE = 0.01  # of the median distance: what distinct=True calls the same example
-_SAMPLED_ROWS = 16
+_SAMPLED_ROWS = 16  # each compared with
+_SAMPLED_OTHERS = 4096  # for the median distance
 _SCALES_APART = 100  # times: a column that varies so much more than others decides alone
 _SAMPLED_SCALES = 10_000  # rows
 _MOST_COLUMNS = 200
@@ -155,8 +156,11 @@ def twin_distance(distinct: bool | float, costs: Costs) -> float | None:
         return float(distinct)
     if not distinct:
         return None
-    rows = np.unique(np.linspace(0, costs.shape[0] - 1, _SAMPLED_ROWS).astype(np.intp))
-    typical = np.median([np.median(costs.twin_distances(int(row))) for row in rows])
+    rows, others = (
+        np.unique(np.linspace(0, costs.shape[0] - 1, count).astype(np.intp))
+        for count in (_SAMPLED_ROWS, _SAMPLED_OTHERS)
+    )
+    typical = np.median([np.median(costs.twin_distances(int(row), others)) for row in rows])
     return _NEAR_DUPLICATE * float(typical)
 
 

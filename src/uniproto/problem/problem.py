@@ -28,6 +28,7 @@ from uniproto.problem.checks import (
     twin_distance,
 )
 from uniproto.problem.groups import quotas
+from uniproto.problem.limits import Counts, Limits, checked_limits
 from uniproto.problem.masses import Masses, integer_masses
 from uniproto.problem.weights import weights_from
 from uniproto.runs.checkpoint import Checkpoint
@@ -82,6 +83,10 @@ class Problem:
         budgets: how k is shared among groups: `proportional` to target mass, `balanced`, or a
             mapping from label to count.
         initial: rows already chosen. They come first and count towards k.
+        sources: one label per source row, for `at_most` and `at_least`; the target needs none.
+        at_most: how many rows of a source may be chosen: a number for every source, or a mapping
+            from label to count.
+        at_least: how many rows of a source must be chosen, likewise.
         exclude: rows never to choose. They remain targets where source and target are one set.
         distinct: True, or a distance: never choose two rows that close to each other.
         prepare: whether a table's columns are made comparable first: numbers scaled, gaps filled
@@ -120,6 +125,7 @@ class Problem:
     bandwidth_origin: str | None  # how it names a bandwidth that was computed
     groups: tuple[Group, ...]  # once k is known
     given: Given | None  # source and target as the user has them, where they are known
+    limits: Limits | None  # how many rows each source of the pool may and must give
     checkpoint: Checkpoint | None  # where a run saves its picks, if it must survive a kill
     _k: int | None
     _group_labels: tuple[NDArray[Any], NDArray[Any]] | None  # of source and target rows
@@ -139,6 +145,9 @@ class Problem:
         groups: Any = None,
         target_groups: Any = None,
         budgets: str | Mapping[Hashable, int] = "proportional",
+        sources: Any = None,
+        at_most: Counts | None = None,
+        at_least: Counts | None = None,
         initial: Any = None,
         exclude: Any = None,
         distinct: bool | float = False,
@@ -175,6 +184,15 @@ class Problem:
         self.twin_distance = twin_distance(distinct, costs)
         self._group_labels = self._checked_groups(groups, target_groups, budgets)
         self._budgets = budgets
+        self.limits = checked_limits(sources, at_most, at_least, self.m)
+        if self.limits is not None and self._group_labels is not None:
+            raise invalid(
+                "groups",
+                "must be left out beside 'at_most' and 'at_least', which limit one selection over "
+                "all sources",
+                "both",
+                "Use 'budgets' for the groups, or drop 'groups'.",
+            )
         if k is not None:
             self.__dict__ |= self.with_k(k).__dict__
 
@@ -187,7 +205,7 @@ class Problem:
         self.twin_distance = None
         self.lists = CpuLists()
         self.weights_origin = self.bandwidth_origin = None
-        self.groups, self.checkpoint = (), None
+        self.groups, self.limits, self.checkpoint = (), None, None
         self.given = None
         self._group_labels = None
         self._budgets = "proportional"
@@ -226,10 +244,17 @@ class Problem:
         """The same problem for k prototypes, split into its groups."""
         count = checked_count(k, self.m)
         require_rows(count, self.initial, self.candidates)
+        if self.limits is not None:
+            self.limits.require(count, self.initial, self.candidates)
         problem = self.changed(_k=count, groups=())
         if self._group_labels is None:
             return problem
         return problem.changed(groups=_split(problem, *self._group_labels, self._budgets))
+
+    def excluding(self, rows: NDArray[Any]) -> Problem:
+        """The same problem, in which these rows may not be chosen either, for any k."""
+        candidates = np.setdiff1d(self.candidates, rows)
+        return self.changed(candidates=candidates, groups=(), _k=None)
 
     def with_seed(self, seed: int | None) -> Problem:
         """The same problem for methods that draw; its groups draw from the same seed."""
@@ -277,6 +302,7 @@ class Problem:
             candidates=candidates[candidates >= 0],
             weights_origin=None,
             groups=(),
+            limits=None if self.limits is None else self.limits.among(source_rows),
             given=None,
             _group_labels=None,
         )
@@ -285,13 +311,14 @@ class Problem:
         """Positions among the candidates of rows too close to `row` to be chosen beside it."""
         if self.twin_distance is None:
             return np.empty(0, np.intp)
-        close = self.costs.twin_distances(row) <= self.twin_distance
-        return np.flatnonzero(close[self.candidates])
+        return np.flatnonzero(self.costs.twins(row, self.twin_distance)[self.candidates])
 
     def too_few_distinct(self, found: int) -> InfeasibleError:
+        limited = "" if self.limits is None else " within the limits of their sources"
         return InfeasibleError(
             f"'distinct' must leave at least k={self.k} examples to choose. Got only {found} that "
-            f"are more than {self.twin_distance:g} apart instead. Lower the threshold or k."
+            f"are more than {self.twin_distance:g} apart{limited} instead. Lower the threshold or "
+            "k."
         )
 
     def _checked_groups(

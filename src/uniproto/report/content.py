@@ -116,6 +116,17 @@ class Coverage:
 
 
 @dataclass(frozen=True)
+class Part:
+    """What one source gives: rows of the pool, and rows that were chosen."""
+
+    name: str
+    rows: int
+    row_share: float
+    chosen: int
+    chosen_share: float
+
+
+@dataclass(frozen=True)
 class Worst:
     """A badly covered target: its item, words, cost and the prototypes (ranks) it went to."""
 
@@ -162,6 +173,7 @@ class Content:
     columns: list[ColumnChart]
     table: list[str]  # the columns of the rows, in their order; empty for texts and pictures
     coverage: list[Coverage]
+    composition: list[Part]  # by source, where the target has no such labels
     worst: list[Worst]
     worst_note: str
     curve: Curve | None
@@ -312,6 +324,26 @@ def _represented_by_its_own(selection: Selection, codes: Codes) -> NDArray[np.fl
     same = classes == codes.target[plan.col]
     found = np.bincount(classes[same], plan.data[same], minlength=len(codes.names))
     return found.astype(np.float64)
+
+
+def composition_of(selection: Selection, labels: Codes | None) -> list[Part]:
+    """How many rows each source gives, the largest first; where the target has labels, none."""
+    if labels is None or labels.target is not None:
+        return []
+    count = len(labels.names)
+    rows = np.bincount(labels.source, minlength=count)
+    chosen = np.bincount(labels.source[selection.indices], minlength=count)
+    order = sorted(range(count), key=lambda code: (-chosen[code], -rows[code], code))
+    return [
+        Part(
+            labels.names[code],
+            int(rows[code]),
+            float(rows[code] / rows.sum()),
+            int(chosen[code]),
+            float(chosen[code] / selection.k),
+        )
+        for code in order
+    ]
 
 
 def _mark(share: float, chosen: int, k: int) -> str:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from uniproto.data.arrays import as_labels
 from uniproto.data.disk import LargeTable
 from uniproto.errors import invalid
+from uniproto.features.language import message_text
 from uniproto.features.pictures import ENDINGS
 
 Rows = NDArray[np.intp]
@@ -99,6 +100,22 @@ def column(table: pa.Table | LargeTable, name: str) -> Reader:
         return list(some.column(name).to_pylist())
 
     return read
+
+
+def joined_columns(table: pa.Table | LargeTable, names: Sequence[str]) -> Reader:
+    """A reader of several columns of text, one below the other."""
+    readers = [column(table, name) for name in names]
+
+    def read(rows: Rows) -> list[Any]:
+        parts = zip(*(values(rows) for values in readers), strict=True)
+        return ["\n\n".join(str(part) for part in some if part is not None) for some in parts]
+
+    return read
+
+
+def texts_in(values: Reader) -> Reader:
+    """A reader of what messages say, where there are messages; texts stay as they are."""
+    return lambda rows: [message_text(value) for value in values(rows)]
 
 
 def fields_of(

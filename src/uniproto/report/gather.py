@@ -24,6 +24,7 @@ from uniproto.report.content import (
     Worst,
     as_codes,
     code_of,
+    composition_of,
     coverage_of,
 )
 from uniproto.report.examples import Examples
@@ -114,6 +115,7 @@ def gather(
         else columns.charts(became, () if given is None else given.columns),
         table=_table_names(source, cards),
         coverage=coverage_of(selection, labels, groups, weights),
+        composition=composition_of(selection, labels),
         worst=[] if costs is None else _worst(target, problem, plan, worst, costs, place_of),
         worst_note="" if costs is not None else NO_DATA,
         curve=curve_of(selection, fills, plan, arcs),

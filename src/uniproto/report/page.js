@@ -280,7 +280,7 @@
     const card = event.target.closest(".card");
     if (card && !getSelection().toString()) choose(Number(card.dataset.p), true);
   });
-  $$("a[data-choose]").forEach((link) => link.addEventListener("click", () => choose(Number(link.dataset.choose))));
+  $$("a[data-choose]").forEach((link) => link.addEventListener("click", () => { reveal(Number(link.dataset.choose)); choose(Number(link.dataset.choose)); }));
   for (const list of $$(".worst, #cards, #detail")) {
     list.addEventListener("mousemove", (event) => {
       const one = event.target.closest("[data-item]");
@@ -323,8 +323,19 @@
   let first = 0;
   let asTable = data.named;  // an array's columns have no names to look for
 
+  function onPage() {
+    return matching.slice(first, first + perPage);
+  }
+
+  function reveal(place) {
+    const here = matching.indexOf(place);
+    if (here === -1 || (here >= first && here < first + perPage)) return;
+    first = perPage * Math.floor(here / perPage);
+    showPage();
+  }
+
   function showPage() {
-    const shown = new Set(matching.slice(first, first + perPage));
+    const shown = new Set(onPage());
     cards.forEach((card, place) => { card.parentElement.hidden = !shown.has(place); card.tabIndex = -1; });
     if (matching.length) cards[matching[first]].tabIndex = 0;
     const last = Math.min(first + perPage, matching.length);
@@ -389,6 +400,23 @@
     });
   }
 
+  // On paper there are no pages to turn, and an address such as #p70 names one prototype.
+
+  addEventListener("beforeprint", () => {
+    if (asTable) $("#table").replaceChildren(lines(matching));
+    else matching.forEach((place) => { cards[place].parentElement.hidden = false; });
+  });
+  addEventListener("afterprint", showPage);
+  addEventListener("hashchange", revealAddress);
+
+  function revealAddress() {
+    const rank = Number((/^#p(\d+)$/.exec(location.hash) || [])[1]);
+    if (!(rank >= 1 && rank <= cards.length)) return;
+    reveal(rank - 1);
+    const shown = asTable ? $(`#table tr[data-p="${rank - 1}"]`) : cards[rank - 1];
+    if (shown) shown.scrollIntoView({ block: "nearest" });
+  }
+
   let waiting = 0;
   search.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(refilter, 120); });
   $$(".filter").forEach((one) => one.addEventListener("change", refilter));
@@ -396,8 +424,7 @@
   // Keyboard
 
   function focusCard(place) {
-    const page = Math.floor(matching.indexOf(place) / perPage) * perPage;
-    if (page !== first) { first = page; showPage(); }
+    reveal(place);
     cards.forEach((card) => { card.tabIndex = -1; });
     cards[place].tabIndex = 0;
     cards[place].focus();
@@ -405,9 +432,10 @@
   }
 
   function perLine() {
-    const first = cards[matching[0]].parentElement;
-    const next = matching.findIndex((place) => cards[place].parentElement.offsetTop > first.offsetTop);
-    return next === -1 ? matching.length : next;
+    const shown = onPage();
+    const top = cards[shown[0]].parentElement.offsetTop;
+    const next = shown.findIndex((place) => cards[place].parentElement.offsetTop > top);
+    return next === -1 ? shown.length : next;
   }
 
   $("#cards").addEventListener("keydown", (event) => {
@@ -491,6 +519,7 @@
   details.addEventListener("toggle", () => { if (details.open) draw("curve"); });  // now it has a width
   showPage();
   showDetail();
+  revealAddress();
 
   async function drawAll() {
     await drawMap();

@@ -18,7 +18,7 @@ def setting(
     common: bool = False,
     group: str | None = None,
     choices: Sequence[str] | Callable[[], Sequence[str]] | None = None,
-    metavar: str | None = None,
+    metavar: str | tuple[str, ...] | None = None,
     flags: Sequence[str] = (),
     off: tuple[str, str] | None = None,
     parse: Callable[[str], Any] | None = None,
@@ -33,7 +33,7 @@ def setting(
         common: shown first; every other setting is listed under "more options".
         group: a heading inside "more options".
         choices: the values it may have, or a function that lists them (for a registry).
-        metavar: what the help calls its value.
+        metavar: what the help calls its value; several names, where it takes several values.
         flags: short forms, such as `-o`.
         off: a flag that sets it to None, and its help: `("--no-source", "no sources")`.
         parse: reads its value from the text of the command line. Default: its type.

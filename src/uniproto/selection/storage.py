@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,15 +62,16 @@ def save_selection(
     target_ids: tuple[str, NDArray[Any]] | None = None,
     prototypes: pa.Table | None = None,
     record: Mapping[str, Any] | None = None,
+    files: Mapping[str, str] | None = None,
 ) -> Path:
     """Write a selection to a folder.
 
     `source_ids` and `target_ids` are (column name, one id per row): the chosen ids go into every
     file; in selection.parquet an id column called `rank`, `index`, `gain` or `mass` gets the
     ending `_id`. `prototypes` are the chosen rows of a table input (those that the selection
-    knows); `record` is added to the manifest. Where the selection has a certificate, its numbers
-    are in the manifest (an infinite gap, which JSON cannot say, as null) and its prices in
-    certificate.npz.
+    knows); `record` is added to the manifest, and `files` are further files of the result by name.
+    Where the selection has a certificate, its numbers are in the manifest (an infinite gap, which
+    JSON cannot say, as null) and its prices in certificate.npz.
     """
     plan, cost = selection.plan, selection.cost
     columns: dict[str, Any] = {
@@ -122,6 +123,8 @@ def save_selection(
             with (stage / PROTOTYPES_CSV).open("wb") as file:
                 write_csv(prototypes, file)
         np.savez_compressed(stage / PLAN, **arrays)
+        for name, content in (files or {}).items():
+            (stage / name).write_text(content, encoding="utf-8", newline="")
         if selection.certificate is not None:
             manifest = _certified(manifest, selection.certificate, stage)
         write_record(stage, MANIFEST, manifest)
@@ -148,10 +151,10 @@ def _rows_of_table(selection: Selection) -> pa.Table | None:
     return chosen_rows(selection, np.arange(selection.k))
 
 
-def require_result_folder(folder: Path) -> None:
+def require_result_folder(folder: Path, also: Iterable[str] = ()) -> None:
     """Refuse, before the work, a folder that cannot be written or where names are taken."""
     require_writable(folder)
-    names = [SELECTION, PROTOTYPES, PROTOTYPES_CSV, PLAN, CERTIFICATE]
+    names = [SELECTION, PROTOTYPES, PROTOTYPES_CSV, PLAN, CERTIFICATE, *also]
     require_publishable(folder, MANIFEST, names)
 
 

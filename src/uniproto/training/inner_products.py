@@ -105,10 +105,10 @@ def gradient_inner_products(
     with preserve_state(model), torch.inference_mode(False):
         for of_set, batch in zip(gathered, sets, strict=True):
             for inputs, labels, rows in micro_batches(model, batch, score_batch_size):
-                seen, losses = _differentiated(model, projections, inputs, labels)
+                seen, losses = differentiated(model, projections, inputs, labels)
                 of_set.losses.append(losses)
                 of_set.places.append(rows)
-                for index, pairs in enumerate(_layer_pairs(projections, seen)):
+                for index, pairs in enumerate(layer_pairs(projections, seen)):
                     width = max(_NARROWEST_SKETCH, share // (4 * sum(counts) * len(pairs)))
                     reduced = _reduced(
                         pairs, form_of(projections[index], pairs), width, seed + 2 * index
@@ -151,7 +151,7 @@ def cheapest_form(
     return min(fitting, key=lambda form: operations[form]) if fitting else "sketch"
 
 
-def _differentiated(
+def differentiated(
     model: nn.Module, projections: list[Projection], inputs: dict[str, Any], labels: Tensor
 ) -> tuple[list[Calls], Tensor]:
     """Inputs of every layer and the gradients of its outputs, in place of the outputs."""
@@ -171,7 +171,7 @@ def _differentiated(
     return found, losses
 
 
-def _layer_pairs(projections: list[Projection], seen: list[Calls]) -> Iterator[Pairs]:
+def layer_pairs(projections: list[Projection], seen: list[Calls]) -> Iterator[Pairs]:
     for projection, calls in zip(projections, seen, strict=True):
         # A layer that runs several times has more tokens: its gradient is the sum over them.
         inputs, gradients = torch.cat(calls.inputs, dim=1), torch.cat(calls.outputs, dim=1)

@@ -7,7 +7,6 @@ tokenizer's own chat template lays out the turns. Only answer tokens count in th
 
 from __future__ import annotations
 
-import io
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,10 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.files import json_objects
+from uniproto.data.files import json_objects, unpacked
 from uniproto.errors import InputFileError, MissingExtraError, UniprotoError, invalid, require_name
+from uniproto.features.language import CHAT
 from uniproto.training.finetune.chats import Turns, as_turns, encoded_chat
-from uniproto.training.finetune.settings import CHAT, TOO_LONG, FinetuneSettings
+from uniproto.training.finetune.settings import TOO_LONG, FinetuneSettings
 from uniproto.training.losses import NO_LABEL
 
 try:
@@ -178,12 +178,7 @@ def _checked(
 
 
 def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    import pyarrow as pa
-
-    with path.open("rb") as file:
-        lines: Any = file
-        if path.suffix.lower() == ".zst":
-            lines = io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"))
+    with unpacked(path) as lines:
         for _, row in json_objects(lines, path):
             yield row
 
@@ -270,7 +265,7 @@ def tokenise(
     fitting: list[InstructionRow] = []
     tokens, ends, learned = array("i"), array("q"), array("b")
     longer = 0
-    for number, (row, prompt, answer, known) in enumerate(_encoded(rows, tokenizer, template)):
+    for number, (row, prompt, answer, known) in enumerate(encoded(rows, tokenizer, template)):
         length = len(prompt) + len(answer)
         if length > max_length:
             longer += 1
@@ -283,9 +278,8 @@ def tokenise(
                 )
             if too_long == "skip":
                 continue
-            answer = answer[: max(1, max_length - len(prompt))]  # at least one token stays
-            left = max_length - len(answer)
-            prompt, known = prompt[-left:], known[-left:]
+            prompt, answer = cut_to_length(prompt, answer, max_length)
+            known = known[len(known) - len(prompt) :]
         fitting.append(row)
         tokens.extend([*prompt, *answer])
         learned.extend([*known, *[1] * len(answer)])
@@ -319,7 +313,19 @@ def _require_sense(max_length: int, too_long: str, template: str) -> None:
         )
 
 
-def _encoded(
+def cut_to_length(
+    prompt: list[int], answer: list[int], max_length: int
+) -> tuple[list[int], list[int]]:
+    """At least one token of the answer stays; the prompt is cut at the front.
+
+    >>> cut_to_length([1, 2, 3], [4, 5], 4), cut_to_length([1, 2, 3], [4, 5], 2)
+    (([1, 2, 3], [4]), ([3], [4]))
+    """
+    answer = answer[: max(1, max_length - len(prompt))]
+    return prompt[-(max_length - len(answer)) :], answer
+
+
+def encoded(
     rows: Sequence[InstructionRow], tokenizer: Any, template: str
 ) -> Iterator[tuple[InstructionRow, list[int], list[int], list[int]]]:
     """Of every row: the tokens before its last answer, those of that answer with the end of the

@@ -8,15 +8,11 @@ from types import MappingProxyType
 from typing import Any
 
 from uniproto.errors import invalid, require_int, require_name
+from uniproto.features.language import TEMPLATE
 from uniproto.methods.uniproto import PLANS, UniProto
 from uniproto.runtime.settings import setting, setting_of
 from uniproto.training.config import SelectionConfig
 
-TEMPLATE = (
-    "Below is an instruction that describes a task. Write a response that answers it.\n\n"
-    "### Instruction:\n{instruction}\n\n### Response:\n"
-)
-CHAT = "chat"  # as a template: the tokenizer's own
 TOO_LONG = ("truncate", "skip", "refuse")
 QUANTISED = ("4bit",)
 _AT_LEAST = {

@@ -1,0 +1,136 @@
+"""How a language model looks at examples: what is computed of them, and how they are put to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from uniproto.errors import InputFileError, invalid, require_int, require_name
+
+KINDS = ("value", "lora", "hidden")
+# The prompt that 'uniproto finetune' trains with.
+TEMPLATE = (
+    "Below is an instruction that describes a task. Write a response that answers it.\n\n"
+    "### Instruction:\n{instruction}\n\n### Response:\n"
+)
+CHAT = "chat"  # as a template: the one of the model's tokenizer
+_PAIRS = (("instruction", "output"), ("prompt", "completion"), ("question", "answer"))
+MESSAGES, TEXT = "messages", "text"
+
+
+@dataclass(frozen=True)
+class LanguageFeatures:
+    """What a language model makes of an example.
+
+    `kind` is `value` (the gradient by the value projection of the last block), `lora` (the
+    gradient by all LoRA layers, as LESS takes it) or `hidden` (the mean of the last hidden states).
+    """
+
+    kind: str = "value"
+    adapter: str | None = None  # a folder that peft has written
+    adam: bool = False  # gradients as steps of Adam, by the moments in the adapter's folder
+    layer: str | None = None
+    width: int = 1024
+    template: str = TEMPLATE
+    max_length: int = 512
+    bf16: bool = False
+
+    def __post_init__(self) -> None:
+        require_name("kind", self.kind, KINDS)
+        require_int("width", self.width, too_small="1024 is usual.")
+        require_int("max_length", self.max_length, 2, too_small="512 is usual.")
+        if self.template != CHAT and "{instruction}" not in self.template:
+            raise invalid(
+                "template",
+                f"must hold {{instruction}}, or be {CHAT!r}",
+                repr(self.template),
+                "Say where the prompt goes.",
+            )
+        if self.kind != "value" and self.layer is not None:
+            raise invalid(
+                "layer",
+                "is the layer whose gradient is taken instead of the value projection's",
+                f"{self.layer!r} for {self.kind} features",
+                "Leave it out.",
+            )
+        if self.kind == "lora" and self.adapter is None:
+            raise invalid(
+                "adapter",
+                "must be given for the gradients of LoRA layers",
+                "None",
+                "Train one on a few examples with 'uniproto finetune', and name its folder.",
+            )
+        if self.adam and self.kind != "lora":
+            raise invalid("adam", "needs the gradients of LoRA layers", self.kind, "Use 'lora'.")
+
+    def described(self) -> str:
+        """Everything but the adapter's weights that vectors depend on."""
+        return repr(
+            sorted((name, value) for name, value in asdict(self).items() if name != "adapter")
+        )
+
+
+def example_columns(
+    present: Sequence[str],
+    prompt: str | None = None,
+    answer: str | None = None,
+    messages: str | None = None,
+    *,
+    where: str = "the rows",
+) -> tuple[str, ...]:
+    """The columns an example is made of: prompt and answer, messages, or one text.
+
+    >>> example_columns(["source", "instruction", "output"])
+    ('instruction', 'output')
+    >>> example_columns(["messages", "source"])
+    ('messages',)
+    """
+    if messages is not None and (prompt is not None or answer is not None):
+        raise invalid(
+            "messages", "excludes 'prompt' and 'answer'", repr(messages), "Drop one of the two."
+        )
+    named: tuple[str, ...]
+    if prompt is not None or answer is not None:
+        named = (prompt or _PAIRS[0][0], answer or _PAIRS[0][1])
+    elif messages is not None:
+        named = (messages,)
+    else:
+        usual = ((MESSAGES,), *_PAIRS, (TEXT,))
+        named = next((each for each in usual if set(each) <= set(present)), ())
+    missing = [name for name in named if name not in present]
+    if missing or not named:
+        raise InputFileError(
+            f"{where}: the examples must have a prompt and an answer. Got the columns "
+            f"{', '.join(map(str, present)) or 'none'} instead"
+            f"{', without ' + ', '.join(missing) if missing else ''}. Name them: --prompt and "
+            "--answer, or --messages (in Python prompt=, answer=, messages=)."
+        )
+    return named
+
+
+def as_example(row: Any, columns: Sequence[str] | None = None) -> Any:
+    """A row as an example: (prompt, answer), messages, or a text.
+
+    >>> as_example({"instruction": "1 + 1?", "output": "2"}), as_example("a text")
+    (('1 + 1?', '2'), 'a text')
+    """
+    if not isinstance(row, Mapping):
+        return tuple(row) if isinstance(row, list) and row and isinstance(row[0], str) else row
+    values = tuple(row[name] for name in (columns or example_columns(list(row))))
+    return values[0] if len(values) == 1 else values
+
+
+def message_text(messages: Any) -> Any:
+    """What messages say, for a model of sentences; anything else as it is.
+
+    >>> message_text([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}])
+    'Hi\\n\\nYes?'
+    """
+    if not isinstance(messages, list):
+        return messages
+    return "\n\n".join(
+        str(each["content"])
+        for each in messages
+        if isinstance(each, Mapping) and each.get("content")
+    )

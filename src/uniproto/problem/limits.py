@@ -1,0 +1,148 @@
+"""How many rows each source of the pool may and must give to one selection over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.data.arrays import as_labels, distinct_labels
+from uniproto.errors import InfeasibleError, as_index, invalid
+
+Counts = int | Mapping[Hashable, int]  # of every source, or by its label
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The sources of the pool's rows, as numbers, and how many rows of each may be chosen."""
+
+    names: list[Hashable]
+    source_of_row: NDArray[np.intp]
+    least: NDArray[np.int64]
+    most: NDArray[np.int64]
+
+    def counts(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+        """How many of these rows each source gives."""
+        return np.bincount(self.source_of_row[rows], minlength=len(self.names))
+
+    def among(self, rows: NDArray[np.intp]) -> Limits:
+        """The same limits of these rows alone, which are numbered anew."""
+        return replace(self, source_of_row=self.source_of_row[rows])
+
+    def broken(self, rows: NDArray[Any]) -> list[str]:
+        """The sources that give too few or too many of these rows."""
+        counts = self.counts(rows)
+        wrong = (counts < self.least) | (counts > self.most)
+        return [str(self.names[place]) for place in np.flatnonzero(wrong)]
+
+    def may_replace(self, rows: NDArray[Any], place: int) -> NDArray[np.bool_]:
+        """Which rows of the pool may stand where `rows[place]` stands now."""
+        others = self.counts(np.delete(rows, place))
+        wanting = others < self.least  # at most one: the source of the row that goes
+        allowed = wanting if wanting.any() else others < self.most
+        return np.asarray(allowed[self.source_of_row])
+
+    def require(self, k: int, initial: NDArray[np.intp], candidates: NDArray[np.intp]) -> None:
+        """Refuse a k that the limits, and the rows there are, do not allow."""
+        given = self.counts(initial)
+        available = given + self.counts(candidates)
+        for name, low, high, has, rows in zip(
+            self.names, self.least, self.most, given, available, strict=True
+        ):
+            if has > high:
+                raise InfeasibleError(
+                    f"'at_most' for source {name!r} must allow the {has} given by 'initial'. Got "
+                    f"{high} instead. Raise it."
+                )
+            if low > rows:
+                raise InfeasibleError(
+                    f"'at_least' for source {name!r} must not exceed the {rows} rows of it that "
+                    f"may be chosen. Got {low} instead. Lower it."
+                )
+        owed = int(np.maximum(self.least, given).sum())
+        if owed > k:
+            raise InfeasibleError(
+                f"'at_least' must not ask for more than k={k} rows in all. Got {owed} instead. "
+                "Lower it, or raise k."
+            )
+        allowed = int(np.minimum(self.most, available).sum())
+        if allowed < k:
+            raise InfeasibleError(
+                f"'at_most' must allow k={k} rows in all. Got {allowed} instead (of the "
+                f"{available.sum()} rows that may be chosen). Raise it, or lower k."
+            )
+
+
+def checked_limits(
+    sources: Any, at_most: Counts | None, at_least: Counts | None, m: int
+) -> Limits | None:
+    """The limits that are given, if any.
+
+    >>> limits = checked_limits(["a", "b", "b"], {"b": 1}, None, 3)
+    >>> limits.names, limits.least.tolist(), limits.most.tolist()
+    (['a', 'b'], [0, 0], [3, 1])
+    """
+    if at_most is None and at_least is None:
+        if sources is not None:
+            raise invalid(
+                "sources",
+                "needs 'at_most' or 'at_least' as well",
+                "only sources",
+                "Say how many rows of a source may or must be chosen, or leave it out.",
+            )
+        return None
+    if sources is None:
+        raise invalid(
+            "at_most" if at_most is not None else "at_least",
+            "needs 'sources' as well",
+            "none",
+            "Pass one label per source row.",
+        )
+    found, source_of_row = distinct_labels(as_labels(sources, "sources", m), "sources")
+    names = found.tolist()
+    least = _checked_counts(at_least, "at_least", names, 0)
+    most = _checked_counts(at_most, "at_most", names, m)
+    wrong = np.flatnonzero(least > most)
+    if len(wrong):
+        raise invalid(
+            "at_least",
+            f"must not exceed 'at_most', {most[wrong[0]]} for source {names[wrong[0]]!r}",
+            least[wrong[0]],
+            "Lower it.",
+        )
+    return Limits(names, source_of_row, least, most)
+
+
+def _checked_counts(
+    counts: Counts | None, parameter: str, names: list[Any], default: int
+) -> NDArray[np.int64]:
+    if counts is None:
+        return np.full(len(names), default, np.int64)
+    if not isinstance(counts, Mapping):
+        return np.full(len(names), _count(counts, parameter), np.int64)
+    unknown = [name for name in counts if name not in names]
+    if unknown:
+        shown = ", ".join(map(str, names[:20])) + (" …" if len(names) > 20 else "")
+        raise invalid(
+            parameter, f"must name sources of the pool ({shown})", unknown, "Correct the names."
+        )
+    given = [counts.get(name) for name in names]
+    return np.array([default if n is None else _count(n, parameter) for n in given], np.int64)
+
+
+def _count(value: Any, parameter: str) -> int:
+    try:
+        count = as_index(value)
+    except TypeError:
+        count = -1
+    if count < 0:
+        raise invalid(
+            parameter,
+            "must be a whole number of at least 0, or one for each source",
+            repr(value),
+            "Pass integers.",
+        )
+    return count

@@ -1,0 +1,88 @@
+"""Rows of the pool that are too close to other examples, such as those of a benchmark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.data.arrays import finite_number
+from uniproto.errors import invalid
+from uniproto.geometry.blocks import row_blocks
+from uniproto.geometry.costs import Costs, metric_name
+from uniproto.geometry.metrics import OF_FEATURES
+from uniproto.problem.checks import checked_costs
+from uniproto.runtime.threads import parallel_map
+
+_NO_DISTANCES = ("dot", "precomputed", "similarity")
+
+
+@dataclass(frozen=True)
+class NearRows:
+    """Rows at most `distance` from another example: which, from which, and how far."""
+
+    distance: float
+    rows: NDArray[np.intp]
+    nearest: NDArray[np.intp]
+    distances: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def rows_near(
+    source: Any, others: Any, distance: float, *, metric: str = "cosine", name: str = "exclude_near"
+) -> NearRows:
+    """The source rows that are at most `distance` from one of the other rows.
+
+    Decontamination: no row of a benchmark, nor one that says the same, should be trained on.
+
+    >>> found = rows_near([[1.0, 0.0], [0.0, 1.0]], [[2.0, 0.1]], 0.01)
+    >>> found.rows, found.nearest
+    (array([0]), array([0]))
+    """
+    metric = metric_name(metric)
+    if metric in _NO_DISTANCES:
+        raise invalid(
+            name, "needs a metric of distances", f"metric={metric!r}", "Use cosine or euclidean."
+        )
+    if not finite_number(distance) >= 0:
+        raise invalid(
+            name,
+            "must have a distance of at least 0",
+            repr(distance),
+            "Pass the largest distance at which two examples count as the same.",
+        )
+    told_by = OF_FEATURES[metric].apart or metric  # as near-duplicates of the pool are told
+    return near_targets(checked_costs(source, others, told_by, warn=False), float(distance))
+
+
+def near_targets(costs: Costs, distance: float) -> NearRows:
+    """The rows that are at most `distance` from a target; each with its nearest one."""
+    m = costs.shape[0]
+    lowest, nearest = np.full(m, np.inf), np.zeros(m, np.intp)
+    for columns in costs.column_blocks():
+        part = costs.read(slice(None), columns)
+
+        def look(rows: slice, part: Costs = part, first: int = columns.start) -> None:
+            block = part.block(rows)
+            found = block.argmin(axis=1)
+            values = np.take_along_axis(block, found[:, None], axis=1)[:, 0].astype(np.float64)
+            nearer = values < lowest[rows]
+            lowest[rows] = np.where(nearer, values, lowest[rows])
+            nearest[rows] = np.where(nearer, found + first, nearest[rows])
+
+        for _ in parallel_map(look, row_blocks(m, columns.stop - columns.start)):
+            pass
+    # Blocks are rounded: what may be near is looked at again, in double precision.
+    rows = np.flatnonzero(lowest <= distance + costs.rounding)
+    exact = np.array(
+        [
+            costs.exact_block(rows[i : i + 1], nearest[rows[i : i + 1]])[0, 0]
+            for i in range(len(rows))
+        ]
+    )
+    near = exact <= distance if len(rows) else np.zeros(0, bool)
+    return NearRows(distance, rows[near], nearest[rows[near]], exact[near] if len(rows) else exact)

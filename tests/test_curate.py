@@ -1,0 +1,343 @@
+"""`uniproto curate` and `uniproto.curate`: from a pool and a target to rows to train on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra 'train'")
+pytest.importorskip("transformers", reason="needs the extra 'train'")
+pytest.importorskip("peft", reason="needs the extra 'train'")
+pytest.importorskip("accelerate", reason="needs the extra 'train'")
+
+import uniproto  # noqa: E402
+from support.finetuning import tiny_model  # noqa: E402
+from uniproto.cli import main  # noqa: E402
+from uniproto.cli.curate import CHOSEN  # noqa: E402
+from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
+from uniproto.features import gradients  # noqa: E402
+
+K, POOL, TARGET = 24, 120, 15
+TEMPLATE = "Q {instruction} A "
+
+
+def examples(count, seed, kinds):
+    draw = np.random.default_rng(seed)
+    signs = {"add": "+", "sub": "-", "mul": "*"}
+    rows = []
+    for _ in range(count):
+        kind = str(draw.choice(kinds))
+        a, b = draw.integers(1, 99, 2).tolist()
+        answer = {"add": a + b, "sub": a - b, "mul": a * b}[kind]
+        rows.append({"source": kind, "instruction": f"{a}{signs[kind]}{b}", "output": str(answer)})
+    return rows
+
+
+POOL_ROWS = examples(POOL, 0, ["add", "sub", "mul"])
+TARGET_ROWS = [
+    {name: row[name] for name in ("instruction", "output")} for row in examples(TARGET, 1, ["mul"])
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return tiny_model(tmp_path_factory.mktemp("model"), positions=64, spread=0.3)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def inside(tmp_path, monkeypatch, cache):
+    monkeypatch.setenv("UNIPROTO_CACHE", str(cache))
+    monkeypatch.chdir(tmp_path)
+    write("pool.jsonl", POOL_ROWS)
+    write("wanted.jsonl", TARGET_ROWS)
+
+
+def write(name, rows):
+    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def curate(model, *words, pool="pool.jsonl", target="wanted.jsonl", k=K, out="out"):
+    given = ["curate", pool, "--target", target, "-k", str(k), "-o", out]
+    given += ["--template", TEMPLATE, "--width", "128", "--distinct", "1e-6"]
+    given += [] if model is None else ["--model", model]
+    return main([*given, *map(str, words)])
+
+
+def chosen(out="out"):
+    return [json.loads(line) for line in Path(out, CHOSEN).read_text("utf-8").splitlines()]
+
+
+def test_from_files_to_files(model, capsys):
+    assert curate(model) == 0, capsys.readouterr().err
+    said = capsys.readouterr().out
+    found = chosen()
+    assert [row["rank"] for row in found] == list(range(1, K + 1))
+    # The rows are those of the selection, in the pool's own columns.
+    selection = uniproto.Selection.load("out")
+    for row, index in zip(found, selection.indices, strict=True):
+        assert {name: row[name] for name in POOL_ROWS[0]} == POOL_ROWS[index]
+    # Each serves the targets that the plan gives it, and all of them are served.
+    assert found[0]["serves"] == selection.plan[[0]].indices.tolist()
+    assert {target for row in found for target in row["serves"]} == set(range(TARGET))
+    mean = np.mean([row["cost"] for row in found])
+    assert mean == pytest.approx(selection.cost, abs=1e-5)
+    # The picks are those of the same gradients in Python.
+    options = {"model": model, "template": TEMPLATE, "width": 128}
+    pool, wanted = (gradients(rows, **options).vectors for rows in (POOL_ROWS, TARGET_ROWS))
+    expected = uniproto.select(pool, K, wanted, distinct=1e-6)
+    np.testing.assert_array_equal(selection.indices, expected.indices)
+    assert f"uniproto finetune --model {model} --data out/{CHOSEN} --method full" in said
+    assert "source: chosen of the rows there are" in said
+    page = Path("out/report.html").read_text("utf-8")
+    assert "Where the chosen rows come from" in page
+    assert POOL_ROWS[selection.indices[0]]["instruction"] in page
+    assert main(["verify", "out"]) == 0
+    shutil.rmtree("out")
+    assert curate(model, "--no-page", "--quiet") == 0
+    assert not Path("out/report.html").exists()
+
+
+def test_finetune_trains_on_what_was_chosen(model, capsys):
+    assert curate(model, "--no-page") == 0
+    command = capsys.readouterr().out.rpartition("Train on it:\n")[2].split()[1:]
+    small = ["--steps", "2", "--lora-r", "2", "--max-length", "48", "--device", "cpu", "--quiet"]
+    quoted = command.index("--template")
+    del command[quoted : command.index("--pool")]
+    assert main([*command, "--template", TEMPLATE, *small]) == 0
+    assert Path("out-model/result.json").is_file()
+
+
+def test_copies_of_the_target_and_of_a_benchmark_are_dropped(model, capsys):
+    write("bench.jsonl", [POOL_ROWS[7]])
+    write("wanted.jsonl", [*TARGET_ROWS, POOL_ROWS[3]])
+    assert curate(model, "--exclude-near", "bench.jsonl", "1e-6", "--no-page") == 0
+    with open("out/excluded.csv", encoding="utf-8") as file:
+        listed = list(csv.DictReader(file))
+    assert {("3", "wanted.jsonl"), ("7", "bench.jsonl")} <= {
+        (row["row"], row["file"]) for row in listed
+    }
+    rows = uniproto.Selection.load("out").indices
+    assert not np.isin([int(row["row"]) for row in listed], rows).any()
+    assert main(["verify", "out"]) == 0
+    assert curate(model, "--keep-duplicates", "--no-page", k=POOL) == 0  # nothing is dropped
+    assert not Path("out/excluded.csv").exists()
+
+
+def test_limits_of_sources(model):
+    words = ("--at-most", "source:mul=3", "--budget", "source:add=9", "--no-page")
+    assert curate(model, *words) == 0
+    kinds = [row["source"] for row in chosen()]
+    assert kinds.count("mul") <= 3
+    assert kinds.count("add") == 9
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "saved", "jsonl.zst"])
+def test_pools_of_other_forms(ending, model):
+    table = pa.Table.from_pylist(POOL_ROWS)
+    name = f"other.{ending}"
+    if ending == "parquet":
+        pq.write_table(table, name)
+    elif ending == "csv":
+        # Numbers are read as numbers: what is said must be texts.
+        texts = [{**row, "output": f"= {row['output']}"} for row in POOL_ROWS]
+        with open(name, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(POOL_ROWS[0]))
+            writer.writeheader()
+            writer.writerows(texts)
+    elif ending == "saved":  # as Dataset.save_to_disk writes it
+        Path(name).mkdir()
+        part = f"{name}/data-00000-of-00001.arrow"
+        with pa.OSFile(part, "wb") as sink, pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        state = {"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}
+        Path(name, "state.json").write_text(json.dumps(state))
+    else:
+        with pa.output_stream(name, compression="zstd") as stream:
+            stream.write(Path("pool.jsonl").read_bytes())
+    assert curate(model, "--no-page", pool=name) == 0
+    if ending != "csv":
+        assert curate(model, "--no-page", out="plain") == 0
+        assert chosen() == chosen("plain")
+        assert main(["verify", "out"]) == 0
+
+
+def test_hidden_states_and_sentences(model, monkeypatch):
+    assert curate(model, "--hidden", "--no-page") == 0
+    hidden = [row["rank"] for row in chosen()]
+    assert len(hidden) == K
+    assert main(["verify", "out"]) == 0
+    assert curate(model, "--text", "instruction,output", "--no-page", out="texts") == 0
+    assert len(chosen("texts")) == K
+    assert main(["verify", "texts"]) == 0
+
+
+def test_messages(model, tmp_path, capsys):
+    folder = tiny_model(tmp_path / "chat", positions=64, spread=0.3)
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+    tokenizer.save_pretrained(folder)
+    for name, rows in (("pool.jsonl", POOL_ROWS), ("wanted.jsonl", TARGET_ROWS)):
+        talks = [
+            {
+                "messages": [
+                    {"role": "user", "content": row["instruction"]},
+                    {"role": "assistant", "content": row["output"]},
+                ]
+            }
+            for row in rows
+        ]
+        write(name, talks)
+    assert curate(folder) == 0, capsys.readouterr().err
+    assert chosen()[0]["messages"][1]["role"] == "assistant"
+    assert curate(model) == 2
+    assert "must have a chat template" in capsys.readouterr().err
+
+
+def test_a_name_of_the_hub_is_loaded_by_datasets(model, monkeypatch, capsys):
+    class Saved:
+        _fingerprint = "f00"
+
+        def to_parquet(self, path):
+            pq.write_table(pa.Table.from_pylist(POOL_ROWS), path)
+
+    def load_dataset(name, configuration, split):
+        assert (name, configuration, split) == ("owner/sums", None, "validation")
+        return Saved()
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+    assert curate(model, "--no-page", pool="owner/sums:validation") == 0
+    assert curate(model, "--no-page", out="plain") == 0
+    assert chosen() == chosen("plain")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert curate(model, pool="owner/others") == 2
+    assert "pip install datasets" in capsys.readouterr().err
+
+
+# --- bad input, before a model is loaded ----------------------------------------------------------
+
+
+@pytest.fixture
+def unloaded(monkeypatch, tmp_path):
+    """No model may be loaded, and no vector is known."""
+    monkeypatch.setenv("UNIPROTO_CACHE", str(tmp_path / "empty"))
+
+    def refuse(*_, **__):
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr("uniproto.training.language_features.load_model", refuse)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words", "k", "message"),
+    [
+        ([{"question": "1+1", "answer": "2"}], [], K, "the target must have the pool's"),
+        ([], [], K, "wanted.jsonl"),
+        (TARGET_ROWS, [], POOL + 1, "'-k' must lie between 1 and the 120 rows of the pool"),
+        (TARGET_ROWS, [], 0, "'-k' must lie between 1 and"),
+        (TARGET_ROWS, ["--layer", "layers.7.v_proj"], K, "'layer' must name one linear"),
+        (TARGET_ROWS, ["--adapter", "nowhere"], K, "nowhere: the adapter must be a folder"),
+        (TARGET_ROWS, ["--prompt", "q"], K, "without q"),
+        (TARGET_ROWS, ["--at-most", "sauce:add=3"], K, "sauce"),
+        (TARGET_ROWS, ["--at-least", "source:add=100"], K, "'at_least' for source 'add'"),
+        (TARGET_ROWS, ["--exclude-near", "wanted.jsonl", "near"], K, "--exclude-near FILE 0.05"),
+        ([{"instruction": "1", "output": ""}], [], K, "Every row must hold an example"),
+        ([{"instruction": "1", "output": None}], [], K, "wanted.jsonl"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_first(rows, words, k, message, model, unloaded, capsys):
+    write("wanted.jsonl", rows)
+    assert curate(model, *words, k=k) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("out").exists() or not any(Path("out").iterdir())
+
+
+def test_a_pool_of_copies_is_refused_first(model, unloaded, capsys):
+    write("pool.jsonl", POOL_ROWS[:10] * 12)
+    assert curate(model) == 2
+    said = capsys.readouterr().err
+    assert "no copies of each other or of the target" in said
+    assert "--keep-duplicates" in said
+
+
+def test_near_duplicates_that_leave_too_few(model, capsys):
+    assert curate(model, "--distinct", "1.5") == 2
+    said = capsys.readouterr().err
+    assert "more than 1.5 apart" in said or "rows that may be chosen" in said
+
+
+def test_no_model_and_other_people_s_files(model, capsys):
+    assert curate(None) == 2
+    assert "'--model' must be given with --gradients" in capsys.readouterr().err
+    Path("out").mkdir()
+    Path("out", CHOSEN).write_text("mine")
+    assert curate(model) == 2
+    assert CHOSEN in capsys.readouterr().err
+    assert Path("out", CHOSEN).read_text() == "mine"
+
+
+# --- Python ---------------------------------------------------------------------------------------
+
+
+def test_in_python(model):
+    options = {"model": model, "template": TEMPLATE, "width": 128, "distinct": 1e-6}
+    selection = uniproto.curate(POOL_ROWS, TARGET_ROWS, K, **options)
+    assert curate(model, "--no-page", "--quiet") == 0
+    np.testing.assert_array_equal(selection.indices, uniproto.Selection.load("out").indices)
+    table = pa.Table.from_pylist(POOL_ROWS)
+    same = uniproto.curate(table, pa.Table.from_pylist(TARGET_ROWS), K, **options)
+    np.testing.assert_array_equal(same.indices, selection.indices)
+
+
+def test_rows_without_an_answer_keep_the_numbers_of_the_others(model):
+    rows = [{"source": "add", "instruction": "?", "output": ""}, *POOL_ROWS]
+    options = {"model": model, "template": TEMPLATE, "width": 128, "distinct": 1e-6}
+    shifted = uniproto.curate(rows, TARGET_ROWS, K, **options)
+    plain = uniproto.curate(POOL_ROWS, TARGET_ROWS, K, **options)
+    np.testing.assert_array_equal(shifted.indices, plain.indices + 1)
+
+
+def test_sources_benchmarks_and_copies_in_python(model):
+    wanted = [*TARGET_ROWS, {n: POOL_ROWS[3][n] for n in ("instruction", "output")}]
+    selection = uniproto.curate(
+        POOL_ROWS, wanted, K, model=model, template=TEMPLATE, distinct=1e-6, source="source",
+        at_least={"sub": 10}, exclude_near=([POOL_ROWS[7]], 1e-6),
+    )  # fmt: skip
+    kinds = [POOL_ROWS[row]["source"] for row in selection.indices]
+    assert kinds.count("sub") >= 10
+    assert {3, 7} <= set(selection.notes["dropped"])
+    assert not {3, 7} & set(selection.indices.tolist())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"k": POOL + 1}, "'k' must not exceed the 120 rows"),
+        ({"target": []}, "'target' must hold rows"),
+        ({"pool": [1, 2]}, "'pool' must hold rows .*int"),
+        ({"features": "vibes"}, "features"),
+        ({"model": None}, "'model' must be given"),
+        ({"source": "sauce"}, "sauce"),
+        ({"features": "text", "text": "body"}, "'text' must name columns"),
+        ({"text": "output"}, "'text' needs features='text'"),
+    ],
+)
+def test_python_says_what_is_wrong(options, message, model):
+    question = {"pool": POOL_ROWS, "target": TARGET_ROWS, "k": K, "model": model, **options}
+    with pytest.raises((InvalidInputError, InputFileError), match=message):
+        uniproto.curate(**question)
