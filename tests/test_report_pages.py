@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +47,20 @@ def test_no_composition_where_the_target_has_labels(tmp_path: Path) -> None:
 
 
 def test_pages_of_prototypes(page_file: Path, chromium: Any) -> None:
-    page = chromium.new_page(bypass_csp=True)  # so that the test may wait by a script
+    page = chromium.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(page_file.as_uri())
 
     def shown() -> int:
         return int(page.evaluate("document.querySelectorAll('#cards > li:not([hidden])').length"))
+
+    def until(holds: Callable[[], bool]) -> None:
+        for _ in range(300):
+            if holds():
+                return
+            page.wait_for_timeout(100)
+        raise AssertionError(page.inner_text("#pages"))
 
     assert shown() == 100
     assert page.inner_text("#pages") == "1 to 100 of 230"
@@ -62,18 +70,18 @@ def test_pages_of_prototypes(page_file: Path, chromium: Any) -> None:
     assert (shown(), page.inner_text("#pages")) == (30, "201 to 230 of 230")
     assert page.is_disabled("#after")
     page.fill("#search", "text number 1")
-    page.wait_for_function("document.querySelector('#count').textContent.includes('of')")
+    until(lambda: "of" in page.inner_text("#count"))
     assert shown() <= 100
     page.fill("#search", "no such text")
-    page.wait_for_function("!document.querySelector('#none').hidden")
+    until(lambda: page.is_visible("#none"))
     assert shown() == 0
     assert page.is_hidden("#pager")
     page.fill("#search", "")
-    page.wait_for_function("document.querySelector('#none').hidden")
+    until(lambda: page.is_hidden("#none"))
     page.evaluate("location.hash = '#p150'")
-    page.wait_for_function("document.querySelector('#pages').textContent.startsWith('101')")
+    until(lambda: page.inner_text("#pages").startswith("101"))
     page.focus("#p200")
     page.keyboard.press("ArrowRight")  # to the next page
-    page.wait_for_function("document.querySelector('#pages').textContent.startsWith('201')")
+    until(lambda: page.inner_text("#pages").startswith("201"))
     assert not errors
     page.close()
