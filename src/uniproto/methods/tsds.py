@@ -41,7 +41,8 @@ class TSDS:
 
     >>> import uniproto
     >>> pool = [[1.0, 0.0], [0.99, 0.1], [0.0, 1.0], [-1.0, 0.0]]
-    >>> sorted(uniproto.select(pool, 2, [[1.0, 0.05]], method="tsds").indices.tolist())
+    >>> close = TSDS(alpha=0.99)
+    >>> sorted(uniproto.select(pool, 2, [[1.0, 0.05]], method=close).indices.tolist())
     [0, 1]
 
     Reference: Liu, Karbasi, Rekatsinas, "TSDS: data selection for task-specific model
