@@ -479,7 +479,7 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize(
-    "command", ["select", "compare", "path", "embed", "report", "certify", "verify"]
+    "command", ["select", "curate", "compare", "path", "embed", "report", "certify", "verify"]
 )
 def test_help_fits_on_two_screens(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -35,8 +35,7 @@ class ProblemOptions:
     )
     bandwidth: str | None = setting(
         None,
-        "of rbf and laplacian: a number, or a share of the median distance, such as 0.25median "
-        "(auto)",
+        "of rbf and laplacian: a number, or 0.25median (auto)",
         common=True,
         metavar="SIGMA",
     )
@@ -67,11 +66,11 @@ class ProblemOptions:
     )
     prepare: bool | None = setting(
         None,
-        "make a table's columns comparable or not (if they are no vector)",
+        "make a table's columns comparable (if no vector)",
         group=_COLUMNS,
     )
     scale: str = setting(
-        "robust", "scale numbers: robust, standard, minmax or none (robust)", group=_COLUMNS
+        "robust", "of numbers: robust, standard, minmax, none (robust)", group=_COLUMNS
     )
     groups: str | None = setting(
         None, "select inside each group of this column", group=_COLUMNS, metavar="COLUMN"
@@ -81,14 +80,14 @@ class ProblemOptions:
     )
     weights: str | None = setting(
         None,
-        "the target's weights: a column; balanced over --labels; or density, more where targets "
-        "lie apart, such as density:q=30,alpha=4 (equal)",
+        "of the target: a column; balanced over --labels; or density, such as density:q=30,alpha=4 "
+        "(equal)",
         group=_COLUMNS,
         metavar="COLUMN",
     )
     budgets: str | None = setting(
         None,
-        "with --groups: proportional, balanced, label=count,… (proportional)",
+        "of groups: balanced, or label=3,… (proportional)",
         group=_CHOICE,
     )
     initial: str | None = setting(
@@ -152,10 +151,10 @@ class EmbeddingOptions:
     )
     images: str | None = setting(
         None,
-        "the column of pictures, which are embedded (paths or bytes), or the folder of the files "
-        "it names; no value where POOL is a folder",
+        "the column of pictures, which are embedded (paths or bytes), or the folder of their "
+        "files; no value where POOL is a folder",
         common=True,
-        metavar="COLUMN_OR_FOLDER",
+        metavar="COLUMN",
         bare=".",
     )
     model: str | None = setting(
@@ -167,7 +166,7 @@ class EmbeddingOptions:
     )
     on_error: str = setting(
         "fail",
-        "what cannot be embedded: stop, or skip and list it",
+        "what cannot be embedded: stop, or skip it (fail)",
         group=_EMBEDDING,
         choices=ON_ERROR,
     )
@@ -260,7 +259,7 @@ class SelectOptions(ProblemOptions, EmbeddingOptions):
     )
     engine: str = setting(
         "local",
-        "ray: select from every .parquet file where it lies, then from their picks",
+        "ray: select where each .parquet file lies (local)",
         group=_RAY,
         choices=ENGINES,
     )

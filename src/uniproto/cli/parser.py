@@ -149,8 +149,8 @@ def add_pool(parser: argparse.ArgumentParser, also: str = "") -> None:
     parser.add_argument(
         "pool",
         metavar="POOL",
-        help="the rows to choose from: .npy, .npz, .parquet, .csv, .jsonl, or .parquet files as a "
-        f"folder or a quoted pattern such as 'pool/*.parquet'{also}",
+        help="rows to choose from: .npy, .npz, .parquet, .csv, .jsonl, or .parquet files as a "
+        f"folder or a quoted pattern ('pool/*.parquet'){also}",
     )
 
 

@@ -32,10 +32,9 @@ def add_parser(commands: Any) -> None:
         usage="uniproto select POOL -k K [-o OUT] [options]",
         help="choose k rows of a file and write them to a folder",
         description="Choose the K rows of POOL that, all with equal weight, are closest to the "
-        "target in optimal-transport distance. OUT gets selection.parquet (row numbers of "
-        "POOL from 0), prototypes.parquet and .csv (the chosen rows of a table), plan.npz (who "
-        "represents whom), certificate.npz (--certify), excluded.csv (--exclude-near) and "
-        "manifest.json.",
+        "target in optimal-transport distance. OUT gets selection.parquet (rows of POOL from 0), "
+        "prototypes.parquet and .csv (those of a table), plan.npz (who represents whom), "
+        "certificate.npz (--certify), excluded.csv (--exclude-near) and manifest.json.",
         epilog=textwrap.dedent("""\
             examples:
               uniproto select customers.csv -k 30

@@ -81,16 +81,12 @@ class UniProto:
     gains: str = setting("approx", f"of uniproto: {', '.join(GAINS)}")
     reg: float | None = setting(None, f"plan entropic: strength of the entropy ({_DEFAULT_REG})")
     candidates: str | Stochastic = "all"
-    polish: bool | float = setting(
-        False, "of uniproto: then exchange rows for better ones, for so many seconds at most (60)"
-    )
+    polish: bool | float = setting(False, "of uniproto: then exchange rows for so long (60)")
     iterations: int | str | None = setting(
         None, "plan entropic: steps of its solver (auto: by the rows of the source)"
     )
     search: str = setting("auto", f"of uniproto: {', '.join(SEARCHES)}")
-    seconds: float | None = setting(
-        None, "of uniproto: look for better rows for so long in all (until it stops by itself)"
-    )
+    seconds: float | None = setting(None, "of uniproto: look for better rows for so long in all")
 
     @property
     def draws(self) -> bool:

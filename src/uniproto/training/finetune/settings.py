@@ -111,7 +111,7 @@ class FinetuneSettings:
         None, "entropic plan: λ, the strength of the entropy (0.01)", group="selection"
     )
     iterations: int | None = setting(
-        None, "entropic plan: steps of its solver (by the pool: 100 up to 200)", group="selection"
+        None, "entropic plan: steps of its solver (by the pool)", group="selection"
     )
     loss: str | None = setting_of(SelectionConfig, "loss", group="selection")
     keep_small: float | tuple[str, ...] | None = setting(
