@@ -297,7 +297,7 @@ def _write_page(output: Path, options: argparse.Namespace) -> None:
     shown = argparse.Namespace(
         folder=str(output), output=None, labels=None, text=None, images=None, map=None,
         title=f"{Path(options.pool).name} for {Path(options.target).name}",
-        random=None, open=False, quiet=True,
+        random=None, moved=None, open=False, quiet=True,
     )  # fmt: skip
     report.run(shown)
 

@@ -261,8 +261,13 @@ def content_digest(path: Path) -> str:
     """The SHA-256 of a file, or of the digests of all files of a data set."""
     if not (path.is_dir() or is_pattern(path)):
         return file_digest(path)
-    files = arrow_files(path) if is_saved_dataset(path) else parquet_files(path)
+    files = data_files(path)
     return joined_digest(names_inside(path, files), map(file_digest, files))
+
+
+def data_files(path: Path) -> list[Path]:
+    """The files that a path stands for: itself, those of a folder, or of a pattern."""
+    return arrow_files(path) if is_saved_dataset(path) else parquet_files(path)
 
 
 def feature_columns(schema: pa.Schema, named: Collection[str], path: str | Path) -> list[str]:

@@ -16,7 +16,13 @@ from uniproto.data.columns import is_text
 from uniproto.data.disk import LargeTable, parquet_files
 from uniproto.data.files import possible_path
 from uniproto.data.hub import is_saved_dataset
-from uniproto.data.tables import InputData, content_digest, read_content, require_column
+from uniproto.data.tables import (
+    InputData,
+    content_digest,
+    data_files,
+    read_content,
+    require_column,
+)
 from uniproto.errors import InputFileError, invalid, unknown_name
 from uniproto.features.language import LanguageFeatures, example_columns, message_text
 from uniproto.features.pictures import ENDINGS, pictures_in
@@ -160,7 +166,7 @@ def input_bytes(path: Path, embedding: Mapping[str, Any] | None = None) -> int |
     """How much a file or a data set takes on the disk; None for pictures, checked one by one."""
     if embedding is not None and is_picture_folder(path):
         return None
-    return sum(file.stat().st_size for file in parquet_files(path))
+    return sum(file.stat().st_size for file in data_files(path))
 
 
 def _folder_items(path: Path, images: str | None) -> Items:
