@@ -295,6 +295,47 @@ def test_rows_near_against_all_distances(metric, rng):
         rows_near(source, others, -1.0, metric=metric)
 
 
+@pytest.mark.parametrize(("metric", "told_by"), [("rbf", "euclidean"), ("laplacian", "cityblock")])
+def test_rows_near_are_told_as_near_duplicates_are(metric, told_by, rng):
+    source, others = rng.normal(size=(80, 5)), rng.normal(size=(9, 5))
+    apart = cdist(source, others, told_by).min(axis=1)
+    found = rows_near(source, others, float(np.quantile(apart, 0.2)), metric=metric)
+    assert found.rows.tolist() == np.flatnonzero(apart <= np.quantile(apart, 0.2)).tolist()
+
+
+def test_rows_near_in_a_prepared_table(rng, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    cities = np.array(["Rome", "Oslo"])[rng.integers(0, 2, 40)]
+    table = pa.table({"age": rng.integers(20, 80, 40), "pay": rng.normal(4e4, 1e4, 40),
+                      "city": cities, "shop": ["a", "b"] * 20})  # fmt: skip
+    pq.write_table(table, "pool.parquet")
+    pq.write_table(table.take([5, 9]).drop_columns("shop"), "bench.parquet")
+    words = ["select", "pool.parquet", "-k", "6", "-o", "out", "--at-most", "shop:a=2"]
+    assert main([*words, "--exclude-near", "bench.parquet", "0.0"]) == 0, capsys.readouterr().err
+    out = capsys.readouterr().out
+    assert "excluded                2 rows" in out
+    assert "its labels are limited" in out
+    rows = uniproto.Selection.load("out").indices
+    assert not {5, 9} & set(rows.tolist())
+    assert (rows % 2 == 0).sum() <= 2
+    assert main(["verify", "out"]) == 0
+
+
+def test_the_multilevel_search_knows_no_limits(pool, sources):
+    limits = {"sources": sources, "at_most": 6}
+    with pytest.raises(InvalidInputError, match="'search' must be 'greedy' or 'auto'"):
+        uniproto.select(pool, K, method=UniProto(search="multilevel"), **limits)
+    assert uniproto.select(pool, K, **limits).notes["why"] == "limits of sources"
+
+
+def test_limits_of_some_of_the_rows(pool, sources):
+    problem = Problem(pool, k=K, sources=sources, at_most=6)
+    some = np.arange(0, M, 2)
+    part = problem.among(some, some, None)
+    chosen = np.arange(7)
+    np.testing.assert_array_equal(part.limits.counts(chosen), problem.limits.counts(some[chosen]))
+
+
 def test_rows_near_needs_distances(pool):
     with pytest.raises(InvalidInputError, match="metric of distances"):
         rows_near(pool, pool, 0.1, metric="dot")
