@@ -205,6 +205,7 @@ def test_messages(model, tmp_path, capsys):
         write(name, talks)
     assert curate(folder) == 0, capsys.readouterr().err
     assert chosen()[0]["messages"][1]["role"] == "assistant"
+    assert "--messages messages" in capsys.readouterr().out
     assert curate(model) == 2
     assert "no chat template of its own" in capsys.readouterr().err
 

@@ -335,18 +335,26 @@ def _composition(options: argparse.Namespace, inputs: Inputs, selection: Selecti
 
 
 def finetune_command(options: argparse.Namespace, inputs: Inputs, output: Path) -> str | None:
-    """The command that trains on what was chosen; none where there is no prompt and answer."""
+    """The command that trains on what was chosen; none where there is no answer to learn."""
+    from uniproto.data.columns import is_text
+
     items = inputs.pool.items  # type: ignore[attr-defined]
-    if items.kind == "images" or len(items.columns) != 2:
+    if items.kind == "images":
+        return None
+    talks = len(items.columns) == 1 and not is_text(items.table.schema.field(items.columns[0]).type)
+    if len(items.columns) != 2 and not talks:
         return None
     words = ["uniproto", "finetune", "--model"]
     words += [options.model if items.language is not None else "MODEL"]
     words += ["--data", str(output / CHOSEN), "--method", "full"]
-    for flag, name, usual in zip(
-        ("--prompt", "--answer"), items.columns, ("instruction", "output"), strict=True
-    ):
-        words += [] if name == usual else [flag, name]
-    if options.template is not None:
+    if talks:
+        words += ["--messages", *items.columns]
+    else:
+        for flag, name, usual in zip(
+            ("--prompt", "--answer"), items.columns, ("instruction", "output"), strict=True
+        ):
+            words += [] if name == usual else [flag, name]
+    if options.template is not None and not talks:
         words += ["--template", options.template]
     named = options.source in items.table.column_names
     words += ["--source", options.source] if named and options.source != "source" else []
