@@ -96,15 +96,18 @@ def compared_rows(
     features: Sequence[str] | None = None,
     ignore: Sequence[str] | None = None,
     scale: str = "robust",
+    memory: int | float | str | None = None,
 ) -> ComparedRows:
     """What is compared of a source and a target: arrays as they are, tables made comparable.
+
+    A file that would take more than `memory` stays on disk, or is refused.
 
     >>> table = pa.table({"age": [20, 30, 40, 90], "income": [1e4, 3e4, 2e4, 5e4]})
     >>> compared_rows(table, None).source.std(axis=0).round(1)
     array([1.5, 1.1])
     """
     require_name("scale", scale, SCALES)
-    source, target = _opened(source), _opened(target)
+    source, target = _opened(source, memory), _opened(target, memory)
     if prepare is not None and not isinstance(prepare, bool):
         return _by_given(prepare, source, target, features, ignore)
     if not _is_frame(source):
@@ -192,12 +195,12 @@ def _fitted(prepare: Any) -> OwnPreparation:
     return OwnPreparation(prepare)
 
 
-def _opened(values: Any) -> Any:
+def _opened(values: Any, memory: int | float | str | None) -> Any:
     """What a path leads to; everything else as it is."""
     if not isinstance(values, str | os.PathLike):
         return values
     path = existing_path(values, "source")
-    content = read_content(path)[1]
+    content = read_content(path, memory=memory)[1]
     if isinstance(content, LargeTable):  # too large to look at every column
         return content.features(feature_columns(content.schema, (), path), str(path))
     if isinstance(content, pa.Table):

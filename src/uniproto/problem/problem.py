@@ -166,7 +166,13 @@ class Problem:
         if prepare is None and metric in MATRIX_METRICS:
             prepare = False
         rows = compared_rows(
-            source, target, prepare=prepare, features=features, ignore=ignore, scale=scale
+            source,
+            target,
+            prepare=prepare,
+            features=features,
+            ignore=ignore,
+            scale=scale,
+            memory=memory,
         )
         metric = rows.metric if metric is None else metric
         plain = rows.given.preparation is None
