@@ -26,13 +26,10 @@ class ProblemOptions:
     target: str | None = setting(
         None, "what the chosen rows must represent (POOL itself)", common=True, metavar="FILE"
     )
-    metric: str = setting(
-        "cosine", f"how far rows are apart: {', '.join(METRICS)} (cosine)", common=True
-    )
+    metric: str = setting("cosine", f"{', '.join(METRICS)} (cosine)", common=True)
     bandwidth: str | None = setting(
         None,
-        "of rbf and laplacian: a number, or a share of the median distance, such as 0.25median "
-        "(auto)",
+        "σ of rbf, laplacian: a number, 0.25median (auto)",
         common=True,
         metavar="SIGMA",
     )
@@ -147,9 +144,7 @@ class SelectOptions(ProblemOptions, EmbeddingOptions):
     polish: bool | float | None = setting_of(
         UniProto, "polish", default=None, common=True, metavar="SECONDS", parse=number, bare=True
     )
-    certify: bool = setting(
-        False, "also prove a cost that no choice of K rows can be below", common=True
-    )
+    certify: bool = setting(False, "also prove what no choice of K rows can be below", common=True)
     quiet: bool = setting(False, "no progress bar and no summary", common=True)
     plan: str | None = setting_of(UniProto, "plan", default=None, group="how to choose")
     gains: str | None = setting_of(UniProto, "gains", default=None, group="how to choose")
