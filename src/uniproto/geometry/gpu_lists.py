@@ -205,7 +205,8 @@ class _GpuIndex:
     def _nearest_exactly(self, source: Any, length: int) -> tuple[Any, Any]:
         costs = self._costs(source)
         fetched = min(length + _SPARE, costs.shape[1])
-        found, columns, tied = _cut(*costs.topk(fetched, dim=1, largest=False), length)
+        nearest = costs.topk(fetched, dim=1, largest=False)
+        found, columns, tied = _cut(nearest.values, nearest.indices, length)
         if fetched < costs.shape[1]:
             for rows in tied.split(max(1, _TIES_SETTLED_TOGETHER // costs.shape[1])):
                 columns[rows] = _lowest_columns(costs[rows], found[rows])
