@@ -61,8 +61,8 @@ def recorded_path(
 ) -> Path:
     """The input that a record names, or the one that a person names instead of it.
 
-    `place` is what `places` wrote; earlier versions wrote nothing. The digest is still to be checked. Files in a store are copied
-    here, to a folder that is removed when the process ends.
+    `place` is what `places` wrote; earlier versions wrote nothing. The digest is still to be
+    checked. Files in a store are copied here, to a folder that is removed when the process ends.
     """
     from uniproto.data.files import require_regular_file
     from uniproto.features.files import input_bytes
