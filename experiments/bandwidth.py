@@ -1,4 +1,4 @@
-"""Which metric, and how wide? UniPROT under a Gaussian similarity, over ten data sets.
+"""Which metric, and how wide? UniPROT under a Gaussian similarity, over nine data sets.
 
 `metric="rbf"` costs 1 − exp(−d²/2σ²). A wide σ is like `sqeuclidean`; a narrow one says that
 whatever is far is equally far. Every data set is used in two ways: `pool`, a balanced source for a
@@ -36,7 +36,7 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 from uniproto.select import run_method
 
-TITLE = "which metric, and which bandwidth: UniPROT, k-medoids and others on ten data sets"
+TITLE = "which metric, and which bandwidth: UniPROT, k-medoids and others on nine data sets"
 SHARES = (1.0, 0.5, 0.35, 0.25, 0.15, 0.1)  # of the median distance
 PLAIN = ("cosine", "euclidean")
 TUNING, HELD_OUT = (0, 1), (100, 101)  # seeds of the draws
@@ -71,8 +71,7 @@ PARTS = {
         Part("letter"),
         Part("adult", imbalance=10.0),
         Part("credit", imbalance=10.0),
-        Part("math"),  # sentence embeddings, by source
-        Part("english"),  # TF-IDF, by source
+        Part("english"),  # texts, by their source
     )
 }
 QUICK_PARTS = {
@@ -121,17 +120,12 @@ def _run_part(setup: Setup, name: str, part: Part) -> Iterator[dict[str, Any]]:
 
 
 def read(name: str, data: Path | None) -> tuple[NDArray[np.float32], NDArray[Any]]:
-    """Features and classes; for texts, the source of a text is its class."""
-    if name == "math":
-        from uniproto.features import embed_text
-
-        texts, labels = _texts(data, "math/math_train.jsonl.zst", "instruction", most=120)
-        return np.asarray(embed_text(texts, progress=False)), labels
+    """Features and classes; texts by TF-IDF, reduced to 100 dimensions, their source the class."""
     if name == "english":
         from sklearn.decomposition import TruncatedSVD
         from sklearn.feature_extraction.text import TfidfVectorizer
 
-        texts, labels = _texts(data, "text/english_mix.jsonl.zst", "text", most=400)
+        texts, labels = _texts(data, "text/english_mix.jsonl.zst", most=400)
         words = TfidfVectorizer(max_features=20_000, sublinear_tf=True, stop_words="english")
         counts = words.fit_transform(text[:4000] for text in texts)
         return TruncatedSVD(100, random_state=0).fit_transform(counts).astype(np.float32), labels
@@ -139,7 +133,7 @@ def read(name: str, data: Path | None) -> tuple[NDArray[np.float32], NDArray[Any
     return found.train.astype(np.float32), found.train_labels
 
 
-def _texts(data: Path | None, name: str, column: str, most: int) -> tuple[list[str], NDArray[Any]]:
+def _texts(data: Path | None, name: str, most: int) -> tuple[list[str], NDArray[Any]]:
     """At most so many texts of every source, those that come first."""
     assert data is not None
     texts, labels, seen = [], [], {}
@@ -150,8 +144,8 @@ def _texts(data: Path | None, name: str, column: str, most: int) -> tuple[list[s
             record = json.loads(line)
             source = record["source"]
             seen[source] = seen.get(source, 0) + 1
-            if seen[source] <= most and record[column].strip():
-                texts.append(record[column])
+            if seen[source] <= most and record["text"].strip():
+                texts.append(record["text"])
                 labels.append(source)
     return texts, np.array(labels)
 

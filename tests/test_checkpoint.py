@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import uniproto
+from uniproto import UniProto
 from uniproto.cli import main
+from uniproto.errors import InputFileError
 from uniproto.problem.problem import Problem
 from uniproto.runs.checkpoint import Checkpoint, SavedPicks
 from uniproto.select import run_method
@@ -243,3 +246,83 @@ def test_killed_process_goes_on(tmp_path: Path) -> None:
         for folder in (tmp_path / "whole", out)
     )
     assert resumed == whole
+
+
+def test_lists_are_saved_while_they_are_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill before the first pick loses only the last piece of the lists."""
+    from uniproto.fills.lazy_fills import LazyFills
+
+    monkeypatch.setattr("uniproto.runs.saved_lists._SECONDS_BETWEEN_WRITES", 0.0)
+    rng = np.random.default_rng(0)
+    problem = Problem(rng.normal(size=(1500, 4)), k=20, initial=[3])
+    whole = run_method(problem, UniProto())
+
+    def resumable() -> Problem:
+        return problem.with_checkpoint(Checkpoint(tmp_path / "checkpoint.npz", {"run": 1}))
+
+    compute, computed = LazyFills._compute, []
+
+    class Killed(Exception):
+        pass
+
+    def killed(fills: Any, rows: np.ndarray, *further: Any) -> None:
+        computed.append(len(rows))
+        if len(computed) == 4:
+            raise Killed
+        compute(fills, rows, *further)
+
+    monkeypatch.setattr(LazyFills, "_compute", killed)
+    with pytest.raises(Killed):
+        run_method(resumable(), UniProto())
+    saved = sorted(path.name for path in tmp_path.iterdir())
+    assert saved == [f"checkpoint-lists-{first}.npz" for first in (0, 256, 512)]
+    computed.clear()
+
+    def noting(fills: Any, rows: np.ndarray, *further: Any) -> None:
+        computed.append(int(rows[0]))
+        compute(fills, rows, *further)
+
+    monkeypatch.setattr(LazyFills, "_compute", noting)
+    resumed = run_method(resumable(), UniProto())
+    assert computed[0] == 768
+    assert resumed.indices.tolist() == whole.indices.tolist()
+    assert resumed.cost == whole.cost
+
+    (tmp_path / "checkpoint.npz").unlink()
+    files = sorted(tmp_path.glob("*lists*"))
+    files[1].write_bytes(files[1].read_bytes()[:-9])
+    with pytest.raises(InputFileError, match="damaged"):
+        run_method(resumable(), UniProto())
+    checkpoint = resumable().checkpoint
+    assert checkpoint is not None
+    checkpoint.remove()
+    assert not list(tmp_path.iterdir())
+
+
+def test_lists_that_lead_astray_are_refused(tmp_path: Path) -> None:
+    from uniproto.runs.saved_lists import SavedLists
+
+    checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
+    like = {
+        "costs": np.zeros((4, 3), np.float32),
+        "columns": np.zeros((4, 3), np.int32),
+        "prefix": np.zeros(4, np.int64),
+        "rest": np.zeros(4, np.int64),
+        "stop": np.full(4, 3),
+        "tail": np.zeros(4),
+    }
+    saved = SavedLists(checkpoint)
+    saved.write(0, like)
+    assert [first for first, _ in saved.read(like, 5)] == [0]
+    for name, values in {
+        "columns": np.full((4, 3), 5, np.int32),
+        "prefix": np.full(4, 2),
+        "stop": np.full(4, 4),
+        "tail": np.full(4, np.nan),
+        "costs": np.zeros((4, 2), np.float32),
+    }.items():
+        saved.write(0, {**like, name: values})
+        with pytest.raises(InputFileError, match="another problem"):
+            list(saved.read(like, 5))

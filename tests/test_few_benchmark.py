@@ -101,8 +101,6 @@ def test_every_contender_chooses_k_rows(name: str, metric: str, tmp_path: Path) 
         importlib.metadata.version(library)
     except importlib.metadata.PackageNotFoundError:
         pytest.skip(f"{library} is not installed")
-    if name in OURS and name != "uniproto" and not _knows("search"):
-        pytest.skip("this version of UniProto has no search")
     data = Data("mixture", 2_100, metric, width=5, components=30, seed=1)
     problem = Problem(data, k=6, seconds=0.5)
     few.write_rows(data, tmp_path / "rows.npy")
@@ -111,10 +109,6 @@ def test_every_contender_chooses_k_rows(name: str, metric: str, tmp_path: Path) 
     assert spent.wall_seconds > 0
     _, cost = few.cost_of(tmp_path / "rows.npy", problem, rows)
     assert cost == uniproto.cost(np.load(tmp_path / "rows.npy"), rows, metric=metric)
-
-
-def _knows(option: str) -> bool:
-    return option in {field.name for field in dataclasses.fields(uniproto.UniProto)}
 
 
 @pytest.fixture

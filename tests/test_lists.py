@@ -372,7 +372,7 @@ def test_who_builds_the_lists() -> None:
 
 def test_a_processor_leaves_no_notes() -> None:
     selection = uniproto.select(points(M, 1), K, points(N, 2), device="cpu")
-    assert set(selection.notes) == {"recomputed_rows"}
+    assert set(selection.notes) == {"search", "why", "recomputed_rows"}
 
 
 @pytest.mark.parametrize(

@@ -218,10 +218,10 @@ def test_lists_are_built_within_the_memory_allowed(monkeypatch: pytest.MonkeyPat
     largest = []
     original = cpu_lists.nearest
 
-    def noting(costs: Any, rows: np.ndarray, length: int, sample: Any) -> Any:
+    def noting(costs: Any, rows: np.ndarray, length: int, *further: Any) -> Any:
         largest.append(len(rows) * (2 * min(length, costs.shape[1]) + 64) * 12)
         assert len(rows) <= 64 or largest[-1] <= 2**20
-        return original(costs, rows, length, sample)
+        return original(costs, rows, length, *further)
 
     monkeypatch.setattr(cpu_lists, "nearest", noting)
     points = rows_of("f4", 2000, 1)

@@ -94,7 +94,9 @@ def saved_arrays(out):
 
     last = max(int(p.name) for p in (out / CHECKPOINTS).iterdir() if p.name.isdigit())
     with ocp.StandardCheckpointer() as reader:
-        return reader.restore((out / CHECKPOINTS / str(last) / "state").resolve())
+        tree = reader.restore((out / CHECKPOINTS / str(last) / "state").resolve())
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
 
 
 def assert_same_end(one, other):

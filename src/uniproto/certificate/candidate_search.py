@@ -102,20 +102,21 @@ class _Search:
             prices, steps = climbed.prices, steps + climbed.steps
             late = 2 * time.perf_counter() - begin > until  # no time for another round
             if number < _FIRST_ROUNDS and not (self.few or late):
-                self.bounds.update(prices, self._sampled())
-                self._join()
+                some = self.bounds.sample(self.draw, _LOOKED_AT * len(self.candidates))
+                self.bounds.update(prices, some)
+                self._join(climbed.levels, some)
                 continue
             begin = time.perf_counter()
             first = best.total == -np.inf  # without it there is no bound at all
             # Only to save work: a value above it is bounded less closely, not wrongly.
-            level = climbed.level + _WELL_ABOVE * self.cost
+            level = max(climbed.levels) + _WELL_ABOVE * self.cost
             whole = self._look_at_all(prices, level, self.last if first else self.deadline)
             seconds = max(seconds / 2, time.perf_counter() - begin)
             found = self._found(prices, steps)
             little = _LEAST_RISE * self.problem.k * self.cost
             settled = max(climbed.total - found.total, found.total - best.total) <= little
             best = found if found.total > best.total else best
-            self._join()
+            self._join(climbed.levels, np.arange(len(self.rows)))
             if settled or late or not whole:
                 return replace(best, steps=steps, converged=settled)
         return replace(best, steps=steps)
@@ -194,30 +195,20 @@ class _Search:
             parts += [quota.given, self.draw.permutation(quota.free)[:count]]
         return np.unique(np.concatenate(parts))
 
-    def _sampled(self) -> NDArray[np.intp]:
-        """Places to look at: the candidates, and others at random."""
-        others = self.bounds.sample(self.draw, _LOOKED_AT * len(self.candidates))
-        return np.union1d(self.candidates, others)
-
-    def _join(self) -> int:
-        """Let rows that undercut the candidates join them; returns how many do."""
+    def _join(self, levels: list[float], places: NDArray[np.intp]) -> None:
+        """Let rows at these places that undercut the candidates join them, the lowest first."""
         values, room = self.bounds.values, max(0, self.most - len(self.candidates))
         room = min(room, len(self.candidates) // _JOINING)
-        mine = np.zeros(len(self.rows), bool)
-        mine[self.candidates] = True
-        joining = []
-        for quota, own in zip(self.quotas, _among(self.quotas, self.candidates), strict=True):
-            if quota.count == 0:
-                continue
-            taken = values[self.candidates[own.free]]
-            limit = np.partition(taken, quota.count - 1)[quota.count - 1] + _UNDERCUT * self.cost
-            others = quota.free[~mine[quota.free]]
-            known = others[(values[others] < limit) & (values[others] > -np.inf)]
-            joining.append(known)
-        new = np.concatenate(joining) if joining else np.empty(0, np.intp)
+        others = np.zeros(len(self.rows), bool)
+        others[places] = True
+        others[self.candidates] = False
+        joining = [self.candidates[:0]]
+        for quota, level in zip(self.quotas, levels, strict=True):
+            free = quota.free[others[quota.free]]
+            joining.append(free[values[free] < level + _UNDERCUT * self.cost])
+        new = np.concatenate(joining)
         new = new[np.argsort(values[new], kind="stable")[:room]]
         self.candidates = np.union1d(self.candidates, new)
-        return len(new)
 
 
 def _among(quotas: list[Quota], candidates: NDArray[np.intp]) -> list[Quota]:

@@ -131,4 +131,5 @@ def largest_fall(
     held = np.cumsum(capacity[order])
     taken = np.diff(np.minimum(held, 1.0), prepend=0.0)
     fall = float(falls[order] @ taken)
-    return fall + 64 * float(np.finfo(np.float64).eps) * float(np.abs(before).max() + abs(fall))
+    size = float(np.abs(before).max() + np.abs(after).max())
+    return fall + (len(falls) + 64) * float(np.finfo(np.float64).eps) * size

@@ -47,12 +47,13 @@ class Pace:
 class Climbed:
     """The best prices by the candidates' values, all at least 0.
 
-    `total` is k times the bound by these values, and `level` the highest of those it sums.
+    `total` is k times the bound by these values, and `levels` the highest that it sums of every
+    quota.
     """
 
     prices: NDArray[np.float64]
     total: float
-    level: float
+    levels: list[float]
     steps: int
 
 
@@ -78,7 +79,8 @@ def ascend(
     listed = np.bincount(lists.columns, minlength=len(prices))
     moved = (listed >= _FEWEST_LISTS).astype(np.float32)
     momentum, spread = np.zeros_like(small), np.zeros_like(small)
-    best, best_prices, level = -np.inf, small.copy(), np.inf
+    best, best_prices = -np.inf, small.copy()
+    levels = [np.inf] * len(quotas)
     everything = np.arange(len(lists.thresholds))
     active, step = everything, 0
     count = sum(len(quota.given) + quota.count for quota in quotas)
@@ -92,7 +94,7 @@ def ascend(
         if look:
             total = sum_of_smallest(values, quotas) - float(capacity @ small)
             if total > best:
-                best, best_prices, level = total, small.copy(), _highest(values, quotas)
+                best, best_prices, levels = total, small.copy(), _highest(values, quotas)
             if time.perf_counter() > deadline:
                 break
             active = _near_smallest(values, quotas, tau)
@@ -104,7 +106,7 @@ def ascend(
         _move(small, taken, moved, target_scale, momentum, spread, stride, step + 1)
     lowest = float(best_prices.min())
     prices = best_prices.astype(np.float64) - lowest
-    return Climbed(prices, best, level - lowest, step + 1)
+    return Climbed(prices, best, [level - lowest for level in levels], step + 1)
 
 
 def chosen_shares(
@@ -151,14 +153,14 @@ def sum_of_smallest(values: NDArray[np.float64], quotas: list[Quota]) -> float:
     return total
 
 
-def _highest(values: NDArray[np.float64], quotas: list[Quota]) -> float:
-    """The highest of the smallest values that are summed."""
-    return max(
+def _highest(values: NDArray[np.float64], quotas: list[Quota]) -> list[float]:
+    """The highest of the smallest values that are summed, of every quota."""
+    return [
         float(np.partition(values[quota.free], quota.count - 1)[quota.count - 1])
         if quota.count
         else -np.inf
         for quota in quotas
-    )
+    ]
 
 
 def _near_smallest(

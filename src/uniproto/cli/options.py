@@ -29,13 +29,11 @@ class ProblemOptions:
         None, "what the chosen rows must represent (POOL itself)", common=True, metavar="FILE"
     )
     metric: str | None = setting(
-        None,
-        f"how far rows are apart: {', '.join(METRICS)} (cosine; euclidean for prepared tables)",
-        common=True,
+        None, f"{', '.join(METRICS)} (cosine; euclidean for prepared tables)", common=True
     )
     bandwidth: str | None = setting(
         None,
-        "of rbf and laplacian: a number, or 0.25median (auto)",
+        "σ of rbf, laplacian: a number, 0.25median (auto)",
         common=True,
         metavar="SIGMA",
     )

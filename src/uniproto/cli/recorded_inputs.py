@@ -57,7 +57,7 @@ def recorded_inputs(
         sampled = getattr(options, "target_sample", None) is not None
         if bool(options.target or sampled) != bool(records["target"]):
             raise ValueError("its record of the target contradicts itself")
-        places = _places(folder, records, manifest["places"], moved or ())
+        places = _places(folder, records, manifest.get("places") or {}, moved or ())
         for role, option in (("source", "pool"), ("target", "target")):
             if records[role]:
                 path = places[role]
@@ -92,7 +92,7 @@ def _places(
     roles = [role for role, record in records.items() if record]
     for text in moved:
         first = roles[0]
-        path = recorded_path(folder, records[first], recorded[first], text)
+        path = recorded_path(folder, records[first], recorded.get(first), text)
         found = [
             role
             for role in roles
@@ -106,7 +106,7 @@ def _places(
         places |= dict.fromkeys(found, path)
     for role in roles:
         if role not in places:
-            places[role] = recorded_path(folder, records[role], recorded[role])
+            places[role] = recorded_path(folder, records[role], recorded.get(role))
     return places
 
 

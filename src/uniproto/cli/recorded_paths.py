@@ -54,25 +54,29 @@ def _place(identity: Mapping[str, Any], output: Path) -> dict[str, Any]:
 
 
 def recorded_path(
-    folder: Path, record: Mapping[str, Any], place: Mapping[str, Any], confirmed: str | None = None
+    folder: Path,
+    record: Mapping[str, Any],
+    place: Mapping[str, Any] | None,
+    confirmed: str | None = None,
 ) -> Path:
     """The input that a record names, or the one that a person names instead of it.
 
-    `place` is what `places` wrote. The digest is still to be checked. Files in a store are copied
-    here, to a folder that is removed when the process ends.
+    `place` is what `places` wrote; earlier versions wrote nothing. The digest is still to be
+    checked. Files in a store are copied here, to a folder that is removed when the process ends.
     """
     from uniproto.data.files import require_regular_file
     from uniproto.features.files import input_bytes
 
+    place = {"relative": None, "bytes": None} if place is None else place
     given = (confirmed or record["path"]).removeprefix("file://")
     if "://" in given:
         if confirmed is None:
             raise InputFileError(
                 f"{given}: an address in a store is read only where a person names it, not where "
-                f"a record does. If it is right, name it, and its {place['bytes']:,} bytes are "
-                f"fetched: --input {shlex.quote(given)}."
+                f"a record does. If it is right, name it, and it is fetched: "
+                f"--input {shlex.quote(given)}."
             )
-        return _copied(given, int(place["bytes"]))
+        return _copied(given, int(place["bytes"] or 0))
     if confirmed is not None:
         return Path(given)
     candidates = [Path(given)]
@@ -83,7 +87,7 @@ def recorded_path(
     if not _is_there(path):
         return path  # whoever opens it has the better words
     found = input_bytes(path, record.get("embedding"))
-    if found != place["bytes"]:
+    if place["bytes"] is not None and found != place["bytes"]:
         raise ChangedInputError(
             f"{path}: the input must be the file that {folder} was made from. It has changed "
             f"since: it takes {found} bytes, and took {place['bytes']}. Restore it, or run the "

@@ -107,7 +107,7 @@ def is_one_vector(table: pa.Table) -> bool:
         return False
     matches = [_NUMBERED.fullmatch(name) for name in table.column_names]
     stems = {match[1] if match else None for match in matches}
-    if len(stems) == 1 and None not in stems and (stems == {""} or table.num_columns > 2):
+    if len(stems) == 1 and None not in stems:
         return True
     if not all(map(pa.types.is_floating, kinds)) or table.num_rows < 2:
         return False

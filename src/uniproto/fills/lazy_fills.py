@@ -12,6 +12,7 @@ from uniproto.fills import fill_kernels as kernels
 from uniproto.geometry.cpu_lists import as_slice, nearest, rows_at_once
 from uniproto.problem.masses import Masses
 from uniproto.problem.problem import Problem
+from uniproto.runs.saved_lists import SavedLists
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Advance, Progress, unseen
 from uniproto.runtime.threads import available_cores, parallel_for, pieces_of
@@ -20,6 +21,7 @@ _SHORTEST_LIST = 32
 _FEWEST_FILLS = 2
 _ROWS_RECOMPUTED_TOGETHER = 256
 _ROWS_EVALUATED_TOGETHER = 1024
+_FEWEST_ROWS_SAVED, _PIECES_SAVED = 256, 64  # of lists that are saved while they are built
 _MORE_THAN_A_FILL = 1.25  # some of the nearest targets may be claimed
 _GATHER_AGAIN = 0.9  # when the unclaimed targets are this share of those last gathered
 # Sweep when they are this share of those of the last sweep: the more cores, the sooner it pays.
@@ -62,7 +64,9 @@ class LazyFills:
         unclaimed: NDArray[Any],
         picks: int,
         progress: Progress | None = None,
+        saved: SavedLists | None = None,
     ) -> None:
+        """`saved` is where lists are kept while they are built, for a run that may be killed."""
         self.problem, self.candidates = problem, candidates
         self.unclaimed, self.need = unclaimed, problem.masses.need
         self.recomputed = 0
@@ -99,10 +103,34 @@ class LazyFills:
         self.picked = 0
         progress = progress or Progress(shown=False)
         with progress.stage("nearest targets", m) as advance:
-            self._compute(np.arange(m), advance)
+            if saved is None:
+                self._compute(np.arange(m), advance)
+            else:
+                self._compute_and_save(saved, advance)
         self._values.keys[:] = self._values.cost
         self._heap_size = m
         kernels.heapify(self._values.keys, self._values.rows)
+
+    def _compute_and_save(self, saved: SavedLists, advance: Advance) -> None:
+        """The lists of all rows: those saved before are read, others are computed and saved."""
+        m = len(self.candidates)
+        done = 0
+        for first, arrays in saved.read(self._lists._asdict(), self.problem.n):
+            done = first + len(arrays["stop"])
+            for name, values in arrays.items():
+                getattr(self._lists, name)[first:done] = values
+        self._evaluate(self._lists, np.arange(done), self._values.cost, self._values.exact)
+        advance(done)
+        unsaved = done
+        for piece in pieces_of(m - done, max(_FEWEST_ROWS_SAVED, m // _PIECES_SAVED)):
+            part = slice(done + piece.start, done + piece.stop)
+            self._compute(np.arange(part.start, part.stop), advance)
+            if saved.is_time():
+                rows = slice(unsaved, part.stop)
+                saved.write(
+                    unsaved, {name: each[rows] for name, each in self._lists._asdict().items()}
+                )
+                unsaved = part.stop
 
     @property
     def picks(self) -> NDArray[np.int64]:

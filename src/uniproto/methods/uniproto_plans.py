@@ -19,6 +19,7 @@ from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import Pool
 from uniproto.methods.uniproto_run import UniProtoRun
 from uniproto.problem.problem import Problem
+from uniproto.runs.saved_lists import SavedLists
 from uniproto.runtime.compiling import njit
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
@@ -40,7 +41,8 @@ def pick_extend(problem: Problem, pool: Pool, progress: Progress) -> Picks:
     missing = run.missing
     if missing == 0:
         return run.finish()
-    fills = LazyFills(problem, pool.rows, run.unclaimed, missing, progress)
+    saved = None if problem.checkpoint is None else SavedLists(problem.checkpoint)
+    fills = LazyFills(problem, pool.rows, run.unclaimed, missing, progress, saved)
     fills.forbid(np.flatnonzero(~pool.free))
     everyone = np.arange(len(pool.rows))
     with progress.stage("picking", missing) as advance:

@@ -63,8 +63,23 @@ class Checkpoint:
         path = self.path.with_name(f"{self.path.stem}-{digest}{self.path.suffix}")
         return Checkpoint(path, {"whole": self._identity, "part": name})
 
+    def beside(self, name: str) -> Checkpoint:
+        """Another file of the same run."""
+        path = self.path.with_name(f"{self.path.stem}-{name}{self.path.suffix}")
+        return Checkpoint(path, {"whole": self._identity, "part": name})
+
     def read(self) -> SavedPicks | None:
         """What was picked before, or None if nothing was."""
+        arrays = self.read_arrays()
+        if arrays is None:
+            return None
+        try:
+            return _saved_picks(arrays)
+        except Exception as error:  # numbers from a file can be anything
+            raise self.refused(f"it is not a checkpoint of this version ({error})") from error
+
+    def read_arrays(self) -> dict[str, NDArray[Any]] | None:
+        """The arrays in the file, or None where there is no file."""
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
@@ -75,14 +90,14 @@ class Checkpoint:
         if digest.decode("ascii", "replace") != hashlib.sha256(payload).hexdigest():
             raise self.refused("it is damaged")
         try:
-            with np.load(io.BytesIO(payload), allow_pickle=False) as arrays:
-                identity = str(arrays["identity"])
-                picks = _saved_picks(arrays)
+            with np.load(io.BytesIO(payload), allow_pickle=False) as file:
+                arrays = dict(file)
+                identity = str(arrays.pop("identity"))
         except Exception as error:  # what a parser makes of a damaged file can be anything
             raise self.refused(f"it is not a checkpoint of this version ({error})") from error
         if identity != self._identity:
             raise self.refused("it belongs to other inputs or options")
-        return picks
+        return arrays
 
     def state(self, stage: str) -> State | None:
         """How far a stage had come, or None if it had not begun."""
@@ -94,7 +109,6 @@ class Checkpoint:
         if not now and time.monotonic() - self._written < _SECONDS_BETWEEN_WRITES:
             return
         arrays: dict[str, Any] = {
-            "identity": np.array(self._identity),
             "rows": picks.rows,
             "costs": picks.costs,
             "stage": np.array(picks.stage),
@@ -104,8 +118,12 @@ class Checkpoint:
             plan = picks.plan
             arrays |= {"data": plan.data, "indices": plan.indices, "indptr": plan.indptr}
             arrays["shape"] = np.array(plan.shape)
+        self.write_arrays(arrays)
+
+    def write_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Replace the file by one with these arrays."""
         buffer = io.BytesIO()
-        np.savez(buffer, **arrays)
+        np.savez(buffer, identity=np.array(self._identity), **arrays)
         payload = buffer.getvalue()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +138,8 @@ class Checkpoint:
 
     def remove(self) -> None:
         """Forget everything: the run has ended and its result is safe."""
-        own = re.compile(rf"{re.escape(self.path.stem)}(-[0-9a-f]{{16}})?{self.path.suffix}")
+        part = r"(-[0-9a-f]{16})?(-lists-\d+)?"
+        own = re.compile(rf"{re.escape(self.path.stem)}{part}{self.path.suffix}")
         folder = self.path.parent
         for file in folder.iterdir() if folder.is_dir() else ():
             if own.fullmatch(file.name):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from uniproto.data.arrays import take_rows
 from uniproto.errors import (
     InvalidInputError,
-    MissingExtraError,
+    UniprotoError,
     WrongTypeError,
     as_index,
     invalid,
@@ -259,7 +259,10 @@ class Selection:
         try:
             import pandas  # noqa: F401
         except ImportError:
-            raise MissingExtraError("Selection.to_frame", "pandas") from None
+            raise UniprotoError(
+                "Selection.to_frame needs pandas, which is not installed. Install it with: pip "
+                "install pandas; or write a file with to_csv."
+            ) from None
         return prototype_table(self).to_pandas()
 
     def to_csv(self, path: str | os.PathLike[str]) -> Path:

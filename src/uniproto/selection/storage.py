@@ -297,6 +297,7 @@ def load_manifest(folder: Path) -> dict[str, Any]:
         raise damaged(folder, error) from error
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise damaged(folder, ValueError("its manifest has another format"))
+    manifest.setdefault("bandwidth", None)  # which earlier versions did not write
     return manifest
 
 

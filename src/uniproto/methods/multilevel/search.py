@@ -174,7 +174,8 @@ class _Search:
         """
         size = max(_GREEDY_ROWS, _GREEDY_ROWS_EACH * self.problem.k)
         part, places = sampled(level.problem, size, self.random)
-        picked = places[self.greedy.pick(part, Progress(False)).rows]
+        alone = part.changed(checkpoint=None)  # what is saved are rows of this search
+        picked = places[self.greedy.pick(alone, Progress(False)).rows]
         if part is self.problem:
             self.greedy_rows = picked
         from_picks = level.assign(picked)
