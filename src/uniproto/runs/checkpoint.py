@@ -123,7 +123,8 @@ class Checkpoint:
     def write_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Replace the file by one with these arrays."""
         buffer = io.BytesIO()
-        np.savez(buffer, identity=np.array(self._identity), **arrays)
+        entries: dict[str, Any] = {"identity": np.array(self._identity), **arrays}
+        np.savez(buffer, **entries)
         payload = buffer.getvalue()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
