@@ -27,7 +27,10 @@ def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     script = folder / "uniproto_loop.py"
     if not script.exists():
         script.write_text(LOOP)
-    code = "import numpy as np, uniproto_loop; print(uniproto_loop.total_of(np.ones(3)))"
+    code = (
+        "import sys; sys.stderr.isatty = lambda: True\n"  # the line is for people who wait
+        "import numpy as np, uniproto_loop; print(uniproto_loop.total_of(np.ones(3)))"
+    )
     return subprocess.run(
         [sys.executable, "-c", code],
         cwd=folder,

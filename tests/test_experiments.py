@@ -127,7 +127,18 @@ def test_fresh_forgets_our_rows_and_nothing_else(tmp_path: Path) -> None:
     other = tmp_path / "mine.jsonl"
     other.write_text('{"text": "not ours"}\n')
     options = Namespace(
-        data=None, out=str(tmp_path), quick=False, full=False, quiet=True, fresh=True, part=None
+        data=None,
+        out=str(tmp_path),
+        quick=False,
+        full=False,
+        quiet=True,
+        fresh=True,
+        part=None,
+        seeds=None,
+        steps=None,
+        model=None,
+        learning_rate=None,
+        plan=None,
     )
     as_setup(options, "trial")
     assert other.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -53,7 +54,9 @@ def test_round_trip(selection: Selection, folder: Path) -> None:
     found = Selection.load(folder)
     assert_same(found, selection)
     assert found.group_costs.keys() == {"grün", "青"}
-    assert found.summary() == selection.summary()
+    # Random rows to compare with can only be drawn where the data are.
+    words = re.sub("; with random ones [0-9.]+", "", selection.summary())
+    assert found.summary() == words
     assert repr(found) == repr(selection)
 
 

@@ -165,7 +165,7 @@ def test_every_setting_is_an_option_with_help_and_nothing_else_is(capsys):
         name.replace("_", "-") for name in (field.name for field in fields(PretrainSettings))
     }
     found = set(re.findall(r"^  (?:-\w(?: \w+)?, )?--([\w-]+)", shown, re.MULTILINE))
-    assert found == options | {"help", "fresh", "prepare-only"}
+    assert found == options | {"help", "fresh", "prepare-only", "export"}
 
 
 def test_help_does_not_import_jax():

@@ -158,13 +158,17 @@ def _comparable(
         numbers = numeric_matrix(pool.features, str(pool.path))
         return replace(pool, features=numbers), target, shown
     named = list(pool.feature_columns) if getattr(options, "features", None) else None
-    rows = compared_rows(
-        pool.features,
-        None if target is None else target.features,
-        prepare=getattr(options, "prepare", None),
-        features=named,
-        scale=getattr(options, "scale", "robust"),
-    )
+    try:
+        rows = compared_rows(
+            pool.features,
+            None if target is None else target.features,
+            prepare=getattr(options, "prepare", None),
+            features=named,
+            scale=getattr(options, "scale", "robust"),
+        )
+    except InvalidInputError as error:
+        _refuse_other_separators(Path(pool.path), error)
+        raise
     preparation = rows.given.preparation
     columns = rows.given.columns
     ready = replace(pool, features=as_matrix(rows.source, str(pool.path)), feature_columns=columns)

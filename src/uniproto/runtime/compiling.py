@@ -53,6 +53,12 @@ def _private_folder() -> Path | None:
     return folder if private and found.st_uid == os.getuid() else None
 
 
+def _is_watched() -> bool:
+    """Whether a person waits: at a terminal or in a notebook, and not for a quiet command."""
+    at_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return (at_terminal or "ipykernel" in sys.modules) and not progress.silent
+
+
 class _Announcer(event.Listener):
     """Says once that code of ours is being compiled; cached code needs no word."""
 
@@ -61,7 +67,7 @@ class _Announcer(event.Listener):
 
     def on_start(self, event: Any) -> None:
         module = event.data["dispatcher"].py_func.__module__
-        if not (self.said or progress.silent) and module.startswith("uniproto"):
+        if _is_watched() and not self.said and module.startswith("uniproto"):
             self.said = True
             print(_LINE, file=sys.stderr, flush=True)
 
