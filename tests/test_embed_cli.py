@@ -385,7 +385,6 @@ def test_a_target_is_embedded_too(run: Run) -> None:
         ("pics", "Add --images"),
         ("pics --images other", "'--images' must be"),
         ("pics --text text", "Did you mean --images"),
-        ("t.parquet", "--labels"),
         ("t.parquet --labels kindd", "'--labels' must be one of"),
     ],
 )

@@ -227,7 +227,9 @@ def test_scores_table_and_files(tmp_path: Path, quietly: Any) -> None:
     record = json.loads((out / "scores.json").read_text("utf-8"))
     assert record["scores"]["svamp"]["note"] == "30 in the files, 1,000 published"
     assert len((out / "items.jsonl").read_text("utf-8").splitlines()) == 30
-    assert (out / "table.csv").read_text("utf-8").startswith("name,accuracy,error,questions")
+    assert (
+        (out / "table.csv").read_text("utf-8").startswith("name,accuracy,error,low,high,questions")
+    )
     assert "svamp-3" not in (out / "page.html").read_text("utf-8")  # packed
     again = Evaluation.load(out)
     assert again.scores == found.scores
