@@ -95,7 +95,7 @@ def test_a_step_follows_the_mean_of_the_examples_gradients(tmp_path, accumulated
     expected, found = weights(model), weights(trainer.model)
     for name in expected:
         assert torch.allclose(found[name], expected[name], atol=1e-6), name
-    assert losses_logged(trainer)[0] == pytest.approx(float(mean), rel=1e-4)
+    assert losses_logged(trainer)[0] == pytest.approx(float(mean.detach()), rel=1e-4)
 
 
 def test_evaluation_keeps_the_loss_of_the_model(tmp_path):

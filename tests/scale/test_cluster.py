@@ -62,12 +62,9 @@ def test_no_running_ray_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "option",
     [
-        ["--groups", "class"],
         ["--initial", "3"],
-        ["--distinct"],
         ["--checkpoint"],
         ["--text", "name"],
-        ["--device", "cuda"],
         ["--lists", "faiss"],
     ],
 )

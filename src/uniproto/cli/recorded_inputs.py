@@ -68,6 +68,8 @@ def recorded_inputs(
                         "changed since. Restore it, or run the selection again."
                     )
                 setattr(options, option, str(path))
+        if getattr(options, "engine", "local") == "ray":
+            options.prepare = False  # shards are compared as they are
         options.memory = None  # what may be taken is not for a record to say
         _embed_as_recorded(options, records["source"].get("embedding"))
         inputs = _read_again(options, folder)

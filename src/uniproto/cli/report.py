@@ -137,7 +137,7 @@ def _comparison(folder: Path, selection: Selection) -> dict[str, Any] | None:
     require_regular_file(path)
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        about = (record["k"], tuple(record["shape"]), record["metric"], record["bandwidth"])
+        about = (record["k"], tuple(record["shape"]), record["metric"], record.get("bandwidth"))
         same = about == (selection.k, selection.shape, selection.metric, selection.bandwidth)
         for measured in (*record["summary"], *record["rows"]):
             _require_measured(measured)
