@@ -130,6 +130,8 @@ def best_threshold(
         density = _DENSITY * mass * mass / paid
         if low > -np.inf and high < np.inf and high > low:
             density = (high_mass - low_mass) / (high - low)
+        if not density > 0.0:  # masses too small for a step to be told; any t is valid
+            break
         following = t + (1.0 - mass) / density
         if not low < following < high:
             following = 0.5 * (low + high)
