@@ -104,7 +104,7 @@ def best_threshold(
 
     `t` is where to begin, or NaN; one far off is replaced by a guess. `total` is all capacity.
     """
-    is_guess = np.isnan(t)
+    is_guess = np.isnan(t) or total < 1.5  # one prototype: its unit is everything, the dearest too
     if is_guess:
         t = guessed_threshold(row, prices, capacity, 1.0 / total)
     t = min(t, highest)
@@ -139,13 +139,13 @@ def best_threshold(
         if abs((1.0 - mass) * (following - t)) <= _NEGLIGIBLE * paid or following == t:
             break
         t = following
-    else:
-        if not is_guess:  # masses so uneven that no step was a good one
+    else:  # ties or uneven masses: no step was a good one, and the last is still to be judged
+        if not is_guess:
             t = min(guessed_threshold(row, prices, capacity, 1.0 / total), highest)
-            paid, _ = _paid_below(row, prices, capacity, even, t)
-            value = t - paid - (len(row) + 64) * _EPS * (paid + abs(t))
-            if value > best:
-                best, at = value, t
+        paid, _ = _paid_below(row, prices, capacity, even, t)
+        value = t - paid - (len(row) + 64) * _EPS * (paid + abs(t))
+        if value > best:
+            best, at = value, t
     return best, at
 
 
