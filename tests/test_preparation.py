@@ -22,7 +22,7 @@ from sklearn.preprocessing import OneHotEncoder, RobustScaler, StandardScaler
 import uniproto
 from uniproto.cli import main
 from uniproto.errors import InvalidInputError
-from uniproto.features.preparation import Preparation
+from uniproto.features.preparation import Preparation, day_numbers
 from uniproto.features.preparing import SCALES, fit_preparation, is_one_vector
 from uniproto.problem.checks import ScaleWarning
 
@@ -398,3 +398,8 @@ def test_options_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     np.save("numbers.npy", numbers)
     assert main(["select", "numbers.npy", "-k", "3", "-o", "plain"]) == 0
     assert "uniproto: warning: column 1 varies" in capsys.readouterr().err
+
+
+def test_times_finer_than_a_microsecond_are_cut_off_not_refused():
+    times = pa.chunked_array([pa.array([1, 86_400 * 10**9 + 1], pa.timestamp("ns"))])
+    np.testing.assert_allclose(day_numbers(times), [0.0, 1.0], atol=1e-9)

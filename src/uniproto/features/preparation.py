@@ -226,7 +226,8 @@ def day_numbers(values: pa.ChunkedArray) -> NDArray[np.float64]:
     found = as_times(values)
     if found is None:
         raise invalid("dates", "must be dates, as when prepared", values.type, "Convert them.")
-    seconds = found.cast(pa.timestamp("us", tz=found.type.tz)).cast(pa.int64())
+    # What is finer than a microsecond is cut off: days do not tell it apart.
+    seconds = found.cast(pa.timestamp("us", tz=found.type.tz), safe=False).cast(pa.int64())
     return plain_numbers(seconds, "dates") / 1e6 / _DAY
 
 
