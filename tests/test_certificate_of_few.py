@@ -23,8 +23,11 @@ from uniproto.algorithm import transport_cost
 from uniproto.certificate import candidate_search, row_groups
 from uniproto.certificate.ascent import certify
 from uniproto.certificate.bound import admissible_rows, proven_bound
+from uniproto.certificate.candidate_lists import build_lists
 from uniproto.certificate.cell_prices import cell_prices
+from uniproto.certificate.gpu_rows import gpu_rows
 from uniproto.certificate.row_bounds import RowBounds, largest_fall
+from uniproto.certificate.sampled_targets import Sample, sample_of, spread
 from uniproto.certificate.smoothed_ascent import chosen_shares
 from uniproto.certificate.thresholds import threshold_values
 from uniproto.fills.priced_fills import cheapest_units_of_rows, exact_values
@@ -388,3 +391,68 @@ def test_a_search_on_a_gpu(torch_as_gpu: None, few_of_many: None) -> None:
     there = certify(problem.changed(lists=GpuLists()), selection.cost, np.zeros(500), **own)
     assert there.lower_bound == pytest.approx(here.lower_bound, rel=0.03)
     assert there.lower_bound <= proven_bound(problem, there.prices, least=False)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_lists_on_a_gpu_are_those_of_the_processor(weighted: bool, torch_as_gpu: None) -> None:
+    draw = np.random.default_rng(14)
+    points = draw.normal(size=(300, 4)).astype(np.float32)
+    weights = draw.random(300) if weighted else None
+    problem = Problem(points, k=6, metric="euclidean", target_weights=weights)
+    there = problem.changed(lists=GpuLists())
+    prices, offered = draw.random(300), problem.masses.offer / problem.masses.need
+    rows, scale = np.arange(0, 300, 7), draw.random(300)
+    lists = [
+        build_lists(problem, rows, prices, offered),
+        build_lists(there, rows, prices, offered, gpu_rows(there)),
+    ]
+    small, shares = prices.astype(np.float32), draw.random(20).astype(np.float32)
+    capacity = offered.astype(np.float32)
+    some = np.arange(0, 40, 2)
+    for _ in range(6):  # thresholds settle, from other beginnings
+        values = [each.values(some, small, capacity) for each in lists]
+    true = exact_values(problem, rows[some], prices)
+    for found in values:
+        np.testing.assert_allclose(found, true, rtol=1e-2)
+    taken = [each.taken(some, shares, small, capacity) for each in lists]
+    np.testing.assert_allclose(*(part @ capacity for part in taken), rtol=0.1)
+    assert np.abs(taken[0] - taken[1]).mean() < 0.05 * taken[0].mean()
+    averages = [each.averages(scale, prices) for each in lists]
+    np.testing.assert_allclose(averages[0][some], averages[1][some], rtol=0.1)
+    often = [each.how_often_listed(300) for each in lists]
+    assert all(len(each) == 300 for each in often)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("gpu", [False, True])
+def test_a_sample_of_the_targets_comes_first(
+    gpu: bool, weighted: bool, torch_as_gpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uniproto.certificate.ascent._LISTED_COSTS", 0)
+    draw = np.random.default_rng(15)
+    points = draw.normal(size=(900, 3)).astype(np.float32)
+    weights = draw.random(900) if weighted else None
+    selection = uniproto.select(points, 5, metric="euclidean", target_weights=weights)
+    problem = Problem(points, k=5, metric="euclidean", target_weights=weights)
+    problem = problem.changed(lists=GpuLists()) if gpu else problem
+    own = {"rows": selection.indices, "plan": selection.plan}
+    at_once = certify(problem, selection.cost, np.zeros(900), **own)
+    monkeypatch.setattr("uniproto.certificate.sampled_targets._FEWEST", 250)
+    monkeypatch.setattr("uniproto.certificate.sampled_targets._PER_PROTOTYPE", 50)
+    sample = sample_of(problem)
+    assert sample is not None
+    assert sample.problem.n <= 250
+    found = certify(problem, selection.cost, np.zeros(900), **own)
+    assert found.lower_bound >= 0.97 * at_once.lower_bound
+    assert found.lower_bound <= proven_bound(problem, found.prices, least=False)
+    assert found.lower_bound <= selection.cost
+
+
+def test_prices_of_a_sample_spread_to_their_neighbours() -> None:
+    points = np.array([[0.0], [0.1], [5.0], [5.1], [0.05], [5.05]] * 8)
+    problem = Problem(points, k=2, metric="euclidean")
+    targets = np.array([*range(0, 24, 6), *range(2, 24, 6), *range(1, 24, 6), *range(3, 24, 6)])
+    sample = Sample(problem.among(np.arange(48), targets, None), targets)
+    found = np.where(points[targets, 0] < 1, 1.0, 3.0)
+    prices = spread(problem, sample, found, np.zeros(48), 1.0)
+    np.testing.assert_allclose(prices, np.where(points[:, 0] < 1, 0.0, 2.0), atol=1e-6)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.certificate.gpu_candidate_lists import GpuCandidateLists, most_rows_on_gpu
 from uniproto.certificate.gpu_rows import GpuRows
 from uniproto.certificate.least_blocks import rows_per_block
 from uniproto.certificate.thresholds import guessed_threshold, threshold_values
@@ -38,6 +39,10 @@ class CandidateLists:
     columns: NDArray[np.int32]
     costs: NDArray[np.float32]
     thresholds: NDArray[np.float32]
+
+    def how_often_listed(self, targets: int) -> NDArray[np.intp]:
+        """How many rows list each target."""
+        return np.bincount(self.columns, minlength=targets)
 
     def values(
         self,
@@ -117,9 +122,11 @@ def build_lists(
     prices: NDArray[np.float64],
     capacity: NDArray[np.float64],
     gpu: GpuRows | None = None,
-) -> CandidateLists:
+) -> CandidateLists | GpuCandidateLists:
     """The lists of these source rows at these prices, made on a GPU where there is one."""
     share = max(_UNITS / capacity.sum(), _ENTRIES / (len(rows) * problem.n))
+    if gpu is not None:
+        return GpuCandidateLists(gpu, rows, prices, min(share, 1.0))
 
     def compute(piece: slice) -> tuple[Any, ...]:
         block = problem.costs.block(rows[piece])
@@ -128,10 +135,7 @@ def build_lists(
         threshold_values(block, prices, capacity, np.inf, values, thresholds)
         return (*_below_limits(block, prices, capacity, share, thresholds), thresholds)
 
-    if gpu is not None:
-        found = list(gpu.below_limits(rows, prices, min(share, 1.0)))
-    else:
-        found = list(parallel_map(compute, pieces_of(len(rows), rows_per_block(problem))))
+    found = list(parallel_map(compute, pieces_of(len(rows), rows_per_block(problem))))
     parts = (np.concatenate(part) for part in zip(*found, strict=True))
     counts, columns, costs, thresholds = parts
     starts = np.zeros(len(rows) + 1, np.int64)
@@ -139,9 +143,12 @@ def build_lists(
     return CandidateLists(starts, columns, costs, thresholds.astype(np.float32))
 
 
-def bytes_of_lists(problem: Problem, rows: int) -> int:
-    """About how much memory the lists of so many rows take, while they are built too."""
-    return int(2 * 8 * rows * min(1.0, _UNITS / problem.k) * problem.n)
+def most_rows(problem: Problem, gpu: GpuRows | None) -> int:
+    """Of how many rows about lists may be held, while they are built too."""
+    entries = max(1, int(min(1.0, _UNITS / problem.k) * problem.n))
+    if gpu is not None:
+        return most_rows_on_gpu(gpu, entries)
+    return int(problem.memory // 2 // (2 * 8 * entries))
 
 
 def _in_parallel(work: Any, count: int, pieces_per_core: int) -> list[Any]:

@@ -3,7 +3,8 @@
 Every step over all rows would cost m · n distances. So the steps are taken against a few thousand
 candidate rows and all targets (`smoothed_ascent.py`); then other rows are looked at, those that
 undercut the candidates join them, and the steps go on. The last look is at every row: what it
-finds is a bound for all of them, whatever the steps have seen.
+finds is a bound for all of them, whatever the steps have seen. Of very many targets a sample
+comes first (`sampled_targets.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.certificate.bound import Quota, admissible_rows
-from uniproto.certificate.candidate_lists import build_lists, bytes_of_lists
+from uniproto.certificate.candidate_lists import build_lists, most_rows
 from uniproto.certificate.row_bounds import RowBounds
+from uniproto.certificate.sampled_targets import Sample, sample_of, spread
 from uniproto.certificate.smoothed_ascent import Climbed, Pace, ascend, sum_of_smallest
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
@@ -33,6 +35,10 @@ _MOST_ROUNDS = 10
 _LEAST_RISE = 3e-4  # of the cost: a round that raises the bound by less is the last
 _RAISED = 0.85  # of the cost: prices that prove so much were raised before
 _STEPS_SHARE = 0.5  # of the time limit that steps get at least
+_SAMPLE_SHARE = 0.35  # of the time limit that a search against a sample of the targets may take
+_SAMPLE_ROUNDS = 5
+_AFTER_SAMPLE = 1  # the round whose strides follow: prices of a sample are near the end, not there
+_LOW = 0.15  # of the cost: candidates of the sample further above the others are let go
 _SPARE = 1.1  # times the estimate is set aside for the last look at every row
 _WELL_ABOVE = 0.1  # of the cost: rows whose values are known to be so far above the others
 _TIMED, _TIMED_ON_GPU = 256, 8192  # rows from which the time for all is estimated
@@ -43,12 +49,13 @@ _SEED = 0
 class Start:
     """Where a search begins: at the best of these prices, with these rows among its candidates.
 
-    `scale` is the size of the costs around each target.
+    `scale` is the size of the costs around each target. `candidates` are places of more rows.
     """
 
     prices: tuple[NDArray[np.float64], ...]
     scale: NDArray[np.float64]
     rows: NDArray[np.intp]
+    candidates: NDArray[np.intp] | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,36 @@ def search(
     problem: Problem, cost: float, start: Start, deadline: float, progress: Progress
 ) -> Found:
     """Raise the bound from these prices until it no longer rises, or the time is up."""
+    sample = sample_of(problem)
+    if sample is not None:
+        begin = time.perf_counter()
+        until = begin + _SAMPLE_SHARE * (deadline - begin)
+        start = _after_sample(problem, cost, start, sample, until, progress)
     return _Search(problem, cost, start, deadline, progress).run()
+
+
+def _after_sample(
+    problem: Problem,
+    cost: float,
+    start: Start,
+    sample: Sample,
+    until: float,
+    progress: Progress,
+) -> Start:
+    """Where to begin once a sample of the targets has been searched."""
+    part = replace(
+        start,
+        prices=tuple(prices[sample.targets] for prices in start.prices),
+        scale=start.scale[sample.targets],
+    )
+    search = _Search(sample.problem, cost, part, until, progress)
+    found = search.run(_SAMPLE_ROUNDS)
+    values = search.bounds.values[search.candidates]
+    count = sum(quota.count for quota in search.quotas)
+    level = np.partition(values, min(count, len(values) - 1))[min(count, len(values) - 1)]
+    low = search.candidates[values <= level + _LOW * cost]
+    prices = spread(problem, sample, found.prices, start.prices[0], cost)
+    return replace(start, prices=(prices,), candidates=low)
 
 
 class _Search:
@@ -84,24 +120,29 @@ class _Search:
         self.capacity = problem.masses.offer / problem.masses.need
         self.bounds = RowBounds(problem, self.rows)
         self.draw = np.random.default_rng(_SEED)
-        self.most = int(problem.memory // 2 // max(1, bytes_of_lists(problem, 1)))
+        self.most = most_rows(problem, self.bounds.gpu)
+        self.unguided = start.candidates is None
         self.candidates = self._first_candidates()
         self.few = len(self.rows) <= _LOOKED_AT * len(self.candidates)
 
-    def run(self) -> Found:
+    def run(self, most_rounds: int = _MOST_ROUNDS) -> Found:
         prices, likely, seconds = self._begin()
-        steps, rounds = 0, range(_MOST_ROUNDS)
+        steps, rounds = 0, range(most_rounds)
         best = Found(prices, np.full(len(self.rows), -np.inf), -np.inf, 0, False)
-        if likely > _RAISED * self.problem.k * self.cost:  # large steps would lead away from there
+        if not self.unguided:
+            rounds = range(_AFTER_SAMPLE, most_rounds)
+        elif (
+            likely > _RAISED * self.problem.k * self.cost
+        ):  # large steps would lead away from there
             self._look_at_all(prices, np.inf, self.last)
-            best, rounds = self._found(prices, 0), range(_FIRST_ROUNDS, _MOST_ROUNDS)
+            best, rounds = self._found(prices, 0), range(_FIRST_ROUNDS, most_rounds)
         for number in rounds:
             begin = time.perf_counter()
             until = self._until(seconds)
             climbed = self._climb(prices, number, until)
             prices, steps = climbed.prices, steps + climbed.steps
             late = 2 * time.perf_counter() - begin > until  # no time for another round
-            if number < _FIRST_ROUNDS and not (self.few or late):
+            if self.unguided and number < _FIRST_ROUNDS and not (self.few or late):
                 some = self.bounds.sample(self.draw, _LOOKED_AT * len(self.candidates))
                 self.bounds.update(prices, some)
                 self._join(climbed.levels, some)
@@ -162,7 +203,7 @@ class _Search:
         rows, gpu = self.rows[self.candidates], self.bounds.gpu
         lists = build_lists(self.problem, rows, prices, self.capacity, gpu)
         pace = Pace(
-            _FIRST_STEPS if number < _FIRST_ROUNDS else _STEPS,
+            _FIRST_STEPS if self.unguided and number < _FIRST_ROUNDS else _STEPS,
             _STRIDE / (1 + 2 * number),
             _TEMPERATURE / (1 + number),
         )
@@ -189,6 +230,9 @@ class _Search:
         wanted = min(max(_CANDIDATES, _PER_PROTOTYPE * self.problem.k), self.most)
         in_hand = np.isin(self.rows, self.start.rows)
         parts = [np.flatnonzero(in_hand)]
+        if self.start.candidates is not None:
+            given = [quota.given for quota in self.quotas]
+            return np.unique(np.concatenate([*parts, *given, self.start.candidates[: self.most]]))
         for quota in self.quotas:
             share = -(-wanted * len(quota.free) // len(self.rows))
             count = max(share, min(2 * quota.count, len(quota.free)))

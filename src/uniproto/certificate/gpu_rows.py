@@ -84,7 +84,7 @@ class GpuRows:
     ) -> Generator[tuple[Any, ...]]:
         """Targets with this share of all mass, the cheapest at these prices, of every row.
 
-        Their counts, columns and costs, and the rows' thresholds, tile by tile.
+        Their counts, columns and costs, and the rows' thresholds, tile by tile, on the GPU.
         """
         torch = self.torch
         on_device = self._prices(prices)
@@ -100,11 +100,24 @@ class GpuRows:
             columns = places[:, 1]
             found = costs[places[:, 0], columns] - on_device[columns]
             yield (
-                listed.sum(1).cpu().numpy(),
-                columns.int().cpu().numpy(),
-                found.float().cpu().numpy(),
-                thresholds.cpu().numpy(),
+                listed.sum(1),
+                columns.int(),
+                found.float(),
+                thresholds,
             )
+
+    def nearest_targets(
+        self, targets: NDArray[np.intp], count: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+        """The nearest of these targets to every target by their features, and how far they are."""
+        torch, everything = self.torch, self.index.target
+        some = everything.index_select(0, self._numbers(targets))
+        distances, places = [], []
+        for part in self._tiles(self.problem.n, len(targets)):
+            found = torch.cdist(everything[part], some).topk(count, dim=1, largest=False)
+            distances.append(found.values.double().cpu().numpy())
+            places.append(found.indices.cpu().numpy())
+        return np.concatenate(distances), np.concatenate(places)
 
     def _lowered(self, rows: NDArray[np.intp], prices: Any) -> tuple[Any, Any]:
         """Costs plus prices, the least they may really be, and guessed thresholds.
@@ -162,7 +175,7 @@ class GpuRows:
     def _numbers(self, rows: NDArray[np.intp]) -> Any:
         return self.torch.from_numpy(np.ascontiguousarray(rows)).to(self.device)
 
-    def _tiles(self, count: int) -> list[slice]:
+    def _tiles(self, count: int, columns: int | None = None) -> list[slice]:
         from uniproto.runtime.threads import pieces_of
 
         torch = self.torch
@@ -171,7 +184,7 @@ class GpuRows:
             free, _ = torch.cuda.mem_get_info(self.device)
         tile = min(free // _TILE_SHARE, _LARGEST_TILE)
         wide = self.index.target.element_size() * (1 if self.even else 3)
-        return pieces_of(count, max(1, tile // (self.problem.n * wide)))
+        return pieces_of(count, max(1, tile // ((columns or self.problem.n) * wide)))
 
 
 def _squared(source: Any, squares: Any, target: Any) -> Any:

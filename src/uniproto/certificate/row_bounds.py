@@ -72,7 +72,7 @@ class RowBounds:
         if self.gpu is not None:
             work = self._on_gpu(left)
         elif self.groups is None:
-            work = self._of_rows(left)
+            work = self._of_rows(left, level)
         else:
             work = self.groups.values(left, prices, self.capacity, level, self.thresholds)
         for some, values, thresholds in work:
@@ -84,7 +84,7 @@ class RowBounds:
                 return False
         return True
 
-    def _of_rows(self, places: NDArray[np.intp]) -> Generator[Bounded]:
+    def _of_rows(self, places: NDArray[np.intp], level: float) -> Generator[Bounded]:
         """Row by row, over all targets."""
         costs = self.problem.costs
 
@@ -95,7 +95,7 @@ class RowBounds:
             rows = self.rows[some]
             block = costs.block(rows)
             lower_to_least(costs, block, own_lengths(costs, rows))
-            threshold_values(block, self.prices, self.capacity, np.inf, values, thresholds)
+            threshold_values(block, self.prices, self.capacity, np.inf, values, thresholds, level)
             return some, values, thresholds
 
         yield from parallel_map(compute, pieces_of(len(places), rows_per_block(self.problem)))

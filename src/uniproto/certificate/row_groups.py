@@ -24,8 +24,8 @@ _DISTANCES = ("euclidean", "l1")
 _MOST_FEATURES = 10
 _FEWEST_ROWS = 4096
 _GROUP = 24  # rows at most
-_BEYOND = 0.25  # of a group's radius: how far thresholds may rise above that of its middle row
-_CHUNK = 2048  # targets whose distances stay in the cache while features are added up
+_BEYOND = 0.4  # of a group's radius: how far thresholds may rise above that of its middle row
+_CHUNK = 512  # targets whose distances stay in the cache while features are added up
 
 # Places of rows, bounds of their values, and the thresholds that prove them.
 Bounded = tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]
@@ -53,7 +53,7 @@ def row_groups(problem: Problem, rows: NDArray[np.intp]) -> RowGroups | None:
 
 
 class RowGroups:
-    """Rows of few features, halved along their widest feature until few are together."""
+    """Rows of few features, halved where they are spread widest until few are together."""
 
     def __init__(self, costs: FeatureCosts, rows: NDArray[np.intp]) -> None:
         self.l1 = costs.metric == "l1"
@@ -69,7 +69,7 @@ class RowGroups:
             if len(places) <= _GROUP:
                 self.groups.append(self._measured(places.copy(), part.astype(np.float64)))
                 continue
-            widest = np.argmax(part.max(axis=0) - part.min(axis=0))
+            widest = np.argmax(part.std(axis=0, dtype=np.float64))  # whatever single rows do
             half = len(places) // 2
             order[start:stop] = places[np.argpartition(part[:, widest], half)]
             waiting += [(start + half, stop), (start, start + half)]
@@ -94,10 +94,14 @@ class RowGroups:
         level: float,
         thresholds: NDArray[np.float64],
     ) -> Generator[Bounded]:
-        """Bounds of the rows at these places; one number for all of a group above `level`."""
+        """Bounds of the rows at these places; above `level` they are not made closer.
+
+        Prices are at least 0.
+        """
         wanted = np.zeros(len(self.features), bool)
         wanted[places] = True
         total = float(capacity.sum())
+        prices = _rounded_down(prices, self.targets.dtype)
         even = bool((capacity == capacity[0]).all())
 
         def compute(group: _Group) -> Bounded:
@@ -127,6 +131,14 @@ class RowGroups:
         yield from parallel_map(compute, [g for g in self.groups if wanted[g.places].any()])
 
 
+def _rounded_down(values: NDArray[np.float64], kind: Any) -> NDArray[Any]:
+    """Values in this precision, none above what it was."""
+    rounded = values.astype(kind)
+    above = rounded > values
+    rounded[above] = np.nextafter(rounded[above], rounded.dtype.type(-np.inf))
+    return rounded
+
+
 @njit(cache=True, nogil=True)
 def _values_of_group(
     own: NDArray[Any],
@@ -134,7 +146,7 @@ def _values_of_group(
     middle: int,
     radius: float,
     targets: NDArray[Any],
-    prices: NDArray[np.float64],
+    prices: NDArray[Any],
     capacity: NDArray[np.float64],
     even: bool,
     total: float,
@@ -148,41 +160,51 @@ def _values_of_group(
     width, n = targets.shape
     distances = np.empty(n, targets.dtype)
     _distances(own[middle], targets, l1, distances)
-    best, t = best_threshold(distances, prices, capacity, even, total, guess, np.inf)
+    best, t = best_threshold(distances, prices, capacity, even, total, guess, np.inf, np.inf)
     # Distances are off by a share of themselves, for which they were lowered, and by the
     # rounding of both rows when they were prepared; |y| ≤ |x| + C.
     longest = 0.0
     for i in range(len(own)):
         longest = max(longest, np.abs(own[i]).sum())
-    best -= radius + 8 * eps * longest
-    if best > level:
-        values[:], thresholds[:] = best, t
+    lost = 8 * eps * longest
+    best -= lost
+    if best - radius > level:
+        values[:], thresholds[:] = best - radius, t
         return
     highest = t + _BEYOND * radius
-    reach = highest + radius * (1 + 4 * eps)
-    count = 0
+    reach = (highest + radius) * (1 + 4 * eps)
+    places, count = np.empty(n, np.int32), 0
     for j in range(n):
+        places[count] = j
         count += (distances[j] + prices[j] < reach) & (capacity[j] > 0.0)
     near = np.empty((width, count), targets.dtype)
-    near_prices, near_capacity = np.empty(count), np.empty(count)
-    place = 0
-    for j in range(n):
-        if distances[j] + prices[j] < reach and capacity[j] > 0.0:
-            near_prices[place], near_capacity[place] = prices[j], capacity[j]
-            for f in range(width):
-                near[f, place] = targets[f, j]
-            place += 1
+    for f in range(width):
+        for place in range(count):
+            near[f, place] = targets[f, places[place]]
+    near_prices, near_capacity = prices[places[:count]], capacity[places[:count]]
     distances, near_total = np.empty(count, targets.dtype), near_capacity.sum()
     for i in range(len(own)):
+        values[i], thresholds[i] = best - _apart(own[i], own[middle], l1), t
+        if values[i] > level or not some[i]:
+            continue
         if count == 0:  # nobody takes anything below the threshold
-            values[i] = max(highest - 8 * eps * (abs(highest) + np.abs(own[i]).sum()), best)
-            thresholds[i] = highest
-        elif some[i]:
-            _distances(own[i], near, l1, distances)
-            value, thresholds[i] = best_threshold(
-                distances, near_prices, near_capacity, even, near_total, t, highest
-            )
-            values[i] = max(value - 8 * eps * np.abs(own[i]).sum(), best)
+            values[i], thresholds[i] = max(highest - lost, values[i]), highest
+            continue
+        _distances(own[i], near, l1, distances)
+        value, thresholds[i] = best_threshold(
+            distances, near_prices, near_capacity, even, near_total, t, highest, level
+        )
+        values[i] = max(value - lost, values[i])
+
+
+@njit(cache=True, nogil=True)
+def _apart(one: NDArray[Any], other: NDArray[Any], l1: bool) -> float:
+    """How far two rows are from each other, rounded up."""
+    total = 0.0
+    for f in range(len(one)):
+        apart = abs(float(one[f]) - float(other[f]))
+        total += apart if l1 else apart * apart
+    return (total if l1 else np.sqrt(total)) * (1 + 1e-9)
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
@@ -193,8 +215,18 @@ def _distances(own: NDArray[Any], targets: NDArray[Any], l1: bool, found: NDArra
     for start in range(0, n, _CHUNK):
         part = found[start : start + _CHUNK]
         part[:] = 0
-        for f in range(width):
+        for f in range(0, width - 1, 2):  # two at a time: half the passes
             x, y = own[f], targets[f, start : start + _CHUNK]
+            also, there = own[f + 1], targets[f + 1, start : start + _CHUNK]
+            if l1:
+                for j in range(len(part)):
+                    part[j] += abs(x - y[j]) + abs(also - there[j])
+            else:
+                for j in range(len(part)):
+                    apart, other = x - y[j], also - there[j]
+                    part[j] += apart * apart + other * other
+        if width % 2:
+            x, y = own[width - 1], targets[width - 1, start : start + _CHUNK]
             if l1:
                 for j in range(len(part)):
                     part[j] += abs(x - y[j])
@@ -202,8 +234,9 @@ def _distances(own: NDArray[Any], targets: NDArray[Any], l1: bool, found: NDArra
                 for j in range(len(part)):
                     apart = x - y[j]
                     part[j] += apart * apart
-        if not l1:
+        if l1:
             for j in range(len(part)):
-                part[j] = np.sqrt(part[j])
-        for j in range(len(part)):
-            part[j] *= lowered
+                part[j] *= lowered
+        else:
+            for j in range(len(part)):
+                part[j] = np.sqrt(part[j]) * lowered

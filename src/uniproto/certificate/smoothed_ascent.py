@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from uniproto.certificate.bound import Quota
 from uniproto.certificate.candidate_lists import CandidateLists
+from uniproto.certificate.gpu_candidate_lists import GpuCandidateLists
 from uniproto.runtime.compiling import njit
 from uniproto.runtime.progress import Advance
 
@@ -58,7 +59,7 @@ class Climbed:
 
 
 def ascend(
-    lists: CandidateLists,
+    lists: CandidateLists | GpuCandidateLists,
     quotas: list[Quota],
     prices: NDArray[np.float64],
     capacity: NDArray[np.float64],
@@ -73,11 +74,10 @@ def ascend(
     """
     centre = float(np.average(prices, weights=capacity))
     small = (prices - centre).astype(np.float32)
-    lists.thresholds -= np.float32(centre)
+    lists.thresholds -= centre
     offered = capacity.astype(np.float32)
     row_scale, target_scale = scales[0], scales[1].astype(np.float32)
-    listed = np.bincount(lists.columns, minlength=len(prices))
-    moved = (listed >= _FEWEST_LISTS).astype(np.float32)
+    moved = (lists.how_often_listed(len(prices)) >= _FEWEST_LISTS).astype(np.float32)
     momentum, spread = np.zeros_like(small), np.zeros_like(small)
     best, best_prices = -np.inf, small.copy()
     levels = [np.inf] * len(quotas)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from uniproto.runtime.compiling import njit
 
+_CHUNK = 512  # terms that are summed in the prices' own precision
 _SAMPLED = 2048  # targets of a row from which its first threshold is guessed
 _CORRECTIONS = 5
 _NEGLIGIBLE = 1e-5  # a loss of this share of what is paid below the threshold ends the search
@@ -34,17 +35,19 @@ def threshold_values(
     highest: float,
     values: NDArray[np.float64],
     thresholds: NDArray[np.float64],
+    enough: float = np.inf,
 ) -> None:
     """Bounds from below of the values of rows of costs, and the thresholds that prove them.
 
     `thresholds` says for every row where to begin, or NaN. None ends above `highest`, so targets
-    that cost more than that at their prices may be left out.
+    that cost more than that at their prices may be left out. A bound above `enough` is not made
+    closer.
     """
     even = len(capacity) > 0 and capacity.min() == capacity.max()
     total = capacity.sum()
     for i in range(block.shape[0]):
         values[i], thresholds[i] = best_threshold(
-            block[i], prices, capacity, even, total, thresholds[i], highest
+            block[i], prices, capacity, even, total, thresholds[i], highest, enough
         )
 
 
@@ -93,16 +96,18 @@ def guessed_threshold(
 @njit(cache=True, nogil=True)
 def best_threshold(
     row: NDArray[Any],
-    prices: NDArray[np.float64],
+    prices: NDArray[Any],
     capacity: NDArray[np.float64],
     even: bool,
     total: float,
     t: float,
     highest: float,
+    enough: float,
 ) -> tuple[float, float]:
     """The best bound found, and its t: Newton's method for the t that has one unit of mass below.
 
     `t` is where to begin, or NaN; one far off is replaced by a guess. `total` is all capacity.
+    Short sums are made in the precision of the prices.
     """
     is_guess = np.isnan(t) or total < 1.5  # one prototype: its unit is everything, the dearest too
     if is_guess:
@@ -112,11 +117,11 @@ def best_threshold(
     low_mass, high_mass = 0.0, np.inf
     best, at = -np.inf, t
     for _ in range(_CORRECTIONS):
-        paid, mass = _paid_below(row, prices, capacity, even, t)
-        # Rounding: of every term by its own size, and of their sum.
-        value = t - paid - (len(row) + 64) * _EPS * (paid + abs(t))
+        t, paid, mass, value = _judged(row, prices, capacity, even, t)
         if value > best:
             best, at = value, t
+        if best > enough:
+            break
         if not is_guess and not _FEW < mass < _MANY:
             is_guess = True
             t = min(guessed_threshold(row, prices, capacity, 1.0 / total), highest)
@@ -142,31 +147,54 @@ def best_threshold(
     else:  # ties or uneven masses: no step was a good one, and the last is still to be judged
         if not is_guess:
             t = min(guessed_threshold(row, prices, capacity, 1.0 / total), highest)
-        paid, _ = _paid_below(row, prices, capacity, even, t)
-        value = t - paid - (len(row) + 64) * _EPS * (paid + abs(t))
+        t, _, _, value = _judged(row, prices, capacity, even, t)
         if value > best:
             best, at = value, t
     return best, at
 
 
+@njit(cache=True, nogil=True)
+def _judged(
+    row: NDArray[Any],
+    prices: NDArray[Any],
+    capacity: NDArray[np.float64],
+    even: bool,
+    t: float,
+) -> tuple[float, float, float, float]:
+    """The threshold as the prices' precision has it, what it pays, the mass below, its bound."""
+    t = float(prices.dtype.type(t))
+    paid, mass = _paid_below(row, prices, capacity, even, t)
+    # Rounding: of every w and every difference by its own size, and of their sums.
+    eps = np.finfo(prices.dtype).eps
+    off = eps * ((_CHUNK + 8) * paid + (2 * mass + 4) * abs(t)) + (len(row) + 64) * _EPS * paid
+    return t, paid, mass, t - paid - off
+
+
 @njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
 def _paid_below(
     row: NDArray[Any],
-    prices: NDArray[np.float64],
+    prices: NDArray[Any],
     capacity: NDArray[np.float64],
     even: bool,
     t: float,
 ) -> tuple[float, float]:
-    """What a threshold t pays, Σ a (t − w)⁺, and the mass below it."""
+    """What a threshold t pays, Σ a (t − w)⁺, and the mass below it, in short sums."""
+    limit, zero, one = prices.dtype.type(t), prices.dtype.type(0), prices.dtype.type(1)
     paid, mass = 0.0, 0.0
-    if even:
-        for j in range(len(row)):
-            below = t - (row[j] + prices[j])
-            paid += max(below, 0.0)
-            mass += 1.0 if below > 0.0 else 0.0
-        return capacity[0] * paid, capacity[0] * mass
-    for j in range(len(row)):
-        below = t - (row[j] + prices[j])
-        paid += capacity[j] * max(below, 0.0)
-        mass += capacity[j] if below > 0.0 else 0.0
+    for start in range(0, len(row), _CHUNK):
+        costs, added = row[start : start + _CHUNK], prices[start : start + _CHUNK]
+        if even:
+            part, held = zero, zero
+            for j in range(len(costs)):
+                below = limit - (costs[j] + added[j])
+                part += max(below, zero)
+                held += one if below > zero else zero
+            paid += capacity[0] * part
+            mass += capacity[0] * held
+        else:
+            offered = capacity[start : start + _CHUNK]
+            for j in range(len(costs)):
+                below = limit - (costs[j] + added[j])
+                paid += offered[j] * max(below, zero)
+                mass += offered[j] if below > zero else 0.0
     return paid, mass
