@@ -41,7 +41,7 @@ class WarmUp:
 TASKS = {"sst2": 3000, "multirc": 3000, "cb": None}  # rows beside the mathematics; None: all
 DOCUMENTS = 400  # of every source of English
 CHARACTERS = 1500  # of a document, more than the model reads
-_LORA_AT_ONCE = 32
+_LORA_AT_ONCE = 16
 
 
 @lru_cache(maxsize=2)

@@ -27,7 +27,7 @@ class Recipe:
     rate: float = 2e-4
     rank: int = 128
     alpha: int = 512
-    tokens_at_once: int = 4096  # with padding: several runs share a card
+    tokens_at_once: int = 3072  # with padding: several runs share a card
 
 
 class Trainee:
