@@ -113,7 +113,7 @@ class Trainee:
         batch = {name: value.to(self.device) for name, value in self.collate(examples).items()}
         labels = batch.pop("labels")[:, 1:]
         counted = labels >= 0
-        core = self.model.get_base_model()
+        core: Any = self.model.get_base_model()
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
             hidden = core.base_model(**batch).last_hidden_state[:, :-1][counted]
             logits = core.get_output_embeddings()(hidden).float()  # of answer tokens alone

@@ -89,7 +89,7 @@ class Setup:
         >>> Setup(None, Path("out"), part="mnist").parts(["mnist-3", "mnist-5", "cifar"])
         ['mnist-3', 'mnist-5']
         """
-        if self.part in names:
+        if self.part is not None and self.part in names:
             return [self.part]
         chosen = [name for name in names if self.part is None or self.part in name]
         if not chosen:

@@ -50,7 +50,7 @@ def run_side_by_side(
     After so many `seconds` all are stopped; the same command goes on from there. Raises where
     parts have failed, once the others are done and joined.
     """
-    script = Path(run.__globals__["__file__"])  # type: ignore[attr-defined]
+    script = Path(run.__globals__["__file__"])
     outcome = run_parts(script, setup, names, count, seconds)
     for name, why in outcome.failed.items():
         print(f"{name} failed:\n{why}", file=sys.stderr)
