@@ -2,25 +2,30 @@
 
 A source is left out of the pool (or only its target and held-out rows are), 100 of its rows are the
 target, and k rows of the pool are chosen by every method on the same features. The model is then
-trained on the chosen rows, alone or with the target's rows as half of every batch, for equal steps.
-Measured: log-perplexity of held-out rows of the target's source, and the time of choosing. Beside
-the methods stand random rows, the whole pool, and the target's rows alone.
+trained on the chosen rows, alone or with the target's rows as half of every batch, for equal steps:
+32 of 64 rows, one pass over k = 2,000. Measured: log-perplexity of held-out rows of the target's
+source, how many of them the model answers exactly right, and the time of choosing. Beside the
+methods stand random rows, the whole pool, and the target's rows alone.
+
+LESS is warmed up once for a collection, on sources that are no targets, and its gradients serve all
+targets and seeds. --full adds the other k, pools with rows of the target's own kind, and sentence
+embeddings.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from support.joined import publish_joined
-from support.runs import Runs, Setup, command_line
+from support.runs import Runs, Setup, command_line, run_name
 from support.statistics import by, difference
 from uniproto.comparing.results import aligned
 from uniproto.report.words import mean_and_spread
@@ -28,263 +33,296 @@ from uniproto.runtime.progress import Progress
 
 TITLE = "training data for a task, chosen from a large pool by a small target"
 
-# Target → (collection, the source that shows what is wanted).
-TARGETS = {
-    "mawps": ("math", "data/CoT/mawps.json"),
-    "MATH": ("math", "data/CoT/MATH_train.json"),
-    "calculus": ("math", "data/DM/calculus.json"),
-    "theorems": ("math", "data/CoT/TheoremQA.json"),
+TRAINS = True
+
+# Target → (collection, the source that shows what is wanted). All seeds of the first come first.
+FIRST_TARGETS = {
+    "mawps": ("instructions", "data/CoT/mawps.json"),
+    "calculus": ("instructions", "data/DM/calculus.json"),
+    "MATH": ("instructions", "data/CoT/MATH_train.json"),
+    "cb": ("instructions", "cb"),
     "politics": ("english", "bbc_news/politics"),
+}
+OTHER_TARGETS = {
+    "theorems": ("instructions", "data/CoT/TheoremQA.json"),
     "addresses": ("english", "state_of_the_union"),
 }
 QUICK_TARGETS = {"minus": ("sums", "minus")}
-PARTS = FULL_PARTS = [*TARGETS]
+SEEDS, STEPS = (0, 1, 2), 32
 WANTED, HELD_OUT, QUICK_ROWS = 100, 500, 8
+LESS, CHECKPOINTS = ("less", "checkpoints"), 2
 WAYS = (
-    *product(("uniproto", "nearest_to_any", "nearest_on_average", "tsds"),
-             ("gradients", "hidden", "sentences")),
-    ("less", "checkpoints"), ("dsir", "n-grams"), ("random", "none"), ("pool", "none"),
+    ("uniproto", "gradients"), ("random", "none"), ("target", "none"), ("uniproto", "hidden"),
+    ("nearest_to_any", "gradients"), ("tsds", "gradients"), ("nearest_on_average", "gradients"),
+    ("dsir", "n-grams"), ("pool", "none"), ("nearest_to_any", "hidden"), ("tsds", "hidden"),
+    ("nearest_on_average", "hidden"), LESS,
 )  # fmt: skip
-QUICK_WAYS = (("uniproto", "gradients"), ("tsds", "hidden"), ("less", "checkpoints"),
-              ("dsir", "n-grams"), ("random", "none"), ("pool", "none"))  # fmt: skip
+SENTENCE_WAYS = tuple(
+    product(("uniproto", "nearest_to_any", "nearest_on_average", "tsds"), ("sentences",))
+)
+QUICK_WAYS = (("uniproto", "gradients"), ("tsds", "hidden"), ("dsir", "n-grams"),
+              ("random", "none"), ("pool", "none"), ("target", "none"), LESS)  # fmt: skip
 ALONE, TOGETHER = "alone", "with target"
-CHECKPOINTS, WARM_UP_SHARE = 4, 0.05
+VECTORS = "vectors"  # the parts that compute features, for all others
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One choice: for whom, from what, how many, and how."""
+
+    target: str
+    pool: str
+    k: int
+    seed: int
+    method: str
+    features: str
+
+    @property
+    def name(self) -> str:
+        method = self.method.replace("_", "-")
+        return run_name(self.target, self.pool, self.k, self.seed, method, self.features)
+
+    @property
+    def key(self) -> dict[str, Any]:
+        return {"target": self.target, "pool": self.pool, "k": self.k, "seed": self.seed,
+                "method": self.method, "features": self.features}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Question:
-    """One target with its pool, and what is held out to measure by."""
+    """Row numbers of a collection: one target with its pool, and what is held out to measure by."""
 
-    pool: list[dict[str, Any]]
-    wanted: list[dict[str, Any]]
-    held_out: list[dict[str, Any]]
+    rows: list[dict[str, Any]]
+    pool: NDArray[np.int64]
+    wanted: NDArray[np.int64]
+    held_out: NDArray[np.int64]
+
+
+def targets_of(setup: Setup) -> dict[str, tuple[str, str]]:
+    return QUICK_TARGETS if setup.quick else {**FIRST_TARGETS, **OTHER_TARGETS}
+
+
+def units(setup: Setup) -> list[Unit]:
+    """All choices, in the order they are worth making: balanced wherever time runs out."""
+    asked = setup.training.seeds
+    seeds = asked or (SEEDS[:1] if setup.quick else SEEDS)
+    usual = 8 if setup.quick else 2000
+    ways = QUICK_WAYS if setup.quick else WAYS
+    groups = [QUICK_TARGETS] if setup.quick else [FIRST_TARGETS, OTHER_TARGETS]
+    found = [
+        Unit(target, "apart", usual, seed, *way)
+        for group in groups
+        for seed in seeds
+        for target in group
+        for way in ways
+    ]
+    if setup.full:
+        ways = (*WAYS, *SENTENCE_WAYS)
+        found += [
+            Unit(target, pool, k, seed, *way)
+            for seed, pool, k in product(seeds, ("apart", "among"), (2000, 500, 8000))
+            for target in targets_of(setup)
+            for way in ways
+        ]
+    return list(dict.fromkeys(found))
+
+
+def parts(setup: Setup) -> list[str]:
+    """The names of all parts: features of collections stand before the choices they are for."""
+    chosen = units(setup)
+    first = [
+        unit for unit in chosen if unit.seed == chosen[0].seed and unit.target in _first(setup)
+    ]
+    # LESS looks at the pool at several checkpoints: in the first round the others do not wait.
+    others = [unit for unit in first if (unit.method, unit.features) != LESS]
+    found = dict.fromkeys(name for unit in others for name in _needed(setup, unit))
+    for unit in dict.fromkeys([*others, *first, *chosen]):
+        found |= dict.fromkeys([*_needed(setup, unit), unit.name])
+    return list(found)
+
+
+def _first(setup: Setup) -> Mapping[str, Any]:
+    return QUICK_TARGETS if setup.quick else FIRST_TARGETS
+
+
+def _needed(setup: Setup, unit: Unit) -> Iterator[str]:
+    """The parts that compute the features of a choice."""
+    collection, _ = targets_of(setup)[unit.target]
+    if (unit.method, unit.features) == LESS:
+        for number in range(1, CHECKPOINTS + 1):
+            yield run_name(VECTORS, collection, f"checkpoint{number}")
+    elif unit.features != "none":
+        yield run_name(VECTORS, collection, unit.features)
 
 
 def run(setup: Setup) -> None:
-    """Every target asked for; without --part the rows of all of them are joined."""
-    targets = QUICK_TARGETS if setup.quick else {name: TARGETS[name] for name in setup.parts(PARTS)}
+    """Every part asked for; without --part the rows of all of them are joined."""
+    by_name = {unit.name: unit for unit in units(setup)}
+    names = setup.parts(parts(setup))
     rows = []
-    for target in targets:
-        rows += run_target(setup, target, *targets[target])
-    if not setup.waits_for_others(targets):
+    with Progress(setup.progress).stage("choices", len(names)) as advance:
+        for name in names:
+            if name in by_name:
+                rows += run_unit(setup, by_name[name])
+            elif not setup.finished_only:
+                _, collection, features = name.split("_")
+                _vectors(setup, collection, features)
+            advance(1)
+    if not setup.waits_for_others(names):
         publish_joined(setup, "curation", rows, tables, _chart)
 
 
-def run_target(setup: Setup, target: str, collection: str, source: str) -> list[dict[str, Any]]:
-    """All runs of one target; each of them is saved when it is done."""
+def run_unit(setup: Setup, unit: Unit) -> list[dict[str, Any]]:
+    """The rows of one choice, saved when it is done."""
+    folder = setup.out / "choices"
+    if setup.finished_only and not (folder / f"{unit.name}.jsonl").exists():
+        return []
+    collection, _ = targets_of(setup)[unit.target]
     recipe = _recipe(setup, collection)
-    sizes = (8,) if setup.quick else (500, 2000, 8000) if setup.full else (2000,)
-    seeds = range(3) if setup.full else range(1)
-    pools = ("apart", "among") if setup.full else ("apart",)
-    ways = QUICK_WAYS if setup.quick else WAYS
-    runs = Runs(setup.out, f"curation-{target}", {"recipe": str(recipe), "quick": setup.quick})
-    units = list(product(pools, sizes, seeds, ways))
-    with Progress(setup.progress).stage(f"choices for {target}", len(units)) as advance:
-        for pool, k, seed, (method, features) in units:
-            question = partial(_question, setup, collection, source, pool, seed)
-            key = {"target": target, "pool": pool, "k": k, "seed": seed,
-                   "method": method, "features": features}  # fmt: skip
-            if not runs.done(**key):
-                runs.add(key, measure(setup, recipe, question(), k, seed, method, features))
-            advance(1)
-        for pool, seed in product(pools, seeds):  # the target's rows alone, as a yardstick
-            key = {"target": target, "pool": pool, "k": 0, "seed": seed,
-                   "method": "target", "features": "none"}  # fmt: skip
-            if not runs.done(**key):
-                question = partial(_question, setup, collection, source, pool, seed)
-                runs.add(key, _trained(recipe, question(), [], seed, (TOGETHER,), {}))
-    return [{"run": _name(row), **row} for row in runs.rows]
+    shown = replace(recipe, model=Path(recipe.model).name)  # the same wherever it lies
+    runs = Runs(folder, unit.name, {"recipe": str(shown), "quick": setup.quick})
+    if not (runs.done(**unit.key) or setup.finished_only):
+        runs.add(unit.key, measure(setup, recipe, unit))
+    return [{"run": unit.name, **row} for row in runs.rows]
 
 
-def _name(row: Mapping[str, Any]) -> str:
-    return "-".join(
-        str(row[part]) for part in ("target", "pool", "k", "seed", "method", "features")
-    )
-
-
-def measure(
-    setup: Setup,
-    recipe: Any,
-    question: Question,
-    k: int,
-    seed: int,
-    method: str,
-    features: str,
-) -> list[dict[str, Any]]:
+def measure(setup: Setup, recipe: Any, unit: Unit) -> list[dict[str, Any]]:
     """Choose, train on what was chosen in both settings, and measure."""
-    begin = time.perf_counter()
-    source, target, options = _vectors(setup, recipe, question, features, seed)
-    embedded = time.perf_counter() - begin
-    begin = time.perf_counter()
-    rows = _chosen(question, source, target, k, seed, method, options)
-    seconds = {"embedding_seconds": embedded, "choosing_seconds": time.perf_counter() - begin}
-    return _trained(recipe, question, rows, seed, (ALONE, TOGETHER), seconds)
-
-
-def _chosen(
-    question: Question, source: Any, target: Any, k: int, seed: int, method: str, options: Any
-) -> Sequence[int]:
-    import uniproto
-
-    if method == "pool":
-        return range(len(question.pool))
-    if method == "random":
-        return np.random.default_rng(seed).permutation(len(question.pool))[:k].tolist()
-    how = uniproto.LESS(**options) if method == "less" else method
-    return uniproto.select(
-        source, k, target, method=how, seed=seed, progress=False
-    ).indices.tolist()
-
-
-def _trained(
-    recipe: Any,
-    question: Question,
-    rows: Sequence[int],
-    seed: int,
-    settings: Sequence[str],
-    seconds: Mapping[str, float],
-) -> list[dict[str, Any]]:
+    from support.collected import as_instructions, seconds_of
     from support.curation import train
 
-    chosen = _instructions([question.pool[row] for row in rows])
-    wanted, held_out = _instructions(question.wanted), _instructions(question.held_out)
+    collection, _ = targets_of(setup)[unit.target]
+    question = _question(setup, unit)
+    compared = _compared(setup, recipe, unit, question)
+    begin = time.perf_counter()
+    chosen = _chosen(recipe, unit, question, *compared)
+    seconds = {
+        "embedding_seconds": seconds_of(setup, collection, unit.features),
+        "choosing_seconds": time.perf_counter() - begin,
+    }
+
+    def instructions(places: Sequence[int]) -> list[Any]:
+        return as_instructions([question.rows[place] for place in places])
+
+    wanted, held_out = instructions(question.wanted), instructions(question.held_out)
+    if unit.method == "target":
+        result = train(recipe, wanted, [], held_out, unit.seed)
+        return [{"setting": TOGETHER, **result, **seconds}]
     found = []
-    for setting in settings:
-        beside = wanted if setting == TOGETHER else []
-        result = train(recipe, chosen or wanted, beside if chosen else [], held_out, seed)
+    for setting, beside in ((ALONE, []), (TOGETHER, wanted)):
+        result = train(recipe, instructions(chosen), beside, held_out, unit.seed)
         found.append({"setting": setting, **result, **seconds})
     return found
 
 
-def _instructions(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
-    from uniproto.training.finetune.data import InstructionRow
+def _compared(setup: Setup, recipe: Any, unit: Unit, question: Question) -> tuple[Any, Any]:
+    """The features of the pool and of the target; None where nothing is compared."""
+    if unit.features == "none":
+        return None, None
+    if (unit.method, unit.features) == LESS:
+        return _at_checkpoints(setup, recipe, unit, question)
+    vectors = _vectors(setup, targets_of(setup)[unit.target][0], unit.features)
+    return vectors[question.pool], vectors[question.wanted]
 
-    return [InstructionRow(row["source"], row["instruction"], row["output"]) for row in rows]
+
+def _chosen(recipe: Any, unit: Unit, question: Question, source: Any, target: Any) -> Sequence[int]:
+    """The chosen rows of the collection."""
+    import uniproto
+
+    if unit.method == "target":
+        return []
+    if source is None:
+        drawn = np.random.default_rng(unit.seed).permutation(question.pool)
+        # Of the whole pool, no more rows than the steps get through.
+        most = recipe.steps * recipe.batch if unit.method == "pool" else unit.k
+        return [int(place) for place in drawn[:most]]
+    how = uniproto.LESS(checkpoints=CHECKPOINTS) if unit.method == "less" else unit.method
+    usable = np.flatnonzero(_any(source))  # a row of zeros is one without a vector
+    picked = uniproto.select(
+        source[usable],
+        unit.k,
+        target[np.flatnonzero(_any(target))],
+        method=how,
+        seed=unit.seed,
+        progress=False,
+    ).indices
+    return [int(place) for place in question.pool[usable[picked]]]
 
 
-# --- data ----------------------------------------------------------------------------------------
+def _any(vectors: Any) -> Any:
+    """Which rows are not all zeros."""
+    return np.asarray(abs(vectors).sum(axis=1)).ravel() > 0
 
 
-def _question(setup: Setup, collection: str, source: str, pool: str, seed: int) -> Question:
+# --- data and features ---------------------------------------------------------------------------
+
+
+def _question(setup: Setup, unit: Unit) -> Question:
     """The draw of a seed: 100 rows of the source are wanted, others are held out."""
-    rows = _collection(setup, collection)
+    from support.collected import rows_of
+
+    collection, source = targets_of(setup)[unit.target]
+    rows = rows_of(setup.data, setup.out, collection)
     own = [place for place, row in enumerate(rows) if row["source"] == source]
-    order = np.random.default_rng(seed).permutation(own).tolist()
+    order = np.random.default_rng(unit.seed).permutation(own)
     most = QUICK_ROWS if setup.quick else WANTED
     wanted, rest = order[:most], order[most:]
-    held_out = rest[: min(QUICK_ROWS if setup.quick else HELD_OUT, len(rest) // 2)]
-    aside = set(order) if pool == "apart" else {*wanted, *held_out}
-    return Question(
-        [row for place, row in enumerate(rows) if place not in aside],
-        [rows[place] for place in wanted],
-        [rows[place] for place in held_out],
-    )
-
-
-def _collection(setup: Setup, name: str) -> list[dict[str, Any]]:
-    import pyarrow as pa
-
-    from support.finetuning import data_file, sums
-
-    if name == "sums":
-        with open(sums(setup.out / "data"), encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
-    place = {"math": ("math", "math_train.jsonl.zst"), "english": ("text", "english_mix.jsonl.zst")}
-    with pa.input_stream(str(data_file(setup, *place[name])), compression="zstd") as stream:
-        rows = [json.loads(line) for line in stream.read().decode("utf-8").split("\n") if line]
-    if name == "math":
-        return rows
-    return [{"source": row["source"], "instruction": "", "output": row["text"]} for row in rows]
+    apart = unit.pool == "apart"
+    spare = len(rest) if apart else len(rest) // 2
+    held_out = rest[: min(QUICK_ROWS if setup.quick else HELD_OUT, spare)]
+    aside = order if apart else np.concatenate([wanted, held_out])
+    pool = np.setdiff1d(np.arange(len(rows)), aside)
+    return Question(rows, pool, wanted, held_out)
 
 
 def _recipe(setup: Setup, collection: str) -> Any:
-    from support.curation import Recipe
-    from support.finetuning import pretrained, tiny_model
-    from uniproto.features.language import TEMPLATE
+    from support.collected import recipe_of
 
-    if setup.quick:
-        model = tiny_model(setup.out / "model")
-        return Recipe(model, "Q {instruction} A ", steps=4, batch=4, max_length=64, rank=2)
-    template = TEMPLATE if collection == "math" else "{instruction}"
-    return Recipe(pretrained(setup), template, steps=64, batch=64, max_length=256)
+    return recipe_of(setup, collection, STEPS)
 
 
-# --- features ------------------------------------------------------------------------------------
+def _vectors(setup: Setup, collection: str, features: str) -> Any:
+    from support.collected import vectors_of
+
+    return vectors_of(setup, _recipe(setup, collection), collection, features, _warm_up(setup))
 
 
-def _vectors(
-    setup: Setup, recipe: Any, question: Question, features: str, seed: int
-) -> tuple[Any, Any, dict[str, Any]]:
-    """Source and target rows as the features that a method compares; cached by content."""
-    from uniproto.features import embed_text, gradients, hashed_ngrams, hidden_states
+def _warm_up(setup: Setup) -> Any:
+    from support.collected import WarmUp
 
-    texts = [_texts(rows) for rows in (question.pool, question.wanted)]
-    examples = [_pairs(rows) for rows in (question.pool, question.wanted)]
-    options = {
-        "model": recipe.model,
-        "template": recipe.template,
-        "max_length": recipe.max_length,
-        "progress": False,
-        "cache": setup.out / "vectors",
-    }
-    if features == "none":
-        return None, None, {}
-    if features == "n-grams":
-        return hashed_ngrams(texts[0]), hashed_ngrams(texts[1]), {}
-    if features == "sentences":
-        found = [embed_text(each, progress=False, cache=options["cache"]) for each in texts]
-    elif features == "hidden":
-        found = [hidden_states(each, **options) for each in examples]
-    elif features == "gradients":
-        found = [gradients(each, **options) for each in examples]
-    else:
-        return _at_checkpoints(setup, recipe, question, examples, options, seed)
-    return found[0].vectors, found[1].vectors, {}
+    return WarmUp(CHECKPOINTS, tuple(source for _, source in targets_of(setup).values()))
 
 
-def _at_checkpoints(
-    setup: Setup, recipe: Any, question: Question, examples: Any, options: Any, seed: int
-) -> tuple[Any, Any, dict[str, Any]]:
-    """LESS: gradients at the checkpoints of a warm-up run on a few random rows of the pool."""
-    from support.curation import warm_up
-    from uniproto.features import gradients
+def _at_checkpoints(setup: Setup, recipe: Any, unit: Unit, question: Question) -> tuple[Any, Any]:
+    """LESS: steps of Adam for the pool, plain gradients for the target, at every checkpoint."""
+    from support.collected import checkpoints, embedded
 
-    count = max(recipe.batch, int(WARM_UP_SHARE * len(question.pool)))
-    drawn = np.random.default_rng(seed).permutation(len(question.pool))[:count]
-    rows = _instructions([question.pool[place] for place in drawn])
-    name = f"{len(question.pool)}-{question.wanted[0]['source'].replace('/', '_')}-{seed}"
-    saved = warm_up(recipe, rows, setup.out / "warm-up" / name, CHECKPOINTS, seed)
-    sides = []
-    for side, adam in zip(examples, (True, False), strict=True):
-        parts = [gradients(side, lora=True, adapter=at, adam=adam, **options) for at in saved]
-        sides.append(np.concatenate([part.vectors for part in parts], axis=1))
-    return sides[0], sides[1], {"checkpoints": len(saved)}
+    collection, _ = targets_of(setup)[unit.target]
+    wanted = [question.rows[place] for place in question.wanted]
+    pool, target = [], []
+    saved = checkpoints(setup, recipe, collection, _warm_up(setup))
+    for number, at in enumerate(saved, start=1):
+        pool.append(_vectors(setup, collection, f"checkpoint{number}")[question.pool])
+        target.append(embedded(setup, recipe, wanted, "plain", lora=True, adapter=at))
+    return np.concatenate(pool, axis=1), np.concatenate(target, axis=1)
 
 
-def _texts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [f"{row['instruction']}\n\n{row['output']}".strip() for row in rows]
-
-
-def _pairs(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    return [(row["instruction"], row["output"]) for row in rows]
+PARTS = FULL_PARTS = parts(Setup(None, Path()))
 
 
 # --- what came out -------------------------------------------------------------------------------
 
 
 def tables(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Log-perplexity after training, by target; then UniPROT beside random, seed by seed."""
+    """By target: log-perplexity after training, exact answers; then UniPROT beside others."""
     texts = []
-    for (pool, k, setting), found in by(
-        [row for row in rows if row["k"]], "pool", "k", "setting"
-    ).items():
-        texts.append(_table(found, f"pool {pool}, k = {k:,}, {setting}"))
-    alone = [row for row in rows if row["method"] == "target"]
-    texts.append(_table(alone, "the target's rows alone"))
-    return "\n\n".join([*texts, _beside_random(rows)])
+    for (pool, k, setting), found in by(rows, "pool", "k", "setting").items():
+        texts.append(_table(found, f"pool {pool}, k = {k:,}, {setting}", "after", 1))
+        texts.append(_table(found, f"exact answers, %, {setting}", "right_after", 100))
+    return "\n\n".join([*texts, *(_beside(rows, method) for method in ("random", "target"))])
 
 
-def _table(rows: Sequence[Mapping[str, Any]], title: str) -> str:
+def _table(rows: Sequence[Mapping[str, Any]], title: str, column: str, unit: float) -> str:
     targets = list(dict.fromkeys(row["target"] for row in rows))
     ways = list(dict.fromkeys((row["method"], row["features"]) for row in rows))
     shown: dict[str, list[str]] = {title: [_way(*way) for way in ways]}
@@ -292,16 +330,17 @@ def _table(rows: Sequence[Mapping[str, Any]], title: str) -> str:
         of_target = [row for row in rows if row["target"] == target]
         cells = []
         for way in ways:
-            values = [r["after"] for r in of_target if (r["method"], r["features"]) == way]
+            values = [unit * r[column] for r in of_target if (r["method"], r["features"]) == way]
             mean, spread = mean_and_spread(values)
-            told = "–" if mean is None else f"{mean:.3f}"
-            cells.append(told if spread is None else f"{told} ± {spread / len(values) ** 0.5:.3f}")
-        before = np.mean([row["before"] for row in of_target])
-        shown[f"{target} (before {before:.3f})"] = cells
-    if "choosing_seconds" in rows[0]:
-        seconds = by(rows, "method", "features")
-        shown["choosing, s"] = [
-            f"{np.mean([row['choosing_seconds'] for row in seconds[way]]):.1f}" for way in ways
+            told = "–" if mean is None else f"{mean:.{3 if unit == 1 else 1}f}"
+            error = None if spread is None else spread / len(values) ** 0.5
+            cells.append(told if error is None else f"{told} ± {error:.{3 if unit == 1 else 1}f}")
+        before = unit * np.mean([row[column.replace("after", "before")] for row in of_target])
+        shown[f"{target} (before {before:.{3 if unit == 1 else 1}f})"] = cells
+    seconds = by(rows, "method", "features")
+    for words in ("embedding", "choosing"):
+        shown[f"{words}, s"] = [
+            f"{np.mean([row[f'{words}_seconds'] for row in seconds[way]]):.1f}" for way in ways
         ]
     return aligned(shown)
 
@@ -310,21 +349,23 @@ def _way(method: str, features: str) -> str:
     return method if features == "none" else f"{method}, {features}"
 
 
-def _beside_random(rows: Sequence[Mapping[str, Any]]) -> str:
-    """UniPROT on gradients less random rows, over all draws of a target and setting."""
-    lines = []
-    for (target, setting), found in by([r for r in rows if r["k"]], "target", "setting").items():
+def _beside(rows: Sequence[Mapping[str, Any]], other: str) -> str:
+    """UniPROT on gradients less another way, over the draws of a target and setting in common."""
+    lines = [f"uniproto on gradients − {other}, log-perplexity:"]
+    for (target, setting), found in by(rows, "target", "setting").items():
         draws = by(found, "method", "features")
-        ours, theirs = draws.get(("uniproto", "gradients"), []), draws.get(("random", "none"), [])
-        if not ours or len(ours) != len(theirs):
-            continue
-        pairs = [(r["pool"], r["k"], r["seed"]) for r in ours]
-        other = {(r["pool"], r["k"], r["seed"]): r["after"] for r in theirs}
-        apart = difference([r["after"] for r in ours], [other[pair] for pair in pairs])
-        lines.append(
-            f"  {target}, {setting}: {apart.mean:+.3f} ({apart.draws} draws, {apart.verdict})"
+        ours, theirs = (
+            {(r["pool"], r["k"], r["seed"]): r["after"] for r in draws.get(way, [])}
+            for way in (("uniproto", "gradients"), (other, "none"))
         )
-    return "uniproto on gradients − random, log-perplexity:\n" + "\n".join(lines)
+        both = [draw for draw in ours if draw in theirs]
+        if both:
+            apart = difference([ours[draw] for draw in both], [theirs[draw] for draw in both])
+            told = (
+                "one draw" if apart.error is None else f"± {apart.error:.3f}, {apart.draws} draws"
+            )
+            lines.append(f"  {target}, {setting}: {apart.mean:+.3f} ({told}, {apart.verdict})")
+    return "\n".join(lines)
 
 
 def _chart(rows: Sequence[Mapping[str, Any]]) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from support.joined import publish_joined
@@ -63,7 +64,23 @@ def _variations() -> dict[str, dict[str, Any]]:
     return found
 
 
-PARTS = [f"{name}_{seed}" for seed in SEEDS for name in _variations()]
+STUDIES = ("small", "ratio", "lambda", "pool")  # in the order they are worth running
+
+
+def parts(setup: Setup) -> list[str]:
+    """The names of all runs, in that order: of each study, one seed after the other."""
+    if setup.quick:
+        return list(_settings(setup))
+    return [
+        f"{name}_{seed}"
+        for study in STUDIES
+        for seed in setup.training.seeds or SEEDS
+        for name in _variations()
+        if name_parts(name)[0] == study
+    ]
+
+
+PARTS = parts(Setup(None, Path()))
 
 
 def run(setup: Setup) -> None:

@@ -23,21 +23,33 @@ TITLE = "SST-2, CB and MultiRC: accuracy after tuning on chosen mini-batches"
 
 TRAINS = True
 
-METHODS = ("uniproto", "kmedoids", "colm", "greats", "gradnorm", "maxloss", "sbert", "random")
-METHODS += ("full",)
+# Fixed beforehand: all seeds of the first methods come before the others.
+FIRST_METHODS = ("uniproto", "colm", "random", "full")
+OTHER_METHODS = ("kmedoids", "gradnorm", "maxloss", "greats", "sbert")
 EXAMPLES: dict[str, int | None] = {"sst2": 3000, "multirc": 3000, "cb": None}
 SEEDS = (0, 1, 2)
 STEPS, QUICK_STEPS = 512, 2
 
-PARTS = [run_name(task, way, seed) for seed in SEEDS for task in EXAMPLES for way in METHODS]
+
+def parts(setup: Setup) -> list[str]:
+    """The names of all runs, in the order they are worth running."""
+    if setup.quick:
+        return [run_name("sst2", method, 0) for method in ("uniproto", "random", "full")]
+    return [
+        run_name(task, method, seed)
+        for methods in (FIRST_METHODS, OTHER_METHODS)
+        for seed in setup.training.seeds or SEEDS
+        for task in EXAMPLES
+        for method in methods
+    ]
+
+
+PARTS = parts(Setup(None, Path()))
 
 
 def run(setup: Setup) -> None:
     """Run the parts of `setup`; once all have run, publish their results."""
-    quick = [run_name("sst2", method, 0) for method in ("uniproto", "random", "full")]
-    seeds = setup.training.seeds or SEEDS
-    whole = [run_name(task, way, seed) for seed in seeds for task in EXAMPLES for way in METHODS]
-    names = setup.parts(quick if setup.quick else whole)
+    names = setup.parts(parts(setup))
     rows = [row for name in names for row in _run_part(setup, name)]
     if setup.waits_for_others(names):
         return
@@ -48,8 +60,12 @@ def _run_part(setup: Setup, name: str) -> list[dict[str, Any]]:
     """Tune, then judge; what was done before is read."""
     from support.finetuning import run_study
     from uniproto.judging import evaluate
+    from uniproto.judging.evaluation import SCORES
 
     task, method, seed = name_parts(name)
+    judged_in = setup.out / "runs" / name / "judged"
+    if setup.finished_only and not (judged_in / SCORES).exists():
+        return []
     data = _tiny_reviews(setup.out) if setup.quick else setup.data
     settings = _settings(setup, task, method, int(seed), data)
     (last, *_) = reversed(run_study(replace(setup, part=None, progress=False), {name: settings}))
@@ -57,7 +73,7 @@ def _run_part(setup: Setup, name: str) -> list[dict[str, Any]]:
         setup.out / "runs" / name,
         suite=task,
         data=data or "",
-        out=setup.out / "runs" / name / "judged",
+        out=judged_in,
         allow_partial=setup.quick,
         device=settings.device,
         bf16=settings.bf16,

@@ -139,6 +139,8 @@ def test_fresh_forgets_our_rows_and_nothing_else(tmp_path: Path) -> None:
         model=None,
         learning_rate=None,
         plan=None,
+        side_by_side=None,
+        until=None,
     )
     as_setup(options, "trial")
     assert other.exists()

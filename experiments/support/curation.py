@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,6 @@ import numpy as np
 
 from uniproto.training.finetune.data import InstructionRow, PaddingCollator, tokenise
 from uniproto.training.finetune.model import load_model, lora_targets, padding_token
-from uniproto.training.losses import example_losses
-
-_AT_ONCE = 64  # held-out examples per forward pass
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class Recipe:
     rate: float = 2e-4
     rank: int = 128
     alpha: int = 512
-    micro_batch: int = 16
+    tokens_at_once: int = 3072  # with padding: several runs share a card
 
 
 class Trainee:
@@ -41,8 +39,10 @@ class Trainee:
 
         self.recipe = recipe
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.half = self.device.type == "cuda"
+        loaded, self.tokenizer = _loaded(recipe.model, self.half)
+        model = copy.deepcopy(loaded)  # adapters are put into it
         torch.manual_seed(seed)
-        model, self.tokenizer = load_model(recipe.model, half=self.device.type == "cuda")
         settings = peft.LoraConfig(
             task_type="CAUSAL_LM",
             r=recipe.rank,
@@ -54,50 +54,71 @@ class Trainee:
         trained = [each for each in self.model.parameters() if each.requires_grad]
         for each in trained:  # steps of 2e-4 are lost in bfloat16
             each.data = each.data.float()
-        self.optimizer = torch.optim.AdamW(trained, lr=recipe.rate)
+        self.optimizer = torch.optim.AdamW(trained, lr=recipe.rate, fused=self.half)
         self.collate = PaddingCollator(padding_token(self.tokenizer))
 
-    def tokens(self, rows: Sequence[InstructionRow]) -> Any:
-        return tokenise(
+    def tokens(self, rows: Sequence[InstructionRow]) -> list[Any]:
+        found, _ = tokenise(
             rows, self.tokenizer, self.recipe.max_length, "truncate", self.recipe.template
-        )[0]
+        )
+        return [found[place] for place in range(len(found))]
 
-    def step(self, examples: Sequence[Any]) -> float:
+    def step(self, examples: Sequence[Any]) -> None:
         """One step on the mean loss of the examples' answer tokens."""
-        import torch
-
         self.model.train()
         self.optimizer.zero_grad()
-        answers = sum(sum(label >= 0 for label in each["labels"]) for each in examples)
-        total = 0.0
-        for first in range(0, len(examples), self.recipe.micro_batch):
-            batch = self.collate(list(examples[first : first + self.recipe.micro_batch]))
-            batch = {name: value.to(self.device) for name, value in batch.items()}
-            half = self.device.type == "cuda"
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
-                logits = self.model(**{k: v for k, v in batch.items() if k != "labels"}).logits
-            loss = torch.nn.functional.cross_entropy(
-                logits[:, :-1].float().flatten(0, 1),
-                batch["labels"][:, 1:].flatten(),
-                reduction="sum",
-            )
-            (loss / answers).backward()
-            total += float(loss.detach())
+        answers = sum(sum(label >= 0 for label in each["labels"][1:]) for each in examples)
+        for some in self._batches(examples):
+            losses, _, _ = self._of_answers([examples[place] for place in some])
+            (losses.sum() / answers).backward()
         self.optimizer.step()
-        return total / answers
 
-    def log_perplexity(self, tokens: Any) -> float:
-        """The mean over held-out examples of the mean loss of their answers."""
+    def judge(self, examples: Sequence[Any]) -> dict[str, float]:
+        """Of held-out examples: the mean loss of their answers, and how many are right.
+
+        An answer is right where each of its tokens is the likeliest one after those before it:
+        the model, asked without drawing at random, would write exactly this answer.
+        """
         import torch
 
-        found = []
-        for first in range(0, len(tokens), _AT_ONCE):
-            some = [tokens[place] for place in range(first, min(first + _AT_ONCE, len(tokens)))]
-            batch = {name: value.to(self.device) for name, value in self.collate(some).items()}
-            half = self.device.type == "cuda"
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
-                found += example_losses(self.model, batch).float().cpu().tolist()
-        return float(np.mean([value for value in found if math.isfinite(value)]))
+        self.model.eval()
+        losses, right = [0.0] * len(examples), [False] * len(examples)
+        for some in self._batches(examples):
+            with torch.no_grad():
+                loss, fits, row = self._of_answers([examples[place] for place in some])
+            counts = torch.bincount(row, minlength=len(some))
+            means = torch.bincount(row, loss.double(), minlength=len(some)) / counts
+            whole = torch.bincount(row, fits.double(), minlength=len(some)) == counts
+            told = zip(some, means.tolist(), whole.tolist(), strict=True)
+            for place, mean, fitting in told:
+                losses[place], right[place] = mean, fitting
+        return {"loss": float(np.nanmean(losses)), "right": float(np.mean(right))}
+
+    def _batches(self, examples: Sequence[Any]) -> Iterator[list[int]]:
+        """Examples of like length, as many together as the tokens at once allow."""
+        order = sorted(range(len(examples)), key=lambda place: len(examples[place]["labels"]))
+        some: list[int] = []
+        for place in order:
+            longest = len(examples[place]["labels"])
+            if some and longest * (len(some) + 1) > self.recipe.tokens_at_once:
+                yield some
+                some = []
+            some.append(place)
+        yield some
+
+    def _of_answers(self, examples: list[Any]) -> tuple[Any, Any, Any]:
+        """Of every answer token: its loss, whether it is the likeliest one, and whose it is."""
+        import torch
+
+        batch = {name: value.to(self.device) for name, value in self.collate(examples).items()}
+        labels = batch.pop("labels")[:, 1:]
+        counted = labels >= 0
+        core: Any = self.model.get_base_model()
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
+            hidden = core.base_model(**batch).last_hidden_state[:, :-1][counted]
+            logits = core.get_output_embeddings()(hidden).float()  # of answer tokens alone
+        losses = torch.nn.functional.cross_entropy(logits, labels[counted], reduction="none")
+        return losses, logits.argmax(dim=-1) == labels[counted], counted.nonzero()[:, 0]
 
     def save(self, folder: Path) -> str:
         """The adapter and Adam's moments, for gradients as LESS takes them."""
@@ -115,13 +136,13 @@ def train(
     held_out: Sequence[InstructionRow],
     seed: int,
 ) -> dict[str, float]:
-    """Log-perplexity of the held-out rows before and after training.
+    """Log-perplexity of the held-out rows, and the share answered right, before and after.
 
     With rows `beside` the chosen ones, they are half of every batch.
     """
     trainee = Trainee(recipe, seed)
     measured = trainee.tokens(held_out)
-    before = trainee.log_perplexity(measured)
+    before = trainee.judge(measured)
     sets = [trainee.tokens(rows) for rows in (chosen, beside) if len(rows)]
     draws = [endless(len(rows), seed) for rows in sets]
     share = recipe.batch // len(sets)
@@ -129,7 +150,20 @@ def train(
         trainee.step(
             [rows[next(draw)] for rows, draw in zip(sets, draws, strict=True) for _ in range(share)]
         )
-    return {"before": before, "after": trainee.log_perplexity(measured)}
+    after = trainee.judge(measured)
+    return {
+        "before": before["loss"],
+        "after": after["loss"],
+        "right_before": before["right"],
+        "right_after": after["right"],
+    }
+
+
+@lru_cache(maxsize=1)
+def _loaded(name: str, half: bool) -> tuple[Any, Any]:
+    """A model on its device, and its tokenizer; a process that trains often loads it once."""
+    model, tokenizer = load_model(name, half)
+    return model.to("cuda" if half else "cpu"), tokenizer
 
 
 def warm_up(

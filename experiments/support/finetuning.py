@@ -16,11 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from support.once import once
 from support.runs import DATA_VARIABLE, Setup
 from uniproto.errors import InputFileError
+from uniproto.runs.atomic import write_text
 from uniproto.runs.metrics import read_metrics
 from uniproto.runtime.progress import Progress
 from uniproto.training.finetune import finetune
+from uniproto.training.finetune.folder import RESULT, read_result
 from uniproto.training.finetune.settings import FinetuneSettings
 
 MODEL = "SmolLM2-135M-Instruct"
@@ -38,7 +41,13 @@ def run_study(setup: Setup, runs: Mapping[str, FinetuneSettings]) -> list[dict[s
     with Progress(setup.progress).stage("fine-tuning runs", len(names)) as advance:
         for name in names:
             out = setup.out / "runs" / name
-            result = finetune(replace(runs[name], out=str(out), quiet=True))
+            if setup.finished_only and not (out / RESULT).exists():
+                continue
+            result = (
+                read_result(out)
+                if setup.finished_only
+                else finetune(replace(runs[name], out=str(out), quiet=True))
+            )
             for checkpoint in out.glob("checkpoint-*"):  # a finished run has nothing to go on from
                 shutil.rmtree(checkpoint)
             rows += validations(name, result, read_metrics(out))
@@ -116,6 +125,14 @@ def tiny_model(folder: Path, *, positions: int = 512, spread: float = 0.02) -> s
     with 0.5 no two characters are nearly as likely, and batches that round differently say the
     same.
     """
+    with once(folder / "complete.txt") as begin:
+        if begin is not None:
+            _save_tiny_model(folder, positions, spread)
+            (folder / "complete.txt").write_text("complete\n", encoding="utf-8")
+    return str(folder)
+
+
+def _save_tiny_model(folder: Path, positions: int, spread: float) -> None:
     import torch
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -146,7 +163,6 @@ def tiny_model(folder: Path, *, positions: int = 512, spread: float = 0.02) -> s
             )
         )
     model.save_pretrained(folder)
-    return str(folder)
 
 
 def sums(folder: Path, count: int = 96) -> str:
@@ -161,7 +177,7 @@ def sums(folder: Path, count: int = 96) -> str:
     ]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "sums.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
 
 
@@ -185,7 +201,7 @@ def math_settings(setup: Setup, steps: int) -> FinetuneSettings:
         learning_rate=asked.learning_rate or 2e-4,
         scheduler="constant_with_warmup",
         bf16=torch.cuda.is_available(),
-        micro_batch=64,
+        micro_batch=16,  # several runs share a card; sums differ in rounding alone
         eval_steps=max(1, steps // 4),
         save_steps=50,
     )

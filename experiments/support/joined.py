@@ -37,6 +37,9 @@ def publish_joined(
     <BLANKLINE>
     written to ...
     """
+    if not rows:
+        print("No part is done yet.")
+        return
     (setup.out / f"{name}.jsonl").unlink(missing_ok=True)
     runs = Runs(setup.out, name, {"quick": setup.quick})
     for (run,), found in by(rows, "run").items():

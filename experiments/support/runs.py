@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.cli.experiment import DATA_VARIABLE, add_options
-from uniproto.errors import UniprotoError, invalid, unknown_name
+from uniproto.errors import UniprotoError, invalid, require_int, unknown_name
 from uniproto.runs.folder import require_same
 from uniproto.runs.journal import Journal
 
@@ -70,7 +70,8 @@ class Setup:
     results go. `quick` asks for a few seconds' work that needs no data folder, `full` for the sizes
     that only a larger machine gets through. `progress` is as for `uniproto.select`: None means bars
     only where a person is watching. `part` asks for the parts whose names hold that text, so that
-    several can run side by side. `training` is about experiments that train models.
+    several can run side by side; a part's whole name asks for that part alone. `finished_only`
+    joins the parts that are done and runs none. `training` is about experiments that train models.
     """
 
     data: Path | None
@@ -80,6 +81,7 @@ class Setup:
     progress: bool | None = None
     part: str | None = None
     training: Training = Training()
+    finished_only: bool = False
 
     def parts(self, names: Sequence[str]) -> list[str]:
         """The parts asked for, of all there are.
@@ -87,6 +89,8 @@ class Setup:
         >>> Setup(None, Path("out"), part="mnist").parts(["mnist-3", "mnist-5", "cifar"])
         ['mnist-3', 'mnist-5']
         """
+        if self.part is not None and self.part in names:
+            return [self.part]
         chosen = [name for name in names if self.part is None or self.part in name]
         if not chosen:
             raise unknown_name("part", str(self.part), names)
@@ -226,7 +230,7 @@ def as_setup(options: argparse.Namespace, name: str) -> Setup:
         ),
     )
     if options.fresh:
-        for path in setup.out.glob("*.jsonl"):
+        for path in setup.out.rglob("*.jsonl"):
             if _is_ours(path) and (setup.part is None or setup.part in path.stem):
                 path.unlink()
     return setup
@@ -266,7 +270,23 @@ def start(run: Callable[[Setup], None], options: argparse.Namespace, name: str) 
             name,
             "Leave them out.",
         )
-    run(setup)
+    if options.side_by_side is None:
+        if options.until is not None:
+            raise invalid("--until", "needs --side-by-side", options.until, "Give both.")
+        run(setup)
+        return
+    if not {"PARTS", "parts"} & set(known):
+        raise invalid(
+            "--side-by-side",
+            "needs an experiment in parts",
+            f"{name}, which is one piece",
+            "Leave the option out.",
+        )
+    from support.side_by_side import run_side_by_side
+
+    count = require_int("--side-by-side", options.side_by_side)
+    names = setup.parts(known["parts"](setup) if "parts" in known else known["PARTS"])
+    run_side_by_side(run, setup, names, count, options.until)
 
 
 def _is_ours(path: Path) -> bool:

@@ -105,6 +105,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="of an experiment in parts, only those with this text in their names; several may "
         "run at once, and the same command without --part then joins their results",
     )
+    parser.add_argument(
+        "--side-by-side",
+        type=int,
+        metavar="N",
+        help="of an experiment in parts, so many at a time, each in a process of its own: for a "
+        "GPU that one run does not fill",
+    )
+    parser.add_argument(
+        "--until",
+        type=float,
+        metavar="SECONDS",
+        help="with --side-by-side, stop after so long and join what is done; the same command "
+        "goes on from there",
+    )
 
 
 def find_scripts() -> dict[str, Path]:

@@ -1,0 +1,68 @@
+"""Training on chosen rows: losses are the library's own, and features are computed once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("peft")
+
+from support.collected import as_instructions, embedded, recipe_of, rows_of, vectors_of
+from support.curation import Trainee
+from support.runs import Setup
+from uniproto.training.losses import example_losses
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    return Setup(None, tmp_path, quick=True, progress=False)
+
+
+def test_held_out_answers_are_judged_by_their_mean_loss(setup: Setup) -> None:
+    recipe = recipe_of(setup, "sums", 4)
+    trainee = Trainee(recipe, 0)
+    tokens = trainee.tokens(as_instructions(rows_of(None, setup.out, "sums")[:9]))
+    expected = example_losses(trainee.model, trainee.collate(tokens))
+    judged = trainee.judge(tokens)
+    assert judged["loss"] == pytest.approx(float(expected.mean()), rel=1e-5)
+    for _ in range(150):
+        trainee.step(tokens[:2])
+    learned = trainee.judge(tokens[:2])
+    assert learned["loss"] < trainee.judge(tokens)["loss"]
+    assert 0 <= judged["right"] <= learned["right"] <= 1
+
+
+def test_a_step_does_not_depend_on_how_many_tokens_go_at_once(setup: Setup) -> None:
+    from dataclasses import replace
+
+    recipe = recipe_of(setup, "sums", 4)
+    judged = []
+    for most in (1, 10_000):
+        trainee = Trainee(replace(recipe, tokens_at_once=most), 0)
+        tokens = trainee.tokens(as_instructions(rows_of(None, setup.out, "sums")[:9]))
+        trainee.step(tokens)
+        judged.append(trainee.judge(tokens)["loss"])
+    assert judged[0] == pytest.approx(judged[1], rel=1e-5)
+
+
+def test_features_of_a_collection_are_computed_once(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import support.collected as collected
+
+    recipe = recipe_of(setup, "sums", 4)
+    warm = collected.WarmUp(1, ("minus",))
+    first = vectors_of(setup, recipe, "sums", "hidden", warm)
+    rows = rows_of(None, setup.out, "sums")
+    np.testing.assert_allclose(first, embedded(setup, recipe, rows, "hidden"), rtol=1e-6)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(collected, "embedded", refuse)
+    again = vectors_of(setup, recipe, "sums", "hidden", warm)
+    np.testing.assert_array_equal(first, again)
+    assert collected.seconds_of(setup, "sums", "hidden") > 0
