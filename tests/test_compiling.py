@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from uniproto.runtime import compiling
@@ -76,3 +78,22 @@ def test_without_any_place_code_is_compiled_all_the_same(monkeypatch: pytest.Mon
     monkeypatch.setattr(compiling, "_private_folder", lambda: None)
     assert compiling.njit(cache=True, nogil=True)(len) is len
     assert calls == [{"cache": True, "nogil": True}, {"nogil": True}]
+
+
+def test_the_clock_of_work_stands_still_while_code_is_compiled():
+    from uniproto.runtime.compiling import njit, working_time
+
+    @njit(cache=False)
+    def total(values):
+        found = 0.0
+        for value in values:
+            found += value
+        return found
+
+    begin, worked = time.perf_counter(), working_time()
+    total(np.ones(3))
+    passed, worked = time.perf_counter() - begin, working_time() - worked
+    assert 0 <= worked < 0.5 * passed
+    begin, worked = time.perf_counter(), working_time()
+    time.sleep(0.05)
+    assert working_time() - worked == pytest.approx(time.perf_counter() - begin, abs=0.02)

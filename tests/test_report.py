@@ -820,3 +820,11 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     assert "uniproto report out --labels class --text review" in out
     assert max(map(len, out.splitlines())) <= 100
     assert report_selection.__doc__
+
+
+@pytest.mark.parametrize("search", ["greedy", "multilevel"])
+def test_the_page_says_how_rows_were_looked_for(search: str, tmp_path: Path) -> None:
+    selection = uniproto.select(X, 4, method=uniproto.UniProto(search=search))
+    selection.report(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert f"{search}: as asked" in page

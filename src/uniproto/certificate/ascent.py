@@ -7,7 +7,6 @@ Elsewhere, and where they end far below the cost, the bound is raised against fe
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +19,7 @@ from uniproto.certificate.cell_prices import cell_prices
 from uniproto.certificate.coarse_prices import coarse_prices
 from uniproto.certificate.list_ascent import ListAscent
 from uniproto.problem.problem import Problem
+from uniproto.runtime.compiling import working_time
 from uniproto.runtime.progress import Progress
 
 _LISTED_COSTS = 5_000_000  # m · n up to which steps over lists of all rows are worth their time
@@ -43,7 +43,7 @@ def certify(
     what is known about where to begin. The search ends at the time limit; the look at every row
     that makes its prices a proof may take as long again.
     """
-    begin = time.perf_counter()
+    begin = working_time()
     deadline = np.inf if time_limit is None else begin + time_limit
     progress = progress or Progress(shown=False)
     tried: list[Found] = []
@@ -60,7 +60,7 @@ def certify(
         prices=best,
         converged=not tried or tried[-1].converged,
         steps=sum(each.steps for each in tried),
-        seconds=time.perf_counter() - begin,
+        seconds=working_time() - begin,
         relative=problem.costs.metric not in SHIFTED,
     )
 
@@ -90,7 +90,7 @@ def _tried(
 
     def may_end() -> bool:
         close = tried[-1].total >= (1 - _LOOSE) * problem.k * cost
-        return close or time.perf_counter() > deadline
+        return close or working_time() > deadline
 
     if may_end():
         return tried

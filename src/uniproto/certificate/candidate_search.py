@@ -9,7 +9,6 @@ comes first (`sampled_targets.py`).
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +20,7 @@ from uniproto.certificate.row_bounds import RowBounds
 from uniproto.certificate.sampled_targets import Sample, sample_of, spread
 from uniproto.certificate.smoothed_ascent import Climbed, Pace, ascend, sum_of_smallest
 from uniproto.problem.problem import Problem
+from uniproto.runtime.compiling import working_time
 from uniproto.runtime.progress import Progress
 
 _CANDIDATES = 2500  # rows to begin with, or _PER_PROTOTYPE for each prototype
@@ -36,7 +36,8 @@ _LEAST_RISE = 3e-4  # of the cost: a round that raises the bound by less is the 
 _RAISED = 0.85  # of the cost: prices that prove so much were raised before
 _STEPS_SHARE = 0.5  # of the time limit that steps get at least
 _SAMPLE_SHARE = 0.35  # of the time limit that a search against a sample of the targets may take
-_SAMPLE_ROUNDS = 5
+_SAMPLE_ROUNDS, _SAMPLE_ROUNDS_ON_GPU = 5, 15
+_STEPS_AFTER_SAMPLE = 120  # on a processor, where they take their time
 _AFTER_SAMPLE = 1  # the round whose strides follow: prices of a sample are near the end, not there
 _LOW = 0.15  # of the cost: candidates of the sample further above the others are let go
 _SPARE = 1.1  # times the estimate is set aside for the last look at every row
@@ -78,7 +79,7 @@ def search(
     """Raise the bound from these prices until it no longer rises, or the time is up."""
     sample = sample_of(problem)
     if sample is not None:
-        begin = time.perf_counter()
+        begin = working_time()
         until = begin + _SAMPLE_SHARE * (deadline - begin)
         start = _after_sample(problem, cost, start, sample, until, progress)
     return _Search(problem, cost, start, deadline, progress).run()
@@ -99,7 +100,7 @@ def _after_sample(
         scale=start.scale[sample.targets],
     )
     search = _Search(sample.problem, cost, part, until, progress)
-    found = search.run(_SAMPLE_ROUNDS)
+    found = search.run(_SAMPLE_ROUNDS if search.bounds.gpu is None else _SAMPLE_ROUNDS_ON_GPU)
     values = search.bounds.values[search.candidates]
     count = sum(quota.count for quota in search.quotas)
     level = np.partition(values, min(count, len(values) - 1))[min(count, len(values) - 1)]
@@ -114,7 +115,7 @@ class _Search:
     ) -> None:
         self.problem, self.cost, self.start = problem, cost, start
         self.deadline, self.progress = deadline, progress
-        self.begun = time.perf_counter()
+        self.begun = working_time()
         self.last = 2 * deadline - self.begun
         self.rows, self.quotas = admissible_rows(problem)
         self.capacity = problem.masses.offer / problem.masses.need
@@ -137,22 +138,22 @@ class _Search:
             self._look_at_all(prices, np.inf, self.last)
             best, rounds = self._found(prices, 0), range(_FIRST_ROUNDS, most_rounds)
         for number in rounds:
-            begin = time.perf_counter()
+            begin = working_time()
             until = self._until(seconds)
             climbed = self._climb(prices, number, until)
             prices, steps = climbed.prices, steps + climbed.steps
-            late = 2 * time.perf_counter() - begin > until  # no time for another round
+            late = 2 * working_time() - begin > until  # no time for another round
             if self.unguided and number < _FIRST_ROUNDS and not (self.few or late):
                 some = self.bounds.sample(self.draw, _LOOKED_AT * len(self.candidates))
                 self.bounds.update(prices, some)
                 self._join(climbed.levels, some)
                 continue
-            begin = time.perf_counter()
+            begin = working_time()
             first = best.total == -np.inf  # without it there is no bound at all
             # Only to save work: a value above it is bounded less closely, not wrongly.
             level = max(climbed.levels) + _WELL_ABOVE * self.cost
             whole = self._look_at_all(prices, level, self.last if first else self.deadline)
-            seconds = max(seconds / 2, time.perf_counter() - begin)
+            seconds = max(seconds / 2, working_time() - begin)
             found = self._found(prices, steps)
             little = _LEAST_RISE * self.problem.k * self.cost
             settled = max(climbed.total - found.total, found.total - best.total) <= little
@@ -181,9 +182,9 @@ class _Search:
         prices, best, seconds = self.start.prices[0], -np.inf, 0.0
         self.bounds.update(prices, places[: len(places) // 8])  # compiles, which is not timed
         for each in self.start.prices:
-            begin = time.perf_counter()
+            begin = working_time()
             self.bounds.update(each, places)
-            seconds = (time.perf_counter() - begin) * len(self.rows) / len(places)
+            seconds = (working_time() - begin) * len(self.rows) / len(places)
             quotas = _among(self.quotas, places)
             if any(len(quota.free) < quota.count for quota in quotas):
                 continue
@@ -202,8 +203,13 @@ class _Search:
         """Steps against the candidates alone, smaller from round to round."""
         rows, gpu = self.rows[self.candidates], self.bounds.gpu
         lists = build_lists(self.problem, rows, prices, self.capacity, gpu)
+        steps = _STEPS
+        if not self.unguided and gpu is None:
+            steps = _STEPS_AFTER_SAMPLE
+        elif self.unguided and number < _FIRST_ROUNDS:
+            steps = _FIRST_STEPS
         pace = Pace(
-            _FIRST_STEPS if self.unguided and number < _FIRST_ROUNDS else _STEPS,
+            steps,
             _STRIDE / (1 + 2 * number),
             _TEMPERATURE / (1 + number),
         )

@@ -7,7 +7,6 @@ prototype represents many targets; where they are short, the way to the last per
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from uniproto.certificate.bound import Quota, admissible_rows
 from uniproto.fills.priced_fills import PricedRows
 from uniproto.problem.problem import Problem
+from uniproto.runtime.compiling import working_time
 from uniproto.runtime.progress import Progress
 
 _MOST_STEPS = 2000
@@ -75,7 +75,7 @@ class ListAscent:
                     best, best_prices = value, prices
                 if settled and self.active[summed].all():
                     return best_prices, best, steps, True
-                if steps >= _MOST_STEPS or time.perf_counter() > deadline:
+                if steps >= _MOST_STEPS or working_time() > deadline:
                     return best_prices, best, steps, False
                 active = self._activate()
                 most = _MOST_STEPS if self.active.all() else round_steps
@@ -115,7 +115,7 @@ class ListAscent:
             scale = float(direction @ direction)
             if scale == 0.0 or length < _SHORTEST_STEP or best >= k * cost * (1 - 1e-9):
                 return best_prices, step, True
-            if time.perf_counter() > deadline:
+            if working_time() > deadline:
                 return best_prices, step, False
             stride = length * (k * cost - best) / scale
             prices = np.maximum(best_prices + stride * direction, 0.0)

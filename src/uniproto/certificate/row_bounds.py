@@ -14,7 +14,6 @@ the least they may really be. Three things save work, and none of them guesses:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator
 
 import numpy as np
@@ -26,6 +25,7 @@ from uniproto.certificate.least_blocks import lower_to_least, own_lengths, rows_
 from uniproto.certificate.row_groups import Bounded, row_groups
 from uniproto.certificate.thresholds import threshold_values
 from uniproto.problem.problem import Problem
+from uniproto.runtime.compiling import working_time
 from uniproto.runtime.progress import Advance, unseen
 from uniproto.runtime.threads import parallel_map, pieces_of
 
@@ -79,7 +79,7 @@ class RowBounds:
             self.values[some] = np.maximum(self.values[some], values)
             self.thresholds[some] = thresholds
             advance(len(some))
-            if time.perf_counter() > deadline:
+            if working_time() > deadline:
                 work.close()
                 return False
         return True

@@ -12,7 +12,6 @@ is taken more than once, down where less. What comes out is a set of prices, pro
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from uniproto.certificate.bound import Quota
 from uniproto.certificate.candidate_lists import CandidateLists
 from uniproto.certificate.gpu_candidate_lists import GpuCandidateLists
-from uniproto.runtime.compiling import njit
+from uniproto.runtime.compiling import njit, working_time
 from uniproto.runtime.progress import Advance
 
 _EVERY = 10  # steps from one look at all candidates to the next
@@ -95,7 +94,7 @@ def ascend(
             total = sum_of_smallest(values, quotas) - float(capacity @ small)
             if total > best:
                 best, best_prices, levels = total, small.copy(), _highest(values, quotas)
-            if time.perf_counter() > deadline:
+            if working_time() > deadline:
                 break
             active = _near_smallest(values, quotas, tau)
         shares = chosen_shares(values, quotas, tau)

@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,20 +60,35 @@ def _is_watched() -> bool:
     return (at_terminal or "ipykernel" in sys.modules) and not progress.silent
 
 
-class _Announcer(event.Listener):
-    """Says once that code of ours is being compiled; cached code needs no word."""
+def working_time() -> float:
+    """A clock in seconds that stands still while code is compiled: time limits are for work."""
+    return time.perf_counter() - _compiler.seconds
+
+
+class _Compiler(event.Listener):
+    """Says once that code of ours is being compiled, and how long that took in all.
+
+    Cached code needs no word.
+    """
 
     def __init__(self) -> None:
         self.said = False
+        self.seconds, self._depth, self._begun = 0.0, 0, 0.0
 
     def on_start(self, event: Any) -> None:
+        if self._depth == 0:
+            self._begun = time.perf_counter()
+        self._depth += 1
         module = event.data["dispatcher"].py_func.__module__
         if _is_watched() and not self.said and module.startswith("uniproto"):
             self.said = True
             print(_LINE, file=sys.stderr, flush=True)
 
     def on_end(self, event: Any) -> None:
-        pass
+        self._depth -= 1  # one function compiles those it calls
+        if self._depth == 0:
+            self.seconds += time.perf_counter() - self._begun
 
 
-event.register("numba:compile", _Announcer())
+_compiler = _Compiler()
+event.register("numba:compile", _compiler)
