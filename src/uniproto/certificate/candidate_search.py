@@ -93,20 +93,24 @@ def _after_sample(
     until: float,
     progress: Progress,
 ) -> Start:
-    """Where to begin once a sample of the targets has been searched."""
+    """Where to begin once a sample of the targets has been searched.
+
+    Prices of an earlier search have nothing to learn from it.
+    """
     part = replace(
         start,
         prices=tuple(prices[sample.targets] for prices in start.prices),
         scale=start.scale[sample.targets],
     )
     search = _Search(sample.problem, cost, part, until, progress)
+    if search.raised:
+        return start
     found = search.run(_SAMPLE_ROUNDS if search.bounds.gpu is None else _SAMPLE_ROUNDS_ON_GPU)
     values = search.bounds.values[search.candidates]
-    count = sum(quota.count for quota in search.quotas)
-    level = np.partition(values, min(count, len(values) - 1))[min(count, len(values) - 1)]
-    low = search.candidates[values <= level + _LOW * cost]
+    last = min(problem.k, len(values)) - 1  # of the rows that the bound sums
+    low = values <= np.partition(values, last)[last] + _LOW * cost
     prices = spread(problem, sample, found.prices, start.prices[0], cost)
-    return replace(start, prices=(prices,), candidates=low)
+    return replace(start, prices=(prices,), candidates=search.candidates[low])
 
 
 class _Search:
@@ -125,16 +129,14 @@ class _Search:
         self.unguided = start.candidates is None
         self.candidates = self._first_candidates()
         self.few = len(self.rows) <= _LOOKED_AT * len(self.candidates)
+        self.prices, likely, self.seconds = self._begin()
+        self.raised = self.unguided and likely > _RAISED * problem.k * cost
 
     def run(self, most_rounds: int = _MOST_ROUNDS) -> Found:
-        prices, likely, seconds = self._begin()
-        steps, rounds = 0, range(most_rounds)
+        prices, seconds, steps = self.prices, self.seconds, 0
+        rounds = range(0 if self.unguided else _AFTER_SAMPLE, most_rounds)
         best = Found(prices, np.full(len(self.rows), -np.inf), -np.inf, 0, False)
-        if not self.unguided:
-            rounds = range(_AFTER_SAMPLE, most_rounds)
-        elif (
-            likely > _RAISED * self.problem.k * self.cost
-        ):  # large steps would lead away from there
+        if self.raised:  # large steps would lead away from there
             self._look_at_all(prices, np.inf, self.last)
             best, rounds = self._found(prices, 0), range(_FIRST_ROUNDS, most_rounds)
         for number in rounds:
