@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.fills.priced_fills import cheapest_first
 from uniproto.runtime.compiling import njit
 
 _CHUNK = 512  # terms that are summed in the prices' own precision
@@ -68,29 +69,8 @@ def guessed_threshold(
         j = place * step
         costs[place], masses[place] = row[j] + prices[j], capacity[j]
         seen += capacity[j]
-    wanted = share * seen
-    low, high = 0, size - 1
-    while low < high:  # a quickselect by mass
-        pivot = costs[(low + high) // 2]
-        left, right = low - 1, high + 1
-        while True:
-            left += 1
-            while costs[left] < pivot:
-                left += 1
-            right -= 1
-            while costs[right] > pivot:
-                right -= 1
-            if left >= right:
-                break
-            costs[left], costs[right] = costs[right], costs[left]
-            masses[left], masses[right] = masses[right], masses[left]
-        held = masses[low : right + 1].sum()
-        if held >= wanted:
-            high = right
-        else:
-            wanted -= held
-            low = right + 1
-    return costs[low]
+    _, dearest, _ = cheapest_first(costs, masses, np.arange(size), size, share * seen)
+    return costs[dearest]
 
 
 @njit(cache=True, nogil=True)

@@ -110,14 +110,14 @@ def exact_values(
 
 
 @njit(cache=True, nogil=True)
-def _cheapest_first(
+def cheapest_first(
     costs: NDArray[np.float64],
-    masses: NDArray[np.int64],
+    masses: NDArray[Any],
     columns: NDArray[np.int64],
     size: int,
-    need: int,
-) -> tuple[float, int, int]:
-    """Rearrange entries until the cheapest `need` units come first.
+    need: Any,
+) -> tuple[float, int, Any]:
+    """Rearrange entries until the cheapest `need` units come first, whole units or not.
 
     A quickselect by mass. Returns their total cost, how many entries are taken whole, and how
     much is taken of the one after those.
@@ -162,7 +162,7 @@ def _cheapest_listed(
     masses: NDArray[np.int64],
     columns: NDArray[np.int64],
 ) -> tuple[float, int, int]:
-    """`_cheapest_first` of a row's listed targets at their prices.
+    """`cheapest_first` of a row's listed targets at their prices.
 
     Prices are not negative and lists are sorted by cost. So once two units' worth of mass is at
     hand, targets that cost more than the dearest entry needed cannot matter, whatever their
@@ -180,7 +180,7 @@ def _cheapest_listed(
         size += 1
         position += 1
     if held >= need:
-        total, whole, part = _cheapest_first(costs, masses, columns, size, need)
+        total, whole, part = cheapest_first(costs, masses, columns, size, need)
         limit = costs[whole]
         if position < stop and listed[position] >= limit:
             return total, whole, part
@@ -196,7 +196,7 @@ def _cheapest_listed(
     if tail < limit:
         costs[size], columns[size], masses[size] = tail, -1, need
         size += 1
-    return _cheapest_first(costs, masses, columns, size, need)
+    return cheapest_first(costs, masses, columns, size, need)
 
 
 @njit(cache=True, nogil=True)
@@ -254,5 +254,5 @@ def cheapest_units_of_rows(
     for i in range(len(block)):
         masses[:] = offer
         costs = block[i] + prices
-        values[i] = _cheapest_first(costs, masses, columns, n, need)[0] / need
+        values[i] = cheapest_first(costs, masses, columns, n, need)[0] / need
     return values
