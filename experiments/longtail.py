@@ -162,9 +162,10 @@ def _judged(
         matrix, k, metric="precomputed", method=method, device="cpu", progress=False, **options
     )
     nearest = (matrix if near is None else near)[chosen.indices].argmin(axis=0)
-    judged = _accuracies(draw, chosen.indices, nearest, by_class)
-    violation = chosen.notes.get("marginal_violation", 0.0)  # of entropic plans
-    return {"seconds": chosen.timings["pick"], "violation": violation} | judged
+    row = {"seconds": chosen.timings["pick"]}
+    if "marginal_violation" in chosen.notes:  # an entropic plan
+        row["violation"] = chosen.notes["marginal_violation"]
+    return row | _accuracies(draw, chosen.indices, nearest, by_class)
 
 
 def _accuracies(
