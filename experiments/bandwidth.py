@@ -27,10 +27,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from support.bandwidth_report import bandwidth_cells, bandwidth_report
+from support.bandwidth_report import bandwidth_cells, bandwidth_reports
 from support.charts import bandwidth_chart
-from support.runs import Runs, Setup, command_line
-from support.statistics import by
+from support.runs import Runs, Setup, command_line, rounded
 from uniproto import cost
 from uniproto.comparing.accuracy import accuracy
 from uniproto.data import balanced_source_and_target, load_dataset
@@ -91,18 +90,11 @@ def run(setup: Setup) -> None:
         rows += _run_part(setup, name, parts[name])
     if setup.waits_for_others(done):
         return
-    report = bandwidth_report(rows)
     (setup.out / "bandwidth.jsonl").unlink(missing_ok=True)  # joined anew from the parts' rows
     runs = Runs(setup.out, "bandwidth", {"quick": setup.quick})
-    for (data, way), found in by(rows, "data", "way").items():
-        rounded = [
-            {
-                column: float(f"{value:.5g}") if isinstance(value, float) else value
-                for column, value in row.items()
-            }
-            for row in found
-        ]
-        runs.add({"data": data, "way": way}, rounded)
+    runs.add({}, [rounded(row, 4) for row in rows])
+    rows = runs.rows
+    report = "\n\n".join(bandwidth_reports(rows).values())
     runs.publish({"bandwidth": bandwidth_chart(bandwidth_cells(rows))}, report)
     print(report)
     print(f"\nwritten to {setup.out}")

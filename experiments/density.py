@@ -20,7 +20,7 @@ import altair as alt
 import numpy as np
 
 import uniproto
-from support.runs import Runs, Setup, command_line
+from support.runs import Runs, Setup, command_line, rounded
 from support.statistics import by, difference
 from uniproto import DensityWeights
 from uniproto.comparing.accuracy import accuracy
@@ -81,18 +81,11 @@ def run(setup: Setup) -> None:
         return
     (setup.out / "density.jsonl").unlink(missing_ok=True)  # joined anew from the parts' rows
     runs = Runs(setup.out, "density", {"quick": setup.quick})
-    runs.add({}, [_rounded(row) for row in rows])
+    runs.add({}, [rounded(row) for row in rows])
     report = "\n\n".join(density_reports(runs.rows).values())
     runs.publish({"density": density_chart(runs.rows)}, report)
     print(report)
     print(f"\nwritten to {setup.out}")
-
-
-def _rounded(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        column: float(f"{value:.5g}") if isinstance(value, float) else value
-        for column, value in row.items()
-    }
 
 
 def _run_part(setup: Setup, part: Part) -> Iterator[dict[str, Any]]:

@@ -31,7 +31,7 @@ from support.longtail_report import (
     kernels_chart,
     longtail_reports,
 )
-from support.runs import Runs, Setup, command_line
+from support.runs import Runs, Setup, command_line, rounded
 from uniproto import DensityWeights, UniProto
 from uniproto.comparing.accuracy import accuracy, nearest_prototype, weight_skew
 from uniproto.comparing.compare import small_problem, warms_up
@@ -281,8 +281,8 @@ def run(setup: Setup) -> None:
         rows[name] = list(_run_part(setup, name, parts[name]))
     if setup.waits_for_others(rows):
         return
-    joined = [_rounded(row) for name in rows for row in rows[name]]  # what is said is what is saved
-    table = [_rounded(row) for row in differences(joined)]
+    joined = [rounded(row) for name in rows for row in rows[name]]  # what is said is what is saved
+    table = [rounded(row) for row in differences(joined)]
     report = "\n\n".join(longtail_reports(joined).values())
     drawn = [row for row in joined if row["part"].startswith("curves")]
     of_kernels = [row for row in joined if row["part"].startswith("kernels")]
@@ -307,13 +307,6 @@ def _publish(
     runs = Runs(setup.out, name, _settings(setup.quick))
     runs.add({}, rows)
     runs.publish({} if chart is None else {name: chart}, report)
-
-
-def _rounded(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        column: float(f"{value:.5g}") if isinstance(value, float) else value
-        for column, value in row.items()
-    }
 
 
 def _settings(quick: bool) -> dict[str, Any]:

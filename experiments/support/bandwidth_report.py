@@ -29,18 +29,17 @@ _LINES = (  # of the table of docs/choosing.md: method, rows, σ (None: the plai
 )
 
 
-def bandwidth_report(rows: Rows) -> str:
-    """The choice of σ, held-out differences, and methods with their best and the same setting."""
-    held_out = [row for row in rows if row["draws"] == "held out"]
-    return "\n\n".join(
-        [
-            _shares_table(rows),
-            *_choice(rows),
-            _held_out_table(held_out),
-            *_own_best(rows),
-            *_same(held_out),
-        ]
-    )
+def bandwidth_reports(rows: Rows) -> dict[str, str]:
+    """Every table of docs/choosing.md on the bandwidth, and those behind them, by name."""
+    tuning, held_out = ([r for r in rows if r["draws"] == d] for d in ("tuning", "held out"))
+    return {
+        "shares": _shares_table(rows),
+        "choice": _choice(rows),
+        "without": _without_one(rows),
+        "held out": _held_out_table(held_out),
+        "own best": _own_best(rows),
+        "same": "\n\n".join(_same(held_out, chosen_share(tuning))),
+    }
 
 
 def _setting(row: dict[str, Any]) -> str:
@@ -109,7 +108,7 @@ def _shares_table(rows: Rows) -> str:
     return aligned(table)
 
 
-def _choice(rows: Rows) -> Iterator[str]:
+def _choice(rows: Rows) -> str:
     """The chosen σ by scope, how close the next one is, and what it gains on other draws."""
     lines: dict[str, list[str]] = {
         name: []
@@ -130,16 +129,19 @@ def _choice(rows: Rows) -> Iterator[str]:
             lines[word].append(_points(_gains(held_out, best, measure)))
         gains = _gains(held_out, best, CRITERION)
         lines["gain in"].append(f"{sum(gain > 0 for gain in gains)} of {len(gains)} data sets")
-    yield f"Chosen on the tuning draws, gains on the held-out draws\n{aligned(lines)}"
+    return f"Chosen on the tuning draws, gains on the held-out draws\n{aligned(lines)}"
+
+
+def _without_one(rows: Rows) -> str:
+    """Whether the choice hangs on a single data set."""
     tuning = [row for row in rows if row["draws"] == "tuning"]
-    without = {
-        name: chosen_share([row for row in tuning if row["data"] != name])
-        for (name,) in by(rows, "data")
-        if len(by(rows, "data")) > 1
-    }
-    if without:
-        said = ", ".join(f"{name} {share:g}" for name, share in without.items())
-        yield f"Chosen without one of the data sets: {said}"
+    names = [name for (name,) in by(rows, "data")]
+    if len(names) == 1:
+        return ""
+    said = [
+        f"{name} {chosen_share([row for row in tuning if row['data'] != name]):g}" for name in names
+    ]
+    return f"Chosen without one of the data sets: {', '.join(said)}"
 
 
 def _held_out_table(held_out: Rows) -> str:
@@ -189,7 +191,7 @@ def _line_name(method: str, kind: str, share: float | None) -> str:
     return f"`{method}`, `rbf`, {share:g} median" + (", unit rows" if kind == "unit" else "")
 
 
-def _own_best(rows: Rows) -> Iterator[str]:
+def _own_best(rows: Rows) -> str:
     """Held-out draws, every method with the setting that is best for it on the tuning draws."""
     best = {}
     tuning = [row for row in rows if row["draws"] == "tuning"]
@@ -202,23 +204,20 @@ def _own_best(rows: Rows) -> Iterator[str]:
         if row["draws"] == "held out"
         and _setting(row) == best[row["way"], row["data"], row["method"]]
     ]
-    yield _beside_uniproto(chosen, "each with its own best setting, data set by data set")
-    of_ours = [f"{way} {data} {best[way, data, m]}" for way, data, m in best if m == "uniproto"]
-    yield f"UniPROT's own best: {'; '.join(of_ours)}"
+    return _beside_uniproto(chosen, "each with its own best setting, data set by data set")
 
 
-def _same(held_out: Rows) -> Iterator[str]:
-    """Held-out draws, all methods with one setting."""
+def _same(held_out: Rows, share: float) -> Iterator[str]:
+    """Held-out draws, all methods that have a kernel with the same one."""
     for kind in ("as given", "unit"):
-        for share in _shares(held_out):
-            some = [
-                row
-                for row in held_out
-                if row["rows"] == kind
-                and (row["share"] == share or row["method"] in ("kmeans", "random"))
-            ]
-            if some:
-                yield _beside_uniproto(some, f"{kind}, rbf {share:g}")
+        some = [
+            row
+            for row in held_out
+            if row["rows"] == kind
+            and (row["share"] == share or row["method"] in ("kmeans", "random"))
+        ]
+        if some:
+            yield _beside_uniproto(some, f"{kind}, rbf {share:g}")
 
 
 def _beside_uniproto(chosen: Rows, title: str) -> str:
