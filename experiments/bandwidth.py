@@ -104,7 +104,9 @@ def _run_part(setup: Setup, name: str, part: Part) -> Iterator[dict[str, Any]]:
     runs = Runs(
         setup.out, f"bandwidth-{name}", {"quick": setup.quick, "shares": SHARES} | asdict(part)
     )
-    seeds = [seed for seed in (*part.tuning, *part.held_out) if not runs.done(seed=seed)]
+    # In turns, so that a run that is stopped early has as many draws of either.
+    pairs = zip(part.tuning, part.held_out, strict=True)
+    seeds = [seed for pair in pairs for seed in pair if not runs.done(seed=seed)]
     with Progress(setup.progress).stage(f"bandwidth {name}", len(seeds)) as advance:
         if seeds:
             features, labels = read(part.data, setup.data)
