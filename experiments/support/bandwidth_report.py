@@ -149,7 +149,7 @@ def _held_out_table(held_out: Rows) -> str:
     head = [
         f"{way}: {word}" for way in ("pool", "summary") for word in (*MEASURES.values(), "cost")
     ]
-    lines = [f"| | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
+    lines = [f"| held out | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
     for method, kind, share in _LINES:
         some = [
             row
@@ -180,7 +180,7 @@ def _held_out_table(held_out: Rows) -> str:
             costs = [row["cost"] / plain[row["data"], row["seed"], kind]["cost"] for row in mine]
             cells.append(f"{np.mean(costs):.3f}")
         lines.append(f"| {_line_name(method, kind, share)} | {' | '.join(cells)} |")
-    return "\n".join(["Held out, beside UniPROT by Euclidean distance", *lines])
+    return "\n".join(lines)
 
 
 def _line_name(method: str, kind: str, share: float | None) -> str:
