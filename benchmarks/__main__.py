@@ -18,7 +18,6 @@ NAMES = (
     "certificate",
     "growth",
     "curation",
-    "density",
     "batch",
     "gpu",
     "training_step",

@@ -19,7 +19,7 @@ class Setting:
     """One way to draw a source and a target. `share` goes with MNIST, `imbalance` with CIFAR."""
 
     data: str
-    features: str = "as given"  # or "pca"
+    features: str = "as given"  # or "pca", or "unit": rows of length 1
     share: float | None = None
     imbalance: float | None = None
     small: tuple[int, ...] | None = None  # None: every seed draws its own small classes
@@ -57,6 +57,8 @@ def features_of(data: Dataset, kind: str) -> NDArray[np.float32]:
     rows = data.train.astype(np.float32)
     if kind == "as given":
         return rows
+    if kind == "unit":
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
     some = rows[np.random.default_rng(0).permutation(len(rows))[:5000]]
     middle = some.mean(axis=0)
     axes = np.linalg.eigh(np.cov(some - middle, rowvar=False))[1][:, -PCA_DIMENSIONS:]

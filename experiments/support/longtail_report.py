@@ -24,12 +24,34 @@ TITLES = {  # of the panels
     "kernels-mnist-0-5": "MNIST, 0 and 5 at 5 % each",
     "kernels-mnist-0-7": "MNIST, 0 and 7 at 3 % each",
     "kernels-cifar-features": "CIFAR-10-LT 1:100, features",
+    "kernels-mnist-0-5-unit": "MNIST, 0 and 5, unit rows",
+    "kernels-mnist-0-7-unit": "MNIST, 0 and 7, unit rows",
+    "kernels-cifar-features-unit": "CIFAR-10-LT, unit rows",
     "factors-mnist-pixels": "MNIST, pixels",
     "factors-mnist-pca": "MNIST, PCA",
     "factors-cifar-features": "CIFAR-10, features",
     "factors-cifar-pixels": "CIFAR-10, pixels",
     "factors-cifar-pca": "CIFAR-10 pixels, PCA",
 }
+
+
+def longtail_reports(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Every table of docs/longtail.md by its name, from the rows of all parts."""
+    table = differences(rows)
+    return {
+        "curves": curves_report(rows),
+        "curves, paired": paired_report(table),
+        "classes": classes_report(rows),
+        "levels": levels_report(table, rows),
+        "plans": plans_report(table, rows),
+        "prototypes": prototypes_report(rows),
+        "kernels": kernels_report(table),
+        "skews": skews_report(rows),
+        "own best": own_best_report(rows),
+        "smallest": smallest_report(rows),
+        "lift": lift_report(rows),
+        "costs": costs_report(rows),
+    }
 
 
 def differences(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -97,24 +119,86 @@ def costs_report(rows: Sequence[dict[str, Any]]) -> str:
     return text
 
 
-def differences_report(table: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> str:
-    """The paired table, and how the cells of each factor's levels come out."""
-    minority = [row for row in table if row["measure"] == "minority"]
-    shown = {
-        "UniPROT − k-medoids": [
-            f"{row['part']}, {row['skew']}, {row['metric']}" for row in minority
-        ],
-        "method": [row["method"] for row in minority],
-        "aim": [row["aim"] for row in minority],
-        "k": [str(row["k"]) for row in minority],
-        "minority": [_points(row["difference"], row["standard_error"]) for row in minority],
-        "draws": [str(row["draws"]) for row in minority],
-        "above": [f"{row['above']:.0%}" for row in minority],
-        "95 %": [row["verdict"] for row in minority],
+def paired_report(table: Sequence[dict[str, Any]]) -> str:
+    """UniPROT, as it is and polished, beside k-medoids on the settings of the paper."""
+    found = [
+        row
+        for row in table
+        if row["part"].startswith("curves")
+        and (row["aim"], row["measure"]) == ("plain", "minority")
+    ]
+    lines = by(found, "part", "method")
+    shown = {"minority, points (share of draws above)": [f"{part}: {name}" for part, name in lines]}
+    for (k,) in by(found, "k"):
+        shown[f"k = {k}"] = [
+            f"{_starred(row)} ({row['above']:.0%})"
+            for rows in lines.values()
+            for row in rows
+            if row["k"] == k
+        ]
+    return aligned(shown)
+
+
+def classes_report(rows: Sequence[dict[str, Any]], k: int = 100) -> str:
+    """Accuracy of each class in per cent where the target has a long tail, largest class first."""
+    found = [row for row in rows if row["part"] == "curves-cifar-features" and row["k"] == k]
+    lines = by(found, "method", "aim")
+    table = {
+        f"CIFAR-10-LT features, k = {k}": [
+            name if aim == "plain" else f"{name}, {aim}" for name, aim in lines
+        ]
     }
-    texts = [f"Paired differences, points ± standard error\n{aligned(shown)}"]
-    texts += [_levels(minority, rows, column) for column in ("part", "skew", "metric", "k", "aim")]
-    return "\n\n".join(texts)
+    for label in range(10 if found else 0):
+        table[f"class {label}"] = [
+            f"{100 * np.mean([row[f'class_{label}'] for row in runs]):.0f}"
+            for runs in lines.values()
+        ]
+    return aligned(table)
+
+
+def levels_report(table: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> str:
+    """How the cells of each factor's levels come out."""
+    minority = [row for row in table if row["measure"] == "minority"]
+    columns = ("part", "skew", "metric", "k", "aim")
+    return "\n\n".join(_levels(minority, rows, column) for column in columns)
+
+
+def plans_report(table: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> str:
+    """The ways to keep the plan between picks, beside k-medoids."""
+    plans = [row for row in rows if row["part"].startswith("plans")]
+    apart = {
+        (row["part"], row["k"], row["method"]): _starred(row)
+        for row in table
+        if row["measure"] == "minority"
+    }
+    lines = by(plans, "part", "k", "method")
+
+    def means(column: str, form: str, scale: float = 100.0) -> list[str]:
+        return [
+            format(scale * np.mean([row[column] for row in runs]), form) for runs in lines.values()
+        ]
+
+    return aligned(
+        {
+            "plans": [f"{part}, k = {k}: {method}" for part, k, method in lines],
+            "minority": means("minority_accuracy", ".1f"),
+            "− k-medoids": [apart.get(key, "–") for key in lines],
+            "overall": means("accuracy", ".1f"),
+            "mass above capacity": [_violation(runs) for runs in lines.values()],
+            "seconds": means("seconds", ".2f", 1.0),
+        }
+    )
+
+
+def _violation(rows: Sequence[dict[str, Any]]) -> str:
+    """The largest share of mass above capacity; only entropic plans have any."""
+    found = [row["violation"] for row in rows if row.get("violation") is not None]
+    return f"{max(found):.2%}" if found else "–"
+
+
+def _starred(row: dict[str, Any]) -> str:
+    star = "" if row["verdict"] == "open" else "*"
+    return f"{_points(row['difference'], row['standard_error'])}{star}"
 
 
 def _levels(minority: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]], column: str) -> str:
@@ -281,24 +365,131 @@ def _points(mean: float, error: float | None) -> str:
 
 def kernels_report(table: Sequence[dict[str, Any]]) -> str:
     """UniPROT − k-medoids for every bandwidth, and what both have: points ± standard error."""
-    found = [row for row in table if row["part"].startswith("kernels")]
-    texts = []
-    for (part, skew, k), group in by(found, "part", "skew", "k").items():
-        lines: dict[str, list[str]] = {
-            "bandwidth": [metric.removeprefix("rbf ") for (metric,) in by(group, "metric")]
-        }
-        for (measure,), rows in by(group, "measure").items():
-            lines[measure] = [
-                f"{_points(row['difference'], row['standard_error'])}"
-                f"{'' if row['verdict'] == 'open' else '*':1} "
-                f"({100 * row['uniproto']:.1f}, {100 * row['kmedoids']:.1f})"
-                for row in rows
+    found = [
+        row for row in table if row["part"].startswith("kernels") and "skews" not in row["part"]
+    ]
+    lines: dict[str, list[str]] = {
+        "UniPROT − k-medoids (UniPROT, k-medoids)": [
+            f"{row['part'].removeprefix('kernels-')}, k = {row['k']}, {row['metric']}"
+            for row in found
+            if row["measure"] == "minority"
+        ]
+    }
+    for (measure,), rows in by(found, "measure").items():
+        lines[measure] = [
+            f"{_starred(row)} ({100 * row['uniproto']:.1f}, {100 * row['kmedoids']:.1f})"
+            for row in rows
+        ]
+    return aligned(lines)
+
+
+def skews_report(rows: Sequence[dict[str, Any]]) -> str:
+    """The same over all skews of a data set together; errors over seeds."""
+    lines: dict[str, list[str]] = {"all skews, UniPROT − k-medoids (UniPROT, k-medoids)": []}
+    lines |= {word: [] for word in MEASURES.values()}
+    for (part, metric), group in by(_of_skews(rows), "part", "metric").items():
+        lines["all skews, UniPROT − k-medoids (UniPROT, k-medoids)"].append(
+            f"{part.removeprefix('kernels-')}, {metric}"
+        )
+        for measure, word in MEASURES.items():
+            apart = _pooled(group, measure, _is("uniproto", "plain"), _is("kmedoids", "plain"))
+            both = [
+                f"{100 * np.mean([row[measure] for row in group if row['method'] == name]):.1f}"
+                for name in ("uniproto", "kmedoids")
             ]
-        texts.append(f"{part}, {skew}, k = {k}\n{aligned(lines)}")
-    head = (
-        "Gaussian similarity, σ as a share of the median: UniPROT − k-medoids (UniPROT, k-medoids)"
-    )
-    return "\n\n".join([head, *texts])
+            lines[word].append(f"{apart.strip()} ({', '.join(both)})")
+    return aligned(lines)
+
+
+def _of_skews(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if row["part"].startswith("kernels") and "skews" in row["part"]]
+
+
+def own_best_report(rows: Sequence[dict[str, Any]]) -> str:
+    """Each method with its best metric, σ and kind of rows, chosen on the first half of the draws.
+
+    Best is what has the highest minority, or the highest balanced accuracy; the difference is
+    that of the second half.
+    """
+    found = [
+        row
+        | {"question": row["part"].removeprefix("kernels-").removesuffix("-unit")}
+        | {"way": f"{row['metric']}{', unit rows' if row['part'].endswith('-unit') else ''}"}
+        for row in rows
+        if row["part"].startswith("kernels")
+    ]
+    if not found:
+        return ""
+    middle = sorted({row["seed"] for row in found})[len({row["seed"] for row in found}) // 2]
+    names = ("each with its best", "chosen by", "UniPROT", "k-medoids", *MEASURES.values())
+    lines: dict[str, list[str]] = {name: [] for name in names}
+    for (question, k), group in by(found, "question", "k").items():
+        for criterion in ("minority_accuracy", "balanced_accuracy"):
+            best = {}
+            for (method,), runs in by(group, "method").items():
+                ways = by([row for row in runs if row["seed"] < middle], "way")
+                (best[method],) = max(
+                    ways, key=lambda way: np.mean([row[criterion] for row in ways[way]])
+                )
+            lines["each with its best"].append(f"{question}, k = {k}")
+            lines["chosen by"].append(MEASURES[criterion])
+            lines["UniPROT"].append(best["uniproto"])
+            lines["k-medoids"].append(best["kmedoids"])
+            judged = {
+                method: by(
+                    [r for r in group if r["seed"] >= middle and _has(r, method, way)], "seed"
+                )
+                for method, way in best.items()
+            }
+            for measure, word in MEASURES.items():
+                ours, theirs = (
+                    [float(np.mean([row[measure] for row in runs])) for runs in judged[m].values()]
+                    for m in ("uniproto", "kmedoids")
+                )
+                apart = difference(ours, theirs)
+                star = "" if apart.verdict == "open" else "*"
+                lines[word].append(f"{_points(apart.mean, apart.error)}{star}")
+    return aligned(lines)
+
+
+def _has(row: dict[str, Any], method: str, way: str) -> bool:
+    return row["method"] == method and row["way"] == way
+
+
+def smallest_report(rows: Sequence[dict[str, Any]]) -> str:
+    """How the level on CIFAR-10-LT depends on the kind of rows, the target, and who is small."""
+    found = [
+        row
+        for row in rows
+        if row["part"].startswith(("kernels-cifar-features", "kernels-cifar-whole"))
+        and row["k"] == 50
+    ]
+    lines: dict[str, list[str]] = {
+        name: []
+        for name in ("CIFAR-10-LT 1:100, k = 50", "3 smallest classes", "5 smallest", "overall")
+    }
+    for (part, metric), group in by(found, "part", "metric").items():
+        lines["CIFAR-10-LT 1:100, k = 50"].append(f"{part.removeprefix('kernels-')}, {metric}")
+        for count in (3, 5):
+            smallest = [f"class_{label}" for label in range(10 - count, 10)]
+            cells = [
+                [np.mean([row[name] for name in smallest]) for row in group if row["method"] == m]
+                for m in ("uniproto", "kmedoids")
+            ]
+            title = "3 smallest classes" if count == 3 else "5 smallest"
+            lines[title].append(_both(*cells))
+        cells = [
+            [row["accuracy"] for row in group if row["method"] == m]
+            for m in ("uniproto", "kmedoids")
+        ]
+        lines["overall"].append(_both(*cells))
+    return aligned(lines)
+
+
+def _both(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    apart = difference(ours, theirs)
+    levels = f"{100 * np.mean(ours):.1f}, {100 * np.mean(theirs):.1f}"
+    return f"{_points(apart.mean, apart.error)} ({levels})"
 
 
 def kernels_chart(table: Sequence[dict[str, Any]]) -> Any:
@@ -307,19 +498,20 @@ def kernels_chart(table: Sequence[dict[str, Any]]) -> Any:
         {
             "panel": TITLES.get(row["part"], row["part"]),
             "row": row["measure"],
-            "level": row["metric"].removeprefix("rbf "),
+            "level": row["metric"].removeprefix("rbf ") if "rbf" in row["metric"] else "plain",
             "k": row["k"],
             "mean": row["difference"],
             "error": row["standard_error"],
         }
         for row in table
         if row["part"].startswith("kernels")
-        and not row["part"].endswith("skews")  # whose panels would be many
+        and not any(word in row["part"] for word in ("skews", "whole"))  # panels would be many
         and row["measure"] != "balanced"
     ]
     return differences_chart(
         cells,
         "Accuracy under a Gaussian similarity: UniPROT − k-medoids, paired",
-        "points above 0: UniPROT is better; lines: ± two standard errors over the draws",
+        "points above 0: UniPROT is better; lines: ± two standard errors over the draws; plain: "
+        "Euclidean distance, or cosine for unit rows",
         across="σ, share of the median",
     )

@@ -195,6 +195,18 @@ class Runs:
         return rows
 
 
+def rounded(row: Mapping[str, Any], digits: int = 5) -> dict[str, Any]:
+    """A row as it is published: what is said of the rows must hold for what is saved.
+
+    >>> rounded({"method": "random", "cost": 0.123456789})
+    {'method': 'random', 'cost': 0.12346}
+    """
+    return {
+        column: float(f"{value:.{digits}g}") if isinstance(value, float) else value
+        for column, value in row.items()
+    }
+
+
 def command_line(run: Callable[[Setup], None], description: str) -> None:
     """Run a script on its own: `python experiments/weights.py --data DIR --out DIR [--quick]`."""
     script = Path(sys.argv[0]).stem
