@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -66,10 +67,18 @@ def commands_of(text: str) -> Iterator[str]:
 
 @pytest.fixture
 def made_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder that the README's commands run in."""
+    """The folder that the pages' commands run in, with the files that they name."""
     monkeypatch.chdir(tmp_path)
-    vectors = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
+    draw = np.random.default_rng(0)
+    vectors = draw.normal(size=(300, 8)).astype(np.float32)
     pq.write_table(pa.table({"embedding": pa.array(vectors.tolist())}), "pool.parquet")
+    np.save("pool.npy", vectors)
+    customers = {
+        "age": draw.integers(18, 90, 300),
+        "income": draw.lognormal(10, 0.5, 300).round(),
+        "city": draw.choice(["Basel", "Bern", "Chur"], 300),
+    }
+    pa.csv.write_csv(pa.table(customers), "customers.csv")
 
 
 @pytest.mark.parametrize("page", PAGES)
