@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.certificate.bound import Certificate
+from uniproto.certificate.certificate import Certificate
 from uniproto.errors import invalid
 from uniproto.methods import UniProto
 from uniproto.runtime.memory import free_bytes, require_memory

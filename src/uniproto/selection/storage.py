@@ -39,7 +39,7 @@ from uniproto.selection.saved_record import (
 from uniproto.transport.prototypes import Transport
 
 if TYPE_CHECKING:
-    from uniproto.certificate.bound import Certificate
+    from uniproto.certificate.certificate import Certificate
     from uniproto.features.compared_rows import Given
     from uniproto.selection.selection import Selection
 
@@ -177,6 +177,7 @@ def _certified(manifest: dict[str, Any], certificate: Certificate, stage: Path) 
             "absolute_gap": certificate.absolute_gap,
             "relative": certificate.relative,
             "converged": certificate.converged,
+            "proof": certificate.proof,
             "steps": certificate.steps,
             "seconds": certificate.seconds,
         },
@@ -261,7 +262,7 @@ def _given(manifest: dict[str, Any]) -> Given | None:
 
 
 def _certificate_of(manifest: dict[str, Any], prices: NDArray[np.float64]) -> Certificate:
-    from uniproto.certificate.bound import Certificate
+    from uniproto.certificate.certificate import Certificate
 
     record = manifest["certificate"]
     if prices.shape != (manifest["shape"][1],) or prices.dtype != np.float64:
@@ -276,6 +277,7 @@ def _certificate_of(manifest: dict[str, Any], prices: NDArray[np.float64]) -> Ce
         steps=record["steps"],
         seconds=record["seconds"],
         relative=record["relative"],
+        proof=record.get("proof"),  # which earlier versions did not write
     )
 
 
