@@ -19,7 +19,8 @@ import uniproto
 from uniproto import UniProto
 from uniproto.algorithm import transport_cost
 from uniproto.certificate.ascent import certify
-from uniproto.certificate.bound import Certificate, extreme_costs, proven_bound
+from uniproto.certificate.bound import extreme_costs, proven_bound
+from uniproto.certificate.certificate import Certificate
 from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.geometry.costs import FEATURE_METRICS
 from uniproto.problem.problem import Problem

@@ -168,8 +168,7 @@ def run_method(problem: Problem, method: Method, *, progress: bool | None = None
     begin = time.perf_counter()
     picks, group_rows = pick(problem, method, Progress(progress))
     certificate = None
-    if picks.proof is not None:
-        assert picks.transport is not None
+    if picks.proof is not None and picks.transport is not None and picks.transport.is_exact:
         costs = problem.costs
         certificate = optimum(picks.transport.cost, problem.n, costs.metric, picks.proof)
     origins = {"target_weights": problem.weights_origin, "bandwidth_from": problem.bandwidth_origin}

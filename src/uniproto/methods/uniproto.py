@@ -164,7 +164,13 @@ class UniProto:
         begin = time.perf_counter()
         plain = self._is_plain and problem.lists.exact
         road = road_for(problem, self.search if plain else "greedy")
-        if road.search == "thorough":
+        if self._starts_thoroughly(problem):
+            picks = self._thorough(problem, progress)
+            if picks.proof is None:
+                picks = self._polished(problem, picks, begin, progress)
+            else:
+                picks = replace(picks, notes={**picks.notes, "exchanged": 0})
+        elif road.search == "thorough":
             picks = self._thorough(problem, progress)
         elif road.search == "multilevel":
             picks = self._multilevel(problem, progress)
@@ -174,6 +180,16 @@ class UniProto:
         if not plain:
             return picks
         return replace(picks, notes={"search": road.search, "why": road.why, **picks.notes})
+
+    def _starts_thoroughly(self, problem: Problem) -> bool:
+        """Whether polishing starts from the rows of the thorough search, so that it is no worse.
+
+        A run that saves its picks polishes those that it has saved.
+        """
+        if not self.polish or not replace(self, polish=False)._is_plain:
+            return False
+        suits = self.search == "auto" and problem.lists.exact and problem.checkpoint is None
+        return suits and road_for(problem, "auto").search == "thorough"
 
     def _thorough(self, problem: Problem, progress: Progress) -> Picks:
         from uniproto.methods.thorough.line import can_solve_on_line

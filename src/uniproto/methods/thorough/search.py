@@ -33,7 +33,8 @@ _WORK = 4_000_000  # about a second
 _FIRST_SHARE, _PROOF_SHARE = 0.3, 0.5  # of the work: for starts before the proof, for the proof
 _LAST_SHARE = 0.2  # and for trying every single exchange in the end
 _MOST_PRICED = 60_000  # costs up to which prices that bound all sets are looked for
-_FIRST_STARTS, _FRUITLESS = 8, 40  # before the proof; in a row without anything better
+_FIRST_STARTS, _FRUITLESS = 8, 40  # in a row without anything better: before the proof, after it
+_FRUITLESS_IN_TIME = 400  # and where seconds are given
 _HOPELESS = 1.1  # times the best cost: sets that are not worth exchanges
 _MET = 5  # sets met on the way to those prices, which are starts too
 
@@ -41,7 +42,7 @@ _MET = 5  # sets met on the way to those prices, which are starts too
 def pick_thoroughly(problem: Problem, seconds: float | None, progress: Progress) -> Picks:
     """The best rows found, and the proof where they are known to be the best there are.
 
-    `seconds` ends the search by the clock instead. Ctrl-C ends it and keeps the best rows so far.
+    `seconds`, from now, lets it go on after that. Ctrl-C ends it and keeps the best rows so far.
     """
     if (line := can_solve_on_line(problem)) is not None:
         return picks_of(problem, best_on_line(problem, line), _PROOF_ON_LINE, {})
@@ -67,8 +68,7 @@ class _Search:
         self.conditions = Conditions(table)
         self.random = np.random.default_rng(problem.seed)
         self.limit = Limit(table, work=_WORK * problem.effort)
-        if seconds is not None:
-            self.limit = Limit(table, deadline=begin + seconds)
+        self.deadline = None if seconds is None else begin + seconds
         self.proof: str | None = None
         self.starts = 1
         greedy = pick_greedily(table).places
@@ -80,12 +80,19 @@ class _Search:
             self._start_again(_FIRST_STARTS, self.limit.part(_FIRST_SHARE))
             prices = self._prove()
             if self.proof is None:
-                before = self.best
-                self._start_again(_FRUITLESS, self.limit.part(1 - _LAST_SHARE))
-                self.best = exchange(self.table, self.conditions, self.best, self.limit, every=True)
-                if prices is not None and self.best.is_better(before):
-                    self._compare(prices)
+                self._go_on(_FRUITLESS, prices)
+            if self.proof is None and self.deadline is not None:
+                self.limit = Limit(self.table, deadline=self.deadline)
+                self._go_on(_FRUITLESS_IN_TIME, prices)
         advance(1)
+
+    def _go_on(self, fruitless: int, prices: Numbers | None) -> None:
+        """Start again as far as the limit allows, then try every single exchange."""
+        before = self.best
+        self._start_again(fruitless, self.limit.part(1 - _LAST_SHARE))
+        self.best = exchange(self.table, self.conditions, self.best, self.limit, every=True)
+        if prices is not None and self.best.is_better(before):
+            self._compare(prices)
 
     def _try(self, found: Found) -> bool:
         """Improve a set by medoids of cells, then by exchanges; whether it is the best now."""
