@@ -177,7 +177,8 @@ def measure(
 
     def judged(method: str, metric: str, share: float | None, problem: Problem) -> dict[str, Any]:
         """One selection; 1-NN by angles after a selection by angles, else by distances."""
-        chosen = run_method(problem, METHODS[method](), progress=False).indices
+        options = {"search": "greedy"} if method == "uniproto" else {}  # as in the paper
+        chosen = run_method(problem, METHODS[method](**options), progress=False).indices
         near = angles if metric == "cosine" else distances
         found = accuracy(own[chosen][near[chosen].argmin(axis=0)], true, present)
         return {

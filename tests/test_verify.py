@@ -525,7 +525,10 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], list[str]]] = {
     "metric": (update("metric", "euclidean"), ["the record agrees"]),
     "k": (update("k", 5), []),
     "seed": (update("seed", 9), ["the record agrees"]),
-    "method": (update("method", "random"), ["the record agrees"]),
+    "method": (
+        lambda manifest: manifest["arguments"].update(method="random", search=None),
+        ["the record agrees"],
+    ),
     "weights": (update("weights", "weight"), ["the plan gives"]),
     "exclude": (update("exclude", "{first}"), ["no excluded row"]),
     "initial": (update("initial", "{last},{first}"), ["the given rows come first"]),
