@@ -263,7 +263,7 @@ def test_killed_polishing_goes_on_to_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = Problem(clusters(300), metric="euclidean", k=8)
-    method = UniProto(polish=60)
+    method = replace(GREEDY, polish=60)
     whole = run_method(problem, method)
     checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
     monkeypatch.setattr("uniproto.runs.checkpoint._SECONDS_BETWEEN_WRITES", 0.0)

@@ -132,7 +132,9 @@ def _files(folder: Path, manifest: dict[str, Any]) -> Check:
 
     digests = manifest.get("files")
     digests = digests if isinstance(digests, dict) else {}
-    expected = {SELECTION, PLAN} | ({CERTIFICATE} if "certificate" in manifest else set())
+    certificate = manifest.get("certificate")
+    priced = isinstance(certificate, dict) and certificate.get("proof") is None
+    expected = {SELECTION, PLAN} | ({CERTIFICATE} if priced else set())
     wrong = sorted(
         name
         for name in expected | digests.keys()

@@ -71,7 +71,8 @@ def save_selection(
     ending `_id`. `prototypes` are the chosen rows of a table input (those that the selection
     knows); `record` is added to the manifest, and `files` are further files of the result by name.
     Where the selection has a certificate, its numbers are in the manifest (an infinite gap, which
-    JSON cannot say, as null) and its prices in certificate.npz.
+    JSON cannot say, as null) and its prices in certificate.npz, unless it is a proven optimum,
+    which rests on none.
     """
     plan, cost = selection.plan, selection.cost
     columns: dict[str, Any] = {
@@ -167,8 +168,9 @@ def save_certificate(folder: Path, certificate: Certificate) -> None:
 
 
 def _certified(manifest: dict[str, Any], certificate: Certificate, stage: Path) -> dict[str, Any]:
-    """The manifest with a certificate, whose prices are written beside it."""
-    np.savez_compressed(stage / CERTIFICATE, prices=certificate.prices)
+    """The manifest with a certificate; prices that prove something are written beside it."""
+    if certificate.proof is None:
+        np.savez_compressed(stage / CERTIFICATE, prices=certificate.prices)
     return {
         **manifest,
         "certificate": {
@@ -217,7 +219,9 @@ def _fields_of(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     with np.load(archive, allow_pickle=False) as arrays:
         plan = plan_from(arrays)
     certificate = None
-    if "certificate" in manifest:
+    if "certificate" in manifest and manifest["certificate"].get("proof") is not None:
+        certificate = _certificate_of(manifest, np.zeros(shape[1]))
+    elif "certificate" in manifest:
         archive = content(CERTIFICATE)
         require_lengths(archive, {"prices": shape[1]})
         with np.load(archive, allow_pickle=False) as arrays:
