@@ -169,8 +169,10 @@ def save_certificate(folder: Path, certificate: Certificate) -> None:
 
 def _certified(manifest: dict[str, Any], certificate: Certificate, stage: Path) -> dict[str, Any]:
     """The manifest with a certificate; prices that prove something are written beside it."""
+    timings = manifest["timings"]
     if certificate.proof is None:
         np.savez_compressed(stage / CERTIFICATE, prices=certificate.prices)
+        timings = {**timings, "certificate": certificate.seconds}
     return {
         **manifest,
         "certificate": {
@@ -183,7 +185,7 @@ def _certified(manifest: dict[str, Any], certificate: Certificate, stage: Path) 
             "steps": certificate.steps,
             "seconds": certificate.seconds,
         },
-        "timings": {**manifest["timings"], "certificate": certificate.seconds},
+        "timings": timings,
     }
 
 
