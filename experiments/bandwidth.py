@@ -201,11 +201,12 @@ def _measure_kind(draw: Draw, kind: str, plain: str) -> Iterator[dict[str, Any]]
     near = make_costs(draw.source, draw.target, plain).block(EVERY)
     distances = make_costs(draw.source, draw.target, "euclidean").block(EVERY)
     median = make_costs(draw.source, draw.target, "rbf", "1 median").bandwidth
-    options = {"k": draw.k, "seed": draw.seed, "device": "cpu"}
+    asked = {"k": draw.k, "seed": draw.seed, "device": "cpu"}
 
     def judged(method: str, share: float | None, problem: Problem) -> dict[str, Any]:
         """One selection, by 1-NN and by cost in the plain metric, whatever it was chosen in."""
-        chosen = run_method(problem, METHODS[method](), progress=False).indices
+        options = {"search": "greedy"} if method == "uniproto" else {}  # as in the paper
+        chosen = run_method(problem, METHODS[method](**options), progress=False).indices
         predicted = draw.labels[chosen][near[chosen].argmin(axis=0)]
         found = accuracy(predicted, draw.target_labels, draw.small)
         return {
@@ -222,16 +223,16 @@ def _measure_kind(draw: Draw, kind: str, plain: str) -> Iterator[dict[str, Any]]
         }
 
     for name in ("uniproto", "kmedoids"):
-        yield judged(name, None, Problem(near, metric="precomputed", **options))
+        yield judged(name, None, Problem(near, metric="precomputed", **asked))
     for name in ("kmeans", "random"):
-        problem = Problem(draw.source, draw.target, metric="euclidean", **options)
+        problem = Problem(draw.source, draw.target, metric="euclidean", **asked)
         yield judged(name, None, problem)
     for share in SHARES:
         width = share * median
         matrix = -np.expm1(-((distances / width) ** 2) / 2)
         for name in ("uniproto", "kmedoids"):
-            yield judged(name, share, Problem(matrix, metric="precomputed", **options))
-        problem = Problem(draw.source, draw.target, metric="rbf", bandwidth=width, **options)
+            yield judged(name, share, Problem(matrix, metric="precomputed", **asked))
+        problem = Problem(draw.source, draw.target, metric="rbf", bandwidth=width, **asked)
         yield judged("mmd_critic", share, problem)
 
 

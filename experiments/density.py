@@ -129,7 +129,13 @@ def measure(data: Dataset, part: Part, k: int, seed: int) -> Iterator[dict[str, 
             weights[f"q {q}, α {alpha}"] = DensityWeights(q, alpha).of(costs, device="cpu")
     for kind, given in weights.items():
         chosen = uniproto.select(
-            matrix, k, metric="precomputed", target_weights=given, device="cpu", progress=False
+            matrix,
+            k,
+            metric="precomputed",
+            target_weights=given,
+            method=uniproto.UniProto(search="greedy"),  # as in the paper
+            device="cpu",
+            progress=False,
         ).indices
         predicted = labels[source][chosen][matrix[chosen].argmin(axis=0)]
         found = accuracy(predicted, labels[target], small)

@@ -36,7 +36,7 @@ TITLE = "approximate against exact gains (Figure 2), and the strength λ of the 
 RULES = {
     "exact gains": UniProto(plan="resolve", gains="exact"),
     "approximate, plan resolved": UniProto(plan="resolve"),
-    "approximate, plan extended": UniProto(plan="extend"),
+    "approximate, plan extended": UniProto(plan="extend", search="greedy"),
 }
 COLOURS = dict(zip(RULES, (BLUE, ORANGE, GREEN), strict=True))
 DASHES = {"approximate, plan resolved": [6, 3], "approximate, plan extended": [2, 2]}

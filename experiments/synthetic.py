@@ -30,8 +30,8 @@ from uniproto.runtime.progress import Progress
 
 TITLE = "every method's prototypes and weights on imbalanced 2-D mixtures"
 METHODS = {
-    "uniproto": UniProto(),
-    "uniproto+polish": UniProto(polish=True),
+    "uniproto": UniProto(search="greedy"),
+    "uniproto+polish": UniProto(search="greedy", polish=True),
     "kmedoids": "kmedoids",
     "facility_location": "facility_location",
     "fasterpam": "fasterpam",

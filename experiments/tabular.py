@@ -123,7 +123,8 @@ def measure(data: Dataset, part: Part, k: int, seed: int, polish: float) -> list
     methods: dict[str, Any] = {
         name: method() for name, method in METHODS.items() if name not in FOR_A_TASK
     }
-    methods["uniproto+polish"] = UniProto(polish=polish)
+    methods["uniproto"] = UniProto(search="greedy")  # as in the paper
+    methods["uniproto+polish"] = UniProto(search="greedy", polish=polish)
     if part.longtail:
         del methods["fasterpam"]  # needs source and target to be one set
         order = random.permutation(classes).tolist()

@@ -111,8 +111,10 @@ def measure(
     counts = np.bincount(labels[target])
     is_minority = counts <= counts.mean() / 2  # by class
     rows = []
+    greedy = uniproto.UniProto(search="greedy")  # as in the paper
     for method, k in [("uniproto", sizes.k), *(("kmedoids", k) for k in sizes.ks)]:
-        chosen = uniproto.select(features[source], k, features[target], method=method)
+        how = greedy if method == "uniproto" else method
+        chosen = uniproto.select(features[source], k, features[target], method=how)
         for rank, place in enumerate(np.argsort(-chosen.weights, kind="stable")):
             label = labels[source][chosen.indices[place]]
             rows.append(

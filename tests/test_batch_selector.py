@@ -207,13 +207,15 @@ def test_features_pick_what_the_plain_algorithm_picks(metric: str, k: int, dtype
 def test_features_pick_what_the_front_door_picks(metric: str) -> None:
     features = pool(128, 64, seed=3)
     chosen = BatchSelector("uniproto", "batch", 32, metric=metric)(features)
-    expected = uniproto.select(features, 32, metric=metric, device="cpu", progress=False)
+    greedy = uniproto.UniProto(search="greedy")
+    expected = uniproto.select(features, 32, metric=metric, method=greedy, device="cpu")
     assert chosen.tolist() == expected.indices.tolist()
 
 
 def test_sources_pick_what_groups_pick() -> None:
     features, sources = pool(128, 64, seed=4), labels(128)
-    expected = uniproto.select(features, 50, metric="dot", groups=sources, progress=False)
+    greedy = uniproto.UniProto(search="greedy")
+    expected = uniproto.select(features, 50, metric="dot", groups=sources, method=greedy)
     budgets = dict(Counter(sources[expected.indices].tolist()))
     chosen = BatchSelector("uniproto", "source", 50, budgets=budgets)(features, sources=sources)
     assert chosen.tolist() == expected.indices.tolist()

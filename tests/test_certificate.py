@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,16 @@ import uniproto
 from uniproto import UniProto
 from uniproto.algorithm import transport_cost
 from uniproto.certificate.ascent import certify
-from uniproto.certificate.bound import Certificate, extreme_costs, proven_bound
+from uniproto.certificate.bound import extreme_costs, proven_bound
+from uniproto.certificate.certificate import Certificate
 from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.geometry.costs import FEATURE_METRICS
 from uniproto.problem.problem import Problem
 from uniproto.selection.selection import Selection
 from uniproto.selection.storage import save_certificate
+
+# Which leaves a gap to certify, where other searches prove an optimum.
+select_greedily = partial(uniproto.select, method=uniproto.UniProto(search="greedy"))
 
 WEIGHTS = ["uniform", "uneven", "heavy", "zeros"]
 SHARES = (1e-5, 0.01, 0.25, 1, 1e4)
@@ -105,7 +110,7 @@ def test_never_above_the_optimum(kind: str, dtype: type, list_length: int) -> No
         costs = rng.random((m, n)) if seed % 2 else rng.integers(0, 3, (m, n))
         costs = costs.astype(dtype)
         given = {"metric": "precomputed", "target_weights": weights_of(kind, rng, n)}
-        selection = uniproto.select(costs, k, **given, certify=True)
+        selection = select_greedily(costs, k, **given, certify=True)
         problem = Problem(costs, k=k, **given)
         best = optimum(problem, costs.astype(float), choices_of(m, k))
         certificate = assert_below_optimum(selection, best)
@@ -123,9 +128,9 @@ def test_constraints_enter_the_bound(kind: str, list_length: int) -> None:
         initial, exclude = rows[: seed % 3], rows[6 + seed % 2 :]
         given: dict[str, Any] = {"metric": "precomputed"}
         given["target_weights"] = weights_of(kind, rng, n)
-        free = uniproto.select(costs, k, **given, certify=True)
+        free = select_greedily(costs, k, **given, certify=True)
         given |= {"initial": initial, "exclude": exclude}
-        selection = uniproto.select(costs, k, **given, certify=True)
+        selection = select_greedily(costs, k, **given, certify=True)
         problem = Problem(costs, k=k, **given)
         best = optimum(problem, costs, choices_of(m, k, initial, exclude))
         certificate = assert_below_optimum(selection, best)
@@ -150,7 +155,7 @@ def test_groups_with_quotas(kind: str, list_length: int) -> None:
             "initial": [3] if seed % 2 else None,
             "exclude": [0, 4] if seed % 3 else None,
         }
-        selection = uniproto.select(costs, 3, **given, certify=True)
+        selection = select_greedily(costs, 3, **given, certify=True)
         problem = Problem(costs, k=3, **given)
         barred = given["exclude"] or []
         rows = [[row for row in range(m) if labels[row] == g and row not in barred] for g in (0, 1)]
@@ -179,7 +184,7 @@ def test_features(metric: str, shape: str, list_length: int) -> None:
             source = features(shape, rng, 8).astype(dtype)
             target = features(shape, np.random.default_rng(seed), 6).astype(dtype)
             k = 2 + seed
-            selection = uniproto.select(source, k, target, metric=metric, certify=True)
+            selection = select_greedily(source, k, target, metric=metric, certify=True)
             problem = Problem(source, target, k=k, metric=metric)
             costs = problem.costs.exact_block(slice(None))
             certificate = assert_below_optimum(selection, optimum(problem, costs, choices_of(8, k)))
@@ -202,7 +207,7 @@ def test_rounding_never_lifts_the_bound_above_zero(metric: str) -> None:
     """Every row chosen to stand for itself: the true cost is 0, whatever the distances lose."""
     for seed in range(5):
         points = np.random.default_rng(seed).normal(size=(8, 5)) * 100
-        selection = uniproto.select(points, 8, metric=metric, certify=True)
+        selection = select_greedily(points, 8, metric=metric, certify=True)
         assert selection.certificate.lower_bound == 0.0
 
 
@@ -241,7 +246,7 @@ def test_single_precision_lists_of_many_rows(monkeypatch: pytest.MonkeyPatch) ->
     rng = np.random.default_rng(3)
     examples = rng.normal(size=(2, 20))
     source = (examples[np.arange(300) % 2] + rng.normal(size=(300, 20)) * 1e-3).astype(np.float32)
-    selection = uniproto.select(source, 1, source[:40], metric="euclidean", certify=True)
+    selection = select_greedily(source, 1, source[:40], metric="euclidean", certify=True)
     problem = Problem(source, source[:40], k=1, metric="euclidean")
     best = problem.costs.exact_block(slice(None)).mean(axis=1).min()
     certificate = assert_below_optimum(selection, best)
@@ -271,7 +276,7 @@ def test_any_prices_prove_a_bound(scale: float) -> None:
 def test_the_bound_is_close_where_duality_leaves_no_gap() -> None:
     """One prototype: the bound is the best row's own cost."""
     costs = np.random.default_rng(5).random((30, 20))
-    certificate = uniproto.select(costs, 1, metric="precomputed", certify=True).certificate
+    certificate = select_greedily(costs, 1, metric="precomputed", certify=True).certificate
     assert certificate.lower_bound == pytest.approx(costs.mean(axis=1).min(), rel=1e-12)
     assert certificate.gap < 1e-9
     assert certificate.converged
@@ -285,7 +290,7 @@ def test_costs_of_very_different_sizes(n: int, k: int) -> None:
     large = draw.random(n) < 0.08
     gains = np.where(large, draw.choice([2174, 5178, 7688, 15024, 99999], n), 0)
     rows = np.column_stack([ages, hours, gains]).astype(float)
-    selection = uniproto.select(rows, k, metric="l1", certify=True)
+    selection = select_greedily(rows, k, metric="l1", certify=True)
     assert selection.certificate.gap < 0.02
 
 
@@ -301,14 +306,14 @@ def test_a_second_search_proves_no_more_than_is_true(monkeypatch: pytest.MonkeyP
         given |= {"initial": [3], "exclude": [5]} if seed % 2 else {}
         problem = Problem(costs, k=3, **given)
         best = optimum(problem, costs, choices_of(9, 3, *([3], [5]) if seed % 2 else ()))
-        found = assert_below_optimum(uniproto.select(costs, 3, certify=True, **given), best)
+        found = assert_below_optimum(select_greedily(costs, 3, certify=True, **given), best)
         assert_reproduced(problem, found)
 
 
 def test_the_bound_rises_well_above_the_first_one() -> None:
     points = np.random.default_rng(6).normal(size=(300, 3))
     method = UniProto(polish=10.0)
-    selection = uniproto.select(points, 12, metric="euclidean", method=method, certify=True)
+    selection = select_greedily(points, 12, metric="euclidean", method=method, certify=True)
     problem = Problem(points, k=12, metric="euclidean")
     assert selection.certificate.gap < 0.03
     assert proven_bound(problem, np.zeros(300)) < 0.9 * selection.certificate.lower_bound
@@ -337,13 +342,13 @@ def test_gaps() -> None:
 @pytest.mark.parametrize("metric", ["dot", "similarity", "precomputed", "cosine"])
 def test_shifted_costs_have_an_absolute_gap(metric: str) -> None:
     matrix = np.abs(np.random.default_rng(7).normal(size=(12, 12)))
-    selection = uniproto.select(matrix, 3, metric=metric, certify=True)
+    selection = select_greedily(matrix, 3, metric=metric, certify=True)
     assert selection.certificate.relative == (metric not in ("dot", "similarity"))
     assert ("absolute gap" in selection.summary()) == (metric in ("dot", "similarity"))
 
 
 def test_a_perfect_choice_has_no_gap() -> None:
-    selection = uniproto.select(np.zeros((4, 6)), 2, metric="precomputed", certify=True)
+    selection = select_greedily(np.zeros((4, 6)), 2, metric="precomputed", certify=True)
     assert (selection.cost, selection.certificate.lower_bound) == (0.0, 0.0)
     assert selection.certificate.gap == 0.0
 
@@ -355,7 +360,7 @@ def test_a_bound_of_zero_has_an_infinite_gap() -> None:
     worse = certify(problem, transport_cost(costs, [0, 1], problem.masses), np.zeros(4))
     assert (worse.cost, worse.lower_bound, worse.gap) == (0.5, 0.0, np.inf)
     # Where both are given, nothing else is possible and the bound is their cost.
-    given = uniproto.select(costs, 2, metric="precomputed", initial=[0, 1], certify=True)
+    given = select_greedily(costs, 2, metric="precomputed", initial=[0, 1], certify=True)
     assert given.certificate.gap < 1e-12
 
 
@@ -364,10 +369,10 @@ def test_a_bound_of_zero_has_an_infinite_gap() -> None:
 
 def test_certify_as_an_option_and_as_a_method() -> None:
     points = np.random.default_rng(8).normal(size=(60, 3))
-    plain = uniproto.select(points, 5)
+    plain = select_greedily(points, 5)
     assert plain.certificate is None
     assert "certificate" not in plain.summary()
-    asked = uniproto.select(points, 5, certify=True)
+    asked = select_greedily(points, 5, certify=True)
     found = plain.certify(progress=False)
     assert found is plain.certificate
     assert found.lower_bound == asked.certificate.lower_bound
@@ -380,15 +385,15 @@ def test_certify_as_an_option_and_as_a_method() -> None:
 @pytest.mark.parametrize("method", ["kmedoids", "random", UniProto(plan="resolve"), "kcenter"])
 def test_every_method_can_be_certified(method: Any) -> None:
     points = np.random.default_rng(9).normal(size=(40, 3))
-    selection = uniproto.select(points, 4, method=method, certify=True)
-    ours = uniproto.select(points, 4, method=UniProto(polish=5.0), certify=True)
+    selection = select_greedily(points, 4, method=method, certify=True)
+    ours = select_greedily(points, 4, method=UniProto(polish=5.0), certify=True)
     assert selection.certificate.lower_bound <= ours.cost  # it bounds everyone's cost
     assert ours.certificate.lower_bound <= selection.cost
 
 
 def test_time_limit() -> None:
     points = np.random.default_rng(10).normal(size=(400, 5))
-    selection = uniproto.select(points, 20)
+    selection = select_greedily(points, 20)
     whole = selection.certify()
     assert whole.converged
     cut = selection.certify(time_limit=1e-6)
@@ -403,7 +408,7 @@ def test_time_limit() -> None:
 
 def test_round_trip(tmp_path: Path) -> None:
     points = np.random.default_rng(11).normal(size=(40, 3))
-    selection = uniproto.select(points, 4, certify=True)
+    selection = select_greedily(points, 4, certify=True)
     folder = selection.save(tmp_path / "out")
     found, expected = Selection.load(folder).certificate, selection.certificate
     np.testing.assert_array_equal(found.prices, expected.prices)
@@ -417,7 +422,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert (again / "certificate.npz").exists()
     record = json.loads((folder / "manifest.json").read_text())["certificate"]
     assert record.keys() == {
-        "lower_bound", "gap", "absolute_gap", "relative", "converged", "steps", "seconds",
+        "lower_bound", "gap", "absolute_gap", "relative", "converged", "steps", "seconds", "proof",
     }  # fmt: skip
     with np.load(folder / "certificate.npz", allow_pickle=False) as arrays:
         assert arrays.files == ["prices"]
@@ -426,7 +431,7 @@ def test_round_trip(tmp_path: Path) -> None:
 
 
 def test_an_infinite_gap_is_null_in_json(tmp_path: Path) -> None:
-    selection = uniproto.select(np.eye(4) + 0.5, 2, metric="precomputed")
+    selection = select_greedily(np.eye(4) + 0.5, 2, metric="precomputed")
     selection.certificate = Certificate(0.0, selection.cost, np.zeros(4), False, 0, 0.1)
     folder = selection.save(tmp_path / "out")
 
@@ -441,15 +446,15 @@ def test_an_infinite_gap_is_null_in_json(tmp_path: Path) -> None:
 
 def test_a_selection_without_one_leaves_none_behind(tmp_path: Path) -> None:
     points = np.random.default_rng(12).normal(size=(20, 3))
-    folder = uniproto.select(points, 4, certify=True).save(tmp_path / "out")
-    uniproto.select(points, 3).save(folder)
+    folder = select_greedily(points, 4, certify=True).save(tmp_path / "out")
+    select_greedily(points, 3).save(folder)
     assert not (folder / "certificate.npz").exists()
     assert Selection.load(folder).certificate is None
 
 
 def certified_folder(tmp_path: Path) -> Path:
     points = np.random.default_rng(13).normal(size=(20, 3))
-    return uniproto.select(points, 4, certify=True).save(tmp_path / "out")
+    return select_greedily(points, 4, certify=True).save(tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -530,9 +535,9 @@ def test_single_precision_is_bounded_as_given(metric: str, kind: str, offset: fl
         if kind == "f4":
             source = source + offset
         source = source.astype(kind)
-        selection = uniproto.select(source, 2, metric=metric, certify=True)
+        selection = select_greedily(source, 2, metric=metric, certify=True)
         wide = source.astype(np.float64)
-        exact = uniproto.select(wide, 2, metric=metric, initial=selection.indices)
+        exact = select_greedily(wide, 2, metric=metric, initial=selection.indices)
         assert selection.cost == pytest.approx(exact.cost, rel=1e-9, abs=1e-13)
         costs = Problem(wide, k=2, metric=metric).costs.exact_block(slice(None))
         problem = Problem(costs, k=2, metric="precomputed")
@@ -545,7 +550,7 @@ def test_a_cost_that_no_row_pays_does_not_weaken_the_bound() -> None:
     bounds = []
     for large in (1.0, 1e14):
         costs[3, 4] = large
-        selection = uniproto.select(costs, 3, metric="precomputed", certify=True)
+        selection = select_greedily(costs, 3, metric="precomputed", certify=True)
         bounds.append(selection.certificate.lower_bound)
     assert bounds[0] > 0
     assert bounds[1] == pytest.approx(bounds[0], rel=1e-3)

@@ -27,7 +27,7 @@ from uniproto.runs.checkpoint import Checkpoint, SavedPicks
 from uniproto.select import run_method
 
 METHODS = {
-    "extend": uniproto.UniProto(),
+    "extend": uniproto.UniProto(search="greedy"),
     "resolve": uniproto.UniProto(plan="resolve"),
     "entropic": uniproto.UniProto(plan="entropic", reg=0.05, iterations=50),
     "exact": uniproto.UniProto(gains="exact"),
@@ -81,14 +81,14 @@ def test_groups_resume_each_on_its_own(
     rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = Problem(rows, k=12, groups=["a", "b", "c"] * 40)
-    whole = run_method(problem, uniproto.UniProto())
+    whole = run_method(problem, uniproto.UniProto(search="greedy"))
     checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
     saved = problem.with_checkpoint(checkpoint)
     with monkeypatch.context() as patch:
         _stop_after(3, patch)
         with pytest.raises(KeyboardInterrupt):
-            run_method(saved, uniproto.UniProto())
-    resumed = run_method(saved, uniproto.UniProto())
+            run_method(saved, uniproto.UniProto(search="greedy"))
+    resumed = run_method(saved, uniproto.UniProto(search="greedy"))
     assert resumed.indices.tolist() == whole.indices.tolist()
     assert resumed.notes["a"]["resumed_from_pick"] == 3
     checkpoint.remove()
@@ -165,13 +165,15 @@ def test_forged_numbers_never_reach_compiled_code(
     with monkeypatch.context() as patch:
         _stop_after(2, patch)
         with pytest.raises(KeyboardInterrupt):
-            run_method(problem, uniproto.UniProto())
+            run_method(problem, uniproto.UniProto(search="greedy"))
     if forgery is None:  # what was written is accepted
-        assert run_method(problem, uniproto.UniProto()).notes["resumed_from_pick"] == 2
+        assert (
+            run_method(problem, uniproto.UniProto(search="greedy")).notes["resumed_from_pick"] == 2
+        )
         return
     _forge(checkpoint.path, *FORGERIES[forgery])
     with pytest.raises(uniproto.InputFileError, match=r"must be a whole one.*Delete it"):
-        run_method(problem, uniproto.UniProto())
+        run_method(problem, uniproto.UniProto(search="greedy"))
 
 
 def test_more_picks_than_wanted_are_refused(rows: np.ndarray, tmp_path: Path) -> None:
@@ -179,7 +181,7 @@ def test_more_picks_than_wanted_are_refused(rows: np.ndarray, tmp_path: Path) ->
     checkpoint.write(SavedPicks(np.arange(20), np.zeros(20), None), now=True)
     problem = Problem(rows, k=15).with_checkpoint(checkpoint)
     with pytest.raises(uniproto.InputFileError, match="more picks than the 15 wanted"):
-        run_method(problem, uniproto.UniProto())
+        run_method(problem, uniproto.UniProto(search="greedy"))
 
 
 def test_full_disk_keeps_the_last_checkpoint(
@@ -201,7 +203,18 @@ def test_full_disk_keeps_the_last_checkpoint(
 
 def test_another_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pool, out = tmp_path / "pool.npy", tmp_path / "out"
-    command = ["select", str(pool), "-k", "5", "--checkpoint", "-o", str(out), "--quiet"]
+    command = [
+        "select",
+        str(pool),
+        "-k",
+        "5",
+        "--checkpoint",
+        "--search",
+        "greedy",
+        "-o",
+        str(out),
+        "--quiet",
+    ]
     np.save(pool, np.random.default_rng(0).normal(size=(50, 3)))
     path = out / ".uniproto" / "checkpoint.npz"
     path.parent.mkdir(parents=True)
@@ -217,7 +230,17 @@ def test_another_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_other_methods_have_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pool = tmp_path / "pool.npy"
     np.save(pool, np.eye(4))
-    command = ["select", str(pool), "-k", "2", "--checkpoint", "-o", str(tmp_path / "out")]
+    command = [
+        "select",
+        str(pool),
+        "-k",
+        "2",
+        "--checkpoint",
+        "--search",
+        "greedy",
+        "-o",
+        str(tmp_path / "out"),
+    ]
     assert main([*command, "--method", "random"]) == 2
     assert "needs --method uniproto" in capsys.readouterr().err
 
@@ -231,14 +254,14 @@ def test_killed_process_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "out"
     checkpoint = out / ".uniproto" / "checkpoint.npz"
     for _ in range(20):  # kill as soon as there is something to go on from
-        process = subprocess.Popen([*command, "--checkpoint", "-o", str(out)])
+        process = subprocess.Popen([*command, "--checkpoint", "--search", "greedy", "-o", str(out)])
         while process.poll() is None and not checkpoint.exists():
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()
         if process.returncode == -signal.SIGKILL:
             break
-    subprocess.run([*command, "--checkpoint", "-o", str(out)], check=True)
+    subprocess.run([*command, "--checkpoint", "--search", "greedy", "-o", str(out)], check=True)
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["resumed_from_pick"] > 0
     whole, resumed = (
@@ -257,7 +280,7 @@ def test_lists_are_saved_while_they_are_built(
     monkeypatch.setattr("uniproto.runs.saved_lists._SECONDS_BETWEEN_WRITES", 0.0)
     rng = np.random.default_rng(0)
     problem = Problem(rng.normal(size=(1500, 4)), k=20, initial=[3])
-    whole = run_method(problem, UniProto())
+    whole = run_method(problem, UniProto(search="greedy"))
 
     def resumable() -> Problem:
         return problem.with_checkpoint(Checkpoint(tmp_path / "checkpoint.npz", {"run": 1}))
@@ -275,7 +298,7 @@ def test_lists_are_saved_while_they_are_built(
 
     monkeypatch.setattr(LazyFills, "_compute", killed)
     with pytest.raises(Killed):
-        run_method(resumable(), UniProto())
+        run_method(resumable(), UniProto(search="greedy"))
     saved = sorted(path.name for path in tmp_path.iterdir())
     assert saved == [f"checkpoint-lists-{first}.npz" for first in (0, 256, 512)]
     computed.clear()
@@ -285,7 +308,7 @@ def test_lists_are_saved_while_they_are_built(
         compute(fills, rows, *further)
 
     monkeypatch.setattr(LazyFills, "_compute", noting)
-    resumed = run_method(resumable(), UniProto())
+    resumed = run_method(resumable(), UniProto(search="greedy"))
     assert computed[0] == 768
     assert resumed.indices.tolist() == whole.indices.tolist()
     assert resumed.cost == whole.cost
@@ -294,7 +317,7 @@ def test_lists_are_saved_while_they_are_built(
     files = sorted(tmp_path.glob("*lists*"))
     files[1].write_bytes(files[1].read_bytes()[:-9])
     with pytest.raises(InputFileError, match="damaged"):
-        run_method(resumable(), UniProto())
+        run_method(resumable(), UniProto(search="greedy"))
     checkpoint = resumable().checkpoint
     assert checkpoint is not None
     checkpoint.remove()

@@ -165,7 +165,7 @@ def test_parameters_survive_clone_and_set_params(rows):
 
 def test_every_option_does_something(rows):
     default = PrototypeSelector(5).fit(rows).indices_.tolist()
-    for option in ({"metric": "dot"}, {"method": "random"}, {"distinct": 1.5}):
+    for option in ({"metric": "dot"}, {"method": "random"}, {"distinct": 2.1}):
         assert PrototypeSelector(5, **option).fit(rows).indices_.tolist() != default
     draws = [
         PrototypeSelector(5, method="random", random_state=state).fit(rows).indices_.tolist()

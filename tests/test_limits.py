@@ -325,7 +325,7 @@ def test_the_multilevel_search_knows_no_limits(pool, sources):
     limits = {"sources": sources, "at_most": 6}
     with pytest.raises(InvalidInputError, match="'search' must be 'greedy' or 'auto'"):
         uniproto.select(pool, K, method=UniProto(search="multilevel"), **limits)
-    assert uniproto.select(pool, K, **limits).notes["why"] == "limits of sources"
+    assert uniproto.select(pool, K, **limits).notes["search"] == "thorough"
 
 
 def test_limits_of_some_of_the_rows(pool, sources):

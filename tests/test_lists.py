@@ -6,6 +6,7 @@ No GPU is needed: the code for one runs here on tensors in main memory.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ from uniproto.methods import uniproto_plans
 from uniproto.problem.masses import integer_masses
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
+
+# Lists are what the greedy search reads.
+select_greedily = partial(uniproto.select, method=uniproto.UniProto(search="greedy"))
 
 # Each pick claims about 12 targets, and the rows come in more than one group of 64.
 M, N, K, WIDTH = 100, 160, 13, 6
@@ -99,7 +103,7 @@ def test_short_lists_of_a_matrix_give_the_picks_of_the_oracle(
 ) -> None:
     costs = np.random.default_rng(5).random((M, N)).astype(dtype)
     weights = some_weights(kind)
-    selection = uniproto.select(
+    selection = select_greedily(
         costs,
         K,
         metric="precomputed",
@@ -119,7 +123,7 @@ def test_short_lists_of_features_give_the_picks_of_the_oracle(
 ) -> None:
     source, target = points(M, 1, dtype), points(N, 2, dtype)
     weights = some_weights(kind)
-    selection = uniproto.select(
+    selection = select_greedily(
         source, K, target, metric=metric, target_weights=weights, memory=memory_for(4, M, dtype)
     )
     assert stored_lengths == [4]
@@ -134,7 +138,7 @@ def test_short_lists_of_sparse_features(metric: str, stored_lengths: list[int]) 
         sp.csr_array((rng.random((rows, 40)) + 0.1) * (rng.random((rows, 40)) < 0.3))
         for rows in (M, N)
     )
-    selection = uniproto.select(source, K, target, metric=metric, memory=memory_for(3, M, float))
+    selection = select_greedily(source, K, target, metric=metric, memory=memory_for(3, M, float))
     assert stored_lengths == [3]
     assert selection.notes["recomputed_rows"] > 0
     dense = make_costs(source.toarray(), target.toarray(), metric).block(EVERY)
@@ -143,7 +147,7 @@ def test_short_lists_of_sparse_features(metric: str, stored_lengths: list[int]) 
 
 def test_short_lists_of_a_similarity(stored_lengths: list[int]) -> None:
     similarity = np.random.default_rng(11).normal(size=(M, N))
-    selection = uniproto.select(
+    selection = select_greedily(
         similarity, K, metric="similarity", memory=memory_for(2, M, similarity.dtype)
     )
     assert stored_lengths == [2]
@@ -154,7 +158,7 @@ def test_short_lists_of_a_similarity(stored_lengths: list[int]) -> None:
 def test_short_lists_with_rows_given_and_barred(length: int, stored_lengths: list[int]) -> None:
     costs = np.random.default_rng(13).random((M, N))
     initial, exclude = (90, 3, 77), (0, 9, 64)
-    selection = uniproto.select(
+    selection = select_greedily(
         costs,
         K,
         metric="precomputed",
@@ -169,7 +173,7 @@ def test_short_lists_with_rows_given_and_barred(length: int, stored_lengths: lis
 @pytest.mark.parametrize("plan", [{"plan": "resolve"}, {"gains": "exact"}], ids=str)
 def test_short_lists_of_other_plans(plan: dict[str, str]) -> None:
     costs = np.random.default_rng(17).random((120, 90))
-    selection = uniproto.select(
+    selection = select_greedily(
         costs, 9, metric="precomputed", method=UniProto(**plan), memory=memory_for(3, 120, float)
     )
     assert_picks_of_oracle(selection, costs, **plan)
@@ -180,7 +184,7 @@ def test_short_lists_with_many_ties() -> None:
     rng = np.random.default_rng(19)
     for trial in range(10):
         costs = rng.integers(0, 4, (70, 100)).astype(DTYPES[trial % 2])
-        selection = uniproto.select(
+        selection = select_greedily(
             costs, 11, metric="precomputed", memory=memory_for(1 + trial % 3, 70, costs.dtype)
         )
         assert_picks_of_oracle(selection, costs)
@@ -189,8 +193,8 @@ def test_short_lists_with_many_ties() -> None:
 def test_plan_and_certificate_do_not_depend_on_the_length_of_lists() -> None:
     source, target = points(M, 1), points(N, 2)
     question = {"metric": "euclidean", "certify": True}
-    plenty = uniproto.select(source, K, target, **question)
-    scarce = uniproto.select(source, K, target, memory=memory_for(2, M, float), **question)
+    plenty = select_greedily(source, K, target, **question)
+    scarce = select_greedily(source, K, target, memory=memory_for(2, M, float), **question)
     assert scarce.indices.tolist() == plenty.indices.tolist()
     assert scarce.cost == pytest.approx(plenty.cost, rel=1e-12)
     assert scarce.certificate is not None
@@ -371,7 +375,7 @@ def test_who_builds_the_lists() -> None:
 
 
 def test_a_processor_leaves_no_notes() -> None:
-    selection = uniproto.select(points(M, 1), K, points(N, 2), device="cpu")
+    selection = select_greedily(points(M, 1), K, points(N, 2), device="cpu")
     assert set(selection.notes) == {"search", "why", "recomputed_rows"}
 
 
@@ -380,14 +384,14 @@ def test_a_processor_leaves_no_notes() -> None:
 )
 def test_a_misspelt_device(device: str, meant: str) -> None:
     with pytest.raises(InvalidInputError, match=rf"'device' must be one of .*mean '{meant}'\?"):
-        uniproto.select(points(M, 1), K, device=device)
+        select_greedily(points(M, 1), K, device=device)
 
 
 def test_misspelt_lists() -> None:
     with pytest.raises(InvalidInputError, match=r"'lists' must be one of .*mean 'faiss'\?"):
-        uniproto.select(points(M, 1), K, lists="fais")
+        select_greedily(points(M, 1), K, lists="fais")
     with pytest.raises(InvalidInputError, match="'device'"):  # checked with any lists
-        uniproto.select(points(M, 1), K, lists="faiss", device="tpu9")
+        select_greedily(points(M, 1), K, lists="faiss", device="tpu9")
 
 
 # --- FAISS ------------------------------------------------------------------------------------
@@ -404,14 +408,14 @@ def faiss() -> Any:
 @pytest.mark.parametrize("metric", FAISS_METRICS)
 def test_picks_of_faiss_are_nearly_as_good(faiss: Any, metric: str, dtype: type) -> None:
     source, target = points(400, 1, dtype), points(2500, 2, dtype)
-    exact = uniproto.select(source, 100, target, metric=metric)
-    approximate = uniproto.select(source, 100, target, metric=metric, lists="faiss")
+    exact = select_greedily(source, 100, target, metric=metric)
+    approximate = select_greedily(source, 100, target, metric=metric, lists="faiss")
     assert 0.8 < approximate.notes["list_recall"] <= 1
     assert "list_recall" not in exact.notes
     # Costs of `dot` have an arbitrary zero: differences count, beside the spread of costs.
     scale = exact.cost if metric != "dot" else exact.beta
     assert approximate.cost == pytest.approx(exact.cost, abs=0.03 * scale)
-    again = uniproto.select(source, 100, target, metric=metric, lists="faiss")
+    again = select_greedily(source, 100, target, metric=metric, lists="faiss")
     assert again.indices.tolist() == approximate.indices.tolist()
     assert again.notes == approximate.notes
 
@@ -421,9 +425,9 @@ def test_faiss_with_few_probes_says_that_it_missed_some(
     faiss: Any, metric: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = points(400, 1), points(2500, 2)
-    exact = uniproto.select(source, 150, target, metric=metric)
+    exact = select_greedily(source, 150, target, metric=metric)
     monkeypatch.setattr(faiss_lists, "_PROBES", 5)
-    selection = uniproto.select(source, 150, target, metric=metric, lists="faiss")
+    selection = select_greedily(source, 150, target, metric=metric, lists="faiss")
     assert 0 < selection.notes["list_recall"] < 0.95
     scale = exact.cost if metric != "dot" else exact.beta
     assert selection.cost == pytest.approx(exact.cost, abs=0.1 * scale)
@@ -467,8 +471,8 @@ def test_faiss_completes_lists_that_its_cells_do_not_fill(
 @pytest.mark.parametrize("n", [1, 5, 38, 80])
 def test_faiss_of_few_targets(faiss: Any, n: int) -> None:
     source, target = points(M, 1), points(n, 2)
-    selection = uniproto.select(source, 3, target, lists="faiss")
-    assert selection.indices.tolist() == uniproto.select(source, 3, target).indices.tolist()
+    selection = select_greedily(source, 3, target, lists="faiss")
+    assert selection.indices.tolist() == select_greedily(source, 3, target).indices.tolist()
     assert selection.notes["list_recall"] == 1
 
 
@@ -483,8 +487,8 @@ def test_faiss_with_weights_groups_and_short_lists(faiss: Any) -> None:
         {"initial": [7, 3], "exclude": [1]},
         {"distinct": True},
     ):
-        exact = uniproto.select(source, 20, target, **question)
-        approximate = uniproto.select(source, 20, target, lists="faiss", **question)
+        exact = select_greedily(source, 20, target, **question)
+        approximate = select_greedily(source, 20, target, lists="faiss", **question)
         assert approximate.cost == pytest.approx(exact.cost, rel=0.05)
         if "groups" in question:
             notes = [approximate.notes[label] for label in ("0", "1")]
@@ -499,8 +503,8 @@ def test_the_certificate_of_faiss_picks_is_no_less_true(
     """It is computed from exact lists: missing columns would make the bound too high."""
     monkeypatch.setattr(faiss_lists, "_PROBES", 1)
     source, target = points(60, 1), points(1500, 2)
-    selection = uniproto.select(source, 5, target, lists="faiss", certify=True)
-    exact = uniproto.select(source, 5, target, method=UniProto(polish=True))
+    selection = select_greedily(source, 5, target, lists="faiss", certify=True)
+    exact = select_greedily(source, 5, target, method=UniProto(polish=True))
     assert selection.certificate is not None
     assert selection.certificate.lower_bound <= exact.cost
 
@@ -512,7 +516,7 @@ def test_faiss_recall_is_noted_by_every_plan(faiss: Any) -> None:
         UniProto(plan="entropic", reg=0.1, iterations=50),
         UniProto(candidates=uniproto.Stochastic(0.5)),
     ):
-        selection = uniproto.select(source, 4, target, lists="faiss", method=method)
+        selection = select_greedily(source, 4, target, lists="faiss", method=method)
         assert 0 < selection.notes["list_recall"] <= 1
 
 
@@ -522,21 +526,21 @@ def test_faiss_is_refused_for_other_metrics(metric: str) -> None:
     with pytest.raises(
         InvalidInputError, match=rf"'lists' must be 'exact'.*metric='{metric}'.*lists='exact'"
     ):
-        uniproto.select(source, K, metric=metric, lists="faiss")
+        select_greedily(source, K, metric=metric, lists="faiss")
 
 
 def test_faiss_is_refused_for_sparse_features() -> None:
     with pytest.raises(
         InvalidInputError, match="'lists' must be 'exact' unless features are dense"
     ):
-        uniproto.select(sp.csr_array(abs(points(M, 1))), K, lists="faiss")
+        select_greedily(sp.csr_array(abs(points(M, 1))), K, lists="faiss")
 
 
 def test_faiss_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MissingExtraError, match=r"lists='faiss' needs .*uniproto\[faiss\]"):
-        uniproto.select(points(M, 1), K, lists="faiss")
-    uniproto.select(points(M, 1), K)  # which nothing else needs
+        select_greedily(points(M, 1), K, lists="faiss")
+    select_greedily(points(M, 1), K)  # which nothing else needs
 
 
 # --- a GPU, or the lack of one --------------------------------------------------------------------
@@ -595,23 +599,23 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cuda_without_a_gpu(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     without_gpu(monkeypatch)
     with pytest.raises(InvalidInputError, match=r"'device' must name a device .*device='cpu'"):
-        uniproto.select(points(M, 1), K, device="cuda")
+        select_greedily(points(M, 1), K, device="cuda")
 
 
 def test_cuda_with_a_gpu_that_torch_cannot_use(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_lists, "driver_sees_gpu", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InvalidInputError, match="but torch sees no GPU"):
-        uniproto.select(points(M, 1), K, device="cuda")
+        select_greedily(points(M, 1), K, device="cuda")
     monkeypatch.setattr(gpu_lists, "_SMALLEST_WORK", 0)
-    uniproto.select(points(M, 1), K, device="auto")
+    select_greedily(points(M, 1), K, device="auto")
 
 
 def test_auto_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     without_gpu(monkeypatch)
     monkeypatch.setattr(gpu_lists, "_SMALLEST_WORK", 0)
     source, target = points(M, 1), points(N, 2)
-    picks = [uniproto.select(source, K, target, device=device) for device in ("auto", "cpu")]
+    picks = [select_greedily(source, K, target, device=device) for device in ("auto", "cpu")]
     assert picks[0].indices.tolist() == picks[1].indices.tolist()
     assert "device" not in picks[0].notes
 
@@ -619,8 +623,8 @@ def test_auto_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cuda_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtraError, match=r"device='cuda' needs .*uniproto\[torch\]"):
-        uniproto.select(points(M, 1), K, device="cuda")
-    uniproto.select(points(M, 1), K, device="auto")
+        select_greedily(points(M, 1), K, device="cuda")
+    select_greedily(points(M, 1), K, device="auto")
 
 
 @pytest.mark.parametrize("kind", ["sparse cosine", "precomputed", "similarity"])
@@ -669,8 +673,8 @@ def test_picks_with_a_gpu(pretended_gpu: Any, metric: str, dtype: type) -> None:
         {"initial": [3, 90], "exclude": [0], "distinct": True},
         {"method": UniProto(plan="resolve")},
     ):
-        plain = uniproto.select(source, K, target, metric=metric, device="cpu", **question)
-        quick = uniproto.select(source, K, target, metric=metric, device="cuda", **question)
+        plain = select_greedily(source, K, target, metric=metric, device="cpu", **question)
+        quick = select_greedily(source, K, target, metric=metric, device="cuda", **question)
         assert quick.indices.tolist() == plain.indices.tolist()
         np.testing.assert_allclose(quick.gains, plain.gains, atol=1e-4 * plain.beta)
         if not question:
@@ -697,7 +701,7 @@ def test_features_on_disk_are_uploaded_a_part_at_a_time(
 ) -> None:
     np.save(tmp_path / "source.npy", points(M, 1))
     on_disk = np.load(tmp_path / "source.npy", mmap_mode="r")
-    plain = uniproto.select(points(M, 1), K, device="cpu")
+    plain = select_greedily(points(M, 1), K, device="cpu")
     monkeypatch.setattr("uniproto.geometry.blocks._BLOCK_BYTES", 7 * 4 * WIDTH)
     read = RowsOnDisk.__getitem__
 
@@ -711,7 +715,7 @@ def test_features_on_disk_are_uploaded_a_part_at_a_time(
         patch.setattr(RowsOnDisk, "__getitem__", noting)
         index = builder.index(costs)
     np.testing.assert_array_equal(index.source.numpy(), costs.source[:])
-    quick = uniproto.select(on_disk, K, device="cuda")
+    quick = select_greedily(on_disk, K, device="cuda")
     assert quick.indices.tolist() == plain.indices.tolist()
 
 
@@ -720,8 +724,8 @@ def test_features_that_may_not_be_written_to(pretended_gpu: Any) -> None:
     source = points(M, 1)
     source.flags.writeable = False
     for metric in FEATURE_METRICS:
-        plain = uniproto.select(source, K, metric=metric, device="cpu")
-        quick = uniproto.select(source, K, metric=metric, device="cuda")
+        plain = select_greedily(source, K, metric=metric, device="cpu")
+        quick = select_greedily(source, K, metric=metric, device="cuda")
         assert quick.indices.tolist() == plain.indices.tolist()
 
 
@@ -864,8 +868,8 @@ def test_half_precision_is_off_by_no_more_than_it_allows_for(torch: Any, width: 
 
 def test_picks_in_half_precision(half: Any) -> None:
     source, target = points(M, 1, np.float32, 24), points(1500, 2, np.float32, 24)
-    plain = uniproto.select(source, 100, target, device="cpu")
-    quick = uniproto.select(source, 100, target, device="cuda")
+    plain = select_greedily(source, 100, target, device="cpu")
+    quick = select_greedily(source, 100, target, device="cuda")
     assert quick.indices.tolist() == plain.indices.tolist()
 
 
@@ -908,7 +912,7 @@ def test_a_gpu_without_room_for_the_smallest_tile(
     with pytest.raises(
         InfeasibleError, match=r"Not enough GPU memory: 16 rows of 160 costs .*device='cpu'"
     ) as caught:
-        uniproto.select(points(M, 1), K, points(N, 2), device="cuda")
+        select_greedily(points(M, 1), K, points(N, 2), device="cuda")
     assert tried == [48, 24, 16]
     assert isinstance(caught.value, ValueError)
 
@@ -923,7 +927,7 @@ def test_a_gpu_without_room_for_the_features(
     with pytest.raises(
         InfeasibleError, match=r"GPU memory: 160 rows of 6 features do not fit.*device='cpu'"
     ):
-        uniproto.select(points(M, 1), K, points(N, 2), device="cuda")
+        select_greedily(points(M, 1), K, points(N, 2), device="cuda")
 
 
 def test_rows_of_a_tile_follow_the_free_memory(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:

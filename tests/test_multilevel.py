@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,7 @@ def test_rows_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("m", "n", "k", "road"),
     [
+        (1_000, 1_000, 5, "thorough"),
         (2_000, 2_000, 5, "greedy"),
         (20_000, 20_000, 50, "multilevel"),
         (20_000, 20_000, 200, "greedy"),
@@ -183,24 +185,27 @@ def test_rows_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_road_follows_the_size(m: int, n: int, k: int, road: str) -> None:
-    problem = Problem(np.ones((m, 1)), np.arange(1.0, n + 1)[:, None], metric="l1", k=k)
+    target = np.column_stack([np.arange(1.0, n + 1), np.arange(n) % 7])  # not on a line
+    problem = Problem(np.ones((m, 2)), target, metric="l1", k=k)
     assert road_for(problem, "auto").search == road
     assert road_for(problem.changed(memory=10), "auto").search == "greedy"
 
 
-def test_small_problems_keep_the_greedy_picks() -> None:
-    rows = clusters(400)
+def test_the_summary_names_the_search() -> None:
+    rows = clusters(1_100)
     by_default = uniproto.select(rows, 6)
     assert by_default.indices.tolist() == uniproto.select(rows, 6, method=GREEDY).indices.tolist()
-    assert by_default.notes["search"] == "greedy"
-    assert "search                  greedy: 400 × 400 costs are few" in by_default.summary()
+    words = "search                  greedy: 1,100 × 1,100 costs take a moment"
+    assert words in by_default.summary()
 
 
 def test_seconds_polish_greedy_picks() -> None:
     rows = clusters(300)
     plain = uniproto.select(rows, 6, metric="euclidean", method=GREEDY)
-    timed = uniproto.select(rows, 6, metric="euclidean", method=UniProto(seconds=60))
-    polished = uniproto.select(rows, 6, metric="euclidean", method=UniProto(polish=60))
+    timed, polished = (
+        uniproto.select(rows, 6, metric="euclidean", method=replace(GREEDY, **time))
+        for time in ({"seconds": 60}, {"polish": 60})
+    )
     assert timed.cost == polished.cost < plain.cost
 
 
@@ -258,7 +263,7 @@ def test_killed_polishing_goes_on_to_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = Problem(clusters(300), metric="euclidean", k=8)
-    method = UniProto(polish=60)
+    method = replace(GREEDY, polish=60)
     whole = run_method(problem, method)
     checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
     monkeypatch.setattr("uniproto.runs.checkpoint._SECONDS_BETWEEN_WRITES", 0.0)
@@ -314,7 +319,8 @@ def test_ctrl_c_while_polishing_keeps_the_best_rows(monkeypatch: pytest.MonkeyPa
         return visit(search, *arguments)
 
     monkeypatch.setattr(polishing._Exchanges, "visit", interrupted)
-    found = uniproto.select(rows, 6, metric="euclidean", method=UniProto(polish=60))
+    polished = replace(GREEDY, polish=60)
+    found = uniproto.select(rows, 6, metric="euclidean", method=polished)
     assert "interrupted" in found.notes
     assert found.cost == pytest.approx(uniproto.cost(rows, found.indices, metric="euclidean"))
     assert found.cost < uniproto.select(rows, 6, metric="euclidean", method=GREEDY).cost

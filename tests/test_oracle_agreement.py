@@ -25,7 +25,7 @@ properties = settings(deadline=None, max_examples=30, derandomize=True)
 
 REG, ITERATIONS = 0.05, 150
 METHODS = {
-    "extend": UniProto(plan="extend"),
+    "extend": UniProto(plan="extend", search="greedy"),
     "resolve": UniProto(plan="resolve"),
     "entropic": UniProto(plan="entropic", reg=REG, iterations=ITERATIONS),
     "exact gains": UniProto(gains="exact"),
@@ -109,7 +109,13 @@ def test_whole_numbers_keep_their_ties(dtype: type) -> None:
     for _ in range(20):
         source, target = (rng.integers(0, 5, (rows, 3)) for rows in (M, N))
         dense = ((source[:, None] - target[None]) ** 2).sum(axis=2)
-        found = uniproto.select(source.astype(dtype), K, target.astype(dtype), metric="sqeuclidean")
+        found = uniproto.select(
+            source.astype(dtype),
+            K,
+            target.astype(dtype),
+            metric="sqeuclidean",
+            method=METHODS["extend"],
+        )
         _assert_agrees_with_oracle(found, dense, METHODS["extend"])
 
 
@@ -133,7 +139,7 @@ def test_picks_of_sparse_features(metric: str) -> None:
         sp.csr_array((rng.random((rows, 40)) + 0.1) * (rng.random((rows, 40)) < 0.2))
         for rows in (M, N)
     )
-    selection = uniproto.select(source, K, target, metric=metric)
+    selection = uniproto.select(source, K, target, metric=metric, method=METHODS["extend"])
     dense = make_costs(source.toarray(), target.toarray(), metric).block(slice(None))
     _assert_agrees_with_oracle(selection, dense, METHODS["extend"], rtol=1e-8)
 
@@ -203,7 +209,12 @@ def test_extend_with_many_ties(problem) -> None:
     with pytest.MonkeyPatch.context() as patch:
         _shorten_lists(patch, length, recomputed_together=2)
         selection = uniproto.select(
-            costs, k, metric="precomputed", target_weights=weights, initial=initial
+            costs,
+            k,
+            metric="precomputed",
+            target_weights=weights,
+            initial=initial,
+            method=METHODS["extend"],
         )
     _assert_agrees_with_oracle(selection, costs, METHODS["extend"], weights, initial=tuple(initial))
 
@@ -224,7 +235,9 @@ def test_extend_when_lists_run_out(
     rng = np.random.default_rng(29)
     costs, weights = rng.random((60, 90)), _weights(kind, rng, 90)
     _shorten_lists(monkeypatch, length, recomputed_together)
-    selection = uniproto.select(costs, 13, metric="precomputed", target_weights=weights)
+    selection = uniproto.select(
+        costs, 13, metric="precomputed", target_weights=weights, method=METHODS["extend"]
+    )
     assert selection.notes["recomputed_rows"] > 0  # else this test shows nothing
     _assert_agrees_with_oracle(selection, costs, METHODS["extend"], weights)
 
@@ -249,7 +262,7 @@ def test_lists_built_over_several_blocks_of_columns(monkeypatch: pytest.MonkeyPa
     _shorten_lists(monkeypatch, 6, recomputed_together=4)
     rng = np.random.default_rng(37)
     source, target = rng.normal(size=(50, 4)), rng.normal(size=(83, 4))
-    selection = uniproto.select(source, 9, target, metric="euclidean")
+    selection = uniproto.select(source, 9, target, metric="euclidean", method=METHODS["extend"])
     dense = make_costs(source, target, "euclidean").block(slice(None))
     _assert_agrees_with_oracle(selection, dense, METHODS["extend"])
 

@@ -19,6 +19,7 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
 POLISH = UniProto(polish=60.0)  # more than any of these problems needs
+GREEDY = UniProto(search="greedy")
 
 
 def weights_of(kind: str, rng: np.random.Generator, n: int) -> np.ndarray | None:
@@ -52,7 +53,7 @@ def assert_local_optimum(problem: Problem, selection: uniproto.Selection) -> Non
 
 def assert_polished(source: Any, k: int, target: Any = None, **given: Any) -> int:
     """Polish never raises the cost, and leaves no exchange that lowers it."""
-    plain = uniproto.select(source, k, target, **given)
+    plain = uniproto.select(source, k, target, **given, method=GREEDY)
     polished = uniproto.select(source, k, target, **given, method=POLISH)
     problem = Problem(source, target, k=k, **given)
     assert polished.cost <= plain.cost * (1 + 1e-9) + 1e-12 * problem.costs.ceiling
@@ -194,7 +195,7 @@ def test_groups_keep_their_numbers_and_no_group_gets_worse() -> None:
         points, labels = rng.normal(size=(24, 2)), np.arange(24) % 3
         given = {"groups": labels, "budgets": {0: 4, 1: 2, 2: 1}, "metric": "euclidean"}
         given |= {"initial": [3, 4], "exclude": [0, 1, 2]}
-        plain = uniproto.select(points, 7, **given)
+        plain = uniproto.select(points, 7, **given, method=GREEDY)
         polished = uniproto.select(points, 7, **given, method=POLISH)
         rows = polished.indices
         assert np.bincount(labels[rows]).tolist() == [4, 2, 1]
@@ -209,7 +210,7 @@ def test_groups_keep_their_numbers_and_no_group_gets_worse() -> None:
 @pytest.mark.parametrize("plan", ["extend", "resolve", "entropic"])
 def test_after_any_plan(plan: str) -> None:
     points = np.random.default_rng(4).normal(size=(60, 3))
-    plain = uniproto.select(points, 6, method=UniProto(plan=plan))
+    plain = uniproto.select(points, 6, method=UniProto(plan=plan, search="greedy"))
     polished = uniproto.select(points, 6, method=UniProto(plan=plan, polish=60.0))
     assert polished.cost <= plain.cost * (1 + 1e-9)
     assert_local_optimum(Problem(points, k=6), polished)
@@ -217,7 +218,7 @@ def test_after_any_plan(plan: str) -> None:
 
 def test_it_lowers_the_cost_and_the_certificate_agrees() -> None:
     points = np.random.default_rng(5).normal(size=(300, 3))
-    plain = uniproto.select(points, 10, metric="euclidean", certify=True)
+    plain = uniproto.select(points, 10, metric="euclidean", method=GREEDY, certify=True)
     polished = uniproto.select(points, 10, metric="euclidean", method=POLISH, certify=True)
     assert polished.cost < 0.99 * plain.cost
     assert polished.certificate.gap < plain.certificate.gap
@@ -234,7 +235,7 @@ def test_the_same_every_time() -> None:
 
 def test_time_limit() -> None:
     points = np.random.default_rng(7).normal(size=(2000, 8))
-    plain = uniproto.select(points, 100)  # also compiles what is timed below
+    plain = uniproto.select(points, 100, method=GREEDY)  # also compiles what is timed below
     uniproto.select(points[:50], 5, method=POLISH)
     begin = time.perf_counter()
     polished = uniproto.select(points, 100, method=UniProto(polish=0.5))

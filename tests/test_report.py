@@ -173,10 +173,17 @@ def test_a_loose_bound_is_called_one() -> None:
 
 
 def test_without_certificate_the_page_says_how_to_get_one() -> None:
-    content = content_of(uniproto.select(X, 4))
+    content = content_of(uniproto.select(X, 4, method=uniproto.UniProto(search="greedy")))
     assert content.lower_bound is None
     assert "uniproto certify" in content.verdict.tiles[1].words
     assert "uniproto certify" in render(content)
+
+
+def test_a_proven_optimum_is_said_to_be_one() -> None:
+    content = content_of(uniproto.select(X[:12], 2, exclude=[0]))
+    tile = next(tile for tile in content.verdict.tiles if tile.name == "Best possible")
+    assert "costs less: each of 55 sets of rows" in tile.words
+    assert "costs less (proven)" in render(content)
 
 
 def test_conditions_are_named_beside_the_bound() -> None:

@@ -13,9 +13,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.certificate.bound import SHIFTED, Certificate, proven_bound
+from uniproto.certificate.bound import proven_bound
 from uniproto.certificate.candidate_search import Found, Start, search
 from uniproto.certificate.cell_prices import cell_prices
+from uniproto.certificate.certificate import SHIFTED, Certificate
 from uniproto.certificate.coarse_prices import coarse_prices
 from uniproto.certificate.list_ascent import ListAscent
 from uniproto.problem.problem import Problem

@@ -32,44 +32,6 @@ from uniproto.problem.problem import Problem
 _MOST_EXACT_ENTRIES = 10**9  # costs computed anew for the last evaluation; else bounds must do
 _SPARE_ROWS = 64  # computed exactly at a time, besides twice as many as are summed
 _MOST_ROUNDS = 8
-SHIFTED = ("dot", "similarity")  # their costs have an arbitrary zero: only differences mean much
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """No k admissible prototypes have an optimal-transport cost below `lower_bound`.
-
-    `gap` is cost / lower_bound − 1 (0 when they meet, otherwise infinite when the bound is 0); for
-    metrics whose zero is arbitrary (`dot`, `similarity`) look at `absolute_gap`, cost −
-    lower_bound.
-    `prices` prove the bound: anyone can put them into the formula. `converged` says whether the
-    search ended by itself rather than at the time limit.
-    """
-
-    lower_bound: float
-    cost: float
-    prices: NDArray[np.float64]
-    converged: bool
-    steps: int
-    seconds: float
-    relative: bool = True
-
-    @property
-    def absolute_gap(self) -> float:
-        return max(self.cost - self.lower_bound, 0.0)
-
-    @property
-    def gap(self) -> float:
-        if self.cost <= self.lower_bound:
-            return 0.0
-        return self.cost / self.lower_bound - 1 if self.lower_bound > 0 else np.inf
-
-    def __str__(self) -> str:
-        gap = f"gap {self.gap:.2%}" if self.relative else f"absolute gap {self.absolute_gap:.4g}"
-        return (
-            f"cost {self.cost:.6g}; no choice can be below {self.lower_bound:.6g} ({gap}"
-            f"{'' if self.converged else ', stopped early'})"
-        )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from uniproto.cli.parser import seconds
 from uniproto.cli.recorded_inputs import add_moved, recorded_inputs, require_same_problem
 
 if TYPE_CHECKING:
-    from uniproto.certificate.bound import Certificate
+    from uniproto.certificate.certificate import Certificate
     from uniproto.problem.problem import Problem
     from uniproto.selection.selection import Selection
 
@@ -65,6 +65,11 @@ def run(options: argparse.Namespace) -> None:
     manifest, selection = load_manifest(folder), Selection.load(folder)
     require_writable(folder)
     problem = recorded_inputs(folder, manifest, options.moved).problem()
+    if selection.certificate is not None and selection.certificate.proof is not None:
+        require_same_problem(folder, selection, problem)
+        if not options.quiet:
+            print(selection.certificate)
+        return
     certificate = certify(
         problem,
         selection.cost,

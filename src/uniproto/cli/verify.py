@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _SUMS = 1e-12  # how far rounding puts sums off, as a share of them
 _SHARES = 1e-9  # and sums of shares, as a share of what they should be
 _PROVEN_ENTRIES = 200_000_000  # costs up to which a bound is proven in double precision
+_OPTIMUM = 1e-8  # how far the search and rounding put an optimum off
 _BOUND = 1e-3  # how far rounding on another machine puts a bound off that is not
 _EMBEDDED = 1e-5  # vectors computed anew, in other batches, are off by as much
 _REPEATED_ENTRIES = 4_000_000  # costs up to which a selection is made again
@@ -52,7 +53,7 @@ def add_parser(commands: Any) -> None:
             that no file has changed; that the rows are allowed; that the plan gives every row 1/K
             and every target its weight; that it costs what is written, and no plan of these rows
             costs less; that the gains can be those of these rows; and, where OUT is certified, that
-            the prices prove the lower bound."""),
+            the prices prove the lower bound, or that the search proves its optimum again."""),
         epilog=textwrap.dedent("""\
             example:
               uniproto select vectors.npy -k 100 --certify -o out
@@ -131,7 +132,9 @@ def _files(folder: Path, manifest: dict[str, Any]) -> Check:
 
     digests = manifest.get("files")
     digests = digests if isinstance(digests, dict) else {}
-    expected = {SELECTION, PLAN} | ({CERTIFICATE} if "certificate" in manifest else set())
+    certificate = manifest.get("certificate")
+    priced = isinstance(certificate, dict) and certificate.get("proof") is None
+    expected = {SELECTION, PLAN} | ({CERTIFICATE} if priced else set())
     wrong = sorted(
         name
         for name in expected | digests.keys()
@@ -367,6 +370,15 @@ def _picks(manifest: dict[str, Any], selection: Selection, problem: Problem) -> 
     if not alike or m * n > _REPEATED_ENTRIES or selection.k > _REPEATED_ROWS:
         return
     again = run_method(problem, method, progress=False)
+    if _is_found_together(selection.notes) and set(again.indices) != set(selection.indices):
+        # Another machine may round differently, and a search of many trials then end elsewhere.
+        as_good = selection.cost <= again.cost * (1 + _OPTIMUM)
+        yield Check(
+            "the options on record lead to nothing better",
+            as_good,
+            f"{again.cost:.10g} on this machine",
+        )
+        return
     different = np.flatnonzero(again.indices != selection.indices)
     off = 4 * problem.costs.rounding + _SUMS * problem.costs.ceiling
     claim = "the options on record lead to these rows"
@@ -386,14 +398,24 @@ def _picks(manifest: dict[str, Any], selection: Selection, problem: Problem) -> 
         )
 
 
+def _is_found_together(notes: dict[str, Any]) -> bool:
+    """Whether rows are those of the thorough search, in some group at least."""
+    parts = [part for part in notes.values() if isinstance(part, dict)]
+    return any(part.get("search") == "thorough" for part in [notes, *parts])
+
+
 def _certificate(
     manifest: dict[str, Any], selection: Selection, problem: Problem, slack: float
 ) -> Iterator[Check]:
-    from uniproto.certificate.bound import SHIFTED, proven_bound
+    from uniproto.certificate.bound import proven_bound
+    from uniproto.certificate.certificate import SHIFTED
     from uniproto.certificate.row_bounds import bound_by_rows
 
     certificate = selection.certificate
     if certificate is None:
+        return
+    if certificate.proof is not None:
+        yield _optimum(manifest, selection, problem, slack)
         return
     prices, bound = certificate.prices, certificate.lower_bound
     found = f"{bound:.10g} written"
@@ -420,6 +442,33 @@ def _certificate(
         and _same(record["absolute_gap"], certificate.absolute_gap)
         and record["relative"] == (problem.costs.metric not in SHIFTED),
     )
+
+
+def _optimum(
+    manifest: dict[str, Any], selection: Selection, problem: Problem, slack: float
+) -> Check:
+    """Whether the search on record proves again that no rows cost less, and these cost no more."""
+    from uniproto.certificate.certificate import optimum
+    from uniproto.select import run_method
+
+    method = chosen_method(argparse.Namespace(**_NO_OPTIONS | manifest["arguments"]))
+    claim = f"no choice of {problem.k} rows costs less: the same search proves it again"
+    assert selection.certificate is not None
+    said = optimum(selection.cost, problem.n, problem.costs.metric, "as written")
+    record = manifest["certificate"]
+    consistent = (record["lower_bound"], record["gap"], record["absolute_gap"]) == (
+        said.lower_bound,
+        said.gap,
+        said.absolute_gap,
+    ) and record["relative"] == said.relative
+    if manifest["arguments"].get("engine") == "ray" or problem.groups:
+        return Check(claim, False, "no search over all rows at once is on record")
+    again = run_method(problem, method, progress=False)
+    if again.certificate is None:
+        return Check(claim, False, "it ended without a proof")
+    same = abs(again.cost - selection.cost) <= _OPTIMUM * again.cost + slack
+    found = f"{selection.cost:.10g} written, {again.cost:.10g} proven"
+    return Check(claim, consistent and same, found)
 
 
 def _sums(selection: Selection) -> Check:

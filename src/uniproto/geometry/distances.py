@@ -22,6 +22,7 @@ from uniproto.geometry.features import (
     squared_norms,
 )
 
+_FEW_DIFFERENCES = 10**8
 NEAR = 1e-3  # squared distances below this share of the squared norms have lost too many digits
 
 
@@ -150,6 +151,10 @@ class L1(Distance):
                 return np.empty((source.shape[0], target.shape[0]), source.dtype)
             source, target = (narrow_indices(side) for side in (source, target))
             return manhattan_distances(source, target).astype(source.dtype, copy=False)
+        if source.dtype == target.dtype == np.float64 and _are_few(source, target):
+            from scipy.spatial.distance import cdist  # for these nothing need be compiled
+
+            return cdist(source, target, "cityblock")
         from uniproto.geometry.kernels import l1_distances
 
         return l1_distances(source, target)
@@ -196,6 +201,10 @@ def _scaling_error(width: int, dtype: np.dtype[Any]) -> float:
     """How far apart rows of one direction may be once they are scaled to length 1."""
     scaled, summed = (float(np.finfo(kind).eps) for kind in (dtype, np.float64))
     return 4 * scaled + width * summed
+
+
+def _are_few(source: NDArray[Any], target: NDArray[Any]) -> bool:
+    return source.shape[0] * target.shape[0] * source.shape[1] <= _FEW_DIFFERENCES
 
 
 def _products(source: Any, target: Any) -> NDArray[Any]:

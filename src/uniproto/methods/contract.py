@@ -23,7 +23,8 @@ class Picks:
     `gains` is what each pick added to the method's own objective. `weights` are the prototype
     weights the method learned, or None for equal weights. `plan` is the plan the method had at the
     end, in whole masses, where it had one: its cost is an upper bound of the exact cost.
-    `transport` is the optimal plan, where the method has solved it.
+    `transport` is the optimal plan, where the method has solved it. `proof` says in words why no
+    other rows can cost less, where that is known.
     """
 
     rows: NDArray[np.intp]
@@ -31,6 +32,7 @@ class Picks:
     weights: NDArray[np.float64] | None = None
     plan: sp.csr_array | None = None
     transport: Transport | None = None
+    proof: str | None = None
     notes: dict[str, Any] = field(default_factory=dict)
 
 

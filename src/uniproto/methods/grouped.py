@@ -35,7 +35,8 @@ def _pick_in_groups(
         local_rows[group.label] = picks.rows
         rows.append(group.source_rows[picks.rows])
         gains.append(picks.gains)
-        notes[str(group.label)] = picks.notes
+        proven = {} if picks.proof is None else {"proof": picks.proof}
+        notes[str(group.label)] = {**picks.notes, **proven}
         weights.append(
             np.full(part.k, 1 / problem.k)
             if picks.weights is None

@@ -1,8 +1,9 @@
-"""Which search suits a problem: the greedy algorithm over all rows, or the multilevel search.
+"""Which search suits a problem: thorough, greedy over all rows, or multilevel.
 
-Every pick of the greedy algorithm rests on m · n costs, the multilevel search on k · n. Measured,
-the multilevel search finds the lower cost from about two hundred targets to each prototype on;
-below, greedy picks and exchanges are better.
+Small problems, and rows on a line, are solved as well as they can be. Elsewhere every pick of the
+greedy algorithm rests on m · n costs, the multilevel search on k · n. Measured, the multilevel
+search finds the lower cost from about two hundred targets to each prototype on; below, greedy
+picks and exchanges are better.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from uniproto.errors import invalid
+from uniproto.methods.thorough.line import can_solve_on_line
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import readable
 from uniproto.transport.prototypes import FEW
 
-SEARCHES = ("auto", "greedy", "multilevel")
+SEARCHES = ("auto", "greedy", "multilevel", "thorough")
+_FEW_COSTS = 1_000_000  # pairs of rows and targets up to which a second is enough for all
+_BYTES_OF_TABLE = 64  # for each of them
 _TARGETS_EACH = 200
 _SMALL = 10**8  # pairs of rows and targets: below, the greedy algorithm takes seconds at most
 _BYTES = 12  # for each pair of a prototype and a target: its cost, in two precisions
@@ -33,7 +37,7 @@ def road_for(problem: Problem, search: str) -> Road:
 
     >>> import numpy as np
     >>> road_for(Problem(np.eye(3), k=2), "auto")
-    Road(search='greedy', why='3 × 3 costs are few')
+    Road(search='thorough', why='3 × 3 costs are few')
     """
     m, n, k = problem.m, problem.n, problem.k
     if search == "multilevel" and problem.limits is not None:
@@ -46,10 +50,14 @@ def road_for(problem: Problem, search: str) -> Road:
         )
     if search != "auto":
         return Road(search, "as asked")
+    if can_solve_on_line(problem):
+        return Road("thorough", "the rows lie on a line")
+    if m * n <= _FEW_COSTS and memory_of_table(problem) <= problem.memory:
+        return Road("thorough", f"{m:,} × {n:,} costs are few")
     if problem.limits is not None:
         return Road("greedy", "limits of sources")
     if m * n < _SMALL:
-        return Road("greedy", f"{m:,} × {n:,} costs are few")
+        return Road("greedy", f"{m:,} × {n:,} costs take a moment")
     if n < _TARGETS_EACH * k:
         return Road("greedy", f"only {n / k:,.0f} targets to each prototype")
     if k > FEW:
@@ -57,6 +65,11 @@ def road_for(problem: Problem, search: str) -> Road:
     if memory_of_search(problem) > problem.memory:
         return Road("greedy", f"{k:,} × {n:,} costs need {readable(memory_of_search(problem))}")
     return Road("multilevel", f"{n / k:,.0f} targets to each prototype")
+
+
+def memory_of_table(problem: Problem) -> int:
+    """The memory that the thorough search takes, in bytes, where rows do not lie on a line."""
+    return _BYTES_OF_TABLE * problem.m * problem.n
 
 
 def memory_of_search(problem: Problem) -> int:

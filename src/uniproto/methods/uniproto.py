@@ -12,7 +12,7 @@ import numpy as np
 from uniproto.data.arrays import finite_number
 from uniproto.errors import invalid, require_int, require_name, require_seconds
 from uniproto.methods.contract import Picks
-from uniproto.methods.roads import SEARCHES, memory_of_search, road_for
+from uniproto.methods.roads import SEARCHES, memory_of_search, memory_of_table, road_for
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
@@ -23,6 +23,7 @@ PLANS = ("extend", "resolve", "entropic")
 GAINS = ("approx", "exact")
 _DEFAULT_REG = 0.01  # the paper's best λ
 _POLISH_SECONDS = 60.0
+_DRAWING = ("multilevel", "thorough")  # searches that draw random numbers
 
 
 def _lies_between(low: float, value: Any, high: float) -> bool:
@@ -49,7 +50,7 @@ class Stochastic:
 
 @dataclass(frozen=True)
 class UniProto:
-    """The paper's greedy algorithm.
+    """The paper's greedy algorithm, and searches for better rows where they suit the problem.
 
     Each pick is the candidate whose fill of one unit of unclaimed target mass is cheapest.
     `plan` says what happens to the plan between picks: `"extend"` keeps it and lets the newcomer
@@ -63,11 +64,14 @@ class UniProto:
     `polish=True` then exchanges single prototypes for better ones, for a minute at most, or for
     as many seconds as given; the cost never goes up. (With groups, no group's own cost does.)
 
-    `search` says where to look: `"greedy"` among all rows at every pick, `"multilevel"` by way of
-    free centres on a sample, for few prototypes of many rows, and `"auto"` whichever suits.
-    `seconds` is how long to look for something better once there is an answer: by exchanges after
-    greedy picks, by relocated and restarted centres in the multilevel search. Ctrl-C ends that
-    and keeps the best rows so far.
+    `search` says where to look: `"greedy"` among all rows at every pick, as in the paper;
+    `"thorough"` from several starts and by exact exchanges, for about a second, with a proof
+    where it finds one (`Selection.certificate`), for small problems and rows on a line;
+    `"multilevel"` by way of free centres on a sample, for few prototypes of many rows; and
+    `"auto"` whichever suits. `seconds` is how long to look for something better once there is an
+    answer: by exchanges after greedy picks, from more starts in the thorough search, by relocated
+    and restarted centres in the multilevel search. Ctrl-C ends that and keeps the best rows so
+    far.
 
     >>> import uniproto
     >>> method = UniProto(plan="resolve")
@@ -91,7 +95,7 @@ class UniProto:
     @property
     def draws(self) -> bool:
         """Whether the seed can change the picks."""
-        return isinstance(self.candidates, Stochastic) or self.search == "multilevel"
+        return isinstance(self.candidates, Stochastic) or self.search in _DRAWING
 
     def __post_init__(self) -> None:
         require_name("plan", self.plan, PLANS)
@@ -141,13 +145,13 @@ class UniProto:
                 f"polish={self.polish!r}",
                 "Drop polish.",
             )
-        if self.search == "multilevel" and not self._is_plain:
+        if self.search in _DRAWING and not self._is_plain:
             raise invalid(
                 "search",
                 "must be 'greedy' with another plan, exact gains, sampled candidates or polish, "
                 "which are ways of picking one row after the other",
-                "'multilevel'",
-                "Drop it, or give the multilevel search some seconds instead of polish.",
+                repr(self.search),
+                f"Drop it, or give the {self.search} search some seconds instead of polish.",
             )
 
     @property
@@ -160,7 +164,15 @@ class UniProto:
         begin = time.perf_counter()
         plain = self._is_plain and problem.lists.exact
         road = road_for(problem, self.search if plain else "greedy")
-        if road.search == "multilevel":
+        if self._starts_thoroughly(problem):
+            picks = self._thorough(problem, progress)
+            if picks.proof is None:
+                picks = self._polished(problem, picks, begin, progress)
+            else:
+                picks = replace(picks, notes={**picks.notes, "exchanged": 0})
+        elif road.search == "thorough":
+            picks = self._thorough(problem, progress)
+        elif road.search == "multilevel":
             picks = self._multilevel(problem, progress)
         else:
             self._require_plan(problem)
@@ -168,6 +180,30 @@ class UniProto:
         if not plain:
             return picks
         return replace(picks, notes={"search": road.search, "why": road.why, **picks.notes})
+
+    def _starts_thoroughly(self, problem: Problem) -> bool:
+        """Whether polishing starts from the rows of the thorough search, so that it is no worse.
+
+        A run that saves its picks polishes those that it has saved.
+        """
+        if not self.polish or not replace(self, polish=False)._is_plain:
+            return False
+        suits = self.search == "auto" and problem.lists.exact and problem.checkpoint is None
+        return suits and road_for(problem, "auto").search == "thorough"
+
+    def _thorough(self, problem: Problem, progress: Progress) -> Picks:
+        from uniproto.methods.thorough.line import can_solve_on_line
+        from uniproto.methods.thorough.search import pick_thoroughly
+
+        if not can_solve_on_line(problem):
+            needed = memory_of_table(problem)
+            require_memory(
+                needed,
+                problem.memory,
+                f"the thorough search holds {problem.m:,} × {problem.n:,} costs",
+                f"Allow at least memory={needed}, or use search='greedy'.",
+            )
+        return pick_thoroughly(problem, self.seconds, progress)
 
     def _multilevel(self, problem: Problem, progress: Progress) -> Picks:
         from uniproto.methods.multilevel.search import pick_multilevel

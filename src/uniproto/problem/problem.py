@@ -127,6 +127,7 @@ class Problem:
     given: Given | None  # source and target as the user has them, where they are known
     limits: Limits | None  # how many rows each source of the pool may and must give
     checkpoint: Checkpoint | None  # where a run saves its picks, if it must survive a kill
+    effort: float  # share of the work of a whole problem that a method may spend on this one
     _k: int | None
     _group_labels: tuple[NDArray[Any], NDArray[Any]] | None  # of source and target rows
     _budgets: str | Mapping[Hashable, int]
@@ -212,6 +213,7 @@ class Problem:
         self.lists = CpuLists()
         self.weights_origin = self.bandwidth_origin = None
         self.groups, self.limits, self.checkpoint = (), None, None
+        self.effort = 1.0
         self.given = None
         self._group_labels = None
         self._budgets = "proportional"
@@ -429,6 +431,7 @@ def _split(
                 f"{quota[index]}. Got a total of 0 instead. Give it no budget and no 'initial' row."
             )
         share = None if problem.target_weights is None else weights[target_rows] / mass
-        part = problem.among(source_rows, target_rows, share).changed(_k=int(quota[index]))
+        part = problem.among(source_rows, target_rows, share)
+        part = part.changed(_k=int(quota[index]), effort=1 / np.count_nonzero(quota))
         parts.append(Group(name, source_rows, target_rows, mass, part))
     return tuple(parts)

@@ -31,7 +31,7 @@ from uniproto.runtime.progress import Progress
 from uniproto.transport.prototypes import transport
 
 if TYPE_CHECKING:
-    from uniproto.certificate.bound import Certificate
+    from uniproto.certificate.certificate import Certificate
     from uniproto.selection.selection import Selection
 
 RANDOM_DRAWS = 5
@@ -124,7 +124,11 @@ def verdict_of(
         parts.append(f"; with random ones {value} ({counted(len(random), 'draw')}: {below})")
     conditions = conditions_of(problem)
     certificate = selection.certificate
-    if certificate is not None:
+    if certificate is not None and certificate.proof is not None:
+        known = f"no choice of {k:,}{conditions} costs less: {certificate.proof}"
+        tiles.append(Tile("Best possible", figure(certificate.lower_bound), known))
+        parts.append(f"; no choice of {k:,}{conditions} costs less (proven)")
+    elif certificate is not None:
         bound, room = figure(certificate.lower_bound), _room(certificate)
         early = "" if certificate.converged else "; the search for the bound stopped early"
         tiles.append(
@@ -253,7 +257,10 @@ def methods_box(
         ),
         (
             "Best possible",
-            "A lower bound by linear-programming duality that holds for every choice of "
+            f"No choice of {k:,} rows{conditions_of(problem)} costs less; 'uniproto verify' "
+            "proves it again."
+            if selection.certificate is not None and selection.certificate.proof is not None
+            else "A lower bound by linear-programming duality that holds for every choice of "
             f"{k:,} rows{conditions_of(problem)}; its prices are saved, and 'uniproto verify' "
             "checks them."
             if selection.certificate is not None

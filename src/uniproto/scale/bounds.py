@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.certificate.ascent import certify
-from uniproto.certificate.bound import SHIFTED, Certificate, LeastCosts, rounded_down
+from uniproto.certificate.bound import LeastCosts, rounded_down
+from uniproto.certificate.certificate import SHIFTED, Certificate
 from uniproto.fills.priced_fills import cheapest_units_of_rows, exact_values
 from uniproto.geometry.blocks import block_rows
 from uniproto.geometry.costs import Costs

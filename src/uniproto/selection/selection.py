@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from uniproto.certificate.bound import Certificate
+    from uniproto.certificate.certificate import Certificate
     from uniproto.features.compared_rows import Given
     from uniproto.features.preparation import Preparation
     from uniproto.selection.assigning import Assignment
@@ -96,7 +96,7 @@ class Selection:
         self.seed = seed
         self.timings = timings
         self.notes = dict(notes)
-        self.certificate = certificate  # None until certified
+        self.certificate = certificate  # None until certified, or proven to be an optimum
         self._problem = problem
         self._picks = picks
         self.given = given if problem is None else problem.given
@@ -158,11 +158,14 @@ class Selection:
     ) -> Certificate:
         """Bound how much better any other k prototypes could be; sets `certificate`.
 
-        Takes the constraints of the selection (`exclude`, `initial`, groups) into account. Stops
-        when the bound no longer rises, or after `time_limit` seconds; a look at every row, without
-        which there is no bound, may take as long again.
+        Takes the constraints of the selection (`exclude`, `initial`, groups) into account. A
+        proven optimum, which the thorough search may find, stays one. Stops when the bound no
+        longer rises, or after `time_limit` seconds; a look at every row, without which there is
+        no bound, may take as long again.
         """
         limit = require_seconds("time_limit", time_limit)
+        if self.certificate is not None and self.certificate.proof is not None:
+            return self.certificate
         if self._problem is None:
             raise InvalidInputError(
                 "A loaded selection must be certified from its files, because it no longer holds "
@@ -417,12 +420,14 @@ class Selection:
         >>> import uniproto
         >>> points = [[0.0], [1.0], [5.0], [6.0]]
         >>> uniproto.select(points, k=2, metric="euclidean").in_words()
-        'a typical row is 0.500 from its prototype; with random ones 1.70'
+        'a typical row is 0.500 from its prototype; with random ones 1.70; none are closer (proven)'
         """
         words = f"a typical row is {figure(self.cost, 3)} from its prototype"
-        if self.method == "random" or self._random_cost is None:
-            return words
-        return f"{words}; with random ones {figure(self._random_cost, 3)}"
+        if self.method != "random" and self._random_cost is not None:
+            words += f"; with random ones {figure(self._random_cost, 3)}"
+        if self.certificate is not None and self.certificate.proof is not None:
+            words += "; none are closer (proven)"
+        return words
 
     @cached_property
     def _random_cost(self) -> float | None:

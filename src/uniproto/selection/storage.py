@@ -39,7 +39,7 @@ from uniproto.selection.saved_record import (
 from uniproto.transport.prototypes import Transport
 
 if TYPE_CHECKING:
-    from uniproto.certificate.bound import Certificate
+    from uniproto.certificate.certificate import Certificate
     from uniproto.features.compared_rows import Given
     from uniproto.selection.selection import Selection
 
@@ -71,7 +71,8 @@ def save_selection(
     ending `_id`. `prototypes` are the chosen rows of a table input (those that the selection
     knows); `record` is added to the manifest, and `files` are further files of the result by name.
     Where the selection has a certificate, its numbers are in the manifest (an infinite gap, which
-    JSON cannot say, as null) and its prices in certificate.npz.
+    JSON cannot say, as null) and its prices in certificate.npz, unless it is a proven optimum,
+    which rests on none.
     """
     plan, cost = selection.plan, selection.cost
     columns: dict[str, Any] = {
@@ -167,8 +168,11 @@ def save_certificate(folder: Path, certificate: Certificate) -> None:
 
 
 def _certified(manifest: dict[str, Any], certificate: Certificate, stage: Path) -> dict[str, Any]:
-    """The manifest with a certificate, whose prices are written beside it."""
-    np.savez_compressed(stage / CERTIFICATE, prices=certificate.prices)
+    """The manifest with a certificate; prices that prove something are written beside it."""
+    timings = manifest["timings"]
+    if certificate.proof is None:
+        np.savez_compressed(stage / CERTIFICATE, prices=certificate.prices)
+        timings = {**timings, "certificate": certificate.seconds}
     return {
         **manifest,
         "certificate": {
@@ -177,10 +181,11 @@ def _certified(manifest: dict[str, Any], certificate: Certificate, stage: Path) 
             "absolute_gap": certificate.absolute_gap,
             "relative": certificate.relative,
             "converged": certificate.converged,
+            "proof": certificate.proof,
             "steps": certificate.steps,
             "seconds": certificate.seconds,
         },
-        "timings": {**manifest["timings"], "certificate": certificate.seconds},
+        "timings": timings,
     }
 
 
@@ -216,7 +221,9 @@ def _fields_of(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     with np.load(archive, allow_pickle=False) as arrays:
         plan = plan_from(arrays)
     certificate = None
-    if "certificate" in manifest:
+    if "certificate" in manifest and manifest["certificate"].get("proof") is not None:
+        certificate = _certificate_of(manifest, np.zeros(shape[1]))
+    elif "certificate" in manifest:
         archive = content(CERTIFICATE)
         require_lengths(archive, {"prices": shape[1]})
         with np.load(archive, allow_pickle=False) as arrays:
@@ -261,7 +268,7 @@ def _given(manifest: dict[str, Any]) -> Given | None:
 
 
 def _certificate_of(manifest: dict[str, Any], prices: NDArray[np.float64]) -> Certificate:
-    from uniproto.certificate.bound import Certificate
+    from uniproto.certificate.certificate import Certificate
 
     record = manifest["certificate"]
     if prices.shape != (manifest["shape"][1],) or prices.dtype != np.float64:
@@ -276,6 +283,7 @@ def _certificate_of(manifest: dict[str, Any], prices: NDArray[np.float64]) -> Ce
         steps=record["steps"],
         seconds=record["seconds"],
         relative=record["relative"],
+        proof=record.get("proof"),  # which earlier versions did not write
     )
 
 

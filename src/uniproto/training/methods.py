@@ -233,7 +233,10 @@ BATCH_METHODS = {
 
 def from_object(method: Method) -> BatchMethod:
     """A method object of `uniproto.methods` with its options, on the same costs."""
-    if method == UniProto():
+    if isinstance(method, UniProto) and method.search == "auto":
+        # Inside a training step every pick counts: the paper's algorithm, no second of search.
+        method = replace(method, search="greedy")
+    if method == UniProto(search="greedy"):
         return BATCH_METHODS["uniproto"]
 
     return BatchMethod(method.name, partial(_pick_with, method), random=True)

@@ -12,6 +12,7 @@ from uniproto.geometry.blocks import block_rows
 from uniproto.problem.problem import Problem
 from uniproto.runtime.threads import parallel_for, parallel_map, pieces_of
 from uniproto.transport.exact import Plan, partial_plan, sparse_plan
+from uniproto.transport.line import line_of, plan_on_line
 from uniproto.transport.proof import TOLERANCE
 
 _DENSE_ENTRIES = 200_000  # below this the whole matrix of costs is the quickest way
@@ -42,12 +43,15 @@ def transport(
 
     `plan` is any plan the prototypes already have. Where an exact solve would take too long, it
     is returned: its cost is an upper bound, and `is_exact` is False. A solved plan is called
-    exact if its dual prices prove its cost, but for 1e-12 of it.
+    exact if its dual prices prove its cost, but for 1e-12 of it, or if all rows lie on a line.
     """
     masses = problem.masses
     if len(rows) * problem.n <= _DENSE_ENTRIES:
         solved = partial_plan(problem.costs.exact_block(rows), masses.offer, masses.need)
         return _transport_of(solved, masses.total, solved.is_proven)
+    if (line := line_of(problem.costs)) is not None:
+        on_line, paid = plan_on_line(line, rows, masses)
+        return Transport(float(paid.sum()) / masses.total, _shares(on_line, masses.total), True)
     if (few := _plan_of_few(problem, rows)) is not None:
         return _transport_of(few, masses.total, few.is_proven)
     if plan is None:

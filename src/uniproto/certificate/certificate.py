@@ -1,0 +1,67 @@
+"""What is proven about a selection: a cost that no other choice of rows can be below."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+SHIFTED = ("dot", "similarity")  # their costs have an arbitrary zero: only differences mean much
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """No k admissible prototypes have an optimal-transport cost below `lower_bound`.
+
+    `gap` is cost / lower_bound − 1 (0 when they meet, otherwise infinite when the bound is 0); for
+    metrics whose zero is arbitrary (`dot`, `similarity`) look at `absolute_gap`, cost −
+    lower_bound.
+    `prices` prove the bound: anyone can put them into the formula. `converged` says whether the
+    search ended by itself rather than at the time limit.
+
+    `proof` is not None where the rows are a proven optimum: the bound is their cost, and it says
+    how that is known. The prices then prove nothing.
+    """
+
+    lower_bound: float
+    cost: float
+    prices: NDArray[np.float64]
+    converged: bool
+    steps: int
+    seconds: float
+    relative: bool = True
+    proof: str | None = None
+
+    @property
+    def absolute_gap(self) -> float:
+        return max(self.cost - self.lower_bound, 0.0)
+
+    @property
+    def gap(self) -> float:
+        if self.cost <= self.lower_bound:
+            return 0.0
+        return self.cost / self.lower_bound - 1 if self.lower_bound > 0 else np.inf
+
+    def __str__(self) -> str:
+        if self.proof is not None:
+            return f"cost {self.cost:.6g} is the least possible: {self.proof}"
+        gap = f"gap {self.gap:.2%}" if self.relative else f"absolute gap {self.absolute_gap:.4g}"
+        return (
+            f"cost {self.cost:.6g}; no choice can be below {self.lower_bound:.6g} ({gap}"
+            f"{'' if self.converged else ', stopped early'})"
+        )
+
+
+def optimum(cost: float, targets: int, metric: str, proof: str) -> Certificate:
+    """The certificate of rows that are proven to be the best."""
+    return Certificate(
+        lower_bound=cost,
+        cost=cost,
+        prices=np.zeros(targets),
+        converged=True,
+        steps=0,
+        seconds=0.0,
+        relative=metric not in SHIFTED,
+        proof=proof,
+    )

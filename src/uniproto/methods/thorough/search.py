@@ -1,0 +1,165 @@
+"""The thorough search: several starts, single exchanges, and a proof where one is to be had.
+
+What it does is limited by counted work, not by the clock: the same seed leads to the same rows.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from uniproto.methods.contract import INTERRUPTED, Picks
+from uniproto.methods.thorough.conditions import Conditions
+from uniproto.methods.thorough.exchanges import Found, exchange, settle
+from uniproto.methods.thorough.limit import Limit
+from uniproto.methods.thorough.line import best_on_line, can_solve_on_line
+from uniproto.methods.thorough.ordering import picks_of
+from uniproto.methods.thorough.proof import (
+    MOST_SETS,
+    best_prices,
+    compare_sets,
+    count_of_sets,
+    sets_below,
+)
+from uniproto.methods.thorough.starts import draw, pick_greedily
+from uniproto.methods.thorough.table import Numbers, Places, Table
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Advance, Progress
+
+_PROOF_ON_LINE = "the rows lie on a line, where the best ones are found exactly"
+_WORK = 4_000_000  # about a second
+_FIRST_SHARE, _PROOF_SHARE = 0.3, 0.5  # of the work: for starts before the proof, for the proof
+_LAST_SHARE = 0.2  # and for trying every single exchange in the end
+_MOST_PRICED = 60_000  # costs up to which prices that bound all sets are looked for
+_FIRST_STARTS, _FRUITLESS = 8, 40  # in a row without anything better: before the proof, after it
+_FRUITLESS_IN_TIME = 400  # and where seconds are given
+_HOPELESS = 1.1  # times the best cost: sets that are not worth exchanges
+_MET = 5  # sets met on the way to those prices, which are starts too
+
+
+def pick_thoroughly(problem: Problem, seconds: float | None, progress: Progress) -> Picks:
+    """The best rows found, and the proof where they are known to be the best there are.
+
+    `seconds`, from now, lets it go on after that. Ctrl-C ends it and keeps the best rows so far.
+    """
+    if (line := can_solve_on_line(problem)) is not None:
+        return picks_of(problem, best_on_line(problem, line), _PROOF_ON_LINE, {})
+    search = _Search(problem, seconds)
+    interrupted = False
+    with progress.stage("searching", 1) as advance:
+        try:
+            search.run(advance)
+        except KeyboardInterrupt:
+            interrupted = True
+    notes: dict[str, Any] = {"starts": search.starts}
+    if interrupted:
+        notes["interrupted"] = INTERRUPTED
+    return picks_of(problem, search.table.rows[search.best.places], search.proof, notes)
+
+
+class _Search:
+    """The best set so far, and what is known about all others."""
+
+    def __init__(self, problem: Problem, seconds: float | None) -> None:
+        begin = time.perf_counter()
+        self.table = table = Table(problem)
+        self.conditions = Conditions(table)
+        self.random = np.random.default_rng(problem.seed)
+        self.limit = Limit(table, work=_WORK * problem.effort)
+        self.deadline = None if seconds is None else begin + seconds
+        self.proof: str | None = None
+        self.starts = 1
+        greedy = pick_greedily(table).places
+        self.best = Found(greedy, table.solve(greedy))
+
+    def run(self, advance: Advance) -> None:
+        self._try(self.best)
+        if not self._is_obvious():
+            self._start_again(_FIRST_STARTS, self.limit.part(_FIRST_SHARE))
+            prices = self._prove()
+            if self.proof is None:
+                self._go_on(_FRUITLESS, prices)
+            if self.proof is None and self.deadline is not None:
+                self.limit = Limit(self.table, deadline=self.deadline)
+                self._go_on(_FRUITLESS_IN_TIME, prices)
+        advance(1)
+
+    def _go_on(self, fruitless: int, prices: Numbers | None) -> None:
+        """Start again as far as the limit allows, then try every single exchange."""
+        before = self.best
+        self._start_again(fruitless, self.limit.part(1 - _LAST_SHARE))
+        self.best = exchange(self.table, self.conditions, self.best, self.limit, every=True)
+        if prices is not None and self.best.is_better(before):
+            self._compare(prices)
+
+    def _try(self, found: Found) -> bool:
+        """Improve a set by medoids of cells, then by exchanges; whether it is the best now."""
+        found = settle(self.table, self.conditions, found, self.limit)
+        if found.cost > self.best.cost * _HOPELESS:
+            return False
+        found = exchange(self.table, self.conditions, found, self.limit, every=False)
+        if not found.is_better(self.best):
+            return False
+        self.best = found
+        return True
+
+    def _is_obvious(self) -> bool:
+        if self._sets == 1:
+            self.proof = "no other rows may be chosen"
+        elif self.best.cost <= 0:
+            self.proof = "no cost is below 0"
+        return self.proof is not None
+
+    @property
+    def _sets(self) -> int:
+        return count_of_sets(self.table)
+
+    def _start_again(self, most: int, limit: Limit) -> None:
+        """Other starts until so many in a row lead to nothing better."""
+        fruitless = 0
+        while fruitless < most and not limit.is_reached:
+            places = self._start()
+            self.starts += 1
+            fruitless += 1
+            if len(places) == self.table.k and self._try(Found(places, self.table.solve(places))):
+                fruitless = 0
+
+    def _start(self) -> Places:
+        """By turns rows apart from each other, the best rows with some exchanged, random rows."""
+        turn = self.starts % 4
+        if turn in (1, 3):
+            return draw(self.table, self.random, apart=turn == 1 or self.starts % 8 == 3)
+        places, (given, k) = self.best.places.copy(), (self.table.given, self.table.k)
+        count = int(self.random.integers(1, 2 + (k - given) // 3))
+        for place in self.random.permutation(np.arange(given, k))[:count]:
+            allowed = np.flatnonzero(self.conditions.may_replace(places, place))
+            places[place] = self.random.choice(allowed)
+        return places
+
+    def _prove(self) -> Numbers | None:
+        """Rule out every other set, where that is not too much; returns the prices it rests on."""
+        if self.table.costs.size > _MOST_PRICED and self._sets > MOST_SETS:
+            return None
+        limit = self.limit.part(_PROOF_SHARE)
+        prices, met = best_prices(self.table, self.best, limit.part(0.5))
+        for places in met[-_MET:]:
+            if not self.conditions.any:
+                self._try(Found(places, self.table.solve(places)))
+        self._compare(prices)
+        return prices
+
+    def _compare(self, prices: Numbers) -> None:
+        """Go through the sets that the prices leave, if they are few."""
+        sets = sets_below(self.table, prices, self.best.cost)
+        if sets is None:
+            return
+        cuts = [prices, self.best.solved.prices]
+        limit = self.limit.part(_PROOF_SHARE)
+        self.best, complete = compare_sets(
+            self.table, self.conditions, sets, self.best, cuts, limit
+        )
+        if complete:
+            count = f"{self._sets:,}" if self._sets < 10**9 else f"{self._sets:.1e}"
+            self.proof = f"each of {count} sets of rows is ruled out by a bound or was compared"

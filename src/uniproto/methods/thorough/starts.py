@@ -1,0 +1,112 @@
+"""Where the search starts: the greedy algorithm, rows apart from each other, and random rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.methods.greedy import Pool
+from uniproto.methods.thorough.table import Numbers, Places, Table
+from uniproto.transport.exact import partial_plan
+
+_AT_ONCE = 32  # fills that are computed anew together
+_ROUNDING = 1e-14  # of the largest cost: fills that differ by less are equal
+
+
+@dataclass(frozen=True)
+class Picked:
+    """Rows in the order picked, what the fill of each cost, and the masses that it claimed."""
+
+    places: Places
+    costs: Numbers
+    masses: NDArray[np.int64]
+
+
+def pick_greedily(table: Table) -> Picked:
+    """The picks of the paper's algorithm: each time the row whose fill is cheapest.
+
+    A fill never gets cheaper as mass is claimed, so what it cost before is a lower bound, and
+    only the rows with the lowest bounds are looked at again.
+    """
+    return _Greedy(table).run()
+
+
+class _Greedy:
+    def __init__(self, table: Table) -> None:
+        self.table, self.pool = table, Pool(table.problem)
+        self.need = table.problem.masses.need
+        self.unclaimed = table.offer.copy()
+        self.order = np.argsort(table.costs, axis=1, kind="stable")
+        self.bounds = np.zeros(len(table.rows))
+        self.slack = _ROUNDING * float(table.costs.max())
+
+    def run(self) -> Picked:
+        table = self.table
+        places = list(range(table.given))
+        costs: list[float] = []
+        masses: list[NDArray[np.int64]] = []
+        if places:  # in their joint exact plan
+            plan = partial_plan(table.costs[places], table.offer, self.need)
+            claimed = plan.masses.toarray()
+            self.unclaimed -= claimed.sum(axis=0)
+            costs += ((claimed * table.costs[places]).sum(axis=1) / self.need).tolist()
+            masses += list(claimed)
+        while len(places) < table.k:
+            self.pool.require_free()
+            best = self._cheapest(table.given + np.flatnonzero(self.pool.free))
+            taken = self._fills(np.array([best]))[0]
+            self.unclaimed -= taken
+            self.pool.take(best - table.given)
+            places.append(best)
+            costs.append(float(self.bounds[best]))
+            masses.append(taken)
+        return Picked(np.array(places, np.intp), np.array(costs), np.array(masses))
+
+    def _cheapest(self, free: Places) -> int:
+        """The free row whose fill costs least, the first among equals; brings `bounds` up."""
+        fresh = np.zeros(len(self.bounds), np.bool_)
+        while True:
+            lowest = free[np.argsort(self.bounds[free], kind="stable")]
+            stale = lowest[~fresh[lowest]][:_AT_ONCE]
+            if fresh[lowest[0]]:
+                equal = lowest[self.bounds[lowest] <= self.bounds[lowest[0]] + self.slack]
+                stale = equal[~fresh[equal]]
+                if not len(stale):
+                    return int(equal.min())
+            taken = self._fills(stale)
+            self.bounds[stale] = (taken * self.table.costs[stale]).sum(axis=1) / self.need
+            fresh[stale] = True
+
+    def _fills(self, places: Places) -> NDArray[np.int64]:
+        """What the rows would take of each target, from near to far until they have enough."""
+        self.table.work += 100 + places.size * self.order.shape[1] // 4
+        nearest = self.order[places]
+        offered = self.unclaimed[nearest]
+        before = np.cumsum(offered, axis=1) - offered
+        taken = np.empty(offered.shape, np.int64)
+        np.put_along_axis(taken, nearest, np.clip(self.need - before, 0, offered), axis=1)
+        return taken
+
+
+def draw(table: Table, random: np.random.Generator, *, apart: bool) -> Places:
+    """Random rows, or rows each likelier the farther targets are from those drawn before.
+
+    Near-duplicates and limits of sources may leave fewer than k.
+    """
+    pool = Pool(table.problem)
+    places = list(range(table.given))
+    nearest = table.costs[places].min(axis=0) if places else np.full(len(table.weights), np.inf)
+    while len(places) < table.k and pool.free.any():
+        free = np.flatnonzero(pool.free)
+        if apart and np.isfinite(nearest).all() and (worth := table.weights * nearest).any():
+            # A target far from all rows so far, and the free row nearest to it.
+            target = random.choice(len(worth), p=worth / worth.sum())
+            place = int(free[np.argmin(table.costs[table.given + free, target])])
+        else:
+            place = int(random.choice(free))
+        pool.take(place)
+        places.append(table.given + place)
+        nearest = np.minimum(nearest, table.costs[table.given + place])
+    return np.array(places, np.intp)
