@@ -178,7 +178,8 @@ def test_rows_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("m", "n", "k", "road"),
     [
         (1_000, 1_000, 5, "thorough"),
-        (2_000, 2_000, 5, "greedy"),
+        (2_000, 2_000, 5, "multilevel"),
+        (2_000, 2_000, 11, "greedy"),
         (20_000, 20_000, 50, "multilevel"),
         (20_000, 20_000, 200, "greedy"),
         (100_000, 100_000, 400, "greedy"),
@@ -194,9 +195,12 @@ def test_the_road_follows_the_size(m: int, n: int, k: int, road: str) -> None:
 def test_the_summary_names_the_search() -> None:
     rows = clusters(1_100)
     by_default = uniproto.select(rows, 6)
+    assert "search                  greedy: only 183 targets to each prototype" in (
+        by_default.summary()
+    )
     assert by_default.indices.tolist() == uniproto.select(rows, 6, method=GREEDY).indices.tolist()
-    words = "search                  greedy: 1,100 × 1,100 costs take a moment"
-    assert words in by_default.summary()
+    few = uniproto.select(rows, 5, seed=0)
+    assert "search                  multilevel: 220 targets to each prototype" in few.summary()
 
 
 def test_seconds_polish_greedy_picks() -> None:

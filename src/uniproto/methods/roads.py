@@ -20,7 +20,6 @@ SEARCHES = ("auto", "greedy", "multilevel", "thorough")
 _FEW_COSTS = 1_000_000  # pairs of rows and targets up to which a second is enough for all
 _BYTES_OF_TABLE = 64  # for each of them
 _TARGETS_EACH = 200
-_SMALL = 10**8  # pairs of rows and targets: below, the greedy algorithm takes seconds at most
 _BYTES = 12  # for each pair of a prototype and a target: its cost, in two precisions
 
 
@@ -56,8 +55,6 @@ def road_for(problem: Problem, search: str) -> Road:
         return Road("thorough", f"{m:,} × {n:,} costs are few")
     if problem.limits is not None:
         return Road("greedy", "limits of sources")
-    if m * n < _SMALL:
-        return Road("greedy", f"{m:,} × {n:,} costs take a moment")
     if n < _TARGETS_EACH * k:
         return Road("greedy", f"only {n / k:,.0f} targets to each prototype")
     if k > FEW:
