@@ -403,3 +403,16 @@ def test_options_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_times_finer_than_a_microsecond_are_cut_off_not_refused():
     times = pa.chunked_array([pa.array([1, 86_400 * 10**9 + 1], pa.timestamp("ns"))])
     np.testing.assert_allclose(day_numbers(times), [0.0, 1.0], atol=1e-9)
+
+
+def test_one_column_is_a_table_and_not_a_direction(tmp_path: Path) -> None:
+    prices = np.random.default_rng(0).lognormal(size=200)
+    table = pd.DataFrame({"price": prices})
+    found = uniproto.select(table, 5, progress=False)
+    assert found.metric == "euclidean"
+    assert found.cost > 0
+    table.to_csv(tmp_path / "prices.csv", index=False)
+    assert main(["select", str(tmp_path / "prices.csv"), "-k", "5", "-o", str(tmp_path / "o")]) == 0
+    assert uniproto.Selection.load(tmp_path / "o").metric == "euclidean"
+    with pytest.warns(ScaleWarning, match="sign"):
+        uniproto.select(prices[:, None], 5, progress=False)

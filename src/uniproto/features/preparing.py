@@ -91,7 +91,8 @@ def is_one_vector(table: pa.Table) -> bool:
     """Whether the columns are the coordinates of one space already, as those of an array are.
 
     That is one column of lists; columns with one name and running numbers, such as e0 … e383; or
-    decimals around 0 on one scale, such as features that were standardised.
+    decimals around 0 on one scale, such as features that were standardised. One number alone is
+    no direction.
 
     >>> is_one_vector(pa.table({"e0": [1.0, 2.0], "e1": [3.0, 1.0], "e2": [0.0, 5.0]}))
     True
@@ -101,7 +102,7 @@ def is_one_vector(table: pa.Table) -> bool:
     if table.num_columns == 1 and is_list(table.schema.field(0).type):
         return True
     kinds = [field.type for field in table.schema]
-    if not table.num_columns or not all(map(is_numeric, kinds)):
+    if table.num_columns < 2 or not all(map(is_numeric, kinds)):
         return False
     if any(values.null_count for values in table.columns):
         return False

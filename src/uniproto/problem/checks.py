@@ -67,12 +67,20 @@ def checked_costs(
 
 
 class ScaleWarning(UserWarning):
-    """Columns of very different scales are compared as they are."""
+    """Columns of very different scales are compared as they are, or one column by its sign."""
 
 
 def warn_of_scales(rows: Any, metric: str) -> None:
     """Warn where a few columns decide every distance, because their numbers are so much larger."""
     if metric not in ("cosine", "euclidean", "sqeuclidean") or sp.issparse(rows):
+        return
+    if metric == "cosine" and rows.shape[1] == 1:
+        warnings.warn(
+            "rows of one number have no direction but their sign: under metric='cosine' all "
+            "others are alike. Pass metric='euclidean'.",
+            ScaleWarning,
+            stacklevel=5,
+        )
         return
     some = rows[:: max(1, rows.shape[0] // _SAMPLED_SCALES)]
     with np.errstate(all="ignore"):
