@@ -30,6 +30,7 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import free_bytes, memory_budget, readable, require_memory
 
 M, N, K, WIDTH = 90, 130, 11, 5
+GREEDY = UniProto(search="greedy")
 TYPES = ("f4", "f2", "u1", "f8", "i1", "i2", "i8", "?", ">f4", ">f8")
 
 
@@ -139,7 +140,7 @@ def test_a_refusal_says_what_why_and_what_to_do() -> None:
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize(
     "method",
-    [UniProto(), UniProto(candidates=Stochastic(0.5))],
+    [GREEDY, UniProto(candidates=Stochastic(0.5))],
     ids=["extend", "stochastic"],
 )
 def test_following_the_advice_of_a_refusal_works(method: UniProto, dtype: str) -> None:
@@ -182,14 +183,15 @@ def test_following_the_advice_with_groups() -> None:
     memory, refusals = 1, 0
     while True:
         try:
-            selection = uniproto.select(source, K, groups=labels, memory=memory)
+            selection = uniproto.select(source, K, groups=labels, method=GREEDY, memory=memory)
             break
         except InfeasibleError as error:
             advised = int(re.search(r"memory=(\d+)", str(error))[1])
             assert advised > memory
             memory, refusals = advised, refusals + 1
     assert 1 <= refusals <= 3  # each group may ask for more than the one before
-    assert selection.indices.tolist() == uniproto.select(source, K, groups=labels).indices.tolist()
+    plenty = uniproto.select(source, K, groups=labels, method=GREEDY)
+    assert selection.indices.tolist() == plenty.indices.tolist()
 
 
 def test_the_entropic_plan_asks_for_its_matrix_first() -> None:
@@ -204,9 +206,9 @@ def test_the_entropic_plan_asks_for_its_matrix_first() -> None:
 
 
 @pytest.mark.parametrize("memory", ["20KB", "200KB", "1GB", None])
-def test_memory_never_changes_the_answer(memory: Any) -> None:
+def test_memory_never_changes_what_a_search_finds(memory: Any) -> None:
     source, target = rows_of("f4", M, 1), rows_of("f4", N, 2)
-    for method in (UniProto(), UniProto(plan="resolve"), UniProto(gains="exact"), "kmedoids"):
+    for method in (GREEDY, UniProto(plan="resolve"), UniProto(gains="exact"), "kmedoids"):
         plain = uniproto.select(source, K, target, method=method)
         other = uniproto.select(source, K, target, method=method, memory=memory)
         assert other.indices.tolist() == plain.indices.tolist()
@@ -225,7 +227,7 @@ def test_lists_are_built_within_the_memory_allowed(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(cpu_lists, "nearest", noting)
     points = rows_of("f4", 2000, 1)
-    selection = uniproto.select(points, 4, memory=2**20)
+    selection = uniproto.select(points, 4, method=GREEDY, memory=2**20)
     assert selection.notes["recomputed_rows"] > 0
     assert largest
 
