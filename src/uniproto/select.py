@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from uniproto.certificate.certificate import optimum
 from uniproto.data.arrays import as_rows
 from uniproto.errors import invalid, known_keywords, require_seconds
 from uniproto.methods import Method, as_method
@@ -167,11 +166,9 @@ def run_method(problem: Problem, method: Method, *, progress: bool | None = None
     """Let a method solve a checked problem."""
     begin = time.perf_counter()
     picks, group_rows = pick(problem, method, Progress(progress))
-    certificate = None
-    if picks.proof is not None and picks.transport is not None and picks.transport.is_exact:
-        costs = problem.costs
-        certificate = optimum(picks.transport.cost, problem.n, costs.metric, picks.proof)
-    origins = {"target_weights": problem.weights_origin, "bandwidth_from": problem.bandwidth_origin}
+    known = {"target_weights": problem.weights_origin, "bandwidth_from": problem.bandwidth_origin}
+    if picks.transport is not None and picks.transport.is_exact:
+        known["proof"] = picks.proof
     return Selection(
         indices=picks.rows.astype(np.int64),
         gains=picks.gains,
@@ -184,8 +181,7 @@ def run_method(problem: Problem, method: Method, *, progress: bool | None = None
         options=_options(method),
         seed=problem.seed,
         timings={"pick": time.perf_counter() - begin},
-        notes={**picks.notes, **{name: of for name, of in origins.items() if of is not None}},
-        certificate=certificate,
+        notes={**picks.notes, **{name: of for name, of in known.items() if of is not None}},
         problem=problem,
         picks=picks,
         group_rows=group_rows,

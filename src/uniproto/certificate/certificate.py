@@ -19,9 +19,6 @@ class Certificate:
     lower_bound.
     `prices` prove the bound: anyone can put them into the formula. `converged` says whether the
     search ended by itself rather than at the time limit.
-
-    `proof` is not None where the rows are a proven optimum: the bound is their cost, and it says
-    how that is known. The prices then prove nothing.
     """
 
     lower_bound: float
@@ -31,7 +28,6 @@ class Certificate:
     steps: int
     seconds: float
     relative: bool = True
-    proof: str | None = None
 
     @property
     def absolute_gap(self) -> float:
@@ -44,24 +40,8 @@ class Certificate:
         return self.cost / self.lower_bound - 1 if self.lower_bound > 0 else np.inf
 
     def __str__(self) -> str:
-        if self.proof is not None:
-            return f"cost {self.cost:.6g} is the least possible: {self.proof}"
         gap = f"gap {self.gap:.2%}" if self.relative else f"absolute gap {self.absolute_gap:.4g}"
         return (
             f"cost {self.cost:.6g}; no choice can be below {self.lower_bound:.6g} ({gap}"
             f"{'' if self.converged else ', stopped early'})"
         )
-
-
-def optimum(cost: float, targets: int, metric: str, proof: str) -> Certificate:
-    """The certificate of rows that are proven to be the best."""
-    return Certificate(
-        lower_bound=cost,
-        cost=cost,
-        prices=np.zeros(targets),
-        converged=True,
-        steps=0,
-        seconds=0.0,
-        relative=metric not in SHIFTED,
-        proof=proof,
-    )

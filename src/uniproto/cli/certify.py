@@ -65,11 +65,6 @@ def run(options: argparse.Namespace) -> None:
     manifest, selection = load_manifest(folder), Selection.load(folder)
     require_writable(folder)
     problem = recorded_inputs(folder, manifest, options.moved).problem()
-    if selection.certificate is not None and selection.certificate.proof is not None:
-        require_same_problem(folder, selection, problem)
-        if not options.quiet:
-            print(selection.certificate)
-        return
     certificate = certify(
         problem,
         selection.cost,

@@ -33,7 +33,7 @@ def card(selection: Selection, problem: Problem | None, table: pa.Table) -> str:
         f" ({selection.method}, {selection.metric})",
         words=selection.in_words(),
         bound=""
-        if certificate is None or certificate.proof is not None  # the words say that
+        if certificate is None or selection.proof is not None  # the words say that
         else f"no choice can be below {figure(certificate.lower_bound)}",
         names=[cut(name, LONGEST_NAME) for name in names],
         rows=[[cut(row[name], LONGEST_NAME) for name in names] for row in first],

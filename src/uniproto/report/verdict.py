@@ -124,9 +124,9 @@ def verdict_of(
         parts.append(f"; with random ones {value} ({counted(len(random), 'draw')}: {below})")
     conditions = conditions_of(problem)
     certificate = selection.certificate
-    if certificate is not None and certificate.proof is not None:
-        known = f"no choice of {k:,}{conditions} costs less: {certificate.proof}"
-        tiles.append(Tile("Best possible", figure(certificate.lower_bound), known))
+    if selection.proof is not None:
+        known = f"no choice of {k:,}{conditions} costs less: {selection.proof}"
+        tiles.append(Tile("Best possible", figure(selection.cost), known))
         parts.append(f"; no choice of {k:,}{conditions} costs less (proven)")
     elif certificate is not None:
         bound, room = figure(certificate.lower_bound), _room(certificate)
@@ -259,7 +259,7 @@ def methods_box(
             "Best possible",
             f"No choice of {k:,} rows{conditions_of(problem)} costs less; 'uniproto verify' "
             "proves it again."
-            if selection.certificate is not None and selection.certificate.proof is not None
+            if selection.proof is not None
             else "A lower bound by linear-programming duality that holds for every choice of "
             f"{k:,} rows{conditions_of(problem)}; its prices are saved, and 'uniproto verify' "
             "checks them."

@@ -96,7 +96,7 @@ class Selection:
         self.seed = seed
         self.timings = timings
         self.notes = dict(notes)
-        self.certificate = certificate  # None until certified, or proven to be an optimum
+        self.certificate = certificate  # None until certified
         self._problem = problem
         self._picks = picks
         self.given = given if problem is None else problem.given
@@ -153,19 +153,27 @@ class Selection:
         self.timings["plan"] = time.perf_counter() - begin
         return solved
 
+    @property
+    def proof(self) -> str | None:
+        """Why no other choice of k rows costs less, where that is known; otherwise None.
+
+        >>> import uniproto
+        >>> uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean").proof
+        'the rows lie on a line, where the best ones are found exactly'
+        """
+        found = self.notes.get("proof")
+        return found if isinstance(found, str) else None
+
     def certify(
         self, *, time_limit: float | None = None, progress: bool | None = None
     ) -> Certificate:
         """Bound how much better any other k prototypes could be; sets `certificate`.
 
-        Takes the constraints of the selection (`exclude`, `initial`, groups) into account. A
-        proven optimum, which the thorough search may find, stays one. Stops when the bound no
-        longer rises, or after `time_limit` seconds; a look at every row, without which there is
-        no bound, may take as long again.
+        Takes the constraints of the selection (`exclude`, `initial`, groups) into account. Stops
+        when the bound no longer rises, or after `time_limit` seconds; a look at every row, without
+        which there is no bound, may take as long again.
         """
         limit = require_seconds("time_limit", time_limit)
-        if self.certificate is not None and self.certificate.proof is not None:
-            return self.certificate
         if self._problem is None:
             raise InvalidInputError(
                 "A loaded selection must be certified from its files, because it no longer holds "
@@ -403,6 +411,8 @@ class Selection:
             lines.append("  stopped early           the best rows at that moment were kept")
         if self.certificate is not None:
             lines.insert(3, f"  certificate             {self.certificate}")
+        if self.proof is not None:
+            lines.insert(3, f"  the least possible      {self.proof}")
         if self.group_costs:
             costs = ", ".join(
                 f"{printable(label)}: {cost:.4g}" for label, cost in self.group_costs.items()
@@ -425,7 +435,7 @@ class Selection:
         words = f"a typical row is {figure(self.cost, 3)} from its prototype"
         if self.method != "random" and self._random_cost is not None:
             words += f"; with random ones {figure(self._random_cost, 3)}"
-        if self.certificate is not None and self.certificate.proof is not None:
+        if self.proof is not None:
             words += "; none are closer (proven)"
         return words
 

@@ -71,8 +71,7 @@ def save_selection(
     ending `_id`. `prototypes` are the chosen rows of a table input (those that the selection
     knows); `record` is added to the manifest, and `files` are further files of the result by name.
     Where the selection has a certificate, its numbers are in the manifest (an infinite gap, which
-    JSON cannot say, as null) and its prices in certificate.npz, unless it is a proven optimum,
-    which rests on none.
+    JSON cannot say, as null) and its prices in certificate.npz.
     """
     plan, cost = selection.plan, selection.cost
     columns: dict[str, Any] = {
@@ -168,11 +167,8 @@ def save_certificate(folder: Path, certificate: Certificate) -> None:
 
 
 def _certified(manifest: dict[str, Any], certificate: Certificate, stage: Path) -> dict[str, Any]:
-    """The manifest with a certificate; prices that prove something are written beside it."""
-    timings = manifest["timings"]
-    if certificate.proof is None:
-        np.savez_compressed(stage / CERTIFICATE, prices=certificate.prices)
-        timings = {**timings, "certificate": certificate.seconds}
+    """The manifest with a certificate, whose prices are written beside it."""
+    np.savez_compressed(stage / CERTIFICATE, prices=certificate.prices)
     return {
         **manifest,
         "certificate": {
@@ -181,11 +177,10 @@ def _certified(manifest: dict[str, Any], certificate: Certificate, stage: Path) 
             "absolute_gap": certificate.absolute_gap,
             "relative": certificate.relative,
             "converged": certificate.converged,
-            "proof": certificate.proof,
             "steps": certificate.steps,
             "seconds": certificate.seconds,
         },
-        "timings": timings,
+        "timings": {**manifest["timings"], "certificate": certificate.seconds},
     }
 
 
@@ -221,9 +216,7 @@ def _fields_of(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     with np.load(archive, allow_pickle=False) as arrays:
         plan = plan_from(arrays)
     certificate = None
-    if "certificate" in manifest and manifest["certificate"].get("proof") is not None:
-        certificate = _certificate_of(manifest, np.zeros(shape[1]))
-    elif "certificate" in manifest:
+    if "certificate" in manifest:
         archive = content(CERTIFICATE)
         require_lengths(archive, {"prices": shape[1]})
         with np.load(archive, allow_pickle=False) as arrays:
@@ -283,7 +276,6 @@ def _certificate_of(manifest: dict[str, Any], prices: NDArray[np.float64]) -> Ce
         steps=record["steps"],
         seconds=record["seconds"],
         relative=record["relative"],
-        proof=record.get("proof"),  # which earlier versions did not write
     )
 
 
