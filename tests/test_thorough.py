@@ -236,8 +236,10 @@ def test_it_is_no_way_of_picking_one_by_one(options: dict[str, Any]) -> None:
         UniProto(search="thorough", **options)
 
 
-def test_too_little_memory_is_said() -> None:
-    points = np.random.default_rng(0).normal(size=(400, 3))
-    assert uniproto.select(points, 3, memory=2_000_000).notes["search"] == "greedy"
-    with pytest.raises(uniproto.UniprotoError, match="the thorough search holds 400 × 400 costs"):
-        uniproto.select(points, 3, memory=2_000_000, method=UniProto(search="thorough"))
+def test_memory_changes_no_answer_and_too_little_is_said() -> None:
+    points = np.random.default_rng(0).normal(size=(1_100, 3))
+    few = points[:60]
+    plenty, scarce = (uniproto.select(few, 3, memory=memory) for memory in ("1GB", "20KB"))
+    assert plenty.indices.tolist() == scarce.indices.tolist()
+    with pytest.raises(uniproto.UniprotoError, match="search holds 1,100 × 1,100 costs"):
+        uniproto.select(points, 3, memory="2MB", method=UniProto(search="thorough"))

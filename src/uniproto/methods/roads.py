@@ -18,7 +18,7 @@ from uniproto.transport.prototypes import FEW
 
 SEARCHES = ("auto", "greedy", "multilevel", "thorough")
 _FEW_COSTS = 1_000_000  # pairs of rows and targets up to which a second is enough for all
-_BYTES_OF_TABLE = 64  # for each of them
+_BYTES_OF_TABLE = 64  # for each of them: with so few, as little as to load the libraries
 _TARGETS_EACH = 200
 _BYTES = 12  # for each pair of a prototype and a target: its cost, in two precisions
 
@@ -51,7 +51,7 @@ def road_for(problem: Problem, search: str) -> Road:
         return Road(search, "as asked")
     if can_solve_on_line(problem):
         return Road("thorough", "the rows lie on a line")
-    if m * n <= _FEW_COSTS and memory_of_table(problem) <= problem.memory:
+    if m * n <= _FEW_COSTS:
         return Road("thorough", f"{m:,} × {n:,} costs are few")
     if problem.limits is not None:
         return Road("greedy", "limits of sources")
@@ -65,7 +65,12 @@ def road_for(problem: Problem, search: str) -> Road:
 
 
 def memory_of_table(problem: Problem) -> int:
-    """The memory that the thorough search takes, in bytes, where rows do not lie on a line."""
+    """The memory that the thorough search takes of what is allowed, in bytes.
+
+    None for small problems, whose answer must not hang on it, and for rows on a line.
+    """
+    if problem.m * problem.n <= _FEW_COSTS or can_solve_on_line(problem):
+        return 0
     return _BYTES_OF_TABLE * problem.m * problem.n
 
 

@@ -165,6 +165,7 @@ class UniProto:
         plain = self._is_plain and problem.lists.exact
         road = road_for(problem, self.search if plain else "greedy")
         if self._starts_thoroughly(problem):
+            self._require_plan(problem)
             picks = self._thorough(problem, progress)
             if picks.proof is None:
                 picks = self._polished(problem, picks, begin, progress)
@@ -192,17 +193,15 @@ class UniProto:
         return suits and road_for(problem, "auto").search == "thorough"
 
     def _thorough(self, problem: Problem, progress: Progress) -> Picks:
-        from uniproto.methods.thorough.line import can_solve_on_line
         from uniproto.methods.thorough.search import pick_thoroughly
 
-        if not can_solve_on_line(problem):
-            needed = memory_of_table(problem)
-            require_memory(
-                needed,
-                problem.memory,
-                f"the thorough search holds {problem.m:,} × {problem.n:,} costs",
-                f"Allow at least memory={needed}, or use search='greedy'.",
-            )
+        needed = memory_of_table(problem)
+        require_memory(
+            needed,
+            problem.memory,
+            f"the thorough search holds {problem.m:,} × {problem.n:,} costs",
+            f"Allow at least memory={needed}, or use search='greedy'.",
+        )
         return pick_thoroughly(problem, self.seconds, progress)
 
     def _multilevel(self, problem: Problem, progress: Progress) -> Picks:
