@@ -422,7 +422,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert (again / "certificate.npz").exists()
     record = json.loads((folder / "manifest.json").read_text())["certificate"]
     assert record.keys() == {
-        "lower_bound", "gap", "absolute_gap", "relative", "converged", "steps", "seconds", "proof",
+        "lower_bound", "gap", "absolute_gap", "relative", "converged", "steps", "seconds",
     }  # fmt: skip
     with np.load(folder / "certificate.npz", allow_pickle=False) as arrays:
         assert arrays.files == ["prices"]

@@ -364,6 +364,7 @@ def test_fasterpam_admits_no_better_swap():
     assert (np.diff(selection.weights) <= 0).all()
 
 
+@pytest.mark.filterwarnings("ignore::uniproto.problem.checks.ScaleWarning")  # by their sign
 def test_fasterpam_finds_different_rows_among_copies():
     """Every row is a copy of another but for rounding: the library repeats medoids of such."""
     source = np.random.default_rng(90).normal(size=(10, 1)).astype(np.float32)

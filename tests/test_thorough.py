@@ -241,5 +241,7 @@ def test_memory_changes_no_answer_and_too_little_is_said() -> None:
     few = points[:60]
     plenty, scarce = (uniproto.select(few, 3, memory=memory) for memory in ("1GB", "20KB"))
     assert plenty.indices.tolist() == scarce.indices.tolist()
+    with pytest.raises(uniproto.UniprotoError, match="even lists of one target"):
+        uniproto.select(few, 3, memory=20)
     with pytest.raises(uniproto.UniprotoError, match="search holds 1,100 × 1,100 costs"):
         uniproto.select(points, 3, memory="2MB", method=UniProto(search="thorough"))

@@ -9,11 +9,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.fills import fill_kernels as kernels
+from uniproto.fills.list_memory import bytes_of_shortest_lists
 from uniproto.geometry.cpu_lists import as_slice, nearest, rows_at_once
 from uniproto.problem.masses import Masses
 from uniproto.problem.problem import Problem
 from uniproto.runs.saved_lists import SavedLists
-from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Advance, Progress, unseen
 from uniproto.runtime.threads import available_cores, parallel_for, pieces_of
 
@@ -36,13 +36,7 @@ def list_length(masses: Masses, fills: float = 8) -> int:
 
 def affordable_length(problem: Problem, rows: int) -> int:
     """The length of list that half of the memory holds for this many rows."""
-    entry = rows * (problem.costs.dtype.itemsize + 4)
-    require_memory(
-        2 * entry,
-        problem.memory,
-        f"even lists of one target for each of {rows:,} candidate rows take memory",
-        f"Allow at least memory={2 * entry}, or select from a sample of the source.",
-    )
+    entry = bytes_of_shortest_lists(problem, rows)
     # Of few prototypes each fills from many targets: long lists would take longer to sort than
     # the costs to compute.
     fills = min(problem.lists.fills, max(_FEWEST_FILLS, problem.k / 32))

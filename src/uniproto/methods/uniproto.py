@@ -193,8 +193,10 @@ class UniProto:
         return suits and road_for(problem, "auto").search == "thorough"
 
     def _thorough(self, problem: Problem, progress: Progress) -> Picks:
+        from uniproto.fills.list_memory import bytes_of_shortest_lists
         from uniproto.methods.thorough.search import pick_thoroughly
 
+        bytes_of_shortest_lists(problem, len(problem.candidates))  # refuses what none can work with
         needed = memory_of_table(problem)
         require_memory(
             needed,
