@@ -292,6 +292,7 @@ def with_plan(points: np.ndarray, k: int) -> Selection:
     )
 
 
+@pytest.mark.filterwarnings("ignore::uniproto.problem.checks.ScaleWarning")
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "l1", "dot"])
 @pytest.mark.parametrize("width", [1, 2, 5])
 def test_a_map_of_any_width(metric: str, width: int) -> None:

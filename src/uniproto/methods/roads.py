@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from uniproto.errors import invalid
+from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.methods.thorough.line import can_solve_on_line
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import readable
@@ -20,6 +21,7 @@ SEARCHES = ("auto", "greedy", "multilevel", "thorough")
 _FEW_COSTS = 1_000_000  # pairs of rows and targets up to which a second is enough for all
 _BYTES_OF_TABLE = 64  # for each of them: with so few, as little as to load the libraries
 _TARGETS_EACH = 200
+_PAYS_FROM_DISK = 10**8  # pairs from which the multilevel search reads a small part of the rows
 _BYTES = 12  # for each pair of a prototype and a target: its cost, in two precisions
 
 
@@ -55,6 +57,12 @@ def road_for(problem: Problem, search: str) -> Road:
         return Road("thorough", f"{m:,} × {n:,} costs are few")
     if problem.limits is not None:
         return Road("greedy", "limits of sources")
+    if (
+        m * n < _PAYS_FROM_DISK
+        and isinstance(problem.costs, FeatureCosts)
+        and problem.costs.on_disk
+    ):
+        return Road("greedy", "rows on disk are read in parts")
     if n < _TARGETS_EACH * k:
         return Road("greedy", f"only {n / k:,.0f} targets to each prototype")
     if k > FEW:
