@@ -230,17 +230,7 @@ def test_another_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_other_methods_have_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pool = tmp_path / "pool.npy"
     np.save(pool, np.eye(4))
-    command = [
-        "select",
-        str(pool),
-        "-k",
-        "2",
-        "--checkpoint",
-        "--search",
-        "greedy",
-        "-o",
-        str(tmp_path / "out"),
-    ]
+    command = ["select", str(pool), "-k", "2", "--checkpoint", "-o", str(tmp_path / "out")]
     assert main([*command, "--method", "random"]) == 2
     assert "needs --method uniproto" in capsys.readouterr().err
 

@@ -166,11 +166,11 @@ class UniProto:
         road = road_for(problem, self.search if plain else "greedy")
         if self._starts_thoroughly(problem):
             self._require_plan(problem)
-            picks = self._thorough(problem, progress)
-            if picks.proof is None:
-                picks = self._polished(problem, picks, begin, progress)
-            else:
-                picks = replace(picks, notes={**picks.notes, "exchanged": 0})
+            found = self._thorough(problem, progress)
+            polished = self._polished(problem, found, begin, progress)
+            picks = replace(polished, proof=found.proof, transport=found.transport)
+            if picks.notes["exchanged"]:
+                picks = replace(picks, proof=None, transport=polished.transport)
         elif road.search == "thorough":
             picks = self._thorough(problem, progress)
         elif road.search == "multilevel":
