@@ -585,7 +585,8 @@ def test_odd_arguments_never_give_a_traceback(choices: dict[str, int], pool: str
         except SystemExit as usage:
             status = usage.code
     if status == 0:
-        assert err.getvalue() == ""
+        lines = err.getvalue().splitlines()  # of one number by cosine, say
+        assert all(line.startswith("uniproto: warning: ") for line in lines)
         Selection.load("fuzz")
     else:
         assert status == 2
