@@ -14,7 +14,7 @@ from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.costs import Costs, metric_name
 from uniproto.geometry.metrics import OF_FEATURES
 from uniproto.problem.checks import checked_costs
-from uniproto.runtime.threads import parallel_map
+from uniproto.runtime.threads import parallel_for
 
 _NO_DISTANCES = ("dot", "precomputed", "similarity")
 
@@ -74,8 +74,7 @@ def near_targets(costs: Costs, distance: float) -> NearRows:
             lowest[rows] = np.where(nearer, values, lowest[rows])
             nearest[rows] = np.where(nearer, found + first, nearest[rows])
 
-        for _ in parallel_map(look, row_blocks(m, columns.stop - columns.start)):
-            pass
+        parallel_for(look, row_blocks(m, columns.stop - columns.start))
     # Blocks are rounded: what may be near is looked at again, in double precision.
     rows = np.flatnonzero(lowest <= distance + costs.rounding)
     exact = np.array(

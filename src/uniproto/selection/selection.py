@@ -402,8 +402,8 @@ class Selection:
             f"({self.method}, {metric_label(self.metric, self.bandwidth)})",
             f"  optimal-transport cost  {word} {self.cost:.6g}",
             f"  in words                {self.in_words()}",
-            f"  each represents         {n / self.k:.4g} targets' worth of mass, on average "
-            f"{self.plan.nnz / self.k:.4g} different ones",
+            f"  each represents         {_share(n / self.k)} targets' worth of mass, on average "
+            f"{_share(self.plan.nnz / self.k)} different ones",
         ]
         if "search" in self.notes:
             lines.append(f"  search                  {self.notes['search']}: {self.notes['why']}")
@@ -504,3 +504,8 @@ def _columns(preparation: Any) -> list[str]:
     shown = lines[:_MOST_COLUMNS] + ([f"… and {more} more"] if more > 0 else [])
     first, rest = "  columns                 ", " " * 26
     return [f"{rest if place else first}{line}" for place, line in enumerate(shown)]
+
+
+def _share(targets: float) -> str:
+    """How many targets, in digits: thousands are never written as powers of ten."""
+    return figure(targets) if targets >= 1000 else f"{targets:.4g}"
