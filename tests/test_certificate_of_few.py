@@ -22,13 +22,13 @@ import uniproto
 from uniproto.algorithm import transport_cost
 from uniproto.certificate import candidate_search, row_groups
 from uniproto.certificate.ascent import certify
-from uniproto.certificate.bound import admissible_rows, proven_bound
+from uniproto.certificate.bound import Quota, admissible_rows, proven_bound
 from uniproto.certificate.candidate_lists import build_lists
 from uniproto.certificate.cell_prices import cell_prices
 from uniproto.certificate.gpu_rows import gpu_rows
 from uniproto.certificate.row_bounds import RowBounds, largest_fall
 from uniproto.certificate.sampled_targets import Sample, sample_of, spread
-from uniproto.certificate.smoothed_ascent import chosen_shares
+from uniproto.certificate.smoothed_ascent import Motion, Pace, ascend, chosen_shares
 from uniproto.certificate.thresholds import threshold_values
 from uniproto.fills.priced_fills import cheapest_units_of_rows, exact_values
 from uniproto.geometry.costs import FEATURE_METRICS
@@ -420,8 +420,63 @@ def test_lists_on_a_gpu_are_those_of_the_processor(weighted: bool, torch_as_gpu:
     assert np.abs(taken[0] - taken[1]).mean() < 0.05 * taken[0].mean()
     averages = [each.averages(scale, prices) for each in lists]
     np.testing.assert_allclose(averages[0][some], averages[1][some], rtol=0.1)
-    often = [each.how_often_listed(300) for each in lists]
-    assert all(len(each) == 300 for each in often)
+    for offering in (300, 1):  # rows that list all have no end of room
+        (rooms, often), (rooms_there, often_there) = (
+            each.rooms(prices, offering) for each in lists
+        )
+        np.testing.assert_allclose(often, often_there, atol=0.3 * often.max())
+        np.testing.assert_allclose(rooms[often > 3], rooms_there[often > 3], rtol=0.9)
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_thresholds_settle_where_good_prices_crowd_the_targets(
+    gpu: bool, torch_as_gpu: None
+) -> None:
+    draw = np.random.default_rng(21)
+    points = draw.normal(size=(2000, 8)).astype(np.float32)
+    problem = Problem(points, k=10, metric="euclidean")
+    problem = problem.changed(lists=GpuLists()) if gpu else problem
+    offered = problem.masses.offer / problem.masses.need
+    rows = np.arange(0, 2000, 20)
+    costs = problem.costs.exact_block(rows, np.arange(2000))
+    own = costs[:10].min(axis=0)  # each target then costs ten rows about the same
+    there = own.max() - own + 0.05 * draw.random(2000)
+    lists = build_lists(problem, rows, there, offered, gpu_rows(problem))
+    moved = there + 0.05 * draw.random(2000)
+    true = exact_values(problem, rows, moved)
+    given = np.arange(len(rows)), moved.astype(np.float32), offered.astype(np.float32)
+    found = [lists.values(*given) for _ in range(4)]
+    for later in found[1:]:  # the first follows from the old prices
+        np.testing.assert_allclose(later, true, rtol=2e-3)
+
+
+def test_prices_move_no_further_than_lists_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(22)
+    points = draw.normal(size=(600, 6)).astype(np.float32)
+    points[0] += 50  # nobody takes it yet: its price would fall and fall
+    problem = Problem(points, k=20, metric="euclidean")
+    offered = problem.masses.offer / problem.masses.need
+    prices, rows = np.full(600, 5.0), np.arange(1, 600, 6)
+    monkeypatch.setattr("uniproto.certificate.candidate_lists._ENTRIES", 0)  # short lists
+    lists = build_lists(problem, rows, prices, offered)
+    rooms, often = lists.rooms(prices, 600)
+    climbed = ascend(
+        lists,
+        [Quota(np.arange(0), np.arange(len(rows)), 20)],
+        prices,
+        offered,
+        (np.ones(len(rows)), np.ones(600)),
+        Motion(600),
+        Pace(30, 0.5, 0.01, 0.7),
+        np.inf,
+        lambda *_: None,
+    )
+    change = climbed.prices - prices
+    assert often[0] == 0
+    change -= change[0]  # prices are told from the least one on
+    assert climbed.steps == 30
+    assert np.abs(change).max() > 0.05
+    assert (np.abs(change) <= 0.5 * rooms / np.maximum(often, 1) + 1e-4).all()
 
 
 @pytest.mark.parametrize("weighted", [False, True])

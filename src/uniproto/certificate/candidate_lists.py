@@ -17,14 +17,18 @@ from numpy.typing import NDArray
 from uniproto.certificate.gpu_candidate_lists import GpuCandidateLists, most_rows_on_gpu
 from uniproto.certificate.gpu_rows import GpuRows
 from uniproto.certificate.least_blocks import rows_per_block
-from uniproto.certificate.thresholds import guessed_threshold, threshold_values
+from uniproto.certificate.thresholds import (
+    FARTHEST,
+    WINDOW,
+    guessed_threshold,
+    threshold_values,
+)
 from uniproto.problem.problem import Problem
 from uniproto.runtime.compiling import njit
 from uniproto.runtime.threads import available_cores, parallel_map, pieces_of
 
 _UNITS = 2.2  # of mass that a list holds, about, at least
-_ENTRIES = 4_000_000  # of all lists, up to which they hold more
-_NEGLIGIBLE = 1e-3  # a share of a row too small to be worth counting
+_ENTRIES = 8_000_000  # of all lists, up to which they hold more
 
 
 @dataclass
@@ -39,10 +43,19 @@ class CandidateLists:
     columns: NDArray[np.int32]
     costs: NDArray[np.float32]
     thresholds: NDArray[np.float32]
+    windows: NDArray[np.float32]
 
-    def how_often_listed(self, targets: int) -> NDArray[np.intp]:
-        """How many rows list each target."""
-        return np.bincount(self.columns, minlength=targets)
+    def rooms(
+        self, prices: NDArray[np.float64], offering: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """The rooms of the rows that list a target, summed, and how many they are.
+
+        A row has room from its threshold to the dearest target that it lists, and no end of it
+        when it lists all that are `offering` anything.
+        """
+        return _listed_rooms(
+            self.starts, self.columns, self.costs, self.thresholds, prices, offering
+        )
 
     def values(
         self,
@@ -60,6 +73,7 @@ class CandidateLists:
                 self.columns,
                 self.costs,
                 self.thresholds,
+                self.windows,
                 rows[piece],
                 prices,
                 capacity,
@@ -133,14 +147,16 @@ def build_lists(
         thresholds = np.full(len(block), np.nan)
         values = np.empty(len(block))
         threshold_values(block, prices, capacity, np.inf, values, thresholds)
-        return (*_below_limits(block, prices, capacity, share, thresholds), thresholds)
+        windows = WINDOW * (thresholds - values)
+        return (*_below_limits(block, prices, capacity, share, thresholds), thresholds, windows)
 
     found = list(parallel_map(compute, pieces_of(len(rows), rows_per_block(problem))))
     parts = (np.concatenate(part) for part in zip(*found, strict=True))
-    counts, columns, costs, thresholds = parts
+    counts, columns, costs, thresholds, windows = parts
     starts = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(counts, out=starts[1:])
-    return CandidateLists(starts, columns, costs, thresholds.astype(np.float32))
+    small = thresholds.astype(np.float32), windows.astype(np.float32)
+    return CandidateLists(starts, columns, costs, *small)
 
 
 def most_rows(problem: Problem, gpu: GpuRows | None) -> int:
@@ -189,34 +205,39 @@ def _listed_values(
     columns: NDArray[np.int32],
     costs: NDArray[np.float32],
     thresholds: NDArray[np.float32],
+    windows: NDArray[np.float32],
     rows: NDArray[Any],
     prices: NDArray[np.float32],
     capacity: NDArray[np.float32],
     even: bool,
     values: NDArray[np.float32],
 ) -> None:
-    zero, one = np.float32(0), np.float32(1)
+    zero, one, farthest = np.float32(0), np.float32(1), np.float32(FARTHEST)
     for place in range(len(rows)):
         row = rows[place]
-        t, paid, mass = thresholds[row], zero, zero
+        t, window = thresholds[row], windows[row]
+        paid, mass, lower, upper = zero, zero, zero, zero
+        for e in range(starts[row], starts[row + 1]):
+            below = t - (costs[e] + prices[columns[e]])
+            offered = one if even else capacity[columns[e]]
+            paid += offered * max(below, zero)
+            mass += offered if below > zero else zero
+            lower += offered if below > window else zero
+            upper += offered if below > -window else zero
         if even:
-            for e in range(starts[row], starts[row + 1]):
-                below = t - (costs[e] + prices[columns[e]])
-                paid += max(below, zero)
-                mass += one if below > zero else zero
             paid, mass = paid * capacity[0], mass * capacity[0]
-        else:
-            for e in range(starts[row], starts[row + 1]):
-                below = t - (costs[e] + prices[columns[e]])
-                offered = capacity[columns[e]]
-                paid += offered * max(below, zero)
-                mass += offered if below > zero else zero
+            lower, upper = lower * capacity[0], upper * capacity[0]
         values[place] = t - paid
-        # The next threshold, one step of Newton's: mass lies about this dense near it.
-        most = np.float32(0.5) * paid
-        if mass > zero:
-            step = np.float32(1.25) * (one - mass) * paid / (mass * mass)
-            thresholds[row] = t + min(max(step, -most), most)
+        windows[row] = np.float32(WINDOW) * paid
+        # The next threshold: where the unit is full, by the mass on the way there.
+        if mass > one:
+            thresholds[row] = t - window * (
+                (mass - one) / (mass - lower) if lower < one else farthest
+            )
+        elif mass > zero:
+            thresholds[row] = t + window * (
+                (one - mass) / (upper - mass) if upper > one else farthest
+            )
         else:  # all prices have risen
             lowest = np.float32(np.inf)
             for e in range(starts[row], starts[row + 1]):
@@ -251,6 +272,28 @@ def _listed_taken(
                 if costs[e] + prices[column] < t:
                     taken[column] -= share * (1 - 1 / mass)
     return taken
+
+
+@njit(cache=True, nogil=True)
+def _listed_rooms(
+    starts: NDArray[np.int64],
+    columns: NDArray[np.int32],
+    costs: NDArray[np.float32],
+    thresholds: NDArray[np.float32],
+    prices: NDArray[np.float64],
+    offering: int,
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    rooms, counts = np.zeros(len(prices)), np.zeros(len(prices), np.int64)
+    for row in range(len(thresholds)):
+        dearest = np.inf
+        if starts[row + 1] - starts[row] < offering:
+            dearest = thresholds[row]
+            for e in range(starts[row], starts[row + 1]):
+                dearest = max(dearest, costs[e] + prices[columns[e]])
+        for e in range(starts[row], starts[row + 1]):
+            rooms[columns[e]] += dearest - thresholds[row]
+            counts[columns[e]] += 1
+    return rooms, counts
 
 
 @njit(cache=True, nogil=True)

@@ -18,7 +18,7 @@ from uniproto.certificate.bound import Quota, admissible_rows
 from uniproto.certificate.candidate_lists import build_lists, most_rows
 from uniproto.certificate.row_bounds import RowBounds
 from uniproto.certificate.sampled_targets import Sample, sample_of, spread
-from uniproto.certificate.smoothed_ascent import Climbed, Pace, ascend, sum_of_smallest
+from uniproto.certificate.smoothed_ascent import Climbed, Motion, Pace, ascend, sum_of_smallest
 from uniproto.problem.problem import Problem
 from uniproto.runtime.compiling import working_time
 from uniproto.runtime.progress import Progress
@@ -30,16 +30,17 @@ _FIRST_ROUNDS = 3
 _JOINING = 4  # one for so many candidates may join them in a round
 _UNDERCUT = 0.01  # of the costs around: how far above the others a row may be to join them
 _STRIDE, _TEMPERATURE = 0.05, 0.01  # of the first round, as shares of the costs around
-_FIRST_STEPS, _STEPS = 100, 200
+_COOLED = 0.7  # of both is left after a round
+_FIRST_STEPS, _STEPS = 60, 100
 _MOST_ROUNDS = 10
 _LEAST_RISE = 3e-4  # of the cost: a round that raises the bound by less is the last
 _RAISED = 0.85  # of the cost: prices that prove so much were raised before
 _STEPS_SHARE = 0.5  # of the time limit that steps get at least
 _SAMPLE_SHARE = 0.35  # of the time limit that a search against a sample of the targets may take
 _SAMPLE_ROUNDS, _SAMPLE_ROUNDS_ON_GPU = 5, 15
-_STEPS_AFTER_SAMPLE = 120  # on a processor, where they take their time
-_AFTER_SAMPLE = 1  # the round whose strides follow: prices of a sample are near the end, not there
-_LOW = 0.15  # of the cost: candidates of the sample further above the others are let go
+_STEPS_AFTER_SAMPLE = 80  # on a processor, where they take their time
+_AFTER_SAMPLE = 3  # the round whose strides follow: prices of a sample are near the end, not there
+_LOW = 0.05  # of the cost: candidates of the sample further above the others are let go
 _SPARE = 1.1  # times the estimate is set aside for the last look at every row
 _WELL_ABOVE = 0.1  # of the cost: rows whose values are known to be so far above the others
 _TIMED, _TIMED_ON_GPU = 256, 8192  # rows from which the time for all is estimated
@@ -125,6 +126,7 @@ class _Search:
         self.capacity = problem.masses.offer / problem.masses.need
         self.bounds = RowBounds(problem, self.rows)
         self.draw = np.random.default_rng(_SEED)
+        self.motion = Motion(problem.n)
         self.most = most_rows(problem, self.bounds.gpu)
         self.unguided = start.candidates is None
         self.candidates = self._first_candidates()
@@ -144,7 +146,10 @@ class _Search:
             until = self._until(seconds)
             climbed = self._climb(prices, number, until)
             prices, steps = climbed.prices, steps + climbed.steps
-            late = 2 * working_time() - begin > until  # no time for another round
+            now = working_time()
+            late = (
+                now + (now - begin) / 2 > until
+            )  # no time for another round, not even a short one
             if self.unguided and number < _FIRST_ROUNDS and not (self.few or late):
                 some = self.bounds.sample(self.draw, _LOOKED_AT * len(self.candidates))
                 self.bounds.update(prices, some)
@@ -210,11 +215,8 @@ class _Search:
             steps = _STEPS_AFTER_SAMPLE
         elif self.unguided and number < _FIRST_ROUNDS:
             steps = _FIRST_STEPS
-        pace = Pace(
-            steps,
-            _STRIDE / (1 + 2 * number),
-            _TEMPERATURE / (1 + number),
-        )
+        cooled = _COOLED**number
+        pace = Pace(steps, cooled * _STRIDE, cooled * _TEMPERATURE, _COOLED)
         scale = np.maximum(self.start.scale, 1e-3 * self.cost)
         scales = lists.averages(scale, prices), scale
         with self.progress.stage("certificate: raising the bound", pace.steps) as advance:
@@ -224,6 +226,7 @@ class _Search:
                 prices,
                 self.capacity,
                 scales,
+                self.motion,
                 pace,
                 until,
                 advance,

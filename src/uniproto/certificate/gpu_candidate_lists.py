@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.certificate.gpu_rows import GpuRows
+from uniproto.certificate.thresholds import FARTHEST, WINDOW
 from uniproto.runtime.threads import pieces_of
 
 _AT_ONCE = 2**28  # entries that are looked at together
@@ -35,11 +36,28 @@ class GpuCandidateLists:
         self.costs = torch.full(held.shape, torch.inf, device=self.device)
         self.columns[held], self.costs[held] = columns, costs
         self.thresholds = thresholds.float()
+        self.windows = torch.zeros_like(self.thresholds)
+        offered = gpu.capacity.float().cpu().numpy()
+        # Without windows no threshold moves: this tells only what is paid at the first ones.
+        self.values(np.arange(len(rows)), prices.astype(np.float32), offered)
 
-    def how_often_listed(self, targets: int) -> NDArray[np.intp]:
-        """How many rows list each target."""
-        columns = self.columns[self.torch.isfinite(self.costs)]
-        return np.asarray(self.torch.bincount(columns, minlength=targets).cpu().numpy())
+    def rooms(
+        self, prices: NDArray[np.float64], offering: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """The rooms of the rows that list a target, summed, and how many they are."""
+        torch = self.torch
+        prices_there = torch.from_numpy(prices).to(self.device)
+        rooms = torch.zeros_like(prices_there)
+        counts = torch.zeros(len(prices), dtype=torch.int64, device=self.device)
+        for some in self._pieces(np.arange(len(self.thresholds))):
+            columns = self.columns[some].long()
+            w = self.costs[some] + prices_there[columns]
+            listed = torch.isfinite(w)
+            room = torch.where(listed, w, -torch.inf).amax(1) - self.thresholds[some]
+            room = torch.where(listed.sum(1) < offering, room.clamp(min=0), torch.inf)
+            rooms.index_add_(0, columns[listed], room[:, None].expand(listed.shape)[listed])
+            counts += torch.bincount(columns[listed], minlength=len(prices))
+        return np.asarray(rooms.cpu().numpy()), np.asarray(counts.cpu().numpy())
 
     def values(
         self,
@@ -51,23 +69,23 @@ class GpuCandidateLists:
         torch, (prices_there, offered) = self.torch, self._there(prices, capacity)
         found = []
         for some in self._pieces(rows):
-            t = self.thresholds[some]
-            w, below, columns = self._below(some, t, prices_there)
-            held = below > 0
-            if self.even:
-                paid, mass = below.sum(1) * offered[0], held.sum(1) * offered[0]
-            else:
-                masses = offered[columns]
-                paid, mass = (below * masses).sum(1), (held * masses).sum(1)
-            found.append(t - paid)
-            # The next threshold, one step of Newton's: mass lies about this dense near it.
-            most = 0.5 * paid
-            step = 1.25 * (1 - mass) * paid / (mass * mass).clamp(min=1e-30)
-            lowest = w.amin(1)
-            risen = lowest + 1e-3 * lowest.abs()  # where all prices have risen
-            self.thresholds[some] = torch.where(
-                mass > 0, t + torch.minimum(torch.maximum(step, -most), most), risen
+            t, window = self.thresholds[some], self.windows[some]
+            columns = self.columns[some].long()
+            above = self.costs[some] + prices_there[columns] - t[:, None]
+            masses = offered[0] if self.even else offered[columns]
+            paid = (above.clamp(max=0) * -masses).sum(1)
+            mass, lower, upper = (
+                ((above < limit) * masses).sum(1)
+                for limit in (0, -window[:, None], window[:, None])
             )
+            found.append(t - paid)
+            self.windows[some] = WINDOW * paid
+            down = torch.where(lower < 1, (mass - 1) / (mass - lower), FARTHEST)
+            up = torch.where(upper > 1, (1 - mass) / (upper - mass), FARTHEST)
+            moved = t + window * torch.where(mass > 1, -down, up)
+            lowest = t + above.amin(1)
+            risen = lowest + 1e-3 * lowest.abs()  # where all prices have risen
+            self.thresholds[some] = torch.where(mass > 0, moved, risen)
         return np.asarray(torch.cat(found).cpu().numpy())
 
     def taken(
@@ -85,8 +103,8 @@ class GpuCandidateLists:
         for some in self._pieces(rows):
             part = shares_there[start : start + len(some)]
             start += len(some)
-            _, below, columns = self._below(some, self.thresholds[some], prices_there)
-            held = below > 0
+            columns = self.columns[some].long()
+            held = self.costs[some] + prices_there[columns] < self.thresholds[some][:, None]
             mass = held.sum(1) * offered[0] if self.even else (held * offered[columns]).sum(1)
             # Where one target offers more than a unit, no more than one is taken.
             part = torch.where(mass > 2, part / mass.clamp(min=1), part)
@@ -109,12 +127,6 @@ class GpuCandidateLists:
             held = torch.where(held.any(1, keepdim=True), held, listed)
             found.append((values[columns] * held).sum(1) / held.sum(1))
         return np.asarray(torch.cat(found).cpu().numpy())
-
-    def _below(self, some: Any, t: Any, prices: Any) -> tuple[Any, Any, Any]:
-        """Costs plus prices, how far they are below the thresholds, and whose they are."""
-        columns = self.columns[some].long()
-        w = self.costs[some] + prices[columns]
-        return w, (t[:, None] - w).clamp(min=0), columns
 
     def _there(self, *arrays: NDArray[np.float32]) -> list[Any]:
         return [self.torch.from_numpy(each).to(self.device) for each in arrays]

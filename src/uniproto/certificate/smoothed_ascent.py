@@ -25,7 +25,8 @@ from uniproto.runtime.progress import Advance
 
 _EVERY = 10  # steps from one look at all candidates to the next
 _ACTIVE = 12.0  # temperatures above the last row summed: candidates further up are left alone
-_FEWEST_LISTS = 3  # a target in fewer of them keeps its price: nobody knows what it should be
+_FEWEST_LISTS = 3  # that tell where a price should go
+_SETTLING = 1  # more passes at such a look: thresholds of rows left alone must catch up
 _MOMENTUM, _SPREAD = 0.9, 0.98
 _LEAST_SHARE = 1e-3
 _STEADY = 0.1  # added to the root of the mean square, so that settled prices stay
@@ -33,14 +34,24 @@ _STEADY = 0.1  # added to the root of the mean square, so that settled prices st
 
 @dataclass(frozen=True)
 class Pace:
-    """How many steps, how far the first goes and how soft the first choice is.
+    """How many steps, how far the first goes, how soft the first choice is, and what is left.
 
     Steps and temperatures are shares of what costs what: of a target's price scale, of a row's.
+    Towards the last step both fall to the share `cooled` of what they were.
     """
 
     steps: int
     stride: float
     temperature: float
+    cooled: float
+
+
+class Motion:
+    """How prices have moved so far: the means of their slopes, and of the squares."""
+
+    def __init__(self, targets: int) -> None:
+        self.mean, self.square = np.zeros(targets, np.float32), np.zeros(targets, np.float32)
+        self.steps = 0
 
 
 @dataclass(frozen=True)
@@ -63,6 +74,7 @@ def ascend(
     prices: NDArray[np.float64],
     capacity: NDArray[np.float64],
     scales: tuple[NDArray[np.float64], NDArray[np.float64]],
+    motion: Motion,
     pace: Pace,
     deadline: float,
     advance: Advance,
@@ -73,11 +85,11 @@ def ascend(
     """
     centre = float(np.average(prices, weights=capacity))
     small = (prices - centre).astype(np.float32)
-    lists.thresholds -= centre
     offered = capacity.astype(np.float32)
     row_scale, target_scale = scales[0], scales[1].astype(np.float32)
-    moved = (lists.how_often_listed(len(prices)) >= _FEWEST_LISTS).astype(np.float32)
-    momentum, spread = np.zeros_like(small), np.zeros_like(small)
+    reach = _reach(*lists.rooms(prices, int((capacity > 0).sum())))
+    lowest, highest = small - reach, small + reach
+    lists.thresholds -= centre
     best, best_prices = -np.inf, small.copy()
     levels = [np.inf] * len(quotas)
     everything = np.arange(len(lists.thresholds))
@@ -85,12 +97,14 @@ def ascend(
     count = sum(len(quota.given) + quota.count for quota in quotas)
     values = np.full(len(everything), np.inf)
     for step in range(pace.steps):
-        left = 1 - step / pace.steps
-        tau = pace.temperature * (0.1 + 0.9 * left**2) * row_scale
+        warmth = pace.cooled ** (step / pace.steps)
+        tau = pace.temperature * warmth * row_scale
         look = step % _EVERY == 0 or step == pace.steps - 1
         rows = everything if look else active
         values[rows] = lists.values(rows, small, offered)
         if look:
+            for _ in range(_SETTLING):
+                values = np.maximum(values, lists.values(rows, small, offered))
             total = sum_of_smallest(values, quotas) - float(capacity @ small)
             if total > best:
                 best, best_prices, levels = total, small.copy(), _highest(values, quotas)
@@ -101,11 +115,32 @@ def ascend(
         some = np.flatnonzero(shares > _LEAST_SHARE)
         taken = lists.taken(some, shares[some].astype(np.float32), small, offered)
         advance(1, f"bound about {best / count:.6g}")
-        stride = pace.stride * (0.02 + 0.98 * left**2)
-        _move(small, taken, moved, target_scale, momentum, spread, stride, step + 1)
-    lowest = float(best_prices.min())
-    prices = best_prices.astype(np.float64) - lowest
-    return Climbed(prices, best, [level - lowest for level in levels], step + 1)
+        motion.steps += 1
+        stride = pace.stride * warmth
+        _move(
+            small,
+            taken,
+            lowest,
+            highest,
+            target_scale,
+            motion.mean,
+            motion.square,
+            stride,
+            motion.steps,
+        )
+    least = float(best_prices.min())
+    prices = best_prices.astype(np.float64) - least
+    return Climbed(prices, best, [level - least for level in levels], step + 1)
+
+
+def _reach(rooms: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.float32]:
+    """How far each price may move before rows that do not list its target would take it.
+
+    Half the mean room of the rows that do: the other half is for their thresholds. Where few do,
+    the price stays: nobody knows what it should be.
+    """
+    reach = np.where(counts >= _FEWEST_LISTS, rooms / np.maximum(2 * counts, 1), 0.0)
+    return reach.astype(np.float32)
 
 
 def chosen_shares(
@@ -182,10 +217,11 @@ def _near_smallest(
 def _move(
     prices: NDArray[np.float32],
     taken: NDArray[np.float32],
-    moved: NDArray[np.float32],
+    lowest: NDArray[np.float32],
+    highest: NDArray[np.float32],
     scale: NDArray[np.float32],
-    momentum: NDArray[np.float32],
-    spread: NDArray[np.float32],
+    mean: NDArray[np.float32],
+    square: NDArray[np.float32],
     stride: float,
     step: int,
 ) -> None:
@@ -195,8 +231,9 @@ def _move(
     steady, newest = np.float32(_STEADY), np.float32(1 - _MOMENTUM)
     newest_square = np.float32(1 - _SPREAD)
     for j in range(len(prices)):
-        slope = (taken[j] - np.float32(1)) * moved[j]
-        momentum[j] += newest * (slope - momentum[j])
-        spread[j] += newest_square * (slope * slope - spread[j])
-        root = np.sqrt(spread[j] * of_square) + steady
-        prices[j] += of_mean * scale[j] * momentum[j] / root
+        slope = taken[j] - np.float32(1)
+        mean[j] += newest * (slope - mean[j])
+        square[j] += newest_square * (slope * slope - square[j])
+        root = np.sqrt(square[j] * of_square) + steady
+        moved = prices[j] + of_mean * scale[j] * mean[j] / root
+        prices[j] = min(max(moved, lowest[j]), highest[j])

@@ -19,6 +19,10 @@ from numpy.typing import NDArray
 from uniproto.fills.priced_fills import cheapest_first
 from uniproto.runtime.compiling import njit
 
+# Thresholds of lists follow moving prices by the mass around them. A density guessed from what is
+# paid would not do: good prices crowd the targets just there, and guesses overshoot ever further.
+WINDOW = 0.15  # of what a row pays: how far from its threshold mass is counted
+FARTHEST = 2.0  # windows that it moves when the unit is not full within one
 _CHUNK = 512  # terms that are summed in the prices' own precision
 _SAMPLED = 2048  # targets of a row from which its first threshold is guessed
 _CORRECTIONS = 5
