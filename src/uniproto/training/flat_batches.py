@@ -44,7 +44,7 @@ def spans(inputs: Mapping[str, Any]) -> list[tuple[int, int]] | None:
             "data_collator",
             "must return one row per example, or all examples end to end in a single row",
             f"{len(ids)} rows with several examples each",
-            "Turn packing off.",
+            "Lay all of them end to end, as TRL does with packing_strategy='bfd', or pack nothing.",
         )
     return list(pairwise([*starts, ids.shape[1]]))
 
