@@ -151,6 +151,21 @@ def test_the_gradient_is_that_of_the_chosen_examples_unpacked(
     assert_close(trainer.gradient, expected_gradient(tiny_model(), chosen, loss))
 
 
+@pytest.mark.parametrize("loss", ["example", "token"])
+def test_no_example_is_told_the_first_token_of_the_next(tmp_path, loss):
+    """Some collators leave the labels as they are, also where examples meet."""
+
+    def unmasked(rows):
+        batch = end_to_end(rows)
+        return batch | {"labels": batch["input_ids"].clone()}
+
+    data = packed(examples(24, uneven=True))
+    trainer = make(tmp_path, data, selection={"loss": loss}, collator=unmasked, max_steps=1)
+    trainer.train()
+    chosen = unpacked(trainer.last_batch)
+    assert_close(trainer.gradient, expected_gradient(tiny_model(), chosen, loss))
+
+
 def test_each_example_is_scored_as_if_it_were_alone():
     rows = examples(10, uneven=True)
     model = tiny_model().eval()

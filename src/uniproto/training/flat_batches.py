@@ -109,4 +109,6 @@ def end_to_end(
             found[key] = torch.full_like(value, longest) if isinstance(value, Tensor) else longest
         elif isinstance(value, Tensor) and value.shape[:2] == ids.shape:
             found[key] = value[:, places]
+            if key == "labels":  # an example's first token is not to be told from another example
+                found[key][:, torch.tensor([0, *lengths[:-1]]).cumsum(0)] = NO_LABEL
     return found
