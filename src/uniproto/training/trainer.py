@@ -42,7 +42,7 @@ from uniproto.training.inputs import (
     nonzero,
 )
 from uniproto.training.layers import unwrapped
-from uniproto.training.losses import batch_size, preserve_state, require_causal_loss
+from uniproto.training.losses import batch_size, require_causal_loss
 from uniproto.training.pools import (
     ROWS,
     NumberedRows,
@@ -57,6 +57,7 @@ from uniproto.training.pools import (
     require_within_context,
     rows_per_source,
 )
+from uniproto.training.preserved_state import preserve_state
 from uniproto.training.quotas import small_sources
 from uniproto.training.scoring import Scorer, Scores
 from uniproto.training.supported import (
