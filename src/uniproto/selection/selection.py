@@ -168,7 +168,7 @@ class Selection:
 
         >>> import uniproto
         >>> uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean").note("search")
-        'line'
+        'thorough'
         """
         found = self.notes.get(name)
         return found if isinstance(found, str) else None
