@@ -545,6 +545,37 @@ def test_single_precision_is_bounded_as_given(metric: str, kind: str, offset: fl
         assert selection.certificate.lower_bound <= best * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("power", [19, 20, 60, 140])
+def test_costs_beyond_single_precision(power: int) -> None:
+    """A search that adds up in single precision warned of an overflow, or had nothing to add."""
+    random = np.random.default_rng(0)
+    source, target = random.normal(size=(12, 2)), random.normal(size=(15, 2))
+    options: dict[str, Any] = {"metric": "sqeuclidean", "certify": True, "progress": False}
+    options |= {"groups": list("aaaaaabbbbbb"), "target_groups": list("aaaaaaaaaaaabbb")}
+    plain = uniproto.select(source, 4, target=target, **options)
+    scale = 10.0**power
+    huge = uniproto.select(source * scale, 4, target=target * scale, **options)
+    assert plain.certificate is not None
+    assert huge.certificate is not None
+    assert huge.certificate.gap == pytest.approx(plain.certificate.gap, rel=1e-4)
+
+
+def test_far_groups_beyond_single_precision() -> None:
+    far = 1.84467441e19
+    selection = uniproto.select(
+        np.array([[2.0], [1.0], [0.0], [far], [far]]),
+        2,
+        target=np.array([[2.0], [1.0], [0.0], *[[far]] * 5]),
+        metric="sqeuclidean",
+        groups=list("aaaab"),
+        target_groups=list("aaaaaaab"),
+        certify=True,
+        progress=False,
+    )
+    assert selection.certificate is not None
+    assert 0 < selection.certificate.lower_bound <= selection.cost
+
+
 def test_a_cost_that_no_row_pays_does_not_weaken_the_bound() -> None:
     costs = np.random.default_rng(6).random((12, 9))
     bounds = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from scipy.optimize import linprog
@@ -13,6 +14,7 @@ from scipy.spatial.distance import cdist
 import uniproto
 from uniproto import InfeasibleError, Selection, Stochastic, UniProto
 from uniproto.algorithm import uniprot
+from uniproto.cli import main
 from uniproto.problem.masses import integer_masses
 from uniproto.runtime.progress import Progress
 
@@ -366,6 +368,21 @@ def test_every_group_keeps_its_notes(source, groups) -> None:
         assert selection.notes[label] == pytest.approx(alone.notes)
 
 
+def test_groups_may_have_the_names_of_notes(source, groups, tmp_path) -> None:
+    """Notes of a group lie under its label, beside those of the whole selection."""
+    named = np.array(["search", "interrupted", "resumed_from_pick"])
+    labels = named[np.unique(groups, return_inverse=True)[1]]
+    selection = uniproto.select(source, 6, groups=labels)
+    summary = selection.summary()
+    assert "stopped early" not in summary
+    assert "  search  " not in summary
+    assert uniproto.Selection.load(selection.save(tmp_path / "out")).summary()
+    table = pd.DataFrame(source).add_prefix("x").assign(group=labels)
+    table.to_csv(tmp_path / "pool.csv", index=False)
+    command = ["select", str(tmp_path / "pool.csv"), "-k", "6", "--checkpoint"]
+    assert main([*command, "--groups", "group", "-o", str(tmp_path / "two"), "--quiet"]) == 0
+
+
 def test_without_groups_there_are_no_group_costs(source) -> None:
     assert uniproto.select(source, K).group_costs == {}
 
@@ -517,6 +534,13 @@ def test_copies_far_from_the_origin_are_told_by_their_difference(metric, dtype, 
         repeated = np.concatenate([distinct_rows] * 3).astype(dtype)
         selection = uniproto.select(repeated, 8, metric=metric, distinct=distinct)
         assert sorted(selection.indices % 8) == list(range(8))
+
+
+def test_a_threshold_beyond_every_distance() -> None:
+    """Its square overflows, without a word."""
+    assert uniproto.select([[0.0], [1.0]], 1, metric="euclidean", distinct=1e300).cost == 0.5
+    with pytest.raises(InfeasibleError):
+        uniproto.select([[0.0], [1.0]], 2, metric="euclidean", distinct=1e300)
 
 
 @pytest.mark.parametrize("distinct", [True, False])

@@ -133,21 +133,6 @@ def test_pairs_are_refused(tmp_path, method):
 # --- other Trainers ------------------------------------------------------------------------------
 
 
-class Packing(transformers.TrainingArguments):
-    """Arguments of a Trainer that packs its data when it is made."""
-
-    packing = True
-
-
-def test_packing_is_refused_before_anything_is_packed(tmp_path):
-    class Late(SelectionMixin, transformers.Trainer):
-        pass
-
-    args = Packing(output_dir=str(tmp_path), report_to=[], use_cpu=True)
-    with pytest.raises(InvalidInputError, match=r"packing=True instead\. Pass padding_free=True"):
-        Late(model=tiny_model(), args=args, train_dataset=plain_rows())
-
-
 def test_arguments_go_by_name_whatever_their_order(tmp_path):
     class Reordered(transformers.Trainer):
         def __init__(self, model=None, reference=None, args=None, train_dataset=None, **named):
@@ -173,7 +158,7 @@ def test_arguments_go_by_name_whatever_their_order(tmp_path):
 
 @needs_trl
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_trl_packing_and_pairs_are_refused_and_padding_free_works(tmp_path):
+def test_trl_pairs_are_refused_and_padding_free_works(tmp_path):
     import datasets
     import trl
 
@@ -198,13 +183,6 @@ def test_trl_packing_and_pairs_are_refused_and_padding_free_works(tmp_path):
         [{"prompt": f"a b{n}", "completion": " c d", "source": f"s{n % 3}"} for n in range(24)]
     )
     options = {"processing_class": small_tokenizer(), "selection": SelectionConfig(pool=12, keep=5)}
-    with pytest.raises(InvalidInputError, match="packing=True"):
-        SelectingSFT(
-            model=tiny_model(),
-            args=trl.SFTConfig(packing=True, **settings),
-            train_dataset=answers,
-            **options,
-        )
     flat = SelectingSFT(
         model=tiny_model(),
         args=trl.SFTConfig(padding_free=True, max_length=None, **settings),

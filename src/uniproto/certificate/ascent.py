@@ -24,6 +24,7 @@ from uniproto.runtime.compiling import working_time
 from uniproto.runtime.progress import Progress
 
 _LISTED_COSTS = 5_000_000  # m · n up to which steps over lists of all rows are worth their time
+_LARGEST_COST = 1e32  # that `search`, in single precision, has room to add up
 _LOOSE = 0.05  # a bound this far below the cost is worth another search
 
 
@@ -83,8 +84,9 @@ def _tried(
     problem: Problem, cost: float, start: Start, deadline: float, progress: Progress
 ) -> list[Found]:
     """What one search after the other finds, each from where the last one ended."""
+    may_search = problem.costs.ceiling < _LARGEST_COST
     if problem.m * problem.n > _LISTED_COSTS:
-        return [search(problem, cost, start, deadline, progress)]
+        return [search(problem, cost, start, deadline, progress)] if may_search else []
     ascent = ListAscent(problem, progress)
     none = np.zeros(problem.n)
     tried = [_over_lists(ascent, cost, (none, *start.prices), deadline, progress)]
@@ -102,6 +104,8 @@ def _tried(
         tried.append(_over_lists(ascent, cost, starts, deadline, progress))
         if may_end():
             return tried
+    if not may_search:
+        return tried
     again = replace(start, prices=(start.prices[0], tried[-1].prices))
     tried.append(search(problem, cost, again, deadline, progress))
     starts = (tried[-2].prices, tried[-1].prices)

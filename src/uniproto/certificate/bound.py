@@ -164,5 +164,6 @@ def _error_of_distances(
     if not (costs.refines_small_costs and costs.reach):
         return 2 * most
     relative = most / costs.reach
-    own = 2 * distances / NEAR + np.sqrt(distances * costs.reach) + relative * costs.reach
+    with np.errstate(over="ignore"):  # of huge distances, where `most` holds
+        own = 2 * distances / NEAR + np.sqrt(distances * costs.reach) + relative * costs.reach
     return np.asarray(2 * np.minimum(most, relative * own))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from uniproto.cli.embed import embedding_notes
 from uniproto.cli.inputs import Inputs, file_rows, input_paths, read_inputs, recorded
 from uniproto.cli.language import example_options
+from uniproto.cli.option_values import checked_distance
 from uniproto.cli.options import (
     EmbeddingOptions,
     LanguageOptions,
@@ -180,7 +181,6 @@ def _completed(options: argparse.Namespace) -> argparse.Namespace:
 
 def _require_answerable(options: argparse.Namespace) -> None:
     """Refuse, before a model looks at anything, a question that has no answer."""
-    from uniproto.cli.inputs import checked_distance
     from uniproto.features.files import read_items
 
     if options.exclude_near is not None:

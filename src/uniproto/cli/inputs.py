@@ -6,17 +6,16 @@ import argparse
 import difflib
 import sys
 import warnings
-from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.language import example_options
+from uniproto.cli.input_file import read_file, refuse_other_separators
 from uniproto.cli.limits import limited_column, limits_of
+from uniproto.cli.option_values import checked_distance, names_weights, read_budgets, row_numbers
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
-    UniprotoError,
     invalid,
     printable,
     unknown_name,
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
     from uniproto.features.preparation import Preparation
     from uniproto.problem.near import NearRows
     from uniproto.problem.problem import Problem
-
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-_FEATURE_OPTIONS = ("column", "features", "ignore", "text", "images")
 
 
 @dataclass(frozen=True)
@@ -87,14 +83,14 @@ class Inputs:
 def read_inputs(options: argparse.Namespace) -> Inputs:
     """Read the files that options name. Every command goes through here, so that none drifts."""
     label_column = options.labels
-    weight_column = None if _is_word(options.weights) else options.weights
+    weight_column = None if names_weights(options.weights) else options.weights
     limited = limited_column(options)
     columns = (options.id, options.groups, weight_column, label_column, limited)
     named = [name for name in columns if name]
-    pool = _read(options, options.pool, named, None)
-    target = _read(options, options.target, named, pool) if options.target else None
+    pool = read_file(options, options.pool, named, None)
+    target = read_file(options, options.target, named, pool) if options.target else None
     near_to = None if hasattr(options, "near_rows") else getattr(options, "exclude_near", None)
-    others = _read(options, near_to[0], named, pool) if near_to else None
+    others = read_file(options, near_to[0], named, pool) if near_to else None
     pool, target, given = _comparable(pool, target, options)
     metric = options.metric
     if metric is None:
@@ -167,7 +163,7 @@ def _comparable(
             scale=getattr(options, "scale", "robust"),
         )
     except InvalidInputError as error:
-        _refuse_other_separators(Path(pool.path), error)
+        refuse_other_separators(Path(pool.path), error)
         raise
     preparation = rows.given.preparation
     columns = rows.given.columns
@@ -229,81 +225,6 @@ def _near_rows(inputs: Inputs, others: InputData, distance: float) -> NearRows:
     )
 
 
-def checked_distance(text: str) -> float:
-    """The distance of --exclude-near.
-
-    >>> checked_distance("0.05")
-    0.05
-    """
-    try:
-        return float(text)
-    except ValueError:
-        raise invalid(
-            "--exclude-near",
-            "must be a file and a distance",
-            repr(text),
-            "Write it as --exclude-near FILE 0.05.",
-        ) from None
-
-
-def _read(
-    options: argparse.Namespace, path: str, named: list[str], like: InputData | None
-) -> InputData:
-    """One file: its features, or the vectors of the texts or pictures in it."""
-    from uniproto.data.files import possible_path
-    from uniproto.data.tables import read_input
-    from uniproto.geometry.costs import MATRIX_METRICS
-
-    possible_path(path)
-    chosen = named_features(options)
-    text, images = getattr(options, "text", None), getattr(options, "images", None)
-    examples = example_options(options)
-    if text is None and images is None and not examples:
-        _refuse_pictures(Path(path))
-        try:
-            has_target = like is None and options.target is not None
-            return read_input(
-                path,
-                options.column,
-                named,
-                like,
-                **chosen,
-                has_target=has_target,
-                memory=getattr(options, "memory", None),
-                raw=getattr(options, "prepare", None) is not False
-                and options.metric not in MATRIX_METRICS,
-            )
-        except (InputFileError, InvalidInputError) as error:
-            _refuse_other_separators(Path(path), error)
-            if isinstance(error, InvalidInputError):
-                _refuse_unknown_columns(options, path, like is None, error)
-            raise
-    from uniproto.features.files import read_embedded
-
-    option = "--images" if images is not None else "--text"
-    if options.column is not None:
-        raise invalid(option, "excludes --column", repr(options.column), "Drop one of the two.")
-    if options.metric in MATRIX_METRICS:
-        raise invalid(
-            option, "needs a metric of vectors", f"--metric {options.metric}", "Use cosine."
-        )
-    return read_embedded(
-        path,
-        text,
-        images,
-        options.model,
-        batch_size=getattr(options, "batch_size", None),
-        device=options.device,
-        cache=False
-        if getattr(options, "no_cache", False)
-        else getattr(options, "cache", None) or True,
-        on_error=options.on_error,
-        model_digest=getattr(options, "model_digest", None),
-        progress=False if getattr(options, "quiet", False) else None,
-        **examples,
-    )
-
-
 def _sampled(data: InputData, size: int, options: argparse.Namespace) -> InputData:
     """Some rows of a target, drawn with the seed; all of them would have been too many."""
     from uniproto.data.arrays import sampled_rows
@@ -335,7 +256,7 @@ def _weights(text: str | None, labels: str | None, pool: InputData, aim: InputDa
     if text is None:
         return None
     columns = [] if aim.table is None else aim.table.column_names
-    if not _is_word(text):
+    if not names_weights(text):
         if text not in columns and difflib.get_close_matches(text, WEIGHTS, cutoff=0.7):
             raise unknown_name("--weights", text, [*columns, *WEIGHTS])
         return aim.column(text, "--weights")
@@ -356,46 +277,6 @@ def _weights(text: str | None, labels: str | None, pool: InputData, aim: InputDa
             "--labels", "must be given with --weights balanced", "none", "Name the classes' column."
         )
     return text
-
-
-def read_budgets(text: str | None, groups: NDArray[Any] | None) -> str | dict[Hashable, int]:
-    """How k is shared among groups, as an option says it."""
-    if text is None:
-        return "proportional"
-    if groups is None:
-        raise invalid("--budgets", "needs --groups", repr(text), "Name the column of groups.")
-    if "=" not in text:
-        return text
-    labels = {str(label): label for label in groups.tolist()}
-    budgets: dict[Hashable, int] = {}
-    for part in text.split(","):
-        label, _, count = part.rpartition("=")
-        try:
-            budgets[labels.get(label.strip(), label.strip())] = int(count)
-        except ValueError:
-            raise invalid(
-                "--budgets",
-                "must give each group a whole number",
-                repr(part),
-                "Write it as label=count,label=count.",
-            ) from None
-    return budgets
-
-
-def row_numbers(text: str | None, parameter: str) -> list[int] | None:
-    """Rows as options name them.
-
-    >>> row_numbers("3,17", "--exclude")
-    [3, 17]
-    """
-    if text is None:
-        return None
-    try:
-        return [int(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        raise invalid(
-            parameter, "must be row numbers", repr(text), "Write them as 3,17,40."
-        ) from None
 
 
 def input_paths(options: argparse.Namespace) -> list[str]:
@@ -420,30 +301,6 @@ def recorded(
     if inputs is not None and inputs.near:
         given["near_rows"] = file_rows(inputs.pool)[0][inputs.near_rows].tolist()
     return given
-
-
-def named_features(options: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of `read_input` that name features; the other ways are refused beside them.
-
-    >>> named_features(argparse.Namespace(column=None, features=["a,b"], ignore=None))
-    {'features': ['a,b'], 'ignore': ()}
-    """
-    # compare and path know no --text.
-    given = {way: getattr(options, way, None) for way in _FEATURE_OPTIONS}
-    for option in ("features", "ignore"):
-        for other in _FEATURE_OPTIONS:
-            if other != option and given[option] is not None and given[other] is not None:
-                raise invalid(
-                    f"--{option}",
-                    f"excludes --{other}: each says what the features are",
-                    f"both ({_shown(given[option])} and {_shown(given[other])})",
-                    "Drop one of the two.",
-                )
-    return {"features": given["features"] or (), "ignore": given["ignore"] or ()}
-
-
-def _shown(value: Any) -> str:
-    return repr(",".join(value) if isinstance(value, list) else value)
 
 
 def _rows_with_vectors(rows: list[int] | None, pool: InputData, parameter: str) -> list[int] | None:
@@ -483,66 +340,3 @@ def file_rows(data: InputData) -> tuple[NDArray[Any], int]:
     assert embedded.embedded is not None
     assert embedded.items is not None
     return embedded.embedded.rows, len(embedded.items)
-
-
-def _refuse_pictures(path: Path) -> None:
-    """A folder of pictures without --images: say what is missing, not that a file is."""
-    from uniproto.features.files import has_pictures
-
-    if path.is_dir() and next(path.rglob("*.parquet"), None) is None and has_pictures(path):
-        raise InputFileError(
-            f"{path}: a folder must hold .parquet files, or pictures and --images must be given. "
-            "Got pictures without it. Add --images."
-        )
-
-
-def _refuse_other_separators(path: Path, error: UniprotoError) -> None:
-    """A table whose columns are not separated by commas is read as one column of text."""
-    if path.suffix.lower() != ".csv" or not path.is_file():
-        return
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        header = file.readline(10_000)
-    found = next((name for mark, name in _SEPARATORS.items() if mark in header), None)
-    if found and "," not in header:
-        raise InputFileError(
-            f"{path}: the columns must be separated by commas. Got a first line with {found} "
-            "instead. Save the table with commas (and decimal points), or as .parquet."
-        ) from error
-
-
-def _refuse_unknown_columns(
-    options: argparse.Namespace, path: str, of_pool: bool, error: UniprotoError
-) -> None:
-    """Where the features make no sense because an option names no column, that is the news."""
-    from uniproto.data.tables import read_input
-
-    of_target = not (of_pool and options.target)
-    limits = {"at_most": limited_column(options)}
-    for option, belongs_here in (
-        ("id", of_pool),
-        ("at_most", of_pool),
-        ("groups", True),
-        ("labels", of_target or "minority" in options),  # compare needs those of both
-        ("weights", of_target),
-    ):
-        name = limits.get(option) or getattr(options, option)
-        if not (name and belongs_here) or (option == "weights" and _is_word(name)):
-            continue
-        try:
-            read_input(path, name)
-        except InputFileError as missing:
-            text = str(missing).replace("'--column'", f"'--{option.replace('_', '-')}'")
-            raise InputFileError(text) from error
-        except UniprotoError:
-            continue  # it is there, but of course it is no column of features
-
-
-def _is_word(text: str | None) -> bool:
-    """Whether --weights names weights by a word: balanced, density or density:options.
-
-    >>> _is_word("density:q=30"), _is_word("importance")
-    (True, False)
-    """
-    from uniproto.problem.weights import WEIGHTS
-
-    return text is not None and text.partition(":")[0] in WEIGHTS

@@ -161,7 +161,7 @@ def _checkpoint(output: Path, inputs: Inputs, given: dict[str, Any]) -> Checkpoi
 
 def _resumed(notes: dict[str, Any]) -> int:
     """How many picks came from the checkpoint, over all groups."""
-    if "resumed_from_pick" in notes:
+    if isinstance(notes.get("resumed_from_pick"), int):
         return int(notes["resumed_from_pick"])
     return sum(_resumed(part) for part in notes.values() if isinstance(part, dict))
 

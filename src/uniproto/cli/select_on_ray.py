@@ -7,7 +7,9 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.inputs import named_features, read_budgets, recorded, row_numbers
+from uniproto.cli.input_file import named_features
+from uniproto.cli.inputs import recorded
+from uniproto.cli.option_values import read_budgets, row_numbers
 from uniproto.cli.recorded_paths import places
 from uniproto.errors import InputFileError, invalid, printable
 from uniproto.methods import Method

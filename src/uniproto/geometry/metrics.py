@@ -6,6 +6,7 @@ neighbour lists on the processor, on a GPU and by FAISS.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -80,10 +81,10 @@ class Root(Curve):
     def largest_distance(self, cost: float) -> float:
         """The largest number whose root is at most `cost`."""
         square = cost * cost
-        while np.sqrt(square) > cost:
-            square = float(np.nextafter(square, 0.0))
-        while square < np.inf and np.sqrt(np.nextafter(square, np.inf)) <= cost:
-            square = float(np.nextafter(square, np.inf))
+        while math.sqrt(square) > cost:
+            square = math.nextafter(square, 0.0)
+        while square < math.inf and math.sqrt(math.nextafter(square, math.inf)) <= cost:
+            square = math.nextafter(square, math.inf)
         return square
 
 

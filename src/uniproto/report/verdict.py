@@ -284,14 +284,13 @@ def facts_of(selection: Selection) -> list[tuple[str, str]]:
     options = ", ".join(
         f"{name}={value}" for name, value in selection.options.items() if value is not None
     )
-    weights = selection.notes.get("target_weights")
-    search, why = (selection.notes.get(name, "") for name in ("search", "why"))
+    search, why = selection.note("search"), selection.note("why")
     found = [
         ("Method", f"{selection.method}{f' ({options})' if options else ''}"),
         ("Search", f"{search}: {why}" if search else ""),
         ("Metric", metric_label(selection.metric, selection.bandwidth)),
-        ("Bandwidth", str(selection.notes.get("bandwidth_from") or "")),
-        ("Target weights", str(weights) if weights else ""),
+        ("Bandwidth", selection.note("bandwidth_from") or ""),
+        ("Target weights", selection.note("target_weights") or ""),
         ("Seed", str(selection.seed)),
         ("Versions", ", ".join(f"{name} {number}" for name, number in _versions().items())),
     ]

@@ -61,6 +61,13 @@ def _are_group_costs(value: Any) -> bool:
     )
 
 
+def _are_notes(value: Any) -> bool:
+    """Anything, but a search comes with its reason. (A group may have that name, too.)"""
+    if not isinstance(value, dict):
+        return False
+    return not isinstance(value.get("search"), str) or isinstance(value.get("why"), str)
+
+
 _FIELDS: dict[str, Callable[[Any], bool]] = {
     "format": _is_count,  # not true, which Python takes for 1
     "method": _is(str),
@@ -74,7 +81,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "cost_is_exact": _is(bool),
     "beta": _is_number,
     "group_costs": _are_group_costs,
-    "notes": _is(dict),
+    "notes": _are_notes,
     "timings": _all(_is_number),
 }
 _CERTIFICATE_FIELDS: dict[str, Callable[[Any], bool]] = {

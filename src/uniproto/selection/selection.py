@@ -161,7 +161,16 @@ class Selection:
         >>> uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean").proof
         'the rows lie on a line, where the best ones are found exactly'
         """
-        found = self.notes.get("proof")
+        return self.note("proof")
+
+    def note(self, name: str) -> str | None:
+        """A text among the `notes` of the whole selection, or None. Those of a group are no text.
+
+        >>> import uniproto
+        >>> uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean").note("search")
+        'thorough'
+        """
+        found = self.notes.get(name)
         return found if isinstance(found, str) else None
 
     def certify(
@@ -405,24 +414,22 @@ class Selection:
             f"  each represents         {_share(n / self.k)} targets' worth of mass, on average "
             f"{_share(self.plan.nnz / self.k)} different ones",
         ]
-        if "search" in self.notes:
-            lines.append(f"  search                  {self.notes['search']}: {self.notes['why']}")
-        if "interrupted" in self.notes:
+        if self.note("search") is not None:
+            lines.append(f"  search                  {self.note('search')}: {self.note('why')}")
+        if self.note("interrupted") is not None:
             lines.append("  stopped early           the best rows at that moment were kept")
         if self.certificate is not None:
             lines.insert(3, f"  certificate             {self.certificate}")
         if self.proof is not None:
             lines.insert(3, f"  the least possible      {self.proof}")
         if self.group_costs:
-            costs = ", ".join(
-                f"{printable(label)}: {cost:.4g}" for label, cost in self.group_costs.items()
-            )
+            costs = ", ".join(f"{label}: {cost:.4g}" for label, cost in self.group_costs.items())
             lines.append(f"  cost within groups      {costs}")
         if self.preparation is not None:
             lines += _columns(self.preparation)
         spent = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.timings.items())
         lines.append(f"  time                    {spent}")
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))  # a record that was loaded may say anything
 
     def in_words(self) -> str:
         """What the cost means, beside that of random rows where finding it takes a moment.

@@ -34,7 +34,9 @@ class SelectionConfig:
         pool: examples per device and micro-batch that are looked at: the batch size of the data
             loader, in place of `per_device_train_batch_size`.
         keep: how many of them are trained on. A pool with fewer usable examples (the last one of
-            an epoch, or after NaN) is used whole.
+            an epoch, or after NaN) is used whole. Where a row of the data holds several examples
+            (TRL's packing), `pool` and `keep` count rows, and `keep / pool` is the share of their
+            examples that is trained on.
         source_column: the column of the training data that names an example's source. Needed with
             `mode="source"`; otherwise only for the log, where the data have it.
         loss: what a step minimises: `example`, the mean of the chosen examples' losses, so that

@@ -44,7 +44,7 @@ def spans(inputs: Mapping[str, Any]) -> list[tuple[int, int]] | None:
             "data_collator",
             "must return one row per example, or all examples end to end in a single row",
             f"{len(ids)} rows with several examples each",
-            "Turn packing off.",
+            "Lay all of them end to end, as TRL does with packing_strategy='bfd', or pack nothing.",
         )
     return list(pairwise([*starts, ids.shape[1]]))
 
@@ -109,4 +109,6 @@ def end_to_end(
             found[key] = torch.full_like(value, longest) if isinstance(value, Tensor) else longest
         elif isinstance(value, Tensor) and value.shape[:2] == ids.shape:
             found[key] = value[:, places]
+            if key == "labels":  # an example's first token is not to be told from another example
+                found[key][:, torch.tensor([0, *lengths[:-1]]).cumsum(0)] = NO_LABEL
     return found

@@ -22,9 +22,9 @@ from uniproto.training.losses import (
     LossFunction,
     in_pool_order,
     micro_batches,
-    preserve_state,
     run_model,
 )
+from uniproto.training.preserved_state import preserve_state
 
 try:
     import torch

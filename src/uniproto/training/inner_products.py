@@ -23,9 +23,9 @@ from uniproto.training.losses import (
     check_batch,
     in_pool_order,
     micro_batches,
-    preserve_state,
     run_model,
 )
+from uniproto.training.preserved_state import preserve_state
 
 try:
     import torch

@@ -46,7 +46,8 @@ from uniproto.training.finetune.model import find_model, load_model, padding_tok
 from uniproto.training.gradient_features import gradient_features, outer_sums, projected
 from uniproto.training.inner_products import differentiated, layer_pairs
 from uniproto.training.layers import lora_projections, unwrapped, value_projection
-from uniproto.training.losses import before_the_head, micro_batches, preserve_state
+from uniproto.training.losses import before_the_head, micro_batches
+from uniproto.training.preserved_state import preserve_state
 
 try:
     import torch

@@ -3,6 +3,9 @@
 The Trainer drops columns that the model does not take before they reach a batch. `PoolCollator`
 puts each example's source and row number into the batch under names of its own; the selection takes
 them out again before the model sees the batch.
+
+A row of the data is one example, or several that were packed: then it says their lengths, as TRL's
+packing does.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +31,8 @@ except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Selection inside a training run", "train") from error
 
 
-SOURCES, ROWS = "uniproto_sources", "uniproto_rows"
+SOURCES, ROWS, DRAWN = "uniproto_sources", "uniproto_rows", "uniproto_drawn"
+_LENGTHS = "seq_lengths"  # the column that TRL's packing adds: of the examples in a row
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class PoolCollator:
     def __call__(self, examples: list[Any]) -> Any:
         batch = self._collated(examples)
         if self.trains:
-            _require_one_each(batch, len(examples))
+            _require_all(batch, sum(map(_examples_in, examples)))
         return batch
 
     def _collated(self, examples: list[Any]) -> Any:
@@ -53,11 +57,12 @@ class PoolCollator:
             if self.required:
                 raise no_source_column(self.source_column, [type(examples[0]).__name__])
             return self.inner(examples)
-        sources = [_plain(each.get(self.source_column)) for each in examples]
+        labels = [self._labels(each) for each in examples]
+        sources = [label for each in labels for label in each]
         rows = [each.get(ROWS) for each in examples]
         known = all(source is not None for source in sources)
         if self.required and not known:
-            lacking = next(e for e, source in zip(examples, sources, strict=True) if source is None)
+            lacking = next(each for each, of in zip(examples, labels, strict=True) if None in of)
             if self.source_column in lacking:
                 raise invalid(
                     "source_column",
@@ -74,7 +79,23 @@ class PoolCollator:
             batch[SOURCES] = sources
         if self.adds_metadata and all(row is not None for row in rows):
             batch[ROWS] = rows
+        if self.adds_metadata and any(_LENGTHS in each for each in examples):
+            batch[DRAWN] = len(examples)
         return batch
+
+    def _labels(self, row: Mapping[str, Any]) -> list[Any]:
+        """The source of each example in a row of the data: one for all of them, or one each."""
+        label, count = row.get(self.source_column), _examples_in(row)
+        if _LENGTHS in row and isinstance(label, list | tuple):
+            if len(label) != count:
+                raise invalid(
+                    "source_column",
+                    f"must hold one label, or one for each of the {count} examples of a packed row",
+                    f"{len(label)} labels in {self.source_column!r}",
+                    f"Write as many labels as there are {_LENGTHS}.",
+                )
+            return [_plain(each) for each in label]
+        return [_plain(label)] * count
 
 
 class NumberedRows(torch.utils.data.Dataset):
@@ -90,8 +111,18 @@ class NumberedRows(torch.utils.data.Dataset):
         return {**self.inner[row], ROWS: row}
 
 
-def _require_one_each(batch: Any, examples: int) -> None:
-    """Refuse a batch from which no example can be taken alone: packed, or of several rows each."""
+def _examples_in(row: Any) -> int:
+    """How many examples a row of the data holds: several if it was packed.
+
+    >>> _examples_in({"input_ids": [5, 3, 4]}), _examples_in({"seq_lengths": [2, 1]})
+    (1, 2)
+    """
+    lengths = row.get(_LENGTHS) if isinstance(row, Mapping) else None
+    return len(lengths) if isinstance(lengths, Sized) else 1
+
+
+def _require_all(batch: Any, examples: int) -> None:
+    """Refuse a batch from which no example can be taken alone: merged, or of several rows each."""
     if not isinstance(batch, Mapping):
         return  # which `as_pool` refuses
     parts = spans(batch)
@@ -99,9 +130,10 @@ def _require_one_each(batch: Any, examples: int) -> None:
     if size != examples:
         raise invalid(
             "data_collator",
-            "must return one row per example, so that some can be chosen",
+            "must return one row per example, or all end to end, so that some can be chosen",
             f"{size} rows for {examples} examples",
-            "Turn packing off; pairs of answers, as in preference training, cannot be chosen from.",
+            "Pack as TRL does with packing_strategy='bfd', without pad_to_multiple_of, or not at "
+            "all; pairs of answers, as in preference training, cannot be chosen from.",
         )
 
 
@@ -109,7 +141,8 @@ def _require_one_each(batch: Any, examples: int) -> None:
 class Pool:
     """One micro-batch before selection: the model's inputs, and each example's source and row.
 
-    `inputs` has one row per example. A batch without padding is kept as it came in `flat`.
+    `inputs` has one row per example. A batch without padding is kept as it came in `flat`. `drawn`
+    rows of the data were put together: fewer than there are examples if those were packed.
     """
 
     inputs: dict[str, Any]
@@ -117,6 +150,15 @@ class Pool:
     sources: list[Any] | None
     rows: list[int] | None
     flat: dict[str, Any] | None = None
+    drawn: int | None = None
+
+    def examples_in(self, rows: int) -> int:
+        """As many examples as so many rows of the data hold on average; at least one.
+
+        >>> Pool({}, size=20, sources=None, rows=None, drawn=8).examples_in(4)
+        10
+        """
+        return max(1, round(rows * self.size / (self.drawn or self.size)))
 
     def chosen(self, rows: NDArray[np.int64]) -> dict[str, Any]:
         """The batch of these examples, in this order, laid out as it came."""
@@ -135,12 +177,12 @@ def as_pool(batch: Any, source_column: str) -> Pool:
             "Use a collator such as transformers.DataCollatorForSeq2Seq.",
         )
     inputs = dict(batch)
-    sources, rows = inputs.pop(SOURCES, None), inputs.pop(ROWS, None)
+    sources, rows, drawn = (inputs.pop(each, None) for each in (SOURCES, ROWS, DRAWN))
     inputs.pop(source_column, None)  # the model would not know it
     parts = spans(inputs)
     if parts is None:
-        return Pool(inputs, batch_size(inputs), sources, rows)
-    return Pool(as_rows(inputs, parts), len(parts), sources, rows, flat=inputs)
+        return Pool(inputs, batch_size(inputs), sources, rows, drawn=drawn)
+    return Pool(as_rows(inputs, parts), len(parts), sources, rows, inputs, drawn)
 
 
 def require_within_context(model: Any, pool: Pool) -> None:

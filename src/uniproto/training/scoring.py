@@ -81,6 +81,13 @@ class Scorer:
                 "a batch without row numbers",
                 "Use a collator that returns a mapping.",
             )
+        if len(pool.rows) != pool.size:
+            raise invalid(
+                "features",
+                "must come from the model where rows are packed: such a row is not one text",
+                f"'embedding' with {pool.size} examples in {len(pool.rows)} rows",
+                "Pass features='gradient', or do not pack.",
+            )
         return self.embedding_of(pool.rows)
 
     def _gradients(self, pool: Pool, seed: tuple[int, ...]) -> Scores:

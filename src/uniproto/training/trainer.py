@@ -10,7 +10,7 @@
 
 `SelectionMixin` goes in front of another Trainer: `class X(SelectionMixin, SFTTrainer)`. It uses
 the Trainer's own hooks, and leaves the training loop alone. The Trainer's batches must hold one
-example per row, or all examples end to end; packed rows and pairs of answers are refused.
+example per row, or all examples end to end, which TRL's packing does; pairs of answers are refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import InvalidInputError, MissingExtraError, UniprotoError, invalid
+from uniproto.errors import MissingExtraError, UniprotoError, invalid
 from uniproto.training.config import SelectionConfig
 from uniproto.training.example_loss import ExampleLoss, counted_examples
 from uniproto.training.flat_batches import spans
@@ -41,13 +41,8 @@ from uniproto.training.inputs import (
     finite_rows,
     nonzero,
 )
-from uniproto.training.layers import unwrapped, value_projection
-from uniproto.training.losses import (
-    batch_size,
-    preserve_state,
-    require_causal_loss,
-    require_language_model,
-)
+from uniproto.training.layers import unwrapped
+from uniproto.training.losses import batch_size, require_causal_loss
 from uniproto.training.pools import (
     ROWS,
     NumberedRows,
@@ -55,15 +50,22 @@ from uniproto.training.pools import (
     PoolCollator,
     Window,
     as_pool,
-    columns_of,
+    chosen_rows,
     no_source_column,
     over_processes,
     pieces,
     require_within_context,
     rows_per_source,
 )
+from uniproto.training.preserved_state import preserve_state
 from uniproto.training.quotas import small_sources
 from uniproto.training.scoring import Scorer, Scores
+from uniproto.training.supported import (
+    dispatches,
+    own_loss,
+    require_packable,
+    require_supported,
+)
 
 try:
     import torch
@@ -113,7 +115,7 @@ class SelectionMixin:
         named = _by_name(super().__init__, given, named)
         args = named.get("args")
         if args is not None:  # a copy: the caller's arguments may serve another trainer
-            _require_unpacked(args)
+            require_packable(args, selection)
             named["args"] = args = copy.copy(args)
             args.per_device_train_batch_size = selection.pool
         super().__init__(**named)
@@ -121,7 +123,7 @@ class SelectionMixin:
         if args is None:
             trainer.args.per_device_train_batch_size = selection.pool
             trainer._train_batch_size = trainer.args.train_batch_size
-        _require_supported(trainer)
+        require_supported(trainer)
         self._small: tuple[Hashable, ...] | None = None
         if isinstance(selection.keep_small, float):
             rows = rows_per_source(trainer.train_dataset, selection.source_column)
@@ -148,7 +150,7 @@ class SelectionMixin:
         _, columns, dataset = original
         trainer._signature_columns = [*columns, config.source_column, ROWS]
         trainer.data_collator = self._pool_collator(
-            required=config.mode == "source", adds_metadata=not _dispatches(trainer)
+            required=config.mode == "source", adds_metadata=not dispatches(trainer)
         )
         if config.usual_features == "embedding":
             self._embed(dataset)
@@ -243,7 +245,7 @@ class SelectionMixin:
         finally:
             trainer.compute_loss_func = None  # evaluation keeps the model's loss
         if not loss.used:
-            raise _own_loss(f"{type(self).__name__}, which computes its loss itself")
+            raise own_loss(f"{type(self).__name__}, which computes its loss itself")
         return found
 
     def log(self, logs: dict[str, float], *others: Any, **named: Any) -> None:
@@ -304,7 +306,7 @@ class SelectionMixin:
         step = trainer.state.global_step * trainer.args.gradient_accumulation_steps + place
         seed = (self._seed, step, trainer.args.process_index)
         scores = self._scorer(pool, seed)
-        keep = config.keep * max(1, trainer.args.n_gpu)
+        keep = pool.examples_in(config.keep * max(1, trainer.args.n_gpu))
         usable = _usable(scores, pool.size, config.usual_metric)
         if not usable.any():
             raise UniprotoError(
@@ -384,7 +386,11 @@ class SelectionMixin:
         if trainer.args.remove_unused_columns and isinstance(examples[0], Mapping):
             examples = [{key: each[key] for key in each if key in columns} for each in examples]
         batch = PoolCollator(trainer.data_collator, self.selection.source_column, False)(examples)
-        return trainer._prepare_inputs(as_pool(batch, self.selection.source_column).inputs)
+        pool = as_pool(batch, self.selection.source_column)
+        if pool.size > len(rows):  # packed rows hold several: as many of them as are wanted
+            few = random.choice(pool.size, len(rows), replace=False)
+            return trainer._prepare_inputs(chosen_rows(pool.inputs, pool.size, few))
+        return trainer._prepare_inputs(pool.inputs)
 
     def _embed(self, dataset: Any) -> None:
         """Vectors of all training examples, once; on several processes the first computes them."""
@@ -426,14 +432,6 @@ def _mixed(seed: int, process: int) -> int:
     )
 
 
-def _dispatches(trainer: Any) -> bool:
-    """Whether one process reads the batches of all: only tensors travel to the others."""
-    dispatches = trainer.accelerator.dispatch_batches
-    if dispatches is None:
-        dispatches = isinstance(trainer.train_dataset, torch.utils.data.IterableDataset)
-    return bool(dispatches) and trainer.args.world_size > 1
-
-
 def _by_name(init: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
     """All arguments by name: Trainers have them in different orders."""
     parameters = list(inspect.signature(init).parameters.values())
@@ -444,70 +442,6 @@ def _by_name(init: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> dic
     if twice or len(given) > len(names):
         raise TypeError(f"{twice or len(given)}: arguments given twice, or too many of them")
     return dict(zip(names, given, strict=False)) | dict(named)
-
-
-def _require_unpacked(args: Any) -> None:
-    if getattr(args, "packing", False):
-        raise invalid(
-            "args",
-            "must not pack examples before some of them are chosen",
-            "packing=True",
-            "Pass padding_free=True in its place: the chosen examples are laid end to end.",
-        )
-
-
-def _require_example_loss(trainer: Any) -> None:
-    """Refuse what the loss that counts examples equally would silently replace."""
-    others = {
-        "compute_loss_func": getattr(trainer, "compute_loss_func", None) is not None,
-        "label_smoothing_factor": bool(getattr(trainer.args, "label_smoothing_factor", 0)),
-        "the loss of routers": bool(
-            getattr(getattr(trainer.model, "config", None), "output_router_logits", False)
-        ),
-        "a loss_type other than nll": getattr(trainer.args, "loss_type", "nll") != "nll",
-    }
-    for name, present in others.items():
-        if present:
-            raise _own_loss(name)
-
-
-def _own_loss(received: str) -> InvalidInputError:
-    return invalid(
-        "loss",
-        "must be 'token', the Trainer's own, where that is more than a mean over tokens",
-        f"'example' with {received}",
-        "Pass SelectionConfig(loss='token').",
-    )
-
-
-def _require_supported(trainer: Any) -> None:
-    config = trainer.selection
-    if config.usual_loss == "example":
-        _require_example_loss(trainer)
-    config.require_layer()
-    causal = config.usual_loss == "example" or (config.scores and config.loss_fn is None)
-    if causal and trainer.model is not None:
-        require_language_model(unwrapped(trainer.model))
-    for kind in ("fsdp", "deepspeed"):
-        if getattr(trainer, f"is_{kind}_enabled", False) and config.name not in ("random", "full"):
-            raise invalid(
-                "args",
-                "must keep the model whole on every device, for its examples to be scored",
-                f"{kind}, which may shard it",
-                "Use plain data parallelism (torchrun), or method='random'.",
-            )
-    if config.mode == "source" and _dispatches(trainer):
-        raise invalid(
-            "args",
-            "must let every process read its own batches, for their sources to come with them",
-            "one process that reads for all, as is usual with data without a length",
-            "Pass TrainingArguments(accelerator_config={'dispatch_batches': False}).",
-        )
-    columns = columns_of(trainer.train_dataset) if trainer.train_dataset is not None else None
-    if config.mode == "source" and columns is not None and config.source_column not in columns:
-        raise no_source_column(config.source_column, columns)
-    if config.differentiates and trainer.model is not None:
-        value_projection(unwrapped(trainer.model), config.layer)
 
 
 def leave_together() -> None:

@@ -17,7 +17,8 @@ from uniproto.training.adam_moments import adam_divisor, with_moments
 from uniproto.training.config import MOMENTS
 from uniproto.training.gradient_features import Scored, check_width, scored
 from uniproto.training.layers import ParameterPart, unwrapped, value_projection
-from uniproto.training.losses import LossFunction, forward_losses, preserve_state
+from uniproto.training.losses import LossFunction, forward_losses
+from uniproto.training.preserved_state import preserve_state
 
 try:
     import torch
