@@ -337,13 +337,13 @@ def test_one_file_is_opened_once(to_disk: Callable[..., Any]) -> None:
 def test_picks_from_disk(to_disk: Callable[..., Any], metric: str, kind: str) -> None:
     source, target = rows_of(kind, M, 1), rows_of(kind, N, 2)
     source_on_disk, target_on_disk = to_disk(source), to_disk(target)
-    expected = uniproto.select(source, K, target, metric=metric)
+    expected = uniproto.select(source, K, target, method=GREEDY, metric=metric)
     for one, other in (
         (source_on_disk, target_on_disk),
         (source_on_disk, target),
         (source, target_on_disk),
     ):
-        selection = uniproto.select(one, K, other, metric=metric)
+        selection = uniproto.select(one, K, other, method=GREEDY, metric=metric)
         assert selection.indices.tolist() == expected.indices.tolist()
         assert selection.cost == pytest.approx(expected.cost, rel=1e-5)
         assert selection.shape == (M, N)
@@ -354,14 +354,15 @@ def test_picks_from_disk(to_disk: Callable[..., Any], metric: str, kind: str) ->
 def test_picks_from_disk_for_itself(to_disk: Callable[..., Any], metric: str, kind: str) -> None:
     source = rows_of(kind, M, 1)
     on_disk = to_disk(source)
-    expected = uniproto.select(source, K, metric=metric)
+    expected = uniproto.select(source, K, method=GREEDY, metric=metric)
     for target in (None, on_disk, to_disk(source), source):
-        selection = uniproto.select(on_disk, K, target, metric=metric)
+        selection = uniproto.select(on_disk, K, target, method=GREEDY, metric=metric)
         assert selection.indices.tolist() == expected.indices.tolist()
         assert selection.cost == pytest.approx(expected.cost, rel=1e-5, abs=1e-6)
 
 
 QUESTIONS: dict[str, dict[str, Any]] = {
+    "nothing more": {},
     "groups": {"groups": np.arange(M) % 3, "target_groups": np.arange(N) % 3},
     "initial": {"initial": [7, 2], "exclude": [0, 88]},
     "weights": {"target_weights": np.random.default_rng(3).random(N)},
@@ -457,8 +458,8 @@ def test_files_in_other_layouts(to_disk: Callable[..., Any], layout: str) -> Non
     }[layout]
     assert isinstance(on_disk[part], np.memmap)
     for metric in FEATURE_METRICS:
-        expected = uniproto.select(values[part], K, metric=metric)
-        found = uniproto.select(on_disk[part], K, metric=metric)
+        expected = uniproto.select(values[part], K, method=GREEDY, metric=metric)
+        found = uniproto.select(on_disk[part], K, method=GREEDY, metric=metric)
         assert found.indices.tolist() == expected.indices.tolist()
 
 
