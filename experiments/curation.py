@@ -2,22 +2,26 @@
 
 A source is left out of the pool (or only its target and held-out rows are), 100 of its rows are the
 target, and k rows of the pool are chosen by every method on the same features. The model is then
-trained on the chosen rows, alone or with the target's rows as half of every batch, for equal steps:
-32 of 64 rows, one pass over k = 2,000. Measured: log-perplexity of held-out rows of the target's
-source, how many of them the model answers exactly right, and the time of choosing. Beside the
-methods stand random rows, the whole pool, and the target's rows alone.
+trained on the chosen rows, alone or with the target's rows as half of every batch, for equal steps,
+one pass over what was chosen. Measured: log-perplexity of held-out rows of the target's source, how
+many of them the model answers exactly right, and the time of choosing. Beside the methods stand
+random rows and the target's rows alone.
 
-LESS is warmed up once for a collection, on sources that are no targets, and its gradients serve all
-targets and seeds. --full adds the other k, pools with rows of the target's own kind, and sentence
-embeddings.
+What two cores get through in an hour or two: two targets, about 5,600 short rows of mathematics to
+choose k = 384 from, 24 steps of 16 rows, adapters in the last 10 of 30 blocks, 200 held-out rows,
+three seeds. (Random rows are then what the whole pool gives in equal steps.)
+
+--full is for a GPU: seven targets of five kinds and all of the data, k = 2,000 with 32 steps of 64
+rows and 500 held-out rows, the whole pool, and LESS, which is warmed up once for a collection, on
+sources that are no targets; its gradients serve all targets and seeds. After that the other k, pools
+with rows of the target's own kind, and sentence embeddings.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import product, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +40,10 @@ TITLE = "training data for a task, chosen from a large pool by a small target"
 TRAINS = True
 
 # Target → (collection, the source that shows what is wanted). All seeds of the first come first.
+SMALL_TARGETS = {
+    "mawps": ("short", "data/CoT/mawps.json"),
+    "MATH": ("short", "data/CoT/MATH_train.json"),
+}
 FIRST_TARGETS = {
     "mawps": ("instructions", "data/CoT/mawps.json"),
     "calculus": ("instructions", "data/DM/calculus.json"),
@@ -48,9 +56,17 @@ OTHER_TARGETS = {
     "addresses": ("english", "state_of_the_union"),
 }
 QUICK_TARGETS = {"minus": ("sums", "minus")}
-SEEDS, STEPS = (0, 1, 2), 32
-WANTED, HELD_OUT, QUICK_ROWS = 100, 500, 8
+SEEDS = (0, 1, 2)
+WANTED, QUICK_ROWS = 100, 8
+K, STEPS, HELD_OUT = 384, 24, 200
+FULL_K, FULL_STEPS, FULL_HELD_OUT = 2000, 32, 500
 LESS, CHECKPOINTS = ("less", "checkpoints"), 2
+SMALL_WAYS = (
+    ("uniproto", "gradients"), ("random", "none"), ("target", "none"),
+    ("nearest_to_any", "gradients"), ("tsds", "gradients"), ("nearest_on_average", "gradients"),
+    ("dsir", "n-grams"), ("uniproto", "hidden"),
+)  # fmt: skip
+OTHER_SMALL_WAYS = tuple(product(("nearest_to_any", "tsds", "nearest_on_average"), ("hidden",)))
 WAYS = (
     ("uniproto", "gradients"), ("random", "none"), ("target", "none"), ("uniproto", "hidden"),
     ("nearest_to_any", "gradients"), ("tsds", "gradients"), ("nearest_on_average", "gradients"),
@@ -99,30 +115,35 @@ class Question:
 
 
 def targets_of(setup: Setup) -> dict[str, tuple[str, str]]:
-    return QUICK_TARGETS if setup.quick else {**FIRST_TARGETS, **OTHER_TARGETS}
+    if setup.quick:
+        return QUICK_TARGETS
+    return {**FIRST_TARGETS, **OTHER_TARGETS} if setup.full else SMALL_TARGETS
 
 
 def units(setup: Setup) -> list[Unit]:
     """All choices, in the order they are worth making: balanced wherever time runs out."""
     asked = setup.training.seeds
     seeds = asked or (SEEDS[:1] if setup.quick else SEEDS)
-    usual = 8 if setup.quick else 2000
-    ways = QUICK_WAYS if setup.quick else WAYS
-    groups = [QUICK_TARGETS] if setup.quick else [FIRST_TARGETS, OTHER_TARGETS]
+    rounds: list[tuple[Mapping[str, Any], Sequence[tuple[str, str]]]]
+    if setup.quick:
+        usual, rounds = 8, [(QUICK_TARGETS, QUICK_WAYS)]
+    elif setup.full:
+        usual, rounds = FULL_K, [(FIRST_TARGETS, WAYS), (OTHER_TARGETS, WAYS)]
+    else:
+        usual, rounds = K, [(SMALL_TARGETS, SMALL_WAYS), (SMALL_TARGETS, OTHER_SMALL_WAYS)]
     found = [
         Unit(target, "apart", usual, seed, *way)
-        for group in groups
+        for targets, ways in rounds
         for seed in seeds
-        for target in group
+        for target in targets
         for way in ways
     ]
     if setup.full:
-        ways = (*WAYS, *SENTENCE_WAYS)
         found += [
             Unit(target, pool, k, seed, *way)
             for seed, pool, k in product(seeds, ("apart", "among"), (2000, 500, 8000))
             for target in targets_of(setup)
-            for way in ways
+            for way in (*WAYS, *SENTENCE_WAYS)
         ]
     return list(dict.fromkeys(found))
 
@@ -130,19 +151,13 @@ def units(setup: Setup) -> list[Unit]:
 def parts(setup: Setup) -> list[str]:
     """The names of all parts: features of collections stand before the choices they are for."""
     chosen = units(setup)
-    first = [
-        unit for unit in chosen if unit.seed == chosen[0].seed and unit.target in _first(setup)
-    ]
+    first = list(takewhile(lambda unit: unit.seed == chosen[0].seed, chosen))
     # LESS looks at the pool at several checkpoints: in the first round the others do not wait.
     others = [unit for unit in first if (unit.method, unit.features) != LESS]
     found = dict.fromkeys(name for unit in others for name in _needed(setup, unit))
     for unit in dict.fromkeys([*others, *first, *chosen]):
         found |= dict.fromkeys([*_needed(setup, unit), unit.name])
     return list(found)
-
-
-def _first(setup: Setup) -> Mapping[str, Any]:
-    return QUICK_TARGETS if setup.quick else FIRST_TARGETS
 
 
 def _needed(setup: Setup, unit: Unit) -> Iterator[str]:
@@ -188,17 +203,17 @@ def run_unit(setup: Setup, unit: Unit) -> list[dict[str, Any]]:
 
 def measure(setup: Setup, recipe: Any, unit: Unit) -> list[dict[str, Any]]:
     """Choose, train on what was chosen in both settings, and measure."""
-    from support.collected import as_instructions, seconds_of
+    from support.collected import as_instructions, clock, seconds_of
     from support.curation import train
 
     collection, _ = targets_of(setup)[unit.target]
     question = _question(setup, unit)
     compared = _compared(setup, recipe, unit, question)
-    begin = time.perf_counter()
+    begin = clock()
     chosen = _chosen(recipe, unit, question, *compared)
     seconds = {
         "embedding_seconds": seconds_of(setup, collection, unit.features),
-        "choosing_seconds": time.perf_counter() - begin,
+        "choosing_seconds": clock() - begin,
     }
 
     def instructions(places: Sequence[int]) -> list[Any]:
@@ -269,7 +284,8 @@ def _question(setup: Setup, unit: Unit) -> Question:
     wanted, rest = order[:most], order[most:]
     apart = unit.pool == "apart"
     spare = len(rest) if apart else len(rest) // 2
-    held_out = rest[: min(QUICK_ROWS if setup.quick else HELD_OUT, spare)]
+    rows_held_out = QUICK_ROWS if setup.quick else FULL_HELD_OUT if setup.full else HELD_OUT
+    held_out = rest[: min(rows_held_out, spare)]
     aside = order if apart else np.concatenate([wanted, held_out])
     pool = np.setdiff1d(np.arange(len(rows)), aside)
     return Question(rows, pool, wanted, held_out)
@@ -278,7 +294,7 @@ def _question(setup: Setup, unit: Unit) -> Question:
 def _recipe(setup: Setup, collection: str) -> Any:
     from support.collected import recipe_of
 
-    return recipe_of(setup, collection, STEPS)
+    return recipe_of(setup, collection, FULL_STEPS if setup.full else STEPS)
 
 
 def _vectors(setup: Setup, collection: str, features: str) -> Any:
@@ -307,7 +323,8 @@ def _at_checkpoints(setup: Setup, recipe: Any, unit: Unit, question: Question) -
     return np.concatenate(pool, axis=1), np.concatenate(target, axis=1)
 
 
-PARTS = FULL_PARTS = parts(Setup(None, Path()))
+PARTS = parts(Setup(None, Path()))
+FULL_PARTS = parts(Setup(None, Path(), full=True))
 
 
 # --- what came out -------------------------------------------------------------------------------
