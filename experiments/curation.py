@@ -64,9 +64,11 @@ LESS, CHECKPOINTS = ("less", "checkpoints"), 2
 SMALL_WAYS = (
     ("uniproto", "gradients"), ("random", "none"), ("target", "none"),
     ("nearest_to_any", "gradients"), ("tsds", "gradients"), ("nearest_on_average", "gradients"),
-    ("dsir", "n-grams"), ("uniproto", "hidden"),
+    ("dsir", "n-grams"),
 )  # fmt: skip
-OTHER_SMALL_WAYS = tuple(product(("nearest_to_any", "tsds", "nearest_on_average"), ("hidden",)))
+SMALL_HIDDEN_WAYS = tuple(
+    product(("uniproto", "nearest_to_any", "tsds", "nearest_on_average"), ("hidden",))
+)
 WAYS = (
     ("uniproto", "gradients"), ("random", "none"), ("target", "none"), ("uniproto", "hidden"),
     ("nearest_to_any", "gradients"), ("tsds", "gradients"), ("nearest_on_average", "gradients"),
@@ -130,7 +132,9 @@ def units(setup: Setup) -> list[Unit]:
     elif setup.full:
         usual, rounds = FULL_K, [(FIRST_TARGETS, WAYS), (OTHER_TARGETS, WAYS)]
     else:
-        usual, rounds = K, [(SMALL_TARGETS, SMALL_WAYS), (SMALL_TARGETS, OTHER_SMALL_WAYS)]
+        one_by_one = [{name: where} for name, where in SMALL_TARGETS.items()]
+        usual, rounds = K, list(product(one_by_one, (SMALL_WAYS,)))
+        rounds.append((SMALL_TARGETS, SMALL_HIDDEN_WAYS))
     found = [
         Unit(target, "apart", usual, seed, *way)
         for targets, ways in rounds
