@@ -13,8 +13,8 @@ three seeds. (Random rows are then what the whole pool gives in equal steps.)
 
 --full is for a GPU: seven targets of five kinds and all of the data, k = 2,000 with 32 steps of 64
 rows and 500 held-out rows, the whole pool, and LESS, which is warmed up once for a collection, on
-sources that are no targets; its gradients serve all targets and seeds. After that the other k, pools
-with rows of the target's own kind, and sentence embeddings.
+sources that are no targets; its gradients serve all targets and seeds. After that the other k,
+pools with rows of the target's own kind, and sentence embeddings.
 """
 
 from __future__ import annotations
@@ -28,11 +28,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from support.curation_report import chart, tables
 from support.joined import publish_joined
-from support.runs import Runs, Setup, command_line, run_name
-from support.statistics import by, difference
-from uniproto.comparing.results import aligned
-from uniproto.report.words import mean_and_spread
+from support.runs import Runs, Setup, command_line, rounded, run_name
 from uniproto.runtime.progress import Progress
 
 TITLE = "training data for a task, chosen from a large pool by a small target"
@@ -182,13 +180,13 @@ def run(setup: Setup) -> None:
     with Progress(setup.progress).stage("choices", len(names)) as advance:
         for name in names:
             if name in by_name:
-                rows += run_unit(setup, by_name[name])
+                rows += [rounded(row) for row in run_unit(setup, by_name[name])]
             elif not setup.finished_only:
                 _, collection, features = name.split("_")
                 _vectors(setup, collection, features)
             advance(1)
     if not setup.waits_for_others(names):
-        publish_joined(setup, "curation", rows, tables, _chart)
+        publish_joined(setup, "curation", rows, tables, chart)
 
 
 def run_unit(setup: Setup, unit: Unit) -> list[dict[str, Any]]:
@@ -329,90 +327,6 @@ def _at_checkpoints(setup: Setup, recipe: Any, unit: Unit, question: Question) -
 
 PARTS = parts(Setup(None, Path()))
 FULL_PARTS = parts(Setup(None, Path(), full=True))
-
-
-# --- what came out -------------------------------------------------------------------------------
-
-
-def tables(rows: Sequence[Mapping[str, Any]]) -> str:
-    """By target: log-perplexity after training, exact answers; then UniPROT beside others."""
-    texts = []
-    for (pool, k, setting), found in by(rows, "pool", "k", "setting").items():
-        texts.append(_table(found, f"pool {pool}, k = {k:,}, {setting}", "after", 1))
-        texts.append(_table(found, f"exact answers, %, {setting}", "right_after", 100))
-    return "\n\n".join([*texts, *(_beside(rows, method) for method in ("random", "target"))])
-
-
-def _table(rows: Sequence[Mapping[str, Any]], title: str, column: str, unit: float) -> str:
-    targets = list(dict.fromkeys(row["target"] for row in rows))
-    ways = list(dict.fromkeys((row["method"], row["features"]) for row in rows))
-    shown: dict[str, list[str]] = {title: [_way(*way) for way in ways]}
-    for target in targets:
-        of_target = [row for row in rows if row["target"] == target]
-        cells = []
-        for way in ways:
-            values = [unit * r[column] for r in of_target if (r["method"], r["features"]) == way]
-            mean, spread = mean_and_spread(values)
-            told = "–" if mean is None else f"{mean:.{3 if unit == 1 else 1}f}"
-            error = None if spread is None else spread / len(values) ** 0.5
-            cells.append(told if error is None else f"{told} ± {error:.{3 if unit == 1 else 1}f}")
-        before = unit * np.mean([row[column.replace("after", "before")] for row in of_target])
-        shown[f"{target} (before {before:.{3 if unit == 1 else 1}f})"] = cells
-    seconds = by(rows, "method", "features")
-    for words in ("embedding", "choosing"):
-        shown[f"{words}, s"] = [
-            f"{np.mean([row[f'{words}_seconds'] for row in seconds[way]]):.1f}" for way in ways
-        ]
-    return aligned(shown)
-
-
-def _way(method: str, features: str) -> str:
-    return method if features == "none" else f"{method}, {features}"
-
-
-def _beside(rows: Sequence[Mapping[str, Any]], other: str) -> str:
-    """UniPROT on gradients less another way, over the draws of a target and setting in common."""
-    lines = [f"uniproto on gradients − {other}, log-perplexity:"]
-    for (target, setting), found in by(rows, "target", "setting").items():
-        draws = by(found, "method", "features")
-        ours, theirs = (
-            {(r["pool"], r["k"], r["seed"]): r["after"] for r in draws.get(way, [])}
-            for way in (("uniproto", "gradients"), (other, "none"))
-        )
-        both = [draw for draw in ours if draw in theirs]
-        if both:
-            apart = difference([ours[draw] for draw in both], [theirs[draw] for draw in both])
-            told = (
-                "one draw" if apart.error is None else f"± {apart.error:.3f}, {apart.draws} draws"
-            )
-            lines.append(f"  {target}, {setting}: {apart.mean:+.3f} ({told}, {apart.verdict})")
-    return "\n".join(lines)
-
-
-def _chart(rows: Sequence[Mapping[str, Any]]) -> Any:
-    import altair as alt
-
-    from support.charts import dots_and_means
-    from uniproto.report.charts import BLUE, GREY, loose_scale, small_multiples, styled
-
-    shown = [{**row, "way": _way(row["method"], row["features"])} for row in rows]
-    panels = [
-        dots_and_means(
-            found,
-            x=alt.X("after:Q", title="log-perplexity", scale=loose_scale(alt)),
-            y=alt.Y("way:N", title=None, sort=list(dict.fromkeys(row["way"] for row in found)),
-                    axis=alt.Axis(ticks=False)),
-            series="way",
-            colours={row["way"]: BLUE if row["method"] == "uniproto" else GREY for row in found},
-            title=f"{target}, {setting}",
-        )
-        for (target, setting), found in by(shown, "target", "setting").items()
-    ]  # fmt: skip
-    return styled(
-        small_multiples(panels, columns=2),
-        "Held-out rows of the target's source, after training on what was chosen",
-        "circles: draws, diamonds: their mean",
-    )
 
 
 if __name__ == "__main__":

@@ -55,7 +55,9 @@ class Trainee:
         trained = [each for each in self.model.parameters() if each.requires_grad]
         for each in trained:  # steps of 2e-4 are lost in bfloat16
             each.data = each.data.float()
-        self.optimizer = torch.optim.AdamW(trained, lr=recipe.rate, fused=self.device.type == "cuda")
+        self.optimizer = torch.optim.AdamW(
+            trained, lr=recipe.rate, fused=self.device.type == "cuda"
+        )
         self.collate = PaddingCollator(padding_token(self.tokenizer))
 
     def tokens(self, rows: Sequence[InstructionRow]) -> list[Any]:
