@@ -8,7 +8,7 @@ many of them the model answers exactly right, and the time of choosing. Beside t
 random rows and the target's rows alone.
 
 What two cores get through in an hour or two: two targets, about 5,600 short rows of mathematics to
-choose k = 384 from, 24 steps of 16 rows, adapters in the last 10 of 30 blocks, 200 held-out rows,
+choose k = 320 from, 20 steps of 16 rows, adapters in the last 6 of 30 blocks, 200 held-out rows,
 three seeds. (Random rows are then what the whole pool gives in equal steps.)
 
 --full is for a GPU: seven targets of five kinds and all of the data, k = 2,000 with 32 steps of 64
@@ -56,7 +56,7 @@ OTHER_TARGETS = {
 QUICK_TARGETS = {"minus": ("sums", "minus")}
 SEEDS = (0, 1, 2)
 WANTED, QUICK_ROWS = 100, 8
-K, STEPS, HELD_OUT = 384, 24, 200
+K, STEPS, HELD_OUT = 320, 20, 200
 FULL_K, FULL_STEPS, FULL_HELD_OUT = 2000, 32, 500
 LESS, CHECKPOINTS = ("less", "checkpoints"), 2
 SMALL_WAYS = (

@@ -139,7 +139,7 @@ def test_parts_of_training_experiments_are_balanced_wherever_time_runs_out() -> 
     chosen = [name for name in small if not name.startswith("vectors")]
     for place, target in enumerate(("mawps", "MATH")):  # all seeds of a target, then the next
         for seed in (0, 1, 2):
-            expected = f"{target}_apart_384_{seed}_uniproto_gradients"
+            expected = f"{target}_apart_320_{seed}_uniproto_gradients"
             assert chosen[21 * place + 7 * seed] == expected
     curation = script.FULL_PARTS
     assert len(curation) == len(set(curation))

@@ -121,7 +121,7 @@ def recipe_of(setup: Setup, collection: str, steps: int) -> Recipe:
     if collection == "short":
         rate = asked.learning_rate or SHORT_RATE
         return Recipe(
-            model, SHORT_TEMPLATE, steps, 16, 192, rate, 32, 128, 1024, half=half, blocks=10
+            model, SHORT_TEMPLATE, steps, 16, 192, rate, 32, 128, 1024, half=half, blocks=6
         )
     template = "{instruction}" if collection == "english" else TEMPLATE
     return Recipe(model, template, steps, 64, max_length=256, rate=rate, half=half)
