@@ -2,33 +2,35 @@
 
 A source is left out of the pool (or only its target and held-out rows are), 100 of its rows are the
 target, and k rows of the pool are chosen by every method on the same features. The model is then
-trained on the chosen rows, alone or with the target's rows as half of every batch, for equal steps:
-32 of 64 rows, one pass over k = 2,000. Measured: log-perplexity of held-out rows of the target's
-source, how many of them the model answers exactly right, and the time of choosing. Beside the
-methods stand random rows, the whole pool, and the target's rows alone.
+trained on the chosen rows, alone or with the target's rows as half of every batch, for equal steps,
+one pass over what was chosen. Measured: log-perplexity of held-out rows of the target's source, how
+many of them the model answers exactly right, and the time of choosing. Beside the methods stand
+random rows and the target's rows alone.
 
-LESS is warmed up once for a collection, on sources that are no targets, and its gradients serve all
-targets and seeds. --full adds the other k, pools with rows of the target's own kind, and sentence
-embeddings.
+What two cores get through in an hour or two: two targets, about 5,600 short rows of mathematics to
+choose k = 320 from, 20 steps of 16 rows, adapters in the last 6 of 30 blocks, 200 held-out rows,
+three seeds. (Random rows are then what the whole pool gives in equal steps.)
+
+--full is for a GPU: seven targets of five kinds and all of the data, k = 2,000 with 32 steps of 64
+rows and 500 held-out rows, the whole pool, and LESS, which is warmed up once for a collection, on
+sources that are no targets; its gradients serve all targets and seeds. After that the other k,
+pools with rows of the target's own kind, and sentence embeddings.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import product, takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from support.curation_report import chart, tables
 from support.joined import publish_joined
-from support.runs import Runs, Setup, command_line, run_name
-from support.statistics import by, difference
-from uniproto.comparing.results import aligned
-from uniproto.report.words import mean_and_spread
+from support.runs import Runs, Setup, command_line, rounded, run_name
 from uniproto.runtime.progress import Progress
 
 TITLE = "training data for a task, chosen from a large pool by a small target"
@@ -36,6 +38,10 @@ TITLE = "training data for a task, chosen from a large pool by a small target"
 TRAINS = True
 
 # Target → (collection, the source that shows what is wanted). All seeds of the first come first.
+SMALL_TARGETS = {
+    "mawps": ("short", "data/CoT/mawps.json"),
+    "MATH": ("short", "data/CoT/MATH_train.json"),
+}
 FIRST_TARGETS = {
     "mawps": ("instructions", "data/CoT/mawps.json"),
     "calculus": ("instructions", "data/DM/calculus.json"),
@@ -48,9 +54,19 @@ OTHER_TARGETS = {
     "addresses": ("english", "state_of_the_union"),
 }
 QUICK_TARGETS = {"minus": ("sums", "minus")}
-SEEDS, STEPS = (0, 1, 2), 32
-WANTED, HELD_OUT, QUICK_ROWS = 100, 500, 8
+SEEDS = (0, 1, 2)
+WANTED, QUICK_ROWS = 100, 8
+K, STEPS, HELD_OUT = 320, 20, 200
+FULL_K, FULL_STEPS, FULL_HELD_OUT = 2000, 32, 500
 LESS, CHECKPOINTS = ("less", "checkpoints"), 2
+SMALL_WAYS = (
+    ("uniproto", "gradients"), ("random", "none"), ("target", "none"),
+    ("nearest_to_any", "gradients"), ("tsds", "gradients"), ("nearest_on_average", "gradients"),
+    ("dsir", "n-grams"),
+)  # fmt: skip
+SMALL_HIDDEN_WAYS = tuple(
+    product(("uniproto", "nearest_to_any", "tsds", "nearest_on_average"), ("hidden",))
+)
 WAYS = (
     ("uniproto", "gradients"), ("random", "none"), ("target", "none"), ("uniproto", "hidden"),
     ("nearest_to_any", "gradients"), ("tsds", "gradients"), ("nearest_on_average", "gradients"),
@@ -99,30 +115,37 @@ class Question:
 
 
 def targets_of(setup: Setup) -> dict[str, tuple[str, str]]:
-    return QUICK_TARGETS if setup.quick else {**FIRST_TARGETS, **OTHER_TARGETS}
+    if setup.quick:
+        return QUICK_TARGETS
+    return {**FIRST_TARGETS, **OTHER_TARGETS} if setup.full else SMALL_TARGETS
 
 
 def units(setup: Setup) -> list[Unit]:
     """All choices, in the order they are worth making: balanced wherever time runs out."""
     asked = setup.training.seeds
     seeds = asked or (SEEDS[:1] if setup.quick else SEEDS)
-    usual = 8 if setup.quick else 2000
-    ways = QUICK_WAYS if setup.quick else WAYS
-    groups = [QUICK_TARGETS] if setup.quick else [FIRST_TARGETS, OTHER_TARGETS]
+    rounds: list[tuple[Mapping[str, Any], Sequence[tuple[str, str]]]]
+    if setup.quick:
+        usual, rounds = 8, [(QUICK_TARGETS, QUICK_WAYS)]
+    elif setup.full:
+        usual, rounds = FULL_K, [(FIRST_TARGETS, WAYS), (OTHER_TARGETS, WAYS)]
+    else:
+        one_by_one = [{name: where} for name, where in SMALL_TARGETS.items()]
+        usual, rounds = K, list(product(one_by_one, (SMALL_WAYS,)))
+        rounds.append((SMALL_TARGETS, SMALL_HIDDEN_WAYS))
     found = [
         Unit(target, "apart", usual, seed, *way)
-        for group in groups
+        for targets, ways in rounds
         for seed in seeds
-        for target in group
+        for target in targets
         for way in ways
     ]
     if setup.full:
-        ways = (*WAYS, *SENTENCE_WAYS)
         found += [
             Unit(target, pool, k, seed, *way)
             for seed, pool, k in product(seeds, ("apart", "among"), (2000, 500, 8000))
             for target in targets_of(setup)
-            for way in ways
+            for way in (*WAYS, *SENTENCE_WAYS)
         ]
     return list(dict.fromkeys(found))
 
@@ -130,19 +153,13 @@ def units(setup: Setup) -> list[Unit]:
 def parts(setup: Setup) -> list[str]:
     """The names of all parts: features of collections stand before the choices they are for."""
     chosen = units(setup)
-    first = [
-        unit for unit in chosen if unit.seed == chosen[0].seed and unit.target in _first(setup)
-    ]
+    first = list(takewhile(lambda unit: unit.seed == chosen[0].seed, chosen))
     # LESS looks at the pool at several checkpoints: in the first round the others do not wait.
     others = [unit for unit in first if (unit.method, unit.features) != LESS]
     found = dict.fromkeys(name for unit in others for name in _needed(setup, unit))
     for unit in dict.fromkeys([*others, *first, *chosen]):
         found |= dict.fromkeys([*_needed(setup, unit), unit.name])
     return list(found)
-
-
-def _first(setup: Setup) -> Mapping[str, Any]:
-    return QUICK_TARGETS if setup.quick else FIRST_TARGETS
 
 
 def _needed(setup: Setup, unit: Unit) -> Iterator[str]:
@@ -163,13 +180,13 @@ def run(setup: Setup) -> None:
     with Progress(setup.progress).stage("choices", len(names)) as advance:
         for name in names:
             if name in by_name:
-                rows += run_unit(setup, by_name[name])
+                rows += [rounded(row) for row in run_unit(setup, by_name[name])]
             elif not setup.finished_only:
                 _, collection, features = name.split("_")
                 _vectors(setup, collection, features)
             advance(1)
     if not setup.waits_for_others(names):
-        publish_joined(setup, "curation", rows, tables, _chart)
+        publish_joined(setup, "curation", rows, tables, chart)
 
 
 def run_unit(setup: Setup, unit: Unit) -> list[dict[str, Any]]:
@@ -188,17 +205,17 @@ def run_unit(setup: Setup, unit: Unit) -> list[dict[str, Any]]:
 
 def measure(setup: Setup, recipe: Any, unit: Unit) -> list[dict[str, Any]]:
     """Choose, train on what was chosen in both settings, and measure."""
-    from support.collected import as_instructions, seconds_of
+    from support.collected import as_instructions, clock, seconds_of
     from support.curation import train
 
     collection, _ = targets_of(setup)[unit.target]
     question = _question(setup, unit)
     compared = _compared(setup, recipe, unit, question)
-    begin = time.perf_counter()
+    begin = clock()
     chosen = _chosen(recipe, unit, question, *compared)
     seconds = {
         "embedding_seconds": seconds_of(setup, collection, unit.features),
-        "choosing_seconds": time.perf_counter() - begin,
+        "choosing_seconds": clock() - begin,
     }
 
     def instructions(places: Sequence[int]) -> list[Any]:
@@ -269,7 +286,8 @@ def _question(setup: Setup, unit: Unit) -> Question:
     wanted, rest = order[:most], order[most:]
     apart = unit.pool == "apart"
     spare = len(rest) if apart else len(rest) // 2
-    held_out = rest[: min(QUICK_ROWS if setup.quick else HELD_OUT, spare)]
+    rows_held_out = QUICK_ROWS if setup.quick else FULL_HELD_OUT if setup.full else HELD_OUT
+    held_out = rest[: min(rows_held_out, spare)]
     aside = order if apart else np.concatenate([wanted, held_out])
     pool = np.setdiff1d(np.arange(len(rows)), aside)
     return Question(rows, pool, wanted, held_out)
@@ -278,7 +296,7 @@ def _question(setup: Setup, unit: Unit) -> Question:
 def _recipe(setup: Setup, collection: str) -> Any:
     from support.collected import recipe_of
 
-    return recipe_of(setup, collection, STEPS)
+    return recipe_of(setup, collection, FULL_STEPS if setup.full else STEPS)
 
 
 def _vectors(setup: Setup, collection: str, features: str) -> Any:
@@ -307,91 +325,8 @@ def _at_checkpoints(setup: Setup, recipe: Any, unit: Unit, question: Question) -
     return np.concatenate(pool, axis=1), np.concatenate(target, axis=1)
 
 
-PARTS = FULL_PARTS = parts(Setup(None, Path()))
-
-
-# --- what came out -------------------------------------------------------------------------------
-
-
-def tables(rows: Sequence[Mapping[str, Any]]) -> str:
-    """By target: log-perplexity after training, exact answers; then UniPROT beside others."""
-    texts = []
-    for (pool, k, setting), found in by(rows, "pool", "k", "setting").items():
-        texts.append(_table(found, f"pool {pool}, k = {k:,}, {setting}", "after", 1))
-        texts.append(_table(found, f"exact answers, %, {setting}", "right_after", 100))
-    return "\n\n".join([*texts, *(_beside(rows, method) for method in ("random", "target"))])
-
-
-def _table(rows: Sequence[Mapping[str, Any]], title: str, column: str, unit: float) -> str:
-    targets = list(dict.fromkeys(row["target"] for row in rows))
-    ways = list(dict.fromkeys((row["method"], row["features"]) for row in rows))
-    shown: dict[str, list[str]] = {title: [_way(*way) for way in ways]}
-    for target in targets:
-        of_target = [row for row in rows if row["target"] == target]
-        cells = []
-        for way in ways:
-            values = [unit * r[column] for r in of_target if (r["method"], r["features"]) == way]
-            mean, spread = mean_and_spread(values)
-            told = "–" if mean is None else f"{mean:.{3 if unit == 1 else 1}f}"
-            error = None if spread is None else spread / len(values) ** 0.5
-            cells.append(told if error is None else f"{told} ± {error:.{3 if unit == 1 else 1}f}")
-        before = unit * np.mean([row[column.replace("after", "before")] for row in of_target])
-        shown[f"{target} (before {before:.{3 if unit == 1 else 1}f})"] = cells
-    seconds = by(rows, "method", "features")
-    for words in ("embedding", "choosing"):
-        shown[f"{words}, s"] = [
-            f"{np.mean([row[f'{words}_seconds'] for row in seconds[way]]):.1f}" for way in ways
-        ]
-    return aligned(shown)
-
-
-def _way(method: str, features: str) -> str:
-    return method if features == "none" else f"{method}, {features}"
-
-
-def _beside(rows: Sequence[Mapping[str, Any]], other: str) -> str:
-    """UniPROT on gradients less another way, over the draws of a target and setting in common."""
-    lines = [f"uniproto on gradients − {other}, log-perplexity:"]
-    for (target, setting), found in by(rows, "target", "setting").items():
-        draws = by(found, "method", "features")
-        ours, theirs = (
-            {(r["pool"], r["k"], r["seed"]): r["after"] for r in draws.get(way, [])}
-            for way in (("uniproto", "gradients"), (other, "none"))
-        )
-        both = [draw for draw in ours if draw in theirs]
-        if both:
-            apart = difference([ours[draw] for draw in both], [theirs[draw] for draw in both])
-            told = (
-                "one draw" if apart.error is None else f"± {apart.error:.3f}, {apart.draws} draws"
-            )
-            lines.append(f"  {target}, {setting}: {apart.mean:+.3f} ({told}, {apart.verdict})")
-    return "\n".join(lines)
-
-
-def _chart(rows: Sequence[Mapping[str, Any]]) -> Any:
-    import altair as alt
-
-    from support.charts import dots_and_means
-    from uniproto.report.charts import BLUE, GREY, loose_scale, small_multiples, styled
-
-    shown = [{**row, "way": _way(row["method"], row["features"])} for row in rows]
-    panels = [
-        dots_and_means(
-            found,
-            x=alt.X("after:Q", title="log-perplexity", scale=loose_scale(alt)),
-            y=alt.Y("way:N", title=None, sort=list(dict.fromkeys(row["way"] for row in found)),
-                    axis=alt.Axis(ticks=False)),
-            series="way",
-            colours={row["way"]: BLUE if row["method"] == "uniproto" else GREY for row in found},
-            title=f"{target}, {setting}",
-        )
-        for (target, setting), found in by(shown, "target", "setting").items()
-    ]  # fmt: skip
-    return styled(
-        small_multiples(panels, columns=2),
-        "Held-out rows of the target's source, after training on what was chosen",
-        "circles: draws, diamonds: their mean",
-    )
+PARTS = parts(Setup(None, Path()))
+FULL_PARTS = parts(Setup(None, Path(), full=True))
 
 
 if __name__ == "__main__":

@@ -48,6 +48,23 @@ def test_a_step_does_not_depend_on_how_many_tokens_go_at_once(setup: Setup) -> N
     assert judged[0] == pytest.approx(judged[1], rel=1e-5)
 
 
+def test_lower_blocks_are_computed_once_and_change_no_loss(setup: Setup) -> None:
+    from dataclasses import replace
+
+    recipe = recipe_of(setup, "sums", 4)
+    rows = as_instructions(rows_of(None, setup.out, "sums")[:9])
+    whole, upper = Trainee(recipe, 0), Trainee(replace(recipe, blocks=1), 0)
+    tokens = whole.tokens(rows)
+    assert len(upper.model.get_base_model().base_model.layers) == 1
+    assert upper.judge(tokens)["loss"] == pytest.approx(whole.judge(tokens)["loss"], rel=1e-5)
+    before = upper.judge(tokens)["loss"]
+    known = len(upper.below.rows)
+    for _ in range(20):
+        upper.step(tokens)
+    assert upper.judge(tokens)["loss"] < before
+    assert len(upper.below.rows) == known <= len(rows)
+
+
 def test_features_of_a_collection_are_computed_once(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:

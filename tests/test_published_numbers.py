@@ -10,12 +10,13 @@ import pyarrow.csv
 import pytest
 
 from support.bandwidth_report import bandwidth_reports, chosen_share
+from support.curation_report import curation_reports
 from support.longtail_report import differences, longtail_reports
 from uniproto.cli.experiment import find_scripts, load_script
 from uniproto.geometry.bandwidth import AUTO_SHARE
 
 DOCS = Path(__file__).parents[1] / "docs"
-_PAIR = re.compile(r"[+-]?\d+\.\d ± \d+\.\d")  # 1.2 ± 0.3: a difference and its standard error
+_PAIR = re.compile(r"[+-]?\d+\.\d+ ± \d+\.\d+")  # 1.2 ± 0.3: a difference and its standard error
 
 
 def rows_of(*names: str) -> list[dict[str, Any]]:
@@ -90,3 +91,33 @@ def test_density_weights_are_those_of_the_rows() -> None:
     printed = set(lines_of(page("density-weights.md")))
     for name in ("beside", "sets"):
         assert [line for line in lines_of(reports[name]) if line not in printed] == [], name
+
+
+def test_the_small_study_of_curation_is_that_of_the_rows() -> None:
+    reports = curation_reports(rows_of("curation"))
+    printed = set(lines_of(page("curation.md")))
+    for name, table in reports.items():
+        assert [line for line in lines_of(table) if line not in printed] == [], name
+    known = pairs("\n".join(reports.values()))
+    assert pairs(page("curation.md")) <= known
+    of_curation = [line for line in page("reproduction.md").split("\n") if "curation" in line]
+    assert of_curation
+    for line in of_curation:
+        assert pairs(line) <= known
+
+
+def test_what_is_said_of_the_picks_of_curation_is_in_the_rows() -> None:
+    picked: dict[tuple[str, str], int] = {}
+    for row in rows_of("curation-picks"):
+        kind = "DM" if row["source"].startswith("data/DM/") else Path(row["source"]).stem
+        picked[row["method"], kind] = picked.get((row["method"], kind), 0) + row["rows"]
+    about = " ".join(page("curation.md").partition("**Why**")[2].partition("\n- ")[0].split())
+    for words in (
+        f"{picked['uniproto', 'DM']} from generated questions",
+        f"(random: {picked['random', 'DM']}; nearest to any target: "
+        f"{picked['nearest_to_any', 'DM']})",
+        f"{picked['uniproto', 'asdiv']} from asdiv",
+        f"(random: {picked['random', 'asdiv']})",
+        f"{picked['dsir', 'asdiv']} from asdiv and {picked['dsir', 'gsm_train']} from gsm",
+    ):
+        assert words in about

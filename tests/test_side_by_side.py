@@ -134,7 +134,14 @@ def test_parts_of_training_experiments_are_balanced_wherever_time_runs_out() -> 
     scripts = find_scripts()
     finetuning = load_script(scripts["finetuning"]).PARTS
     assert [name.rpartition("_")[2] for name in finetuning[:27]] == [*"0" * 9, *"1" * 9, *"2" * 9]
-    curation = load_script(scripts["curation"]).PARTS
+    script = load_script(scripts["curation"])
+    small = script.PARTS
+    chosen = [name for name in small if not name.startswith("vectors")]
+    for place, target in enumerate(("mawps", "MATH")):  # all seeds of a target, then the next
+        for seed in (0, 1, 2):
+            expected = f"{target}_apart_320_{seed}_uniproto_gradients"
+            assert chosen[21 * place + 7 * seed] == expected
+    curation = script.FULL_PARTS
     assert len(curation) == len(set(curation))
     first = curation.index("mawps_apart_2000_1_uniproto_gradients")
     done = {name for name in curation[:first] if not name.startswith("vectors")}

@@ -41,6 +41,9 @@ class WarmUp:
 TASKS = {"sst2": 3000, "multirc": 3000, "cb": None}  # rows beside the mathematics; None: all
 DOCUMENTS = 400  # of every source of English
 CHARACTERS = 1500  # of a document, more than the model reads
+SHORT, OF_EACH = 240, 300  # characters of a row, rows of every source: what two cores get through
+SHORT_RATE = 5e-4
+SHORT_TEMPLATE = "Question: {instruction}\nAnswer: "
 _LORA_AT_ONCE = 16
 
 
@@ -49,7 +52,8 @@ def rows_of(data: Path | None, out: Path, name: str) -> list[dict[str, Any]]:
     """The rows of a collection: source, instruction, output.
 
     `instructions` are mathematics of 22 sources with rows of SST-2, MultiRC and CB among them,
-    `english` the beginnings of at most 400 documents of each source, `sums` for quick runs.
+    `short` at most 300 short rows of each of these 22, `english` the beginnings of at most 400
+    documents of each source, `sums` for quick runs.
     """
     setup = Setup(data, out)
     if name == "sums":
@@ -65,6 +69,11 @@ def rows_of(data: Path | None, out: Path, name: str) -> list[dict[str, Any]]:
     from uniproto.judging import superglue_rows
 
     rows = _json_rows(data_file(setup, "math", "math_train.jsonl.zst"))
+    if name == "short":
+        drawn = np.random.default_rng(0).permutation(len(rows))
+        few = [rows[place] for place in drawn if rows[place]["output"].strip()]
+        short = [row for row in few if len(row["instruction"]) + len(row["output"]) <= SHORT]
+        return [dict(row) for row in first_of_each(short, OF_EACH)]
     assert data is not None
     for task, count in TASKS.items():
         rows += superglue_rows(task, "train", data, examples=count, seed=0)
@@ -94,6 +103,13 @@ def _json_rows(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in stream.read().decode("utf-8").split("\n") if line]
 
 
+def fast_in_half() -> bool:
+    """Whether bfloat16 arithmetic is the fast one here: a GPU, or a processor's matrix unit."""
+    import torch
+
+    return torch.cuda.is_available() or torch.cpu._is_amx_tile_supported()
+
+
 def recipe_of(setup: Setup, collection: str, steps: int) -> Recipe:
     """How a model is trained on rows of a collection."""
     asked = setup.training
@@ -101,9 +117,14 @@ def recipe_of(setup: Setup, collection: str, steps: int) -> Recipe:
     if setup.quick:
         model = tiny_model(setup.out / "model")
         return Recipe(model, "Q {instruction} A ", 4, 4, max_length=64, rate=rate, rank=2)
+    model, steps, half = asked.model or pretrained(setup), asked.steps or steps, fast_in_half()
+    if collection == "short":
+        rate = asked.learning_rate or SHORT_RATE
+        return Recipe(
+            model, SHORT_TEMPLATE, steps, 16, 192, rate, 32, 128, 1024, half=half, blocks=6
+        )
     template = "{instruction}" if collection == "english" else TEMPLATE
-    model = asked.model or pretrained(setup)
-    return Recipe(model, template, asked.steps or steps, 64, max_length=256, rate=rate)
+    return Recipe(model, template, steps, 64, max_length=256, rate=rate, half=half)
 
 
 def as_instructions(rows: Sequence[Row]) -> list[InstructionRow]:
@@ -123,8 +144,9 @@ def vectors_of(setup: Setup, recipe: Recipe, collection: str, features: str, war
     rows = rows_of(setup.data, setup.out, collection)
     if features == "n-grams":
         path = setup.out / "vectors" / f"{collection}-n-grams.npz"
-        with once(path) as begin:
-            if begin is not None:
+        with once(path) as missing:
+            if missing is not None:
+                begin = clock()
                 with atomic_write(path) as file:
                     sp.save_npz(file, hashed_ngrams(texts_of(rows)))
                 _note_seconds(path, begin)
@@ -140,8 +162,9 @@ def _dense(
     setup: Setup, recipe: Recipe, collection: str, features: str, rows: Sequence[Row], **how: Any
 ) -> Any:
     path = setup.out / "vectors" / f"{collection}-{features}.npy"
-    with once(path) as begin:
-        if begin is not None:
+    with once(path) as missing:
+        if missing is not None:
+            begin = clock()
             found = embedded(setup, recipe, rows, features, **how)
             with atomic_write(path) as file:
                 np.save(file, found)
@@ -165,7 +188,7 @@ def embedded(setup: Setup, recipe: Recipe, rows: Sequence[Row], features: str, *
             "model": recipe.model,
             "template": recipe.template,
             "max_length": recipe.max_length,
-            "bf16": torch.cuda.is_available(),
+            "bf16": recipe.half,
         }
         if how and torch.cuda.is_available():
             options["batch_size"] = _LORA_AT_ONCE
@@ -194,7 +217,7 @@ def checkpoints(setup: Setup, recipe: Recipe, collection: str, warm: WarmUp) -> 
 
 
 def seconds_of(setup: Setup, collection: str, features: str) -> float:
-    """How long it took to compute the features of a collection."""
+    """How long it took to compute the features of a collection (without a GPU: processor time)."""
     each = "checkpoint*" if features == "checkpoints" else features
     found = (setup.out / "vectors").glob(f"{collection}-{each}.json")
     return float(sum(json.loads(path.read_text())["seconds"] for path in found))
@@ -204,5 +227,12 @@ def texts_of(rows: Sequence[Row]) -> list[str]:
     return [f"{row['instruction']}\n\n{row['output']}".strip() for row in rows]
 
 
+def clock() -> float:
+    """Seconds: of the processor where it does the work, which others who use it do not lengthen."""
+    import torch
+
+    return time.perf_counter() if torch.cuda.is_available() else time.process_time()
+
+
 def _note_seconds(path: Path, begin: float) -> None:
-    write_json(path.with_suffix(".json"), {"seconds": time.perf_counter() - begin})
+    write_json(path.with_suffix(".json"), {"seconds": clock() - begin})

@@ -28,6 +28,8 @@ class Recipe:
     rank: int = 128
     alpha: int = 512
     tokens_at_once: int = 3072  # with padding: several runs share a card
+    half: bool = False  # bfloat16 arithmetic; adapters are in float32 all the same
+    blocks: int | None = None  # adapters in the last so many blocks alone; None: in all
 
 
 class Trainee:
@@ -39,8 +41,7 @@ class Trainee:
 
         self.recipe = recipe
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.half = self.device.type == "cuda"
-        loaded, self.tokenizer = _loaded(recipe.model, self.half)
+        loaded, self.tokenizer, self.below = _loaded(recipe.model, recipe.half, recipe.blocks)
         model = copy.deepcopy(loaded)  # adapters are put into it
         torch.manual_seed(seed)
         settings = peft.LoraConfig(
@@ -54,7 +55,9 @@ class Trainee:
         trained = [each for each in self.model.parameters() if each.requires_grad]
         for each in trained:  # steps of 2e-4 are lost in bfloat16
             each.data = each.data.float()
-        self.optimizer = torch.optim.AdamW(trained, lr=recipe.rate, fused=self.half)
+        self.optimizer = torch.optim.AdamW(
+            trained, lr=recipe.rate, fused=self.device.type == "cuda"
+        )
         self.collate = PaddingCollator(padding_token(self.tokenizer))
 
     def tokens(self, rows: Sequence[InstructionRow]) -> list[Any]:
@@ -111,10 +114,12 @@ class Trainee:
         import torch
 
         batch = {name: value.to(self.device) for name, value in self.collate(examples).items()}
+        if self.below is not None:
+            batch["inputs_embeds"] = self.below(batch.pop("input_ids"), batch["attention_mask"])
         labels = batch.pop("labels")[:, 1:]
         counted = labels >= 0
         core: Any = self.model.get_base_model()
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.half):
             hidden = core.base_model(**batch).last_hidden_state[:, :-1][counted]
             logits = core.get_output_embeddings()(hidden).float()  # of answer tokens alone
         losses = torch.nn.functional.cross_entropy(logits, labels[counted], reduction="none")
@@ -142,7 +147,7 @@ def train(
     """
     trainee = Trainee(recipe, seed)
     measured = trainee.tokens(held_out)
-    before = trainee.judge(measured)
+    before = _before(recipe, tuple(held_out))
     sets = [trainee.tokens(rows) for rows in (chosen, beside) if len(rows)]
     draws = [endless(len(rows), seed) for rows in sets]
     share = recipe.batch // len(sets)
@@ -159,11 +164,55 @@ def train(
     }
 
 
+@lru_cache(maxsize=8)
+def _before(recipe: Recipe, held_out: tuple[InstructionRow, ...]) -> dict[str, float]:
+    """What the model makes of held-out rows untrained: the same for all that is chosen."""
+    trainee = Trainee(recipe, 0)
+    return trainee.judge(trainee.tokens(held_out))
+
+
 @lru_cache(maxsize=1)
-def _loaded(name: str, half: bool) -> tuple[Any, Any]:
-    """A model on its device, and its tokenizer; a process that trains often loads it once."""
+def _loaded(name: str, half: bool, blocks: int | None) -> tuple[Any, Any, Below | None]:
+    """A model on its device, its tokenizer and its lower blocks; a process loads them once.
+
+    With `blocks`, the model keeps only its last ones, and reads what the lower ones make of a row.
+    """
+    import torch
+
     model, tokenizer = load_model(name, half)
-    return model.to("cuda" if half else "cpu"), tokenizer
+    if torch.cuda.is_available():
+        model.to("cuda")
+    else:  # on processors the backward pass of fused attention takes longer than all the rest
+        model.set_attn_implementation("eager")
+    if blocks is None:
+        return model, tokenizer, None
+    lower = copy.deepcopy(model.base_model).eval()
+    lower.layers, lower.norm = lower.layers[:-blocks], torch.nn.Identity()
+    model.base_model.layers = model.base_model.layers[-blocks:]
+    return model, tokenizer, Below(lower)
+
+
+class Below:
+    """The blocks that training leaves as they are: what they make of a row is computed once."""
+
+    def __init__(self, lower: Any) -> None:
+        self.lower = lower
+        self.rows: dict[bytes, Any] = {}
+
+    def __call__(self, tokens: Any, mask: Any) -> Any:
+        """Hidden states of every token of a padded batch."""
+        import torch
+
+        lengths = mask.sum(dim=1).tolist()
+        each = zip(tokens.cpu().numpy(), lengths, strict=True)
+        keys = [row[:length].tobytes() for row, length in each]
+        new = [place for place, key in enumerate(keys) if key not in self.rows]
+        if new:
+            with torch.no_grad():
+                made = self.lower(input_ids=tokens[new], attention_mask=mask[new])
+            for place, states in zip(new, made.last_hidden_state, strict=True):
+                self.rows[keys[place]] = states[: lengths[place]].clone()
+        return torch.nn.utils.rnn.pad_sequence([self.rows[key] for key in keys], batch_first=True)
 
 
 def warm_up(

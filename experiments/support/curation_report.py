@@ -1,0 +1,119 @@
+"""Tables and the figure of `experiments/curation.py`, from its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from support.statistics import by, difference
+from uniproto.comparing.results import aligned
+from uniproto.report.words import mean_and_spread
+
+Rows = Sequence[Mapping[str, Any]]
+Way = tuple[str, str]  # method and features
+OURS, RANDOM = ("uniproto", "gradients"), ("random", "none")
+
+
+def curation_reports(rows: Rows) -> dict[str, str]:
+    """Every table of docs/curation.md, by its name.
+
+    For each setting the log-perplexity after training, beside random and as it is, exact answers
+    and the time of choosing; then UniPROT on gradients less every other way, draw by draw.
+    """
+    found = {}
+    for (pool, k, setting), of_setting in by(rows, "pool", "k", "setting").items():
+        title = f"pool {pool}, k = {k:,}, {setting}"
+        found[title] = _setting(of_setting, title)
+        found[f"{title}, beside"] = _beside(of_setting, f"uniproto, gradients − …, {setting}")
+    return found
+
+
+def tables(rows: Rows) -> str:
+    return "\n\n".join(curation_reports(rows).values())
+
+
+def _setting(rows: Rows, title: str) -> str:
+    """Every way in one setting: mean ± standard error over the draws of each target."""
+    ways = by(rows, "method", "features")
+    shown: dict[str, list[str]] = {title: [_name(way) for way in ways]}
+    for (target,), found in by(rows, "target").items():
+        of_way = by(found, "method", "features")
+        before = np.mean([row["before"] for row in found])
+        right = np.mean([row["right_before"] for row in found])
+        shown[f"{target} (before {before:.3f})"] = [
+            _mean([row["after"] for row in of_way.get(way, [])], 3) for way in ways
+        ]
+        shown[f"{target} − random"] = [_apart(found, way, RANDOM) for way in ways]
+        shown[f"{target} right, % (before {100 * right:.1f})"] = [
+            _mean([100 * row["right_after"] for row in of_way.get(way, [])], 1) for way in ways
+        ]
+    for words in ("embedding", "choosing"):
+        shown[f"{words}, s"] = [
+            f"{np.mean([row[f'{words}_seconds'] for row in found]):.1f}" for found in ways.values()
+        ]
+    return aligned(shown)
+
+
+def _beside(rows: Rows, title: str) -> str:
+    """UniPROT on gradients less every other way: mean ± standard error, and what that says."""
+    ways = [way for way in by(rows, "method", "features") if way != OURS]
+    shown: dict[str, list[str]] = {title: [_name(way) for way in ways]}
+    for (target,), found in by(rows, "target").items():
+        shown[target] = [_apart(found, OURS, way, verdict=True) for way in ways]
+    return aligned(shown)
+
+
+def _apart(rows: Rows, way: Way, other: Way, *, verdict: bool = False) -> str:
+    """One way less another, over the draws they have in common."""
+    ours, theirs = (
+        {row["seed"]: row["after"] for row in rows if (row["method"], row["features"]) == each}
+        for each in (way, other)
+    )
+    both = [draw for draw in ours if draw in theirs]
+    if not both or way == other:
+        return "–"
+    apart = difference([ours[draw] for draw in both], [theirs[draw] for draw in both])
+    error = "one draw" if apart.error is None else f"± {apart.error:.3f}"
+    return f"{apart.mean:+.3f} {error}{' ' + apart.verdict if verdict else ''}"
+
+
+def _mean(values: Sequence[float], digits: int) -> str:
+    mean, spread = mean_and_spread(values)
+    if mean is None:
+        return "–"
+    if spread is None:
+        return f"{mean:.{digits}f}"
+    return f"{mean:.{digits}f} ± {spread / len(values) ** 0.5:.{digits}f}"
+
+
+def _name(way: Way) -> str:
+    method, features = way
+    return method if features == "none" else f"{method}, {features}"
+
+
+def chart(rows: Rows) -> Any:
+    import altair as alt
+
+    from support.charts import dots_and_means
+    from uniproto.report.charts import BLUE, GREY, loose_scale, small_multiples, styled
+
+    shown = [{**row, "way": _name((row["method"], row["features"]))} for row in rows]
+    panels = [
+        dots_and_means(
+            found,
+            x=alt.X("after:Q", title="log-perplexity", scale=loose_scale(alt)),
+            y=alt.Y("way:N", title=None, sort=list(dict.fromkeys(row["way"] for row in found)),
+                    axis=alt.Axis(ticks=False)),
+            series="way",
+            colours={row["way"]: BLUE if row["method"] == "uniproto" else GREY for row in found},
+            title=f"{target}, {setting}",
+        )
+        for (target, setting), found in by(shown, "target", "setting").items()
+    ]  # fmt: skip
+    return styled(
+        small_multiples(panels, columns=2),
+        "Held-out rows of the target's source, after training on what was chosen",
+        "circles: draws, diamonds: their mean",
+    )
