@@ -1,8 +1,8 @@
 """Lists of the targets that matter to some rows at given prices, for many steps of an ascent.
 
 A row collects its unit of mass where cost plus price is lowest. While prices move little, those
-targets are among the ones that hold its two cheapest units now: some n/k targets of n, whatever
-their order.
+targets are among the ones that hold its two cheapest units now, or a few more: some n/k targets of
+n, whatever their order. `rooms` says how little.
 """
 
 from __future__ import annotations
