@@ -26,7 +26,6 @@ from uniproto.runtime.progress import Advance
 _EVERY = 10  # steps from one look at all candidates to the next
 _ACTIVE = 12.0  # temperatures above the last row summed: candidates further up are left alone
 _FEWEST_LISTS = 3  # that tell where a price should go
-_SETTLING = 1  # more passes at such a look: thresholds of rows left alone must catch up
 _MOMENTUM, _SPREAD = 0.9, 0.98
 _LEAST_SHARE = 1e-3
 _STEADY = 0.1  # added to the root of the mean square, so that settled prices stay
@@ -81,7 +80,8 @@ def ascend(
 ) -> Climbed:
     """Raise the bound as far as the candidates tell.
 
-    `scales` are those of the candidates and of the targets.
+    `scales` are those of the candidates and of the targets; `motion` goes on from one call to the
+    next.
     """
     centre = float(np.average(prices, weights=capacity))
     small = (prices - centre).astype(np.float32)
@@ -102,9 +102,8 @@ def ascend(
         look = step % _EVERY == 0 or step == pace.steps - 1
         rows = everything if look else active
         values[rows] = lists.values(rows, small, offered)
-        if look:
-            for _ in range(_SETTLING):
-                values = np.maximum(values, lists.values(rows, small, offered))
+        if look:  # once more: thresholds of rows left alone have to catch up
+            values = np.maximum(values, lists.values(rows, small, offered))
             total = sum_of_smallest(values, quotas) - float(capacity @ small)
             if total > best:
                 best, best_prices, levels = total, small.copy(), _highest(values, quotas)
