@@ -62,7 +62,7 @@ LESS, CHECKPOINTS = ("less", "checkpoints"), 2
 SMALL_WAYS = (
     ("uniproto", "gradients"), ("random", "none"), ("target", "none"),
     ("nearest_to_any", "gradients"), ("tsds", "gradients"), ("nearest_on_average", "gradients"),
-    ("dsir", "n-grams"),
+    ("dsir", "n-grams"), ("uniproto", "n-grams"),
 )  # fmt: skip
 SMALL_HIDDEN_WAYS = tuple(
     product(("uniproto", "nearest_to_any", "tsds", "nearest_on_average"), ("hidden",))
@@ -70,8 +70,8 @@ SMALL_HIDDEN_WAYS = tuple(
 WAYS = (
     ("uniproto", "gradients"), ("random", "none"), ("target", "none"), ("uniproto", "hidden"),
     ("nearest_to_any", "gradients"), ("tsds", "gradients"), ("nearest_on_average", "gradients"),
-    ("dsir", "n-grams"), ("pool", "none"), ("nearest_to_any", "hidden"), ("tsds", "hidden"),
-    ("nearest_on_average", "hidden"), LESS,
+    ("dsir", "n-grams"), ("uniproto", "n-grams"), ("pool", "none"), ("nearest_to_any", "hidden"),
+    ("tsds", "hidden"), ("nearest_on_average", "hidden"), LESS,
 )  # fmt: skip
 SENTENCE_WAYS = tuple(
     product(("uniproto", "nearest_to_any", "nearest_on_average", "tsds"), ("sentences",))
