@@ -140,13 +140,13 @@ def test_parts_of_training_experiments_are_balanced_wherever_time_runs_out() -> 
     for place, target in enumerate(("mawps", "MATH")):  # all seeds of a target, then the next
         for seed in (0, 1, 2):
             expected = f"{target}_apart_320_{seed}_uniproto_gradients"
-            assert chosen[21 * place + 7 * seed] == expected
+            assert chosen[len(script.SMALL_WAYS) * (3 * place + seed)] == expected
     curation = script.FULL_PARTS
     assert len(curation) == len(set(curation))
     first = curation.index("mawps_apart_2000_1_uniproto_gradients")
     done = {name for name in curation[:first] if not name.startswith("vectors")}
     for target in ("mawps", "calculus", "MATH", "cb", "politics"):
-        assert sum(name.startswith(f"{target}_") for name in done) == 13
+        assert sum(name.startswith(f"{target}_") for name in done) == len(script.WAYS)
     for number in (1, 2):
         features = curation.index(f"vectors_english_checkpoint{number}")
         assert features < curation.index("politics_apart_2000_0_less_checkpoints")
