@@ -147,9 +147,7 @@ class _Search:
             climbed = self._climb(prices, number, until)
             prices, steps = climbed.prices, steps + climbed.steps
             now = working_time()
-            late = (
-                now + (now - begin) / 2 > until
-            )  # no time for another round, not even a short one
+            late = now + (now - begin) / 2 > until  # no time even for a short round
             if self.unguided and number < _FIRST_ROUNDS and not (self.few or late):
                 some = self.bounds.sample(self.draw, _LOOKED_AT * len(self.candidates))
                 self.bounds.update(prices, some)
