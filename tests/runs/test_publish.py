@@ -22,16 +22,31 @@ X = np.random.default_rng(3).normal(size=(40, 3))
 FILES = {"selection.parquet", "plan.npz", "manifest.json"}
 
 # Saves a selection over another one, killed at the N-th call that changes a disk, for every N.
+# All reading and writing happens in children: a process whose libraries have begun threads of their
+# own must not be forked.
 KILLS = """
-import os, signal, sys
+import os, signal, sys, traceback
 from pathlib import Path
-import uniproto
+import pandas, pyarrow.parquet, uniproto.selection.storage  # once, not in every child
 
-folder, old, new = Path(sys.argv[1]), *(uniproto.Selection.load(path) for path in sys.argv[2:])
+folder, old, new = map(Path, sys.argv[1:])
 CHANGES = ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir", "open")
 
-def killed_at(call):
-    left = [call]
+def in_child(work, *args):
+    if not (child := os.fork()):
+        try:
+            work(*args)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+def save(path):
+    uniproto.Selection.load(path).save(folder)
+
+def save_killed_at(call):
+    selection, left = uniproto.Selection.load(new), [call]
     def counted(change):
         def changed(*args, **options):
             left[0] -= 1
@@ -41,24 +56,23 @@ def killed_at(call):
         return changed
     for name in CHANGES:
         setattr(os, name, counted(getattr(os, name)))
-    new.save(folder)
-    os._exit(0)
+    selection.save(folder)
 
-call = 0
-while True:
-    call += 1
-    old.save(folder)
-    if not (child := os.fork()):
-        killed_at(call)
-    status = os.waitpid(child, 0)[1]
+def check(call, replaced):
     found = uniproto.Selection.load(folder)
-    whole = [each.indices.tolist() for each in (old, new)]
-    assert found.indices.tolist() in whole, f"killed at {call}: {found}"
+    before, after = (uniproto.Selection.load(path).indices.tolist() for path in (old, new))
+    assert found.indices.tolist() in ([after] if replaced else [before, after]), call
     assert found.plan.shape[0] == found.k
     assert (folder / "mine.txt").read_text() == "mine"
-    if status == 0:
-        assert found.indices.tolist() == whole[1]
-        break
+
+call, replaced = 0, False
+while not replaced:
+    call += 1
+    assert in_child(save, old) == 0
+    status = in_child(save_killed_at, call)
+    assert status in (0, signal.SIGKILL), status
+    replaced = status == 0
+    assert in_child(check, call, replaced) == 0
 print(call)
 """
 
