@@ -12,9 +12,9 @@ choose k = 320 from, 20 steps of 16 rows, adapters in the last 6 of 30 blocks, 2
 three seeds. (Random rows are then what the whole pool gives in equal steps.)
 
 --full is for a GPU: seven targets of five kinds and all of the data, k = 2,000 with 32 steps of 64
-rows and 500 held-out rows, the whole pool, and LESS, which is warmed up once for a collection, on
-sources that are no targets; its gradients serve all targets and seeds. After that the other k,
-pools with rows of the target's own kind, and sentence embeddings.
+rows and 500 held-out rows, and the whole pool; five of the targets first. After that pools with
+rows of the target's own kind, the other k, and LESS, which is warmed up once for a collection, on
+sources that are no targets (its gradients serve all targets and seeds); sentence embeddings last.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ SEEDS = (0, 1, 2)
 WANTED, QUICK_ROWS = 100, 8
 K, STEPS, HELD_OUT = 320, 20, 200
 FULL_K, FULL_STEPS, FULL_HELD_OUT = 2000, 32, 500
+OTHER_KS = (500, 8000)
 LESS, CHECKPOINTS = ("less", "checkpoints"), 2
 SMALL_WAYS = (
     ("uniproto", "gradients"), ("random", "none"), ("target", "none"),
@@ -67,11 +68,14 @@ SMALL_WAYS = (
 SMALL_HIDDEN_WAYS = tuple(
     product(("uniproto", "nearest_to_any", "tsds", "nearest_on_average"), ("hidden",))
 )
-WAYS = (
+FIRST_WAYS = (
     ("uniproto", "gradients"), ("random", "none"), ("target", "none"), ("uniproto", "hidden"),
-    ("nearest_to_any", "gradients"), ("tsds", "gradients"), ("nearest_on_average", "gradients"),
-    ("dsir", "n-grams"), ("uniproto", "n-grams"), ("pool", "none"), ("nearest_to_any", "hidden"),
-    ("tsds", "hidden"), ("nearest_on_average", "hidden"), LESS,
+    ("uniproto", "n-grams"), ("nearest_to_any", "gradients"), ("tsds", "gradients"),
+    ("dsir", "n-grams"),
+)  # fmt: skip
+MORE_WAYS = (
+    ("nearest_on_average", "gradients"), ("pool", "none"), ("nearest_to_any", "hidden"),
+    ("tsds", "hidden"), ("nearest_on_average", "hidden"),
 )  # fmt: skip
 SENTENCE_WAYS = tuple(
     product(("uniproto", "nearest_to_any", "nearest_on_average", "tsds"), ("sentences",))
@@ -124,29 +128,32 @@ def units(setup: Setup) -> list[Unit]:
     """All choices, in the order they are worth making: balanced wherever time runs out."""
     asked = setup.training.seeds
     seeds = asked or (SEEDS[:1] if setup.quick else SEEDS)
-    rounds: list[tuple[Mapping[str, Any], Sequence[tuple[str, str]]]]
+    rounds: list[tuple[str, int, Mapping[str, Any], Sequence[tuple[str, str]]]]
     if setup.quick:
-        usual, rounds = 8, [(QUICK_TARGETS, QUICK_WAYS)]
+        rounds = [("apart", 8, QUICK_TARGETS, QUICK_WAYS)]
     elif setup.full:
-        usual, rounds = FULL_K, [(FIRST_TARGETS, WAYS), (OTHER_TARGETS, WAYS)]
+        every_way = (*FIRST_WAYS, *MORE_WAYS, LESS, *SENTENCE_WAYS)
+        rounds = [
+            ("apart", FULL_K, FIRST_TARGETS, FIRST_WAYS),
+            ("apart", FULL_K, FIRST_TARGETS, MORE_WAYS),
+            ("among", FULL_K, FIRST_TARGETS, FIRST_WAYS),
+            *(("apart", k, FIRST_TARGETS, FIRST_WAYS) for k in OTHER_KS),
+            ("apart", FULL_K, FIRST_TARGETS, (LESS,)),
+            *(
+                (pool, k, targets_of(setup), every_way)
+                for pool, k in product(("apart", "among"), (FULL_K, *OTHER_KS))
+            ),
+        ]
     else:
-        one_by_one = [{name: where} for name, where in SMALL_TARGETS.items()]
-        usual, rounds = K, list(product(one_by_one, (SMALL_WAYS,)))
-        rounds.append((SMALL_TARGETS, SMALL_HIDDEN_WAYS))
+        rounds = [("apart", K, {name: at}, SMALL_WAYS) for name, at in SMALL_TARGETS.items()]
+        rounds.append(("apart", K, SMALL_TARGETS, SMALL_HIDDEN_WAYS))
     found = [
-        Unit(target, "apart", usual, seed, *way)
-        for targets, ways in rounds
+        Unit(target, pool, k, seed, *way)
+        for pool, k, targets, ways in rounds
         for seed in seeds
         for target in targets
         for way in ways
     ]
-    if setup.full:
-        found += [
-            Unit(target, pool, k, seed, *way)
-            for seed, pool, k in product(seeds, ("apart", "among"), (2000, 500, 8000))
-            for target in targets_of(setup)
-            for way in (*WAYS, *SENTENCE_WAYS)
-        ]
     return list(dict.fromkeys(found))
 
 

@@ -124,7 +124,7 @@ def recipe_of(setup: Setup, collection: str, steps: int) -> Recipe:
             model, SHORT_TEMPLATE, steps, 16, 192, rate, 32, 128, 1024, half=half, blocks=6
         )
     template = "{instruction}" if collection == "english" else TEMPLATE
-    return Recipe(model, template, steps, 64, max_length=256, rate=rate, half=half)
+    return Recipe(model, template, steps, 64, 256, rate, tokens_at_once=6144, half=half)
 
 
 def as_instructions(rows: Sequence[Row]) -> list[InstructionRow]:
