@@ -93,12 +93,16 @@ def test_density_weights_are_those_of_the_rows() -> None:
         assert [line for line in lines_of(reports[name]) if line not in printed] == [], name
 
 
-def test_the_small_study_of_curation_is_that_of_the_rows() -> None:
-    reports = curation_reports(rows_of("curation"))
+def test_the_studies_of_curation_are_those_of_their_rows() -> None:
+    large, small = (curation_reports(rows_of(name)) for name in ("curation-full", "curation"))
     printed = set(lines_of(page("curation.md")))
-    for name, table in reports.items():
-        assert [line for line in lines_of(table) if line not in printed] == [], name
-    known = pairs("\n".join(reports.values()))
+    for reports, names in ((large, ("", ", beside random", ", beside")), (small, ("", ", beside"))):
+        titles = [name for name in reports if name.endswith(("alone", "with target"))]
+        assert len(titles) == 2
+        for name in (title + ending for title in titles for ending in names):
+            missing = [line for line in lines_of(reports[name]) if line not in printed]
+            assert missing == [], name
+    known = pairs("\n".join([*large.values(), *small.values()]))
     assert pairs(page("curation.md")) <= known
     of_curation = [line for line in page("reproduction.md").split("\n") if "curation" in line]
     assert of_curation

@@ -19,13 +19,15 @@ OURS, RANDOM = ("uniproto", "gradients"), ("random", "none")
 def curation_reports(rows: Rows) -> dict[str, str]:
     """Every table of docs/curation.md, by its name.
 
-    For each setting the log-perplexity after training, beside random and as it is, exact answers
-    and the time of choosing; then UniPROT on gradients less every other way, draw by draw.
+    For each setting the log-perplexity after training and the time of choosing, exact answers,
+    every way less random rows, and UniPROT on gradients less every other way, draw by draw.
     """
     found = {}
     for (pool, k, setting), of_setting in by(rows, "pool", "k", "setting").items():
         title = f"pool {pool}, k = {k:,}, {setting}"
-        found[title] = _setting(of_setting, title)
+        found[title] = _after(of_setting, title)
+        found[f"{title}, right"] = _right(of_setting, f"exactly right, %, {setting}")
+        found[f"{title}, beside random"] = _less_random(of_setting, f"… − random, {setting}")
         found[f"{title}, beside"] = _beside(of_setting, f"uniproto, gradients − …, {setting}")
     return found
 
@@ -34,21 +36,13 @@ def tables(rows: Rows) -> str:
     return "\n\n".join(curation_reports(rows).values())
 
 
-def _setting(rows: Rows, title: str) -> str:
-    """Every way in one setting: mean ± standard error over the draws of each target."""
+def _after(rows: Rows, title: str) -> str:
+    """Log-perplexity of every way: mean ± standard error over the draws of each target."""
     ways = by(rows, "method", "features")
     shown: dict[str, list[str]] = {title: [_name(way) for way in ways]}
     for (target,), found in by(rows, "target").items():
-        of_way = by(found, "method", "features")
         before = np.mean([row["before"] for row in found])
-        right = np.mean([row["right_before"] for row in found])
-        shown[f"{target} (before {before:.3f})"] = [
-            _mean([row["after"] for row in of_way.get(way, [])], 3) for way in ways
-        ]
-        shown[f"{target} − random"] = [_apart(found, way, RANDOM) for way in ways]
-        shown[f"{target} right, % (before {100 * right:.1f})"] = [
-            _mean([100 * row["right_after"] for row in of_way.get(way, [])], 1) for way in ways
-        ]
+        shown[f"{target} (before {before:.3f})"] = _means(found, list(ways), "after", 1, 3)
     for words in ("embedding", "choosing"):
         shown[f"{words}, s"] = [
             f"{np.mean([row[f'{words}_seconds'] for row in found]):.1f}" for found in ways.values()
@@ -56,27 +50,49 @@ def _setting(rows: Rows, title: str) -> str:
     return aligned(shown)
 
 
-def _beside(rows: Rows, title: str) -> str:
-    """UniPROT on gradients less every other way: mean ± standard error, and what that says."""
-    ways = [way for way in by(rows, "method", "features") if way != OURS]
+def _right(rows: Rows, title: str) -> str:
+    """How many held-out answers every way gives exactly, in per cent."""
+    ways = list(by(rows, "method", "features"))
     shown: dict[str, list[str]] = {title: [_name(way) for way in ways]}
     for (target,), found in by(rows, "target").items():
-        shown[target] = [_apart(found, OURS, way, verdict=True) for way in ways]
+        before = 100 * np.mean([row["right_before"] for row in found])
+        shown[f"{target} (before {before:.1f})"] = _means(found, ways, "right_after", 100, 1)
     return aligned(shown)
 
 
-def _apart(rows: Rows, way: Way, other: Way, *, verdict: bool = False) -> str:
-    """One way less another, over the draws they have in common."""
+def _less_random(rows: Rows, title: str) -> str:
+    ways = [way for way in by(rows, "method", "features") if way != RANDOM]
+    shown: dict[str, list[str]] = {title: [_name(way) for way in ways]}
+    for (target,), found in by(rows, "target").items():
+        shown[target] = [_apart(found, way, RANDOM) for way in ways]
+    return aligned(shown)
+
+
+def _beside(rows: Rows, title: str) -> str:
+    ways = [way for way in by(rows, "method", "features") if way != OURS]
+    shown: dict[str, list[str]] = {title: [_name(way) for way in ways]}
+    for (target,), found in by(rows, "target").items():
+        shown[target] = [_apart(found, OURS, way) for way in ways]
+    return aligned(shown)
+
+
+def _apart(rows: Rows, way: Way, other: Way) -> str:
+    """One way less another over the draws they have in common: mean ± error, and what it says."""
     ours, theirs = (
         {row["seed"]: row["after"] for row in rows if (row["method"], row["features"]) == each}
         for each in (way, other)
     )
     both = [draw for draw in ours if draw in theirs]
-    if not both or way == other:
+    if not both:
         return "–"
     apart = difference([ours[draw] for draw in both], [theirs[draw] for draw in both])
     error = "one draw" if apart.error is None else f"± {apart.error:.3f}"
-    return f"{apart.mean:+.3f} {error}{' ' + apart.verdict if verdict else ''}"
+    return f"{apart.mean:+.3f} {error} {apart.verdict}"
+
+
+def _means(rows: Rows, ways: Sequence[Way], column: str, factor: float, digits: int) -> list[str]:
+    of_way = by(rows, "method", "features")
+    return [_mean([factor * row[column] for row in of_way.get(way, [])], digits) for way in ways]
 
 
 def _mean(values: Sequence[float], digits: int) -> str:
