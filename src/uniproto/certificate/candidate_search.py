@@ -51,13 +51,15 @@ _SEED = 0
 class Start:
     """Where a search begins: at the best of these prices, with these rows among its candidates.
 
-    `scale` is the size of the costs around each target. `candidates` are places of more rows.
+    `scale` is the size of the costs around each target. After a sample, `candidates` are places
+    of more rows, and `likely` all places, those of rows that may undercut them first.
     """
 
     prices: tuple[NDArray[np.float64], ...]
     scale: NDArray[np.float64]
     rows: NDArray[np.intp]
     candidates: NDArray[np.intp] | None = None
+    likely: NDArray[np.intp] | None = None
 
 
 @dataclass(frozen=True)
@@ -107,11 +109,15 @@ def _after_sample(
     if search.raised:
         return start
     found = search.run(_SAMPLE_ROUNDS if search.bounds.gpu is None else _SAMPLE_ROUNDS_ON_GPU)
-    values = search.bounds.values[search.candidates]
+    values = found.values[search.candidates]
     last = min(problem.k, len(values)) - 1  # of the rows that the bound sums
     low = values <= np.partition(values, last)[last] + _LOW * cost
-    prices = spread(problem, sample, found.prices, start.prices[0], cost)
-    return replace(start, prices=(prices,), candidates=search.candidates[low])
+    return replace(
+        start,
+        prices=(spread(problem, sample, found.prices, start.prices[0], cost),),
+        candidates=search.candidates[low],
+        likely=np.argsort(found.values, kind="stable"),
+    )
 
 
 class _Search:
@@ -141,32 +147,58 @@ class _Search:
         if self.raised:  # large steps would lead away from there
             self._look_at_all(prices, np.inf, self.last)
             best, rounds = self._found(prices, 0), range(_FIRST_ROUNDS, most_rounds)
+        little = _LEAST_RISE * self.problem.k * self.cost
+        before = best.total  # k times the bound by the last rows that tell it
         for number in rounds:
             begin = working_time()
             until = self._until(seconds)
             climbed = self._climb(prices, number, until)
             prices, steps = climbed.prices, steps + climbed.steps
             now = working_time()
-            late = now + (now - begin) / 2 > until  # no time even for a short round
-            if self.unguided and number < _FIRST_ROUNDS and not (self.few or late):
-                some = self.bounds.sample(self.draw, _LOOKED_AT * len(self.candidates))
-                self.bounds.update(prices, some)
-                self._join(climbed.levels, some)
-                continue
-            begin = working_time()
-            first = best.total == -np.inf  # without it there is no bound at all
+            half = (now - begin) / 2  # no time for that: no time even for a short round
+            late = now + half > until
             # Only to save work: a value above it is bounded less closely, not wrongly.
             level = max(climbed.levels) + _WELL_ABOVE * self.cost
+            if number < most_rounds - 1 and self._some_will_do(number) and not late:
+                total = self._look_at_some(climbed, level)
+                if self.unguided:
+                    continue
+                if max(climbed.total - total, total - before) > little:
+                    before = total
+                    continue
+            begin = working_time()
+            first = best.total == -np.inf  # without it there is no bound at all
             whole = self._look_at_all(prices, level, self.last if first else self.deadline)
             seconds = max(seconds / 2, working_time() - begin)
             found = self._found(prices, steps)
-            little = _LEAST_RISE * self.problem.k * self.cost
-            settled = max(climbed.total - found.total, found.total - best.total) <= little
+            risen = max(climbed.total - found.total, found.total - before)
+            settled = risen <= little and not late
             best = found if found.total > best.total else best
+            before = best.total
             self._join(climbed.levels, np.arange(len(self.rows)))
-            if settled or late or not whole:
+            if settled or not whole or working_time() + half > self._until(seconds):
                 return replace(best, steps=steps, converged=settled)
         return replace(best, steps=steps)
+
+    def _some_will_do(self, number: int) -> bool:
+        """Whether a look at some rows may follow the climb, and one at every row only later.
+
+        The first rows to join are found anywhere; after a sample it is known where.
+        """
+        return not self.few and (number < _FIRST_ROUNDS if self.unguided else True)
+
+    def _look_at_some(self, climbed: Climbed, level: float) -> float:
+        """Let some rows join that undercut the candidates; k times the bound by these alone."""
+        count = _LOOKED_AT * len(self.candidates)
+        if self.start.likely is None:
+            places = self.bounds.sample(self.draw, count)
+        else:
+            places = self.start.likely[:count]
+        places = np.union1d(self.candidates, places)
+        self.bounds.update(climbed.prices, places, level)
+        total = sum_of_smallest(self.bounds.values[places], _among(self.quotas, places))
+        self._join(climbed.levels, places)
+        return total - float(self.capacity @ climbed.prices)
 
     def _until(self, seconds: float) -> float:
         """When steps must end, for a look at every row to follow in time.
