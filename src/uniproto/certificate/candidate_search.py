@@ -4,7 +4,8 @@ Every step over all rows would cost m · n distances. So the steps are taken aga
 candidate rows and all targets (`smoothed_ascent.py`); then other rows are looked at, those that
 undercut the candidates join them, and the steps go on. The last look is at every row: what it
 finds is a bound for all of them, whatever the steps have seen. Of very many targets a sample
-comes first (`sampled_targets.py`).
+comes first (`sampled_targets.py`), and tells which rows are likely to undercut the candidates:
+only these are looked at until the bound no longer rises, or the look at every row has to begin.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from uniproto.runtime.progress import Progress
 
 _CANDIDATES = 2500  # rows to begin with, or _PER_PROTOTYPE for each prototype
 _PER_PROTOTYPE = 6
-_LOOKED_AT = 4  # times as many rows as candidates are looked at after the first rounds
+_LOOKED_AT = 4  # times as many rows as candidates are looked at where some will do
 _FIRST_ROUNDS = 3
 _JOINING = 4  # one for so many candidates may join them in a round
 _UNDERCUT = 0.01  # of the costs around: how far above the others a row may be to join them
@@ -161,7 +162,7 @@ class _Search:
             level = max(climbed.levels) + _WELL_ABOVE * self.cost
             if number < most_rounds - 1 and self._some_will_do(number) and not late:
                 total = self._look_at_some(climbed, level)
-                if self.unguided:
+                if total is None:  # they do not tell
                     continue
                 if max(climbed.total - total, total - before) > little:
                     before = total
@@ -176,29 +177,34 @@ class _Search:
             best = found if found.total > best.total else best
             before = best.total
             self._join(climbed.levels, np.arange(len(self.rows)))
-            if settled or not whole or working_time() + half > self._until(seconds):
+            late = late and working_time() + half > self._until(seconds)  # or the look was quick
+            if settled or late or not whole:
                 return replace(best, steps=steps, converged=settled)
         return replace(best, steps=steps)
 
     def _some_will_do(self, number: int) -> bool:
         """Whether a look at some rows may follow the climb, and one at every row only later.
 
-        The first rows to join are found anywhere; after a sample it is known where.
+        The first rows to join are found anywhere; after a sample it is known where most are.
         """
-        return not self.few and (number < _FIRST_ROUNDS if self.unguided else True)
+        return not self.few and (number < _FIRST_ROUNDS or not self.unguided)
 
-    def _look_at_some(self, climbed: Climbed, level: float) -> float:
-        """Let some rows join that undercut the candidates; k times the bound by these alone."""
-        count = _LOOKED_AT * len(self.candidates)
+    def _look_at_some(self, climbed: Climbed, level: float) -> float | None:
+        """Let some rows join that undercut the candidates.
+
+        Where they are the likely ones: k times the bound by these and the candidates.
+        """
+        prices, count = climbed.prices, _LOOKED_AT * len(self.candidates)
         if self.start.likely is None:
             places = self.bounds.sample(self.draw, count)
         else:
-            places = self.start.likely[:count]
-        places = np.union1d(self.candidates, places)
-        self.bounds.update(climbed.prices, places, level)
-        total = sum_of_smallest(self.bounds.values[places], _among(self.quotas, places))
+            places = np.union1d(self.candidates, self.start.likely[:count])
+        self.bounds.update(prices, places, level)
         self._join(climbed.levels, places)
-        return total - float(self.capacity @ climbed.prices)
+        if self.start.likely is None:
+            return None
+        total = sum_of_smallest(self.bounds.values[places], _among(self.quotas, places))
+        return total - float(self.capacity @ prices)
 
     def _until(self, seconds: float) -> float:
         """When steps must end, for a look at every row to follow in time.
