@@ -25,7 +25,7 @@ from uniproto.certificate.ascent import certify
 from uniproto.certificate.bound import Quota, admissible_rows, proven_bound
 from uniproto.certificate.candidate_lists import build_lists
 from uniproto.certificate.cell_prices import cell_prices
-from uniproto.certificate.gpu_rows import gpu_rows
+from uniproto.certificate.gpu_rows import _guessed_from, gpu_rows
 from uniproto.certificate.row_bounds import RowBounds, largest_fall
 from uniproto.certificate.sampled_targets import Sample, sample_of, spread
 from uniproto.certificate.smoothed_ascent import Motion, Pace, ascend, chosen_shares
@@ -383,6 +383,37 @@ def test_rows_on_a_gpu(metric: str, weighted: bool, torch_as_gpu: None) -> None:
         np.testing.assert_allclose(bounds.values, true, atol=near)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_corrected_thresholds_are_close(weighted: bool, torch_as_gpu: None) -> None:
+    draw = np.random.default_rng(16)
+    points = draw.normal(size=(12_000, 6)).astype(np.float32)
+    weights = draw.random(12_000) if weighted else None
+    problem = Problem(points, k=20, metric="euclidean", target_weights=weights)
+    gpu = gpu_rows(problem.changed(lists=GpuLists()))
+    assert gpu is not None
+    rows = np.arange(0, 12_000, 60)
+    own = problem.costs.exact_block(rows[:20], np.arange(12_000)).min(axis=0)
+    prices = own.max() - own  # which crowd the targets around every threshold
+    found = [
+        np.concatenate([values for _, values, _ in gpu.values(rows, prices, corrections)])
+        for corrections in range(3)
+    ]
+    true = exact_values(problem, rows, prices)
+    losses = [(true - values) / true for values in found]
+    assert losses[2].min() >= 0
+    assert (np.diff(losses, axis=0) <= 0).all()  # the best threshold counts
+    assert losses[2].mean() < 0.5 * losses[0].mean()
+    assert losses[2].max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("targets", "units", "one_in"),
+    [(1_000_000, 100, 66), (1_000_000, 1000, 6), (60_000, 1, 14), (60_000, 10_000, 1), (50, 5, 1)],
+)
+def test_a_guess_rests_on_targets_enough(targets: int, units: int, one_in: int) -> None:
+    assert _guessed_from(targets, units) == one_in
+
+
 def test_a_search_on_a_gpu(torch_as_gpu: None, few_of_many: None) -> None:
     points = np.random.default_rng(13).normal(size=(500, 6)).astype(np.float32)
     selection = uniproto.select(points, 5, metric="euclidean")
@@ -512,3 +543,56 @@ def test_prices_of_a_sample_spread_to_their_neighbours() -> None:
     found = np.where(points[targets, 0] < 1, 1.0, 3.0)
     prices = spread(problem, sample, found, np.zeros(48), 1.0)
     np.testing.assert_allclose(prices, np.where(points[:, 0] < 1, 0.0, 2.0), atol=1e-6)
+
+
+@pytest.fixture
+def sample_first(few_of_many: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uniproto.certificate.sampled_targets._FEWEST", 20)
+    monkeypatch.setattr("uniproto.certificate.sampled_targets._PER_PROTOTYPE", 4)
+
+
+@pytest.mark.parametrize("limit", [None, 20.0])
+def test_after_a_sample_likely_rows_are_looked_at_until_the_bound_has_risen(
+    limit: float | None, sample_first: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidate_search, "_JOINING", 100)  # hardly any: they stay few
+    points = np.random.default_rng(23).normal(size=(600, 3)).astype(np.float32)
+    selection = uniproto.select(points, 5, metric="euclidean")
+    problem = Problem(points, k=5, metric="euclidean")
+    looked: list[int] = []
+    begin, update = candidate_search._Search._begin, RowBounds.update
+
+    def counted(bounds: RowBounds, prices: Any, places: Any = None, *rest: Any) -> bool:
+        if bounds.problem.n == 600:
+            looked.append(600 if places is None else len(places))
+        return update(bounds, prices, places, *rest)
+
+    def begun(search: Any) -> Any:
+        found = begin(search)
+        looked.clear()
+        return found
+
+    monkeypatch.setattr(RowBounds, "update", counted)
+    monkeypatch.setattr(candidate_search._Search, "_begin", begun)
+    own = {"rows": selection.indices, "plan": selection.plan}
+    found = certify(problem, selection.cost, np.zeros(600), time_limit=limit, **own)
+    assert len(looked) >= 3
+    assert max(looked[:2]) < 300
+    assert looked[-1] == 600
+    assert found.lower_bound <= proven_bound(problem, found.prices, least=False)
+    assert found.lower_bound > 0.7 * selection.cost
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_never_above_the_optimum_after_a_sample(
+    gpu: bool, torch_as_gpu: None, sample_first: None
+) -> None:
+    points = np.random.default_rng(24).normal(size=(70, 3)).astype(np.float32)
+    selection = uniproto.select(points, 2, metric="euclidean")
+    problem = Problem(points, k=2, metric="euclidean")
+    best = optimum(problem, itertools.combinations(range(70), 2))
+    problem = problem.changed(lists=GpuLists()) if gpu else problem
+    assert sample_of(problem) is not None
+    own = {"rows": selection.indices, "plan": selection.plan}
+    found = certify(problem, selection.cost, np.zeros(70), **own)
+    assert 0.8 * best < found.lower_bound <= best

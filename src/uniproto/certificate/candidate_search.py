@@ -4,7 +4,8 @@ Every step over all rows would cost m · n distances. So the steps are taken aga
 candidate rows and all targets (`smoothed_ascent.py`); then other rows are looked at, those that
 undercut the candidates join them, and the steps go on. The last look is at every row: what it
 finds is a bound for all of them, whatever the steps have seen. Of very many targets a sample
-comes first (`sampled_targets.py`).
+comes first (`sampled_targets.py`), and tells which rows are likely to undercut the candidates:
+only these are looked at until the bound no longer rises, or the look at every row has to begin.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from uniproto.runtime.progress import Progress
 
 _CANDIDATES = 2500  # rows to begin with, or _PER_PROTOTYPE for each prototype
 _PER_PROTOTYPE = 6
-_LOOKED_AT = 4  # times as many rows as candidates are looked at after the first rounds
+_LOOKED_AT = 4  # times as many rows as candidates are looked at where some will do
 _FIRST_ROUNDS = 3
 _JOINING = 4  # one for so many candidates may join them in a round
 _UNDERCUT = 0.01  # of the costs around: how far above the others a row may be to join them
@@ -51,13 +52,15 @@ _SEED = 0
 class Start:
     """Where a search begins: at the best of these prices, with these rows among its candidates.
 
-    `scale` is the size of the costs around each target. `candidates` are places of more rows.
+    `scale` is the size of the costs around each target. After a sample, `candidates` are places
+    of more rows, and `likely` all places, those of rows that may undercut them first.
     """
 
     prices: tuple[NDArray[np.float64], ...]
     scale: NDArray[np.float64]
     rows: NDArray[np.intp]
     candidates: NDArray[np.intp] | None = None
+    likely: NDArray[np.intp] | None = None
 
 
 @dataclass(frozen=True)
@@ -107,11 +110,15 @@ def _after_sample(
     if search.raised:
         return start
     found = search.run(_SAMPLE_ROUNDS if search.bounds.gpu is None else _SAMPLE_ROUNDS_ON_GPU)
-    values = search.bounds.values[search.candidates]
+    values = found.values[search.candidates]
     last = min(problem.k, len(values)) - 1  # of the rows that the bound sums
     low = values <= np.partition(values, last)[last] + _LOW * cost
-    prices = spread(problem, sample, found.prices, start.prices[0], cost)
-    return replace(start, prices=(prices,), candidates=search.candidates[low])
+    return replace(
+        start,
+        prices=(spread(problem, sample, found.prices, start.prices[0], cost),),
+        candidates=search.candidates[low],
+        likely=np.argsort(found.values, kind="stable"),
+    )
 
 
 class _Search:
@@ -141,32 +148,63 @@ class _Search:
         if self.raised:  # large steps would lead away from there
             self._look_at_all(prices, np.inf, self.last)
             best, rounds = self._found(prices, 0), range(_FIRST_ROUNDS, most_rounds)
+        little = _LEAST_RISE * self.problem.k * self.cost
+        before = best.total  # k times the bound by the last rows that tell it
         for number in rounds:
             begin = working_time()
             until = self._until(seconds)
             climbed = self._climb(prices, number, until)
             prices, steps = climbed.prices, steps + climbed.steps
             now = working_time()
-            late = now + (now - begin) / 2 > until  # no time even for a short round
-            if self.unguided and number < _FIRST_ROUNDS and not (self.few or late):
-                some = self.bounds.sample(self.draw, _LOOKED_AT * len(self.candidates))
-                self.bounds.update(prices, some)
-                self._join(climbed.levels, some)
-                continue
-            begin = working_time()
-            first = best.total == -np.inf  # without it there is no bound at all
+            half = (now - begin) / 2  # no time for that: no time even for a short round
+            late = now + half > until
             # Only to save work: a value above it is bounded less closely, not wrongly.
             level = max(climbed.levels) + _WELL_ABOVE * self.cost
+            if number < most_rounds - 1 and self._some_will_do(number) and not late:
+                total = self._look_at_some(climbed, level)
+                if total is None:  # they do not tell
+                    continue
+                if max(climbed.total - total, total - before) > little:
+                    before = total
+                    continue
+            begin = working_time()
+            first = best.total == -np.inf  # without it there is no bound at all
             whole = self._look_at_all(prices, level, self.last if first else self.deadline)
             seconds = max(seconds / 2, working_time() - begin)
             found = self._found(prices, steps)
-            little = _LEAST_RISE * self.problem.k * self.cost
-            settled = max(climbed.total - found.total, found.total - best.total) <= little
+            risen = max(climbed.total - found.total, found.total - before)
+            settled = risen <= little and not late
             best = found if found.total > best.total else best
+            before = best.total
             self._join(climbed.levels, np.arange(len(self.rows)))
+            late = late and working_time() + half > self._until(seconds)  # or the look was quick
             if settled or late or not whole:
                 return replace(best, steps=steps, converged=settled)
         return replace(best, steps=steps)
+
+    def _some_will_do(self, number: int) -> bool:
+        """Whether a look at some rows may follow the climb, and one at every row only later.
+
+        The first rows to join are found anywhere; after a sample it is known where most are.
+        """
+        return not self.few and (number < _FIRST_ROUNDS or not self.unguided)
+
+    def _look_at_some(self, climbed: Climbed, level: float) -> float | None:
+        """Let some rows join that undercut the candidates.
+
+        Where they are the likely ones: k times the bound by these and the candidates.
+        """
+        prices, count = climbed.prices, _LOOKED_AT * len(self.candidates)
+        if self.start.likely is None:
+            places = self.bounds.sample(self.draw, count)
+        else:
+            places = np.union1d(self.candidates, self.start.likely[:count])
+        self.bounds.update(prices, places, level)
+        self._join(climbed.levels, places)
+        if self.start.likely is None:
+            return None
+        total = sum_of_smallest(self.bounds.values[places], _among(self.quotas, places))
+        return total - float(self.capacity @ prices)
 
     def _until(self, seconds: float) -> float:
         """When steps must end, for a look at every row to follow in time.

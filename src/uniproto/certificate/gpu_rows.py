@@ -1,8 +1,8 @@
 """Bounds and lists of whole rows on a GPU, with torch: what `row_bounds.py` does on the processor.
 
 Costs are those of the GPU's lists, in single precision; sums are made in double precision. A
-threshold is guessed from every sixteenth target, which leaves a loss of some hundredths of a per
-cent; rows that turn out low are corrected once more.
+threshold is guessed from some of the targets, which leaves a loss of some hundredths of a per
+cent; those of rows that turn out low are corrected.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from uniproto.problem.problem import Problem
 
 _TILE_SHARE = 12  # of the free GPU memory: one tile of costs
 _LARGEST_TILE = 4 * 2**30
-_GUESSED_FROM = 16  # one target in so many
-_FEWEST_GUESSED = 4096
+_FEWEST_GUESSED = 4096  # targets from which a threshold is guessed
+_FEWEST_BELOW = 150  # of them below it
+_DENSITY = 0.8  # of mass near a threshold, in units of mass² / paid: more where targets crowd
 _ROOM = 1.05  # times the guess: where a corrected threshold may be at most
 
 
@@ -41,9 +42,9 @@ class GpuRows:
         self.device = self.index.target.device
         capacity = problem.masses.offer / problem.masses.need
         self.capacity = torch.from_numpy(capacity).to(self.device)
+        self.units = float(capacity.sum())
         self.even = bool((capacity == capacity[0]).all())
-        guessed = max(1, min(_GUESSED_FROM, problem.n // _FEWEST_GUESSED))
-        self.every = slice(None, None, guessed)
+        self.every = slice(None, None, _guessed_from(problem.n, self.units))
         self.squares = share_of_squares(problem.costs)
         if self.squares is not None:  # |y|² beside y: a squared distance is one product
             target = self.index.target
@@ -64,18 +65,22 @@ class GpuRows:
             costs, guess = self._lowered(rows[part], on_device)
             t, best = guess, torch.full_like(guess, -torch.inf)
             at, highest = t, guess + (_ROOM - 1) * guess.abs()
+            before = mass_before = torch.nan
             for step in range(corrections + 1):
-                paid, mass = self._paid_below(costs, t, last=step == corrections)
-                value = t - paid
+                value, mass = self._judged(costs, t, last=step == corrections)
                 at = torch.where(value > best, t, at)
                 best = torch.maximum(best, value)
                 if step < corrections:
-                    density = 0.8 * mass * mass / paid.clamp(min=1e-300)
-                    t = t + torch.where(paid > 0, (1 - mass) / density.clamp(min=1e-300), 0.0)
-                    t = torch.minimum(t, highest).to(costs.dtype).double()
+                    density = (mass - mass_before) / (t - before)
+                    guessed = _DENSITY * mass * mass / (t - value)
+                    density = torch.where(density > 0, density, guessed)
+                    moved = torch.where(density > 0, t + (1 - mass) / density, t)
+                    before, mass_before = t, mass
+                    t = torch.minimum(moved, highest).to(costs.dtype).double()
             # Prices are at least 0: whatever lies below t is at most t, and so is its rounding.
             single = 8 * float(np.finfo(self.problem.costs.dtype).eps)
-            best -= (single + 4 * self.problem.n * float(np.finfo(np.float64).eps)) * at.abs()
+            double = 4 * self.problem.n * float(np.finfo(np.float64).eps)
+            best -= (single + double * max(1.0, self.units)) * at.abs()
             places = np.arange(part.start, part.stop)
             yield places, best.cpu().numpy(), at.cpu().numpy()
 
@@ -93,7 +98,7 @@ class GpuRows:
             costs += on_device
             some = costs[:, self.every]
             thresholds = self._guessed(some, 1.0)
-            limits = self._guessed(some, share * float(self.capacity.sum()))
+            limits = self._guessed(some, share * self.units)
             limits = torch.maximum(limits, thresholds).to(costs.dtype)
             listed = (costs <= limits[:, None]) & (self.capacity > 0)
             places = listed.nonzero()
@@ -143,7 +148,7 @@ class GpuRows:
     def _guessed(self, some: Any, units: float) -> Any:
         """Where about so many units of mass lie below, judged by the costs of some targets."""
         torch, masses = self.torch, self.capacity[self.every]
-        wanted = units * float(masses.sum() / self.capacity.sum())
+        wanted = units * float(masses.sum()) / self.units
         if self.even:
             rank = min(some.shape[1], max(1, round(wanted / float(masses[0]))))
             return some.kthvalue(rank, dim=1).values.double()
@@ -152,22 +157,23 @@ class GpuRows:
         place = (held < wanted).sum(1, keepdim=True).clamp(max=some.shape[1] - 1)
         return torch.gather(ordered, 1, place).squeeze(1).double()
 
-    def _paid_below(self, costs: Any, t: Any, *, last: bool) -> tuple[Any, Any]:
-        """What thresholds pay, and the mass below them; the last time costs are used up."""
+    def _judged(self, costs: Any, t: Any, *, last: bool) -> tuple[Any, Any]:
+        """The values t − Σ a (t − w)⁺, and the mass below t; the last time costs are used up.
+
+        As Σ a min(w, t) − (Σ a − 1) t: what is below t need not be told from the rest.
+        """
         torch = self.torch
         limits = t.to(costs.dtype)[:, None]
-        below = torch.sub(limits, costs, out=costs) if last else limits - costs
         mass = None
         if not last:
-            taken = below > 0
-            mass = taken.sum(1).double() * self.capacity[0]
-            mass = mass if self.even else taken.double() @ self.capacity
-        below.clamp_(min=0)
+            below = costs < limits
+            mass = below.sum(1) * self.capacity[0] if self.even else below.double() @ self.capacity
+        held = torch.minimum(costs, limits, out=costs if last else None)
         if self.even:
-            paid = below.sum(1, dtype=torch.float64) * self.capacity[0]
+            summed = held.sum(1, dtype=torch.float64) * self.capacity[0]
         else:
-            paid = (below.double() * self.capacity).sum(1)
-        return paid, mass
+            summed = held.double() @ self.capacity
+        return summed - (self.units - 1) * t, mass
 
     def _prices(self, prices: NDArray[np.float64]) -> Any:
         return self.torch.from_numpy(prices).to(self.device, self.index.target.dtype)
@@ -192,3 +198,8 @@ def _squared(source: Any, squares: Any, target: Any) -> Any:
     import torch
 
     return torch.cat([-2 * source, squares, torch.ones_like(squares)], 1) @ target.T
+
+
+def _guessed_from(targets: int, units: float) -> int:
+    """One target in how many tells where one unit of mass, of all these, lies below."""
+    return max(1, min(targets // _FEWEST_GUESSED, int(targets / units / _FEWEST_BELOW)))
