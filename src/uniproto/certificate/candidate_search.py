@@ -85,12 +85,13 @@ def search(
     problem: Problem, cost: float, start: Start, deadline: float, progress: Progress
 ) -> Found:
     """Raise the bound from these prices until it no longer rises, or the time is up."""
-    sample = sample_of(problem)
+    begin, sample = working_time(), sample_of(problem)
     if sample is not None:
-        begin = working_time()
         until = begin + _SAMPLE_SHARE * (deadline - begin)
         start = _after_sample(problem, cost, start, sample, until, progress)
-    return _Search(problem, cost, start, deadline, progress).run()
+    found = _Search(problem, cost, start, deadline, progress)
+    found.last = 2 * deadline - begin  # what the sample took is not lost to the look at every row
+    return found.run()
 
 
 def _after_sample(
