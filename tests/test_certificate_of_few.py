@@ -140,7 +140,7 @@ def test_rows_in_groups(metric: str, shape: str, monkeypatch: pytest.MonkeyPatch
     problem = Problem(points, k=10, metric=metric)
     bounds = RowBounds(problem, np.arange(300))
     assert bounds.groups is not None
-    assert sorted(np.concatenate([group.places for group in bounds.groups.groups])) == [*range(300)]
+    assert bounds.groups.radius.max() < 10  # the row that lies far out has a group of its own
     for prices in (np.zeros(300), draw.random(300)):
         bounds.update(prices)
         true = exact_values(problem, np.arange(300), prices)

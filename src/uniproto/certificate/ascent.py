@@ -7,6 +7,7 @@ Elsewhere, and where they end far below the cost, the bound is raised against fe
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -25,6 +26,8 @@ from uniproto.runtime.progress import Progress
 
 _LISTED_COSTS = 5_000_000  # m · n up to which steps over lists of all rows are worth their time
 _LARGEST_COST = 1e32  # that `search`, in single precision, has room to add up
+_TIMES_A_LOOK = 2.2  # a time limit that leaves as much for steps, and a little to spare
+_LONGER = 1.5  # times a time limit that was too short is the least that is worth a try
 _LOOSE = 0.05  # a bound this far below the cost is worth another search
 
 
@@ -54,7 +57,10 @@ def certify(
         tried = _tried(problem, cost, start, deadline, progress)
     none = np.zeros(problem.n)  # no prices prove a bound of 0: no cost is negative
     proven = [(0.0, none)]
-    proven += [(proven_bound(problem, each.prices, each.values), each.prices) for each in tried]
+    for each in tried:
+        last = 2 * deadline - begin
+        bound = proven_bound(problem, each.prices, each.values, deadline=last)
+        proven.append((bound, each.prices))
     bound, best = max(proven, key=lambda pair: pair[0])
     return Certificate(
         lower_bound=bound,
@@ -64,7 +70,18 @@ def certify(
         steps=sum(each.steps for each in tried),
         seconds=working_time() - begin,
         relative=problem.costs.metric not in SHIFTED,
+        limit_needed=None if bound > 0 else _limit_needed(tried, time_limit),
     )
+
+
+def _limit_needed(tried: list[Found], time_limit: float | None) -> float | None:
+    """The time limit for a bound where there was no time for one, in two digits."""
+    looks = [each.look for each in tried if each.look is not None]
+    if not looks or time_limit is None:
+        return None
+    needed = max(_TIMES_A_LOOK * looks[-1], _LONGER * time_limit)
+    unit = 10.0 ** max(math.floor(math.log10(needed)) - 1, 0)
+    return math.ceil(needed / unit) * unit
 
 
 def _start(

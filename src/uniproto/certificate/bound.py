@@ -28,6 +28,7 @@ from uniproto.geometry.costs import Costs
 from uniproto.geometry.distances import NEAR
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.problem.problem import Problem
+from uniproto.runtime.compiling import working_time
 
 _MOST_EXACT_ENTRIES = 10**9  # costs computed anew for the last evaluation; else bounds must do
 _SPARE_ROWS = 64  # computed exactly at a time, besides twice as many as are summed
@@ -69,13 +70,14 @@ def proven_bound(
     bounds: NDArray[np.float64] | None = None,
     *,
     least: bool = True,
+    deadline: float = math.inf,
 ) -> float:
     """The lower bound these prices prove, rounded down; at least 0, as no cost is negative.
 
     `bounds` are lower bounds of all rows' values, from which the rows worth computing exactly are
-    chosen; without them every row is computed exactly. `least=False` takes costs as they are
-    computed, rather than the least they may really be, and rounds up: no honest bound from these
-    prices is above that, whatever the order in which it was computed.
+    chosen, until the deadline; without them every row is computed exactly. `least=False` takes
+    costs as they are computed, rather than the least they may really be, and rounds up: no honest
+    bound from these prices is above that, whatever the order in which it was computed.
     """
     rows, quotas = admissible_rows(problem)
     costs = problem.costs
@@ -89,11 +91,13 @@ def proven_bound(
             continue
         order = quota.free[np.argsort(values[quota.free], kind="stable")]
         step, computed = len(order) if bounds is None else 2 * quota.count + _SPARE_ROWS, 0
+        if np.isneginf(values[order]).sum() > min(allowed, _MOST_ROUNDS * step):
+            return 0.0  # so many rows of which nothing is known could be summed
         for _ in range(_MOST_ROUNDS):
             lowest = order[computed : computed + min(step, allowed)]
             values[lowest] = exact_values(exactly, rows[lowest], prices)
             computed, allowed = computed + len(lowest), allowed - len(lowest)
-            if computed == len(order) or allowed == 0:
+            if computed == len(order) or allowed == 0 or working_time() > deadline:
                 break
             if computed >= quota.count:
                 exact = np.partition(values[order[:computed]], quota.count - 1)

@@ -44,7 +44,9 @@ _AFTER_SAMPLE = 3  # the round whose strides follow: prices of a sample are near
 _LOW = 0.05  # of the cost: candidates of the sample further above the others are let go
 _SPARE = 1.1  # times the estimate is set aside for the last look at every row
 _WELL_ABOVE = 0.1  # of the cost: rows whose values are known to be so far above the others
-_TIMED, _TIMED_ON_GPU = 256, 8192  # rows from which the time for all is estimated
+# Rows from which the time for all is estimated.
+_TIMED, _TIMED_IN_GROUPS, _TIMED_ON_GPU = 256, 1024, 8192
+_LONGER = 1.5  # times what a look that was cut short had taken: the least that it needs
 _SEED = 0
 
 
@@ -67,7 +69,8 @@ class Start:
 class Found:
     """Prices, a bound from below of every row's value at them, and how the search ended.
 
-    `total` is k times the bound that these prove, but for the rounding of sums.
+    `total` is k times the bound that these prove, but for the rounding of sums. Where time was up
+    before the last look at every row was done, `look` is about how many seconds it takes.
     """
 
     prices: NDArray[np.float64]
@@ -75,18 +78,20 @@ class Found:
     total: float
     steps: int
     converged: bool
+    look: float | None = None
 
 
 def search(
     problem: Problem, cost: float, start: Start, deadline: float, progress: Progress
 ) -> Found:
     """Raise the bound from these prices until it no longer rises, or the time is up."""
-    sample = sample_of(problem)
+    begin, sample = working_time(), sample_of(problem)
     if sample is not None:
-        begin = working_time()
         until = begin + _SAMPLE_SHARE * (deadline - begin)
         start = _after_sample(problem, cost, start, sample, until, progress)
-    return _Search(problem, cost, start, deadline, progress).run()
+    found = _Search(problem, cost, start, deadline, progress)
+    found.last = 2 * deadline - begin  # what the sample took is not lost to the look at every row
+    return found.run()
 
 
 def _after_sample(
@@ -138,7 +143,8 @@ class _Search:
         self.unguided = start.candidates is None
         self.candidates = self._first_candidates()
         self.few = len(self.rows) <= _LOOKED_AT * len(self.candidates)
-        self.prices, likely, self.seconds = self._begin()
+        self.look: float | None = None  # the time that the last look at every row would have taken
+        self.prices, likely, self.seconds, self.seconds_to_bounds = self._begin()
         self.raised = self.unguided and likely > _RAISED * problem.k * cost
 
     def run(self, most_rounds: int = _MOST_ROUNDS) -> Found:
@@ -179,8 +185,8 @@ class _Search:
             self._join(climbed.levels, np.arange(len(self.rows)))
             late = late and working_time() + half > self._until(seconds)  # or the look was quick
             if settled or late or not whole:
-                return replace(best, steps=steps, converged=settled)
-        return replace(best, steps=steps)
+                return replace(best, steps=steps, converged=settled, look=self.look)
+        return replace(best, steps=steps, look=self.look)
 
     def _some_will_do(self, number: int) -> bool:
         """Whether a look at some rows may follow the climb, and one at every row only later.
@@ -209,25 +215,36 @@ class _Search:
     def _until(self, seconds: float) -> float:
         """When steps must end, for a look at every row to follow in time.
 
-        Without steps a look would be worth little, so they get a share of the time in any case.
+        Without steps a look would be worth little, so they get a share of the time in any case,
+        but for what it takes until every row has a bound: without that there is none.
         """
         if self.deadline == np.inf:
             return self.deadline
         least = self.begun + _STEPS_SHARE * (self.deadline - self.begun)
-        return max(self.deadline - _SPARE * seconds, least)
+        until = max(self.deadline - _SPARE * seconds, least)
+        return min(until, self.last - _SPARE * self.seconds_to_bounds)
 
-    def _begin(self) -> tuple[NDArray[np.float64], float, float]:
-        """The prices to begin at, k times their bound by some rows, and the time for all rows."""
-        places = np.union1d(
-            np.flatnonzero(np.isin(self.rows, self.start.rows)),
-            self.bounds.sample(self.draw, _TIMED if self.bounds.gpu is None else _TIMED_ON_GPU),
-        )
+    def _begin(self) -> tuple[NDArray[np.float64], float, float, float]:
+        """The prices to begin at, and k times their bound by some rows.
+
+        Also the time for all rows, and the time until each has a bound, which may not be close.
+        """
+        count = _TIMED if self.bounds.groups is None else _TIMED_IN_GROUPS
+        count = count if self.bounds.gpu is None else _TIMED_ON_GPU
+        in_hand = np.flatnonzero(np.isin(self.rows, self.start.rows))
+        some = self.bounds.sample(self.draw, count)
+        places = np.union1d(in_hand, some)
         prices, best, seconds = self.start.prices[0], -np.inf, 0.0
-        self.bounds.update(prices, places[: len(places) // 8])  # compiles, which is not timed
+        self.bounds.update(prices, some[: len(some) // 8])  # compiles, which is not timed
+        to_bounds = 0.0
+        if self.bounds.groups is not None:
+            to_bounds = self._timed(prices, self.bounds.sample(self.draw, count), -np.inf)
         for each in self.start.prices:
-            begin = working_time()
-            self.bounds.update(each, places)
-            seconds = (working_time() - begin) * len(self.rows) / len(places)
+            self.bounds.update(each, in_hand)
+            # Most rows are above those in hand, and need not be bounded closely.
+            highest = self.bounds.values[in_hand].max() if len(in_hand) else np.inf
+            took = self._timed(each, some, highest + _WELL_ABOVE * self.cost)
+            seconds = max(seconds, took)
             quotas = _among(self.quotas, places)
             if any(len(quota.free) < quota.count for quota in quotas):
                 continue
@@ -235,7 +252,13 @@ class _Search:
             total -= float(self.capacity @ each)
             if total > best:
                 prices, best = each, total
-        return prices, best, seconds
+        return prices, best, seconds, seconds if self.bounds.groups is None else to_bounds
+
+    def _timed(self, prices: NDArray[np.float64], places: NDArray[np.intp], level: float) -> float:
+        """How long a look at every row takes, by one at these places."""
+        begin = working_time()
+        self.bounds.update(prices, places, level)
+        return (working_time() - begin) / self.bounds.share_of(places)
 
     def _found(self, prices: NDArray[np.float64], steps: int) -> Found:
         values = self.bounds.values.copy()
@@ -269,8 +292,14 @@ class _Search:
             )
 
     def _look_at_all(self, prices: NDArray[np.float64], level: float, until: float) -> bool:
+        begin, unknown = working_time(), np.isneginf(self.bounds.values).sum()
         with self.progress.stage("certificate: every row", len(self.rows)) as advance:
-            return self.bounds.update(prices, None, level, until, advance)
+            whole = self.bounds.update(prices, None, level, until, advance)
+        passed, left = working_time() - begin, np.isneginf(self.bounds.values).sum()
+        self.look = None if whole else max(self.seconds, _LONGER * passed)
+        if 0 < left < unknown and self.bounds.groups is None:  # one row takes as long as another
+            self.look = passed * unknown / (unknown - left)
+        return whole
 
     def _first_candidates(self) -> NDArray[np.intp]:
         """Places of given rows, of those in hand and of others at random, from every quota."""

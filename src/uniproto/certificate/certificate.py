@@ -18,7 +18,8 @@ class Certificate:
     metrics whose zero is arbitrary (`dot`, `similarity`) look at `absolute_gap`, cost −
     lower_bound.
     `prices` prove the bound: anyone can put them into the formula. `converged` says whether the
-    search ended by itself rather than at the time limit.
+    search ended by itself rather than at the time limit. Where that left no time for a bound,
+    `limit_needed` is about how many seconds it must be.
     """
 
     lower_bound: float
@@ -28,6 +29,7 @@ class Certificate:
     steps: int
     seconds: float
     relative: bool = True
+    limit_needed: float | None = None
 
     @property
     def absolute_gap(self) -> float:
@@ -41,6 +43,8 @@ class Certificate:
 
     def __str__(self) -> str:
         gap = f"gap {self.gap:.2%}" if self.relative else f"absolute gap {self.absolute_gap:.4g}"
+        if self.limit_needed is not None:
+            gap = f"a bound needs a time limit of about {self.limit_needed:.0f} s"
         return (
             f"cost {self.cost:.6g}; no choice can be below {self.lower_bound:.6g} ({gap}"
             f"{'' if self.converged else ', stopped early'})"

@@ -5,8 +5,8 @@ the least they may really be. Three things save work, and none of them guesses:
 
 - Where costs obey the triangle inequality and rows have few features, rows that lie close
   together share one list of targets: those that one of them, the middle row, could take if it lay
-  as far in their direction as any of them does. A group whose middle row is so dear that none of
-  the others can matter is not looked at.
+  as far in their direction as any of them does. Middle rows are judged first, and a group whose
+  middle row is so dear that none of the others can matter is not looked at.
 - From one set of prices to the next no value falls by more than the prices of one unit of mass
   do, those that fall most.
 - On a GPU, whole rows are summed there.
@@ -51,6 +51,12 @@ class RowBounds:
             return np.sort(draw.permutation(len(self.rows))[:count])
         return self.groups.sample(draw, count)
 
+    def share_of(self, places: NDArray[np.intp]) -> float:
+        """How much of the work that all rows are these places are, in whole groups."""
+        if self.groups is None:
+            return len(places) / len(self.rows)
+        return len(np.unique(self.groups.group_of[places])) / len(self.groups.middles)
+
     def update(
         self,
         prices: NDArray[np.float64],
@@ -74,11 +80,13 @@ class RowBounds:
         elif self.groups is None:
             work = self._of_rows(left, level)
         else:
-            work = self.groups.values(left, prices, self.capacity, level, self.thresholds)
+            known = self.values, self.thresholds
+            work = self.groups.values(left, prices, self.capacity, level, *known)
+        share = 1.0 if self.groups is None else 0.5  # groups tell of every row twice
         for some, values, thresholds in work:
             self.values[some] = np.maximum(self.values[some], values)
             self.thresholds[some] = thresholds
-            advance(len(some))
+            advance(len(some) * share)
             if working_time() > deadline:
                 work.close()
                 return False

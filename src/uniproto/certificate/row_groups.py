@@ -1,9 +1,13 @@
 """Bounds of rows that lie close together, over the targets that can matter to one of them.
 
-Where costs are distances, a row x at most r away from another has C_xj ≥ C_j − r, and its
-threshold is at most r above the other's. So of all targets, a group of rows needs those that its
-middle row would take at a threshold a little higher. With few features these are few, and they
-are gathered once for the whole group.
+Where costs are distances, a row x at most r away from another has C_xj ≥ C_j − r: its value is at
+most r below the other's, and its threshold at most r above. So the value of a group's middle row
+bounds all its rows, and of all targets the group needs those that its middle row would take at a
+threshold a little higher. With few features these are few, and they are gathered once for the
+whole group.
+
+A look judges the middle rows of all groups first, which is quick, and then makes the bounds closer,
+the lowest first: whenever time is up, every row has a bound and those that count most are close.
 """
 
 from __future__ import annotations
@@ -18,13 +22,17 @@ from uniproto.certificate.thresholds import best_threshold
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.problem.problem import Problem
 from uniproto.runtime.compiling import njit
-from uniproto.runtime.threads import parallel_map
+from uniproto.runtime.threads import parallel_map, pieces_of
 
 _DISTANCES = ("euclidean", "l1")
 _MOST_FEATURES = 10
 _FEWEST_ROWS = 4096
 _GROUP = 24  # rows at most
+_WIDE = 4.0  # median radii: groups wider than that are split further
+_MIDDLES = 8  # middle rows that are judged at a time
 _BEYOND = 0.4  # of a group's radius: how far thresholds may rise above that of its middle row
+_FEW = 11  # rows in a group of which each matters: thresholds may rise by the whole radius
+_NEGLIGIBLE = 1e-4  # of the radius of most groups
 _CHUNK = 512  # targets whose distances stay in the cache while features are added up
 
 # Places of rows, bounds of their values, and the thresholds that prove them.
@@ -33,8 +41,10 @@ Bounded = tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]
 
 class _Group(NamedTuple):
     places: NDArray[np.intp]
-    middle: int  # position in `places`
+    middle: int  # its place
     radius: float
+    rise: float  # that thresholds may have above the middle row's
+    lost: float  # to rounding, by the value of any row
 
 
 def row_groups(problem: Problem, rows: NDArray[np.intp]) -> RowGroups | None:
@@ -60,31 +70,65 @@ class RowGroups:
         self.features = np.ascontiguousarray(costs.source[rows])
         self.targets = np.ascontiguousarray(costs.target.T)  # one row per feature
         self.eps = float(np.finfo(costs.dtype).eps)
-        self.groups: list[_Group] = []
-        order, waiting = np.arange(len(rows)), [(0, len(rows))]
+        self.group_of, self.apart = np.empty(len(rows), np.intp), np.empty(len(rows))
+        groups = self._split(np.arange(len(rows)), _GROUP, 0.0)
+        wide = _WIDE * float(np.median([group.radius for group in groups]))
+        parts = (
+            [group] if group.radius <= wide else self._split(group.places, 1, wide)
+            for group in groups
+        )
+        groups = [group for part in parts for group in part]
+        self.middles = np.array([group.middle for group in groups])
+        self.radius = np.array([group.radius for group in groups])
+        self.rise = np.array([group.rise for group in groups])
+        self.lost = np.array([group.lost for group in groups])
+        for number, group in enumerate(groups):
+            self.group_of[group.places] = number
+        self._take_single_precision()
+
+    def _take_single_precision(self) -> None:
+        """Half the memory to read is half the time, where rounding is nothing beside a radius."""
+        lost = self.lost * (float(np.finfo(np.float32).eps) / self.eps)
+        if np.median(lost) <= _NEGLIGIBLE * np.median(self.radius):
+            self.lost = lost
+            self.features = self.features.astype(np.float32)
+            self.targets = self.targets.astype(np.float32)
+
+    def _split(self, places: NDArray[np.intp], size: int, radius: float) -> list[_Group]:
+        """Halves of halves, until they have so few rows or such a radius."""
+        groups, waiting = [], [places]
         while waiting:
-            start, stop = waiting.pop()
-            places = order[start:stop]
-            part = self.features[places]
+            places = waiting.pop()
             if len(places) <= _GROUP:
-                self.groups.append(self._measured(places.copy(), part.astype(np.float64)))
-                continue
+                group = self._measured(places)
+                if len(places) <= size or group.radius <= radius:
+                    groups.append(group)
+                    continue
+            part = self.features[places]
             widest = np.argmax(part.std(axis=0, dtype=np.float64))  # whatever single rows do
             half = len(places) // 2
-            order[start:stop] = places[np.argpartition(part[:, widest], half)]
-            waiting += [(start + half, stop), (start, start + half)]
+            places = places[np.argpartition(part[:, widest], half)]
+            waiting += [places[half:], places[:half]]
+        return groups
 
-    def _measured(self, places: NDArray[np.intp], own: NDArray[np.float64]) -> _Group:
+    def _measured(self, places: NDArray[np.intp]) -> _Group:
         """Rows with the one nearest to their mean, and how far the others are from it."""
+        own = self.features[places].astype(np.float64)
         middle = int(np.argmin(((own - own.mean(axis=0)) ** 2).sum(axis=1)))
         apart = np.abs(own - own[middle])
         reach = apart.sum(axis=1) if self.l1 else np.sqrt((apart**2).sum(axis=1))
-        return _Group(places, middle, float(reach.max()) * (1 + 1e-9))
+        self.apart[places] = reach * (1 + 1e-9)
+        # Distances are off by a share of themselves, for which they were lowered, and by the
+        # rounding of both rows when they were prepared; |y| ≤ |x| + C.
+        lost = 8 * self.eps * float(np.abs(own).sum(axis=1).max())
+        radius = float(self.apart[places].max())
+        rise = radius if len(places) <= _FEW else _BEYOND * radius
+        return _Group(places, int(places[middle]), radius, rise, lost)
 
     def sample(self, draw: np.random.Generator, count: int) -> NDArray[np.intp]:
         """About so many places, in whole groups."""
-        some = draw.permutation(len(self.groups))[: -(-count // _GROUP)]
-        return np.concatenate([self.groups[place].places for place in some])
+        some = draw.permutation(len(self.middles))[: -(-count // _GROUP)]
+        return np.flatnonzero(np.isin(self.group_of, some))
 
     def values(
         self,
@@ -92,43 +136,68 @@ class RowGroups:
         prices: NDArray[np.float64],
         capacity: NDArray[np.float64],
         level: float,
+        known: NDArray[np.float64],
         thresholds: NDArray[np.float64],
     ) -> Generator[Bounded]:
-        """Bounds of the rows at these places; above `level` they are not made closer.
+        """Bounds of the rows at these places, twice: by their middle rows, then closer ones.
 
-        Prices are at least 0.
+        The second time the lowest come first, and bounds above `level` are not made closer.
+        `known` and `thresholds` are of all rows; the caller must enter what is yielded before it
+        asks for more. Prices are at least 0.
         """
-        wanted = np.zeros(len(self.features), bool)
-        wanted[places] = True
         total = float(capacity.sum())
         prices = _rounded_down(prices, self.targets.dtype)
         even = bool((capacity == capacity[0]).all())
+        shared = (self.targets, prices, capacity, even)
+        of_middles, at_middles = np.empty(len(self.middles)), np.empty(len(self.middles))
 
-        def compute(group: _Group) -> Bounded:
-            some = wanted[group.places]
-            own = self.features[group.places]
-            found, at = np.empty(len(own)), np.empty(len(own))
-            guess = thresholds[group.places[group.middle]]
+        def judge(part: tuple[NDArray[np.intp], NDArray[np.intp]]) -> Bounded:
+            groups, some = part
+            middles = self.middles[groups]
+            values, at = np.empty(len(groups)), thresholds[middles]
+            _values_of_middles(self.features[middles], *shared, total, self.l1, values, at)
+            of_middles[groups], at_middles[groups] = values - self.lost[groups], at
+            own = self.group_of[some]
+            return some, of_middles[own] - self.apart[some], at_middles[own]
+
+        def refine(part: tuple[NDArray[np.intp], NDArray[np.intp]]) -> Bounded:
+            (group,), some = part
+            values, at = np.empty(len(some)), np.empty(len(some))
             _values_of_group(
-                own,
-                some,
-                group.middle,
-                group.radius,
-                self.targets,
-                prices,
-                capacity,
-                even,
-                total,
-                guess,
+                self.features[some],
+                self.features[self.middles[group]],
+                self.radius[group],
+                self.rise[group],
+                at_middles[group],
+                *shared,
                 level,
                 self.l1,
-                self.eps,
-                found,
+                values,
                 at,
             )
-            return group.places[some], found[some], at[some]
+            rough = of_middles[group] - self.apart[some]
+            return some, np.maximum(values - self.lost[group], rough), at
 
-        yield from parallel_map(compute, [g for g in self.groups if wanted[g.places].any()])
+        yield from parallel_map(judge, self._parts(places, _MIDDLES))
+        alone = self.radius[self.group_of[places]] == 0.0
+        is_done = alone | (known[places] > level)
+        done = places[is_done]
+        yield done, known[done], thresholds[done]
+        parts = self._parts(places[~is_done], 1)
+        parts.sort(key=lambda part: known[part[1]].min())
+        yield from parallel_map(refine, parts)
+
+    def _parts(
+        self, places: NDArray[np.intp], count: int
+    ) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """So many groups at a time, and those of these places that are in them."""
+        places = places[np.argsort(self.group_of[places], kind="stable")]
+        groups, starts = np.unique(self.group_of[places], return_index=True)
+        ends = np.append(starts, len(places))
+        return [
+            (groups[part], places[starts[part.start] : ends[part.stop]])
+            for part in pieces_of(len(groups), count)
+        ]
 
 
 def _rounded_down(values: NDArray[np.float64], kind: Any) -> NDArray[Any]:
@@ -140,39 +209,48 @@ def _rounded_down(values: NDArray[np.float64], kind: Any) -> NDArray[Any]:
 
 
 @njit(cache=True, nogil=True)
-def _values_of_group(
-    own: NDArray[Any],
-    some: NDArray[np.bool_],
-    middle: int,
-    radius: float,
+def _values_of_middles(
+    middles: NDArray[Any],
     targets: NDArray[Any],
     prices: NDArray[Any],
     capacity: NDArray[np.float64],
     even: bool,
     total: float,
-    guess: float,
-    level: float,
     l1: bool,
-    eps: float,
     values: NDArray[np.float64],
     thresholds: NDArray[np.float64],
 ) -> None:
+    """Values of rows over all targets; `thresholds` are where to begin, and then those found."""
+    distances = np.empty(targets.shape[1], targets.dtype)
+    for i in range(len(middles)):
+        _distances(middles[i], targets, l1, distances)
+        values[i], thresholds[i] = best_threshold(
+            distances, prices, capacity, even, total, thresholds[i], np.inf, np.inf
+        )
+
+
+@njit(cache=True, nogil=True)
+def _values_of_group(
+    own: NDArray[Any],
+    middle: NDArray[Any],
+    radius: float,
+    rise: float,
+    t: float,
+    targets: NDArray[Any],
+    prices: NDArray[Any],
+    capacity: NDArray[np.float64],
+    even: bool,
+    level: float,
+    l1: bool,
+    values: NDArray[np.float64],
+    thresholds: NDArray[np.float64],
+) -> None:
+    """Values of rows at most `radius` from a middle row, whose threshold is `t`."""
     width, n = targets.shape
     distances = np.empty(n, targets.dtype)
-    _distances(own[middle], targets, l1, distances)
-    best, t = best_threshold(distances, prices, capacity, even, total, guess, np.inf, np.inf)
-    # Distances are off by a share of themselves, for which they were lowered, and by the
-    # rounding of both rows when they were prepared; |y| ≤ |x| + C.
-    longest = 0.0
-    for i in range(len(own)):
-        longest = max(longest, np.abs(own[i]).sum())
-    lost = 8 * eps * longest
-    best -= lost
-    if best - radius > level:
-        values[:], thresholds[:] = best - radius, t
-        return
-    highest = t + _BEYOND * radius
-    reach = (highest + radius) * (1 + 4 * eps)
+    _distances(middle, targets, l1, distances)
+    highest = t + rise
+    reach = (highest + radius) * (1 + 4 * np.finfo(targets.dtype).eps)
     places, count = np.empty(n, np.int32), 0
     for j in range(n):
         places[count] = j
@@ -184,27 +262,13 @@ def _values_of_group(
     near_prices, near_capacity = prices[places[:count]], capacity[places[:count]]
     distances, near_total = np.empty(count, targets.dtype), near_capacity.sum()
     for i in range(len(own)):
-        values[i], thresholds[i] = best - _apart(own[i], own[middle], l1), t
-        if values[i] > level or not some[i]:
-            continue
         if count == 0:  # nobody takes anything below the threshold
-            values[i], thresholds[i] = max(highest - lost, values[i]), highest
+            values[i], thresholds[i] = highest, highest
             continue
         _distances(own[i], near, l1, distances)
-        value, thresholds[i] = best_threshold(
+        values[i], thresholds[i] = best_threshold(
             distances, near_prices, near_capacity, even, near_total, t, highest, level
         )
-        values[i] = max(value - lost, values[i])
-
-
-@njit(cache=True, nogil=True)
-def _apart(one: NDArray[Any], other: NDArray[Any], l1: bool) -> float:
-    """How far two rows are from each other, rounded up."""
-    total = 0.0
-    for f in range(len(one)):
-        apart = abs(float(one[f]) - float(other[f]))
-        total += apart if l1 else apart * apart
-    return (total if l1 else np.sqrt(total)) * (1 + 1e-9)
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})

@@ -36,7 +36,8 @@ def add_parser(commands: Any) -> None:
               certificate.npz     prices of the targets, which prove the bound
               manifest.json       "certificate": lower_bound, gap (cost / lower_bound - 1; null
                                   where it is infinite, because the bound is 0), absolute_gap
-                                  (cost - lower_bound), converged and more
+                                  (cost - lower_bound), converged and more; limit_needed
+                                  where the time limit left no time for a bound
 
             A search that stopped early goes on from where it stopped when the command is run
             again. 'uniproto select --polish' lowers the cost; this raises the bound.
@@ -77,7 +78,9 @@ def run(options: argparse.Namespace) -> None:
     save_certificate(folder, certificate)
     if not options.quiet:
         print(_in_words(certificate, problem, selection.cost_is_exact))
-        if not certificate.converged:
+        if certificate.limit_needed is not None:
+            print(f"A bound needs more time: give --time-limit {certificate.limit_needed:.0f}.")
+        elif not certificate.converged:
             print("The search stopped early: run the command again to go on from there.")
 
 

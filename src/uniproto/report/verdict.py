@@ -167,7 +167,9 @@ def _room(certificate: Certificate) -> str:
     if not certificate.relative:
         return f"at most {figure(certificate.absolute_gap)} could be gained"
     if math.isinf(certificate.gap):
-        return "as no cost can: this bound says nothing"
+        needed = certificate.limit_needed
+        more = "" if needed is None else f"; one needs a time limit of about {seconds(needed)}"
+        return f"as no cost can: this bound says nothing{more}"
     if certificate.gap > _LOOSE:
         return "a loose bound, which says little"
     return f"this choice is at most {certificate.gap:.2%} above it (the gap)"

@@ -109,6 +109,8 @@ def require_fields(manifest: Mapping[str, Any]) -> None:
     if "certificate" in manifest:
         _require(manifest, {"certificate": _is(dict)})
         _require(manifest["certificate"], _CERTIFICATE_FIELDS)
+        if "limit_needed" in manifest["certificate"]:
+            _require(manifest["certificate"], {"limit_needed": _is_number})
 
 
 def require_columns(table: pa.Table) -> None:

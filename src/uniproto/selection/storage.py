@@ -169,6 +169,7 @@ def save_certificate(folder: Path, certificate: Certificate) -> None:
 def _certified(manifest: dict[str, Any], certificate: Certificate, stage: Path) -> dict[str, Any]:
     """The manifest with a certificate, whose prices are written beside it."""
     np.savez_compressed(stage / CERTIFICATE, prices=certificate.prices)
+    needed = certificate.limit_needed
     return {
         **manifest,
         "certificate": {
@@ -179,6 +180,7 @@ def _certified(manifest: dict[str, Any], certificate: Certificate, stage: Path) 
             "converged": certificate.converged,
             "steps": certificate.steps,
             "seconds": certificate.seconds,
+            **({} if needed is None else {"limit_needed": needed}),
         },
         "timings": {**manifest["timings"], "certificate": certificate.seconds},
     }
@@ -276,6 +278,7 @@ def _certificate_of(manifest: dict[str, Any], prices: NDArray[np.float64]) -> Ce
         steps=record["steps"],
         seconds=record["seconds"],
         relative=record["relative"],
+        limit_needed=record.get("limit_needed"),
     )
 
 
