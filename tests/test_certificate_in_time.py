@@ -109,11 +109,13 @@ def test_the_bound_rises_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rounding_to_single_precision_is_allowed_for() -> None:
-    """Rows in double precision are judged in single, unless they lie too close for it."""
+    """Rows in double precision are judged in single, where it can tell them apart."""
     draw = np.random.default_rng(1)
     near = np.repeat(100 * draw.normal(size=(50, 3)), 100, axis=0)
-    for spread, kind in ((1.0, np.float32), (1e-6, np.float64)):
-        points = near + spread * draw.normal(size=near.shape)
+    double = ((1e-6, 1.0), (1e-30, 1e-30), (1e30, 1e30))
+    for spread, size in ((1.0, 1.0), *double):
+        kind = np.float64 if (spread, size) in double else np.float32
+        points = size * near + spread * draw.normal(size=near.shape)
         problem = Problem(points, points[::7], k=60, metric="euclidean")
         bounds = RowBounds(problem, np.arange(ROWS))
         assert bounds.groups is not None

@@ -33,6 +33,7 @@ _MIDDLES = 8  # middle rows that are judged at a time
 _BEYOND = 0.4  # of a group's radius: how far thresholds may rise above that of its middle row
 _FEW = 11  # rows in a group of which each matters: thresholds may rise by the whole radius
 _NEGLIGIBLE = 1e-4  # of the radius of most groups
+_LEAST, _MOST = 1e-15, 1e15  # of lengths whose squares single precision has room for
 _CHUNK = 512  # targets whose distances stay in the cache while features are added up
 
 # Places of rows, bounds of their values, and the thresholds that prove them.
@@ -89,7 +90,9 @@ class RowGroups:
     def _take_single_precision(self) -> None:
         """Half the memory to read is half the time, where rounding is nothing beside a radius."""
         lost = self.lost * (float(np.finfo(np.float32).eps) / self.eps)
-        if np.median(lost) <= _NEGLIGIBLE * np.median(self.radius):
+        most = max(float(np.abs(each).max()) for each in (self.features, self.targets))
+        usual = float(np.median(self.radius))
+        if most < _MOST and usual > _LEAST and np.median(lost) <= _NEGLIGIBLE * usual:
             self.lost = lost
             self.features = self.features.astype(np.float32)
             self.targets = self.targets.astype(np.float32)
