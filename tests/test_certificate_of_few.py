@@ -435,8 +435,8 @@ def test_lists_on_a_gpu_are_those_of_the_processor(weighted: bool, torch_as_gpu:
     prices, offered = draw.random(300), problem.masses.offer / problem.masses.need
     rows, scale = np.arange(0, 300, 7), draw.random(300)
     lists = [
-        build_lists(problem, rows, prices, offered),
-        build_lists(there, rows, prices, offered, gpu_rows(there)),
+        build_lists(RowBounds(each, rows), np.arange(len(rows)), prices)
+        for each in (problem, there)
     ]
     small, shares = prices.astype(np.float32), draw.random(20).astype(np.float32)
     capacity = offered.astype(np.float32)
@@ -472,7 +472,7 @@ def test_thresholds_settle_where_good_prices_crowd_the_targets(
     costs = problem.costs.exact_block(rows, np.arange(2000))
     own = costs[:10].min(axis=0)  # each target then costs ten rows about the same
     there = own.max() - own + 0.05 * draw.random(2000)
-    lists = build_lists(problem, rows, there, offered, gpu_rows(problem))
+    lists = build_lists(RowBounds(problem, rows), np.arange(len(rows)), there)
     moved = there + 0.05 * draw.random(2000)
     true = exact_values(problem, rows, moved)
     given = np.arange(len(rows)), moved.astype(np.float32), offered.astype(np.float32)
@@ -489,7 +489,7 @@ def test_prices_move_no_further_than_lists_tell(monkeypatch: pytest.MonkeyPatch)
     offered = problem.masses.offer / problem.masses.need
     prices, rows = np.full(600, 5.0), np.arange(1, 600, 6)
     monkeypatch.setattr("uniproto.certificate.candidate_lists._ENTRIES", 0)  # short lists
-    lists = build_lists(problem, rows, prices, offered)
+    lists = build_lists(RowBounds(problem, rows), np.arange(len(rows)), prices)
     rooms, often = lists.rooms(prices, 600)
     climbed = ascend(
         lists,

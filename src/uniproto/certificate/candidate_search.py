@@ -267,10 +267,9 @@ class _Search:
 
     def _climb(self, prices: NDArray[np.float64], number: int, until: float) -> Climbed:
         """Steps against the candidates alone, smaller from round to round."""
-        rows, gpu = self.rows[self.candidates], self.bounds.gpu
-        lists = build_lists(self.problem, rows, prices, self.capacity, gpu)
+        lists = build_lists(self.bounds, self.candidates, prices)
         steps = _STEPS
-        if not self.unguided and gpu is None:
+        if not self.unguided and self.bounds.gpu is None:
             steps = _STEPS_AFTER_SAMPLE
         elif self.unguided and number < _FIRST_ROUNDS:
             steps = _FIRST_STEPS

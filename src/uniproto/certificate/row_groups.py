@@ -133,6 +133,13 @@ class RowGroups:
         some = draw.permutation(len(self.middles))[: -(-count // _GROUP)]
         return np.flatnonzero(np.isin(self.group_of, some))
 
+    def costs_of(self, places: NDArray[np.intp]) -> NDArray[Any]:
+        """The costs of the rows at these places, but for rounding."""
+        block = np.empty((len(places), self.targets.shape[1]), self.targets.dtype)
+        for own, costs in zip(self.features[places], block, strict=True):
+            _distances(own, self.targets, self.l1, costs)
+        return block
+
     def values(
         self,
         places: NDArray[np.intp],
