@@ -125,6 +125,23 @@ def test_rounding_to_single_precision_is_allowed_for() -> None:
         assert (bounds.values <= exact_values(problem, np.arange(ROWS), prices)).all()
 
 
+def test_squares_that_vanish_in_single_precision_are_allowed_for() -> None:
+    draw = np.random.default_rng(0)
+    points = 1e-11 * draw.normal(size=(ROWS, 2))
+    points[:24] = 0
+    beside = np.zeros((24, 2))
+    beside[:12, 0], beside[12:, 0] = 2.8e-23, -2.8e-23
+    others = 1e-11 * draw.normal(size=(488, 2))
+    targets = np.concatenate([beside, others, -others])
+    problem = Problem(points, targets, k=100, metric="euclidean")
+    bounds = RowBounds(problem, np.arange(ROWS))
+    assert bounds.groups is not None
+    assert bounds.groups.targets.dtype == np.float32
+    prices = np.zeros(problem.n)
+    bounds.update(prices)
+    assert (bounds.values <= exact_values(problem, np.arange(ROWS), prices)).all()
+
+
 # No time for a bound
 
 
@@ -204,11 +221,27 @@ def test_on_the_command_line(
     assert loaded.limit_needed == 160
     for command in ("verify", "report"):
         assert main([command, str(out)]) == 0
-    assert "one needs a time limit of about 2 min 40 s" in (out / "report.html").read_text()
+    assert "needs a time limit of about 2 min 40 s" in (out / "report.html").read_text()
     assert main(["certify", str(out)]) == 0
-    record = json.loads((out / "manifest.json").read_text())["certificate"]
+    before = (out / "manifest.json").read_text()
+    record = json.loads(before)["certificate"]
     assert "limit_needed" not in record
     assert record["lower_bound"] > 0
+    capsys.readouterr()
+    with monkeypatch.context() as patched:  # what was proven once is not lost to a shorter search
+        cut_short(patched, 70.0)
+        patched.setattr("uniproto.certificate.bound._MOST_ROUNDS", 1)
+        assert main(["certify", str(out), "--time-limit", "20"]) == 0
+    assert "The bound of before is higher and stays" in capsys.readouterr().out
+    assert (out / "manifest.json").read_text() == before
+
+
+def test_a_higher_bound_of_before_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    selection = uniproto.select(np.random.default_rng(6).normal(size=(300, 3)), 3, certify=True)
+    before = selection.certificate
+    cut_short(monkeypatch, 70.0)
+    monkeypatch.setattr("uniproto.certificate.bound._MOST_ROUNDS", 1)
+    assert selection.certify(time_limit=20) is before
 
 
 @pytest.mark.parametrize("value", ["soon", None, True])

@@ -26,7 +26,7 @@ from uniproto.certificate.bound import Quota, admissible_rows, proven_bound
 from uniproto.certificate.candidate_lists import build_lists
 from uniproto.certificate.cell_prices import cell_prices
 from uniproto.certificate.gpu_rows import _guessed_from, gpu_rows
-from uniproto.certificate.row_bounds import RowBounds, largest_fall
+from uniproto.certificate.row_bounds import RowBounds, bound_by_rows, largest_fall
 from uniproto.certificate.sampled_targets import Sample, sample_of, spread
 from uniproto.certificate.smoothed_ascent import Motion, Pace, ascend, chosen_shares
 from uniproto.certificate.thresholds import threshold_values
@@ -423,6 +423,19 @@ def test_a_search_on_a_gpu(torch_as_gpu: None, few_of_many: None) -> None:
     there = certify(problem.changed(lists=GpuLists()), selection.cost, np.zeros(500), **own)
     assert there.lower_bound == pytest.approx(here.lower_bound, rel=0.03)
     assert there.lower_bound <= proven_bound(problem, there.prices, least=False)
+
+
+def test_thresholds_that_run_away_prove_nothing(torch_as_gpu: None) -> None:
+    """A target of next to no weight, just below the threshold, looks like a very low density."""
+    far, n = 1e27, 8192
+    targets, weights = np.zeros((n, 1), np.float32), np.zeros(n)
+    targets[0::2], targets[1] = far**0.5, (0.9 * far) ** 0.5
+    weights[0::2], weights[3::2], weights[1] = 0.25 / 4096, 0.75 / 4095, 1e-13
+    rows = np.full((2000, 1), 10 * far**0.5, np.float32)
+    rows[:2] = 0
+    problem = Problem(rows, targets, k=2, metric="sqeuclidean", target_weights=weights)
+    problem, prices = problem.changed(lists=GpuLists()), np.zeros(n)
+    assert bound_by_rows(problem, prices) <= proven_bound(problem, prices, least=False)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -57,8 +57,8 @@ def certify(
         tried = _tried(problem, cost, start, deadline, progress)
     none = np.zeros(problem.n)  # no prices prove a bound of 0: no cost is negative
     proven = [(0.0, none)]
+    last = 2 * deadline - begin
     for each in tried:
-        last = 2 * deadline - begin
         bound = proven_bound(problem, each.prices, each.values, deadline=last)
         proven.append((bound, each.prices))
     bound, best = max(proven, key=lambda pair: pair[0])
@@ -79,7 +79,7 @@ def _limit_needed(tried: list[Found], time_limit: float | None) -> float | None:
     looks = [each.look for each in tried if each.look is not None]
     if not looks or time_limit is None:
         return None
-    needed = max(_TIMES_A_LOOK * looks[-1], _LONGER * time_limit)
+    needed = max(_TIMES_A_LOOK * looks[-1], _LONGER * time_limit, 1.0)
     unit = 10.0 ** max(math.floor(math.log10(needed)) - 1, 0)
     return math.ceil(needed / unit) * unit
 

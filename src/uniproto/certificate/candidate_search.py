@@ -55,7 +55,7 @@ class Start:
     """Where a search begins: at the best of these prices, with these rows among its candidates.
 
     `scale` is the size of the costs around each target. After a sample, `candidates` are places
-    of more rows, and `likely` all places, those of rows that may undercut them first.
+    of more rows, and `likely` all places, those of rows that may undercut them first, if known.
     """
 
     prices: tuple[NDArray[np.float64], ...]
@@ -89,9 +89,8 @@ def search(
     if sample is not None:
         until = begin + _SAMPLE_SHARE * (deadline - begin)
         start = _after_sample(problem, cost, start, sample, until, progress)
-    found = _Search(problem, cost, start, deadline, progress)
-    found.last = 2 * deadline - begin  # what the sample took is not lost to the look at every row
-    return found.run()
+    last = 2 * deadline - begin  # what the sample took is not lost to the look at every row
+    return _Search(problem, cost, start, deadline, last, progress).run()
 
 
 def _after_sample(
@@ -111,7 +110,7 @@ def _after_sample(
         prices=tuple(prices[sample.targets] for prices in start.prices),
         scale=start.scale[sample.targets],
     )
-    search = _Search(sample.problem, cost, part, until, progress)
+    search = _Search(sample.problem, cost, part, until, 2 * until - working_time(), progress)
     if search.raised:
         return start
     found = search.run(_SAMPLE_ROUNDS if search.bounds.gpu is None else _SAMPLE_ROUNDS_ON_GPU)
@@ -122,18 +121,25 @@ def _after_sample(
         start,
         prices=(spread(problem, sample, found.prices, start.prices[0], cost),),
         candidates=search.candidates[low],
-        likely=np.argsort(found.values, kind="stable"),
+        likely=None if found.total == -np.inf else np.argsort(found.values, kind="stable"),
     )
 
 
 class _Search:
+    """Steps end at the deadline; a first look at every row, to make them a proof, at the last."""
+
     def __init__(
-        self, problem: Problem, cost: float, start: Start, deadline: float, progress: Progress
+        self,
+        problem: Problem,
+        cost: float,
+        start: Start,
+        deadline: float,
+        last: float,
+        progress: Progress,
     ) -> None:
         self.problem, self.cost, self.start = problem, cost, start
-        self.deadline, self.progress = deadline, progress
+        self.deadline, self.last, self.progress = deadline, last, progress
         self.begun = working_time()
-        self.last = 2 * deadline - self.begun
         self.rows, self.quotas = admissible_rows(problem)
         self.capacity = problem.masses.offer / problem.masses.need
         self.bounds = RowBounds(problem, self.rows)
@@ -152,8 +158,10 @@ class _Search:
         rounds = range(0 if self.unguided else _AFTER_SAMPLE, most_rounds)
         best = Found(prices, np.full(len(self.rows), -np.inf), -np.inf, 0, False)
         if self.raised:  # large steps would lead away from there
-            self._look_at_all(prices, np.inf, self.last)
+            whole = self._look_at_all(prices, np.inf, self.last)
             best, rounds = self._found(prices, 0), range(_FIRST_ROUNDS, most_rounds)
+            if not whole:
+                return replace(best, look=self.look)
         little = _LEAST_RISE * self.problem.k * self.cost
         before = best.total  # k times the bound by the last rows that tell it
         for number in rounds:

@@ -69,14 +69,15 @@ class GpuRows:
             for step in range(corrections + 1):
                 value, mass = self._judged(costs, t, last=step == corrections)
                 at = torch.where(value > best, t, at)
-                best = torch.maximum(best, value)
+                best = torch.fmax(best, value)
                 if step < corrections:
                     density = (mass - mass_before) / (t - before)
                     guessed = _DENSITY * mass * mass / (t - value)
                     density = torch.where(density > 0, density, guessed)
                     moved = torch.where(density > 0, t + (1 - mass) / density, t)
                     before, mass_before = t, mass
-                    t = torch.minimum(moved, highest).to(costs.dtype).double()
+                    moved = torch.maximum(torch.minimum(moved, highest), -highest.abs())
+                    t = moved.to(costs.dtype).double()
             # Prices are at least 0: whatever lies below t is at most t, and so is its rounding.
             single = 8 * float(np.finfo(self.problem.costs.dtype).eps)
             double = 4 * self.problem.n * float(np.finfo(np.float64).eps)
@@ -168,6 +169,7 @@ class GpuRows:
         if not last:
             below = costs < limits
             mass = below.sum(1) * self.capacity[0] if self.even else below.double() @ self.capacity
+            del below  # a tile is large
         held = torch.minimum(costs, limits, out=costs if last else None)
         if self.even:
             summed = held.sum(1, dtype=torch.float64) * self.capacity[0]

@@ -53,7 +53,7 @@ class RowBounds:
         return self.groups.sample(draw, count)
 
     def share_of(self, places: NDArray[np.intp]) -> float:
-        """How much of the work that all rows are these places are, in whole groups."""
+        """What share of the work of a look at every row a look at these places is."""
         if self.groups is None:
             return len(places) / len(self.rows)
         return len(np.unique(self.groups.group_of[places])) / len(self.groups.middles)
@@ -74,10 +74,13 @@ class RowBounds:
     ) -> bool:
         """Bound the rows at these places (all of them) at these prices, and the others by these.
 
-        What is known to be above `level` is not looked at again. Returns whether the deadline
-        left time for all.
+        What is known to be above `level` is not looked at again: at −∞, what is known at all, and
+        a group's middle row is enough to know. Returns whether the deadline left time for all.
         """
         self.values -= largest_fall(self.prices, prices, self.capacity)
+        np.nextafter(
+            self.values, -np.inf, out=self.values
+        )  # whatever the difference was rounded to
         self.prices = prices
         places = np.arange(len(self.rows)) if places is None else places
         left = places[self.values[places] <= level]
@@ -91,7 +94,7 @@ class RowBounds:
             work = self.groups.values(left, prices, self.capacity, level, *known)
         share = 1.0 if self.groups is None else 0.5  # groups tell of every row twice
         for some, values, thresholds in work:
-            self.values[some] = np.maximum(self.values[some], values)
+            self.values[some] = np.fmax(self.values[some], values)  # a NaN proves nothing
             self.thresholds[some] = thresholds
             advance(len(some) * share)
             if working_time() > deadline:
@@ -117,15 +120,18 @@ class RowBounds:
 
     def _on_gpu(self, places: NDArray[np.intp]) -> Generator[Bounded]:
         """All of them by guessed thresholds, then the lowest again by corrected ones."""
+        low = max(_LOW_ROWS * self.problem.k, len(places) // _LOW_SHARE)
+        if low < len(places):
+            yield from self._of_thresholds(places, 0)
+            places = places[np.argpartition(self.values[places], low)[:low]]
+        yield from self._of_thresholds(places, _CORRECTIONS)
+
+    def _of_thresholds(self, places: NDArray[np.intp], corrections: int) -> Generator[Bounded]:
         assert self.gpu is not None
-        some = places
-        for corrections in (0, _CORRECTIONS):
-            found = self.gpu.values(self.rows[some], self.prices, corrections)
-            for part, values, thresholds in found:
-                yield some[part], values, thresholds
-            low = max(_LOW_ROWS * self.problem.k, len(places) // _LOW_SHARE)
-            if low < len(places):
-                some = places[np.argpartition(self.values[places], low)[:low]]
+        for part, values, thresholds in self.gpu.values(
+            self.rows[places], self.prices, corrections
+        ):
+            yield places[part], values, thresholds
 
 
 def bound_by_rows(problem: Problem, prices: NDArray[np.float64]) -> float:

@@ -31,9 +31,9 @@ _GROUP = 24  # rows at most
 _WIDE = 4.0  # median radii: groups wider than that are split further
 _MIDDLES = 8  # middle rows that are judged at a time
 _BEYOND = 0.4  # of a group's radius: how far thresholds may rise above that of its middle row
-_FEW = 11  # rows in a group of which each matters: thresholds may rise by the whole radius
+_FEW = 11  # rows of a group that may gather more targets: thresholds may rise by its radius
 _NEGLIGIBLE = 1e-4  # of the radius of most groups
-_LEAST, _MOST = 1e-15, 1e15  # of lengths whose squares single precision has room for
+_LEAST, _MOST = 1e-15, 1e15  # radius, coordinate: single precision has room for their squares
 _CHUNK = 512  # targets whose distances stay in the cache while features are added up
 
 # Places of rows, bounds of their values, and the thresholds that prove them.
@@ -86,6 +86,9 @@ class RowGroups:
         for number, group in enumerate(groups):
             self.group_of[group.places] = number
         self._take_single_precision()
+        # Squares too small to be told apart from 0 are rounded, too.
+        kind = np.finfo(self.targets.dtype)
+        self.lost += float(np.sqrt(len(self.targets) * float(kind.smallest_subnormal)))
 
     def _take_single_precision(self) -> None:
         """Half the memory to read is half the time, where rounding is nothing beside a radius."""
@@ -185,8 +188,7 @@ class RowGroups:
                 values,
                 at,
             )
-            rough = of_middles[group] - self.apart[some]
-            return some, np.maximum(values - self.lost[group], rough), at
+            return some, values - self.lost[group], at
 
         yield from parallel_map(judge, self._parts(places, _MIDDLES))
         alone = self.radius[self.group_of[places]] == 0.0

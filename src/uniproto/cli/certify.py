@@ -75,6 +75,11 @@ def run(options: argparse.Namespace) -> None:
         time_limit=options.time_limit,
         progress=Progress(False if options.quiet else None),
     )
+    earlier = selection.certificate
+    if earlier is not None and earlier.lower_bound > certificate.lower_bound:
+        if not options.quiet:
+            print(f"The bound of before is higher and stays: {earlier}")
+        return
     save_certificate(folder, certificate)
     if not options.quiet:
         print(_in_words(certificate, problem, selection.cost_is_exact))

@@ -164,12 +164,13 @@ def verdict_of(
 
 def _room(certificate: Certificate) -> str:
     """How far the cost is above the bound, as a share of the bound wherever that is said."""
+    if certificate.limit_needed is not None:
+        limit = seconds(certificate.limit_needed)
+        return f"a bound that says nothing; one that does needs a time limit of about {limit}"
     if not certificate.relative:
         return f"at most {figure(certificate.absolute_gap)} could be gained"
     if math.isinf(certificate.gap):
-        needed = certificate.limit_needed
-        more = "" if needed is None else f"; one needs a time limit of about {seconds(needed)}"
-        return f"as no cost can: this bound says nothing{more}"
+        return "as no cost can: this bound says nothing"
     if certificate.gap > _LOOSE:
         return "a loose bound, which says little"
     return f"this choice is at most {certificate.gap:.2%} above it (the gap)"
