@@ -20,9 +20,13 @@ from uniproto.cli.experiment import find_scripts, load_script
 from uniproto.errors import InputFileError, InvalidInputError, OutputError
 
 SCRIPTS = find_scripts()
+SLOW = ("longtail", "finetuning_ablations", "bandwidth")  # half a minute each, and more
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in SCRIPTS],
+)
 def test_every_experiment_runs_without_data(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
