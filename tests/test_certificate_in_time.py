@@ -236,14 +236,6 @@ def test_on_the_command_line(
     assert (out / "manifest.json").read_text() == before
 
 
-def test_a_higher_bound_of_before_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    selection = uniproto.select(np.random.default_rng(6).normal(size=(300, 3)), 3, certify=True)
-    before = selection.certificate
-    cut_short(monkeypatch, 70.0)
-    monkeypatch.setattr("uniproto.certificate.bound._MOST_ROUNDS", 1)
-    assert selection.certify(time_limit=20) is before
-
-
 @pytest.mark.parametrize("value", ["soon", None, True])
 def test_a_record_that_cannot_be_right(value: Any, tmp_path: Path) -> None:
     selection = uniproto.select(np.eye(4) + 0.5, 2, metric="precomputed", progress=False)

@@ -180,7 +180,7 @@ class Selection:
 
         Takes the constraints of the selection (`exclude`, `initial`, groups) into account. Stops
         when the bound no longer rises, or after `time_limit` seconds; a look at every row, without
-        which there is no bound, may take as long again. A higher bound of before is kept.
+        which there is no bound, may take as long again.
         """
         limit = require_seconds("time_limit", time_limit)
         if self._problem is None:
@@ -191,7 +191,7 @@ class Selection:
         from uniproto.certificate.ascent import certify
 
         prices = self._transport.prices
-        found = certify(
+        self.certificate = certify(
             self._problem,
             self.cost,
             np.zeros(self.shape[1]) if prices is None else prices,
@@ -200,9 +200,7 @@ class Selection:
             time_limit=limit,
             progress=Progress(progress),
         )
-        if self.certificate is None or found.lower_bound >= self.certificate.lower_bound:
-            self.certificate = found
-            self.timings["certificate"] = found.seconds
+        self.timings["certificate"] = self.certificate.seconds
         return self.certificate
 
     def rows(self, source: Any = None) -> Any:
