@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,8 +27,12 @@ def curation_reports(rows: Rows) -> dict[str, str]:
         title = f"pool {pool}, k = {k:,}, {setting}"
         found[title] = _after(of_setting, title)
         found[f"{title}, right"] = _right(of_setting, f"exactly right, %, {setting}")
-        found[f"{title}, beside random"] = _less_random(of_setting, f"… − random, {setting}")
-        found[f"{title}, beside"] = _beside(of_setting, f"uniproto, gradients − …, {setting}")
+        found[f"{title}, beside random"] = _differences(
+            of_setting, f"… − random, {setting}", RANDOM, lambda way: (way, RANDOM)
+        )
+        found[f"{title}, beside"] = _differences(
+            of_setting, f"uniproto, gradients − …, {setting}", OURS, lambda way: (OURS, way)
+        )
     return found
 
 
@@ -60,19 +64,12 @@ def _right(rows: Rows, title: str) -> str:
     return aligned(shown)
 
 
-def _less_random(rows: Rows, title: str) -> str:
-    ways = [way for way in by(rows, "method", "features") if way != RANDOM]
+def _differences(rows: Rows, title: str, fixed: Way, pair: Callable[[Way], tuple[Way, Way]]) -> str:
+    """The first of a pair less the second, for every way beside the fixed one."""
+    ways = [way for way in by(rows, "method", "features") if way != fixed]
     shown: dict[str, list[str]] = {title: [_name(way) for way in ways]}
     for (target,), found in by(rows, "target").items():
-        shown[target] = [_apart(found, way, RANDOM) for way in ways]
-    return aligned(shown)
-
-
-def _beside(rows: Rows, title: str) -> str:
-    ways = [way for way in by(rows, "method", "features") if way != OURS]
-    shown: dict[str, list[str]] = {title: [_name(way) for way in ways]}
-    for (target,), found in by(rows, "target").items():
-        shown[target] = [_apart(found, OURS, way) for way in ways]
+        shown[target] = [_apart(found, *pair(way)) for way in ways]
     return aligned(shown)
 
 
