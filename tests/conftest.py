@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,11 @@ _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "-
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """A real browser, for the pages we write; where there is none, their tests are skipped."""
+    """A real browser, for the pages we write; where there is none, their tests are skipped.
+
+    Called, it opens a context without a network, in which no scrolling is drawn out: a click
+    on a button that is still gliding over the screen would now and then miss it.
+    """
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         pytest.skip(
@@ -26,5 +31,5 @@ def chromium() -> Iterator[Any]:
             browser = driver.chromium.launch(executable_path=path, args=_FLAGS)
         except playwright.Error as error:
             pytest.skip(f"Chromium does not start here: {str(error).splitlines()[0]}")
-        yield browser
+        yield functools.partial(browser.new_context, offline=True, reduced_motion="reduce")
         browser.close()

@@ -58,7 +58,7 @@ class Visit:
 
     def __init__(self, chromium: Any, path: Path, **options: Any) -> None:
         options = {"viewport": {"width": 1200, "height": 900}, **options}
-        self.context = chromium.new_context(offline=True, accept_downloads=True, **options)
+        self.context = chromium(accept_downloads=True, **options)
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self.page = self.context.new_page()
@@ -144,15 +144,14 @@ def test_a_click_on_the_map_lights_up_what_the_plan_says(
     name: str, visit: Any, selection: Any, tmp_path: Path
 ) -> None:
     one = visit(name)
-    one.page.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
     one.page.locator("#chart-map").scroll_into_view_if_needed()
-    one.page.wait_for_timeout(200)
     plan = selection.plan.toarray()
     clicked = 0
     for place in range(K):
         one.page.keyboard.press("Escape")
+        one.until("document.documentElement.dataset.lit === ''")
         one.page.mouse.click(*screen_place(one, place))
-        one.page.wait_for_timeout(60)
+        one.until("document.documentElement.dataset.lit")
         rank = one.page.locator("#detail .rank")
         if rank.count() and rank.inner_text() == str(place + 1):  # not hidden under another
             assert lit(one) == np.flatnonzero(plan[place] > 0).tolist()
@@ -188,8 +187,7 @@ def test_filters_and_search(visit: Any, selection: Any) -> None:
     one.page.select_option(".filter", label=f"<b>middle</b> ({len(right)})")
     assert one.visible() == right
     assert one.text("#count") == f"{len(right)} of {K}"
-    drawn = one.page.evaluate("window.uniproto.views.map.view.data('prototypes').length")
-    assert drawn == len(right)
+    one.until(f"window.uniproto.views.map.view.data('prototypes').length === {len(right)}")
     one.page.select_option(".filter", "")
     row = int(selection.indices[5])
     one.page.fill("#search", f"number {row}")

@@ -33,7 +33,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def opened(chromium: Any, page: Path) -> Any:
-    context = chromium.new_context(offline=True, viewport={"width": 1280, "height": 900})
+    context = chromium(viewport={"width": 1280, "height": 900})
     shown = context.new_page()
     complaints: list[str] = []
     shown.on("console", lambda message: complaints.append(message.text))
@@ -58,7 +58,9 @@ def test_a_table_with_every_column_in_pages(opened: Any) -> None:
     ]
     assert opened.inner_text("#page") == "1 – 60 of 130"
     opened.click("#after")
+    opened.locator("#page", has_text="61 – 120 of 130").wait_for()
     opened.click("#after")
+    opened.locator("#page", has_text="121 – 130 of 130").wait_for()
     assert opened.locator("#table tbody tr").count() == 10
     assert opened.is_disabled("#after")
     opened.locator("#table tbody tr").first.click()
@@ -97,9 +99,7 @@ def test_other_pages_look_alike(chromium: Any, tmp_path: Path) -> None:
     uniproto.path(few, ks=[2, 4, 8], random_seeds=2, certify=False, progress=False).save(tmp_path)
     for name, charts in (("comparison", 2), ("path", 1)):
         for scheme in ("light", "dark"):
-            context = chromium.new_context(
-                offline=True, color_scheme=scheme, viewport={"width": 390, "height": 800}
-            )
+            context = chromium(color_scheme=scheme, viewport={"width": 390, "height": 800})
             shown = context.new_page()
             complaints: list[str] = []
             shown.on("console", lambda message, told=complaints: told.append(message.text))

@@ -58,9 +58,7 @@ class Visit:
     """The page without a network, and everything it complained about or asked for."""
 
     def __init__(self, chromium: Any, path: Path, **options: Any) -> None:
-        self.context = chromium.new_context(
-            offline=True, **{"viewport": {"width": 1200, "height": 900}, **options}
-        )
+        self.context = chromium(**{"viewport": {"width": 1200, "height": 900}, **options})
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self.page = self.context.new_page()

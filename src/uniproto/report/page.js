@@ -336,6 +336,9 @@
 
   function showPage() {
     const shown = new Set(onPage());
+    // Out of sight first: a grid that is shown lets thousands of items go one by one, in seconds.
+    $("#cards").hidden = true;
+    void $("#cards").offsetHeight;
     cards.forEach((card, place) => { card.parentElement.hidden = !shown.has(place); card.tabIndex = -1; });
     if (matching.length) cards[matching[first]].tabIndex = 0;
     const last = Math.min(first + perPage, matching.length);
