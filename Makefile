@@ -26,6 +26,9 @@ $(STAMP): $(CORE)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[compare,faiss,torch,text,images,train,judge,jax,ray,docs,dev]'
 	touch $@
 
+# One core for each worker: threads beyond that only wait for each other.
+test test-all: export OMP_NUM_THREADS := 1
+
 test: $(STAMP)  ## The tests that run on every change
 	$(BIN)/python -m pytest -q -m "not slow" -n $(WORKERS) --dist loadfile
 

@@ -65,9 +65,10 @@ SMALL_WAYS = (
     ("nearest_to_any", "gradients"), ("tsds", "gradients"), ("nearest_on_average", "gradients"),
     ("dsir", "n-grams"), ("uniproto", "n-grams"),
 )  # fmt: skip
-SMALL_HIDDEN_WAYS = tuple(
-    product(("uniproto", "nearest_to_any", "tsds", "nearest_on_average"), ("hidden",))
-)
+SMALL_OTHER_WAYS = (LESS, ("uniproto", "hidden"), ("uniproto", "sentences"))
+SMALL_WAYS_AMONG = (
+    ("uniproto", "gradients"), ("random", "none"), ("tsds", "gradients"), ("dsir", "n-grams"),
+)  # fmt: skip
 FIRST_WAYS = (
     ("uniproto", "gradients"), ("random", "none"), ("target", "none"), ("uniproto", "hidden"),
     ("uniproto", "n-grams"), ("nearest_to_any", "gradients"), ("tsds", "gradients"),
@@ -145,8 +146,13 @@ def units(setup: Setup) -> list[Unit]:
             ),
         ]
     else:
-        rounds = [("apart", K, {name: at}, SMALL_WAYS) for name, at in SMALL_TARGETS.items()]
-        rounds.append(("apart", K, SMALL_TARGETS, SMALL_HIDDEN_WAYS))
+        first, *others = ({name: at} for name, at in SMALL_TARGETS.items())
+        rounds = [
+            ("apart", K, first, SMALL_WAYS),
+            ("apart", K, first, SMALL_OTHER_WAYS),
+            ("among", K, first, SMALL_WAYS_AMONG),
+            *(("apart", K, other, SMALL_WAYS) for other in others),
+        ]
     found = [
         Unit(target, pool, k, seed, *way)
         for pool, k, targets, ways in rounds

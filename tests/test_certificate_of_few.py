@@ -530,19 +530,19 @@ def test_a_sample_of_the_targets_comes_first(
 ) -> None:
     monkeypatch.setattr("uniproto.certificate.ascent._LISTED_COSTS", 0)
     draw = np.random.default_rng(15)
-    points = draw.normal(size=(900, 3)).astype(np.float32)
-    weights = draw.random(900) if weighted else None
+    points = draw.normal(size=(600, 3)).astype(np.float32)
+    weights = draw.random(600) if weighted else None
     selection = uniproto.select(points, 5, metric="euclidean", target_weights=weights)
     problem = Problem(points, k=5, metric="euclidean", target_weights=weights)
     problem = problem.changed(lists=GpuLists()) if gpu else problem
     own = {"rows": selection.indices, "plan": selection.plan}
-    at_once = certify(problem, selection.cost, np.zeros(900), **own)
+    at_once = certify(problem, selection.cost, np.zeros(600), **own)
     monkeypatch.setattr("uniproto.certificate.sampled_targets._FEWEST", 250)
     monkeypatch.setattr("uniproto.certificate.sampled_targets._PER_PROTOTYPE", 50)
     sample = sample_of(problem)
     assert sample is not None
     assert sample.problem.n <= 250
-    found = certify(problem, selection.cost, np.zeros(900), **own)
+    found = certify(problem, selection.cost, np.zeros(600), **own)
     assert found.lower_bound >= 0.97 * at_once.lower_bound
     assert found.lower_bound <= proven_bound(problem, found.prices, least=False)
     assert found.lower_bound <= selection.cost

@@ -51,7 +51,8 @@ def test_example_runs_and_its_claim_holds(script: Path, tmp_path: Path) -> None:
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    said = [line for line in done.stderr.splitlines() if not re.search(r", \d+ s passed", line)]
+    assert not said  # but for how far a slow machine has come
     ours, theirs, better = CLAIMS[script.stem]
     mine, other = (re.search(pattern, done.stdout) for pattern in (ours, theirs))
     assert mine, done.stdout

@@ -171,6 +171,7 @@ def test_two_processes_train_one_model_and_leave_together(model_folder, data, tm
     assert json.loads((out / "result.json").read_text())["last"]["step"] == 4
 
 
+@pytest.mark.slow
 def test_torchrun_without_a_gpu_and_without_being_told(model_folder, data, tmp_path):
     """The processes must find one another: two first ones would lock each other out."""
     out = tmp_path / "run"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ from uniproto.runtime.memory import free_bytes, memory_budget, readable, require
 M, N, K, WIDTH = 90, 130, 11, 5
 GREEDY = UniProto(search="greedy")
 TYPES = ("f4", "f2", "u1", "f8", "i1", "i2", "i8", "?", ">f4", ">f8")
+
+
+_slow = partial(pytest.param, marks=pytest.mark.slow)  # with make test-all
 
 
 def rows_of(kind: str, rows: int, seed: int, width: int = WIDTH) -> np.ndarray:
@@ -381,8 +385,8 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["f4", "f2", "u1"])
-@pytest.mark.parametrize("metric", ["cosine", "euclidean", "dot"])
+@pytest.mark.parametrize("kind", ["f4", _slow("f2"), "u1"])
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", _slow("dot")])
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_questions_about_files(
     to_disk: Callable[..., Any], question: str, metric: str, kind: str
@@ -432,7 +436,7 @@ def test_two_copies_of_a_file_are_one_set(to_disk: Callable[..., Any]) -> None:
     assert found.indices.tolist() == expected.indices.tolist()
 
 
-@pytest.mark.parametrize("kind", ["f4", "f8", "f2", "u1", "i8", ">f8"])
+@pytest.mark.parametrize("kind", ["f4", "f8", _slow("f2"), "u1", _slow("i8"), _slow(">f8")])
 @pytest.mark.parametrize("metric", ["precomputed", "similarity"])
 def test_matrices_on_disk(to_disk: Callable[..., Any], metric: str, kind: str) -> None:
     matrix = np.random.default_rng(5).random((M, N)) * (250 if kind[-2] in "ui" else 1)

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import textwrap
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,9 @@ METHODS = (
 )
 SOURCES = ("algebra", "logic", "prose")
 _VOCABULARY = 64
+
+
+_slow = partial(pytest.param, marks=pytest.mark.slow)  # with make test-all
 
 
 def tiny_model(dropout=0.0, lora=False, seed=0, **settings):
@@ -227,10 +231,10 @@ class Plain(transformers.Trainer):
         ("uniproto", {"bf16": True}, 2),
         ("uniproto", {"gradient_checkpointing": True}, 2),
         ("colm", {}, 2),
-        ("colm", {"bf16": True}, 1),
+        _slow("colm", {"bf16": True}, 1),
         ("greats", {}, 2),
-        ("greats", {"gradient_checkpointing": True}, 1),
-        ("maxloss", {"bf16": True}, 2),
+        _slow("greats", {"gradient_checkpointing": True}, 1),
+        _slow("maxloss", {"bf16": True}, 2),
     ],
     ids=str,
 )
@@ -323,7 +327,7 @@ def test_micro_batches_give_the_gradient_of_the_whole(tmp_path):
 # --- the same again ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["uniproto", "colm", "greats", "random"])
+@pytest.mark.parametrize("method", ["uniproto", "colm", _slow("greats"), _slow("random")])
 def test_same_seed_same_run_and_resuming_changes_nothing(tmp_path, method):
     options = {"gradient_accumulation_steps": 2, "max_steps": 6, "selection": {"method": method}}
     whole = make(tmp_path / "whole", tiny_model(lora=True, dropout=0.2), **options)
@@ -381,7 +385,7 @@ _DISTRIBUTED = """
 """
 
 
-@pytest.mark.parametrize("method", ["uniproto", "random"])
+@pytest.mark.parametrize("method", ["uniproto", _slow("random")])
 def test_every_process_selects_from_its_own_pool(tmp_path, method):
     script = tmp_path / "run.py"
     here = str(Path(__file__).resolve().parent)

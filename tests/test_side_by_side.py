@@ -137,10 +137,12 @@ def test_parts_of_training_experiments_are_balanced_wherever_time_runs_out() -> 
     script = load_script(scripts["curation"])
     small = script.PARTS
     chosen = [name for name in small if not name.startswith("vectors")]
-    for place, target in enumerate(("mawps", "MATH")):  # all seeds of a target, then the next
-        for seed in (0, 1, 2):
-            expected = f"{target}_apart_320_{seed}_uniproto_gradients"
-            assert chosen[len(script.SMALL_WAYS) * (3 * place + seed)] == expected
+    for seed in (0, 1, 2):
+        expected = f"mawps_apart_320_{seed}_uniproto_gradients"
+        assert chosen[len(script.SMALL_WAYS) * seed] == expected
+    after = chosen.index("MATH_apart_320_0_uniproto_gradients")
+    assert all(name.startswith("mawps_") for name in chosen[:after])  # all of it, then the next
+    assert all(name.startswith("MATH_") for name in chosen[after:])
     curation = script.FULL_PARTS
     assert len(curation) == len(set(curation))
     first = curation.index("mawps_apart_2000_1_uniproto_gradients")

@@ -36,6 +36,7 @@ def test_tasks_on_gpus_get_one_each() -> None:
         assert cluster.get(cluster.submit(_visible)) == ""
 
 
+@pytest.mark.slow
 def test_the_answer_is_the_same_where_the_gpu_is_of_no_use(pool: str, aim: str) -> None:
     from uniproto.scale import select
 
