@@ -65,7 +65,7 @@ SMALL_WAYS = (
     ("nearest_to_any", "gradients"), ("tsds", "gradients"), ("nearest_on_average", "gradients"),
     ("dsir", "n-grams"), ("uniproto", "n-grams"),
 )  # fmt: skip
-SMALL_OTHER_WAYS = (LESS, ("uniproto", "hidden"), ("uniproto", "sentences"))
+SMALL_OTHER_WAYS = (("uniproto", "hidden"), ("uniproto", "sentences"))
 SMALL_WAYS_AMONG = (
     ("uniproto", "gradients"), ("random", "none"), ("tsds", "gradients"), ("dsir", "n-grams"),
 )  # fmt: skip

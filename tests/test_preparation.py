@@ -416,3 +416,131 @@ def test_one_column_is_a_table_and_not_a_direction(tmp_path: Path) -> None:
     assert uniproto.Selection.load(tmp_path / "o").metric == "euclidean"
     with pytest.warns(ScaleWarning, match="sign"):
         uniproto.select(prices[:, None], 5, progress=False)
+
+
+# --- columns as people have them ------------------------------------------------------------------
+
+
+def test_ids_are_ids_beside_a_target_that_shares_them() -> None:
+    alone = uniproto.select(FRAME, 6)
+    copied = uniproto.select(FRAME, 6, FRAME.copy())
+    assert copied.cost == pytest.approx(alone.cost)
+    assert copied.preparation == alone.preparation
+    some = uniproto.select(FRAME, 6, FRAME.sample(120, random_state=0))
+    assert kinds(some.preparation) == kinds(alone.preparation)
+
+
+def test_a_copy_with_gaps_is_a_copy() -> None:
+    table = pa.table({"x": [1.0, float("nan"), 3.0, 4.0], "c": ["a", "a", "b", "b"]})
+    assert fit_preparation(table, table.slice(0)) == fit_preparation(table)
+
+
+def test_a_target_of_other_columns() -> None:
+    with pytest.raises(
+        InvalidInputError, match=r"'target' must have columns of the source\. Got z"
+    ):
+        uniproto.select(FRAME, 3, pd.DataFrame({"z": [1.0, 2.0]}))
+
+
+LONG = 1_700_000_000_000_000_000 + 3 * np.arange(N)  # as decimals many of these are one number
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.Series(LONG),
+        pd.Series(np.where(np.arange(N) == 3, np.nan, np.random.default_rng(0).permutation(N))),
+        pd.Series([2**70 + row for row in range(N)]),
+    ],
+    ids=["long", "with a gap", "beyond 64 bits"],
+)
+def test_ids_in_every_form(values: pd.Series) -> None:
+    selection = uniproto.select(FRAME[NUMBERS].assign(customer_id=values), 4)
+    assert kinds(selection.preparation)["customer_id"] == "set aside"
+
+
+def test_whole_numbers_with_a_gap_are_ids_by_their_name_alone() -> None:
+    values = np.where(np.arange(N) == 3, np.nan, np.random.default_rng(0).permutation(N))
+    assert kinds(fit_preparation(pa.table({"amount": values})))["amount"] == "number"
+
+
+LEVELS = ["low", "high"] * (N // 2)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        FRAME[NUMBERS].assign(c=pd.Categorical(np.arange(N) % 4 * 100)),
+        FRAME[NUMBERS].assign(c=pd.qcut(FRAME["age"], 4)),
+        FRAME[NUMBERS].assign(c=pd.cut(FRAME["age"], 4).array),
+        FRAME[NUMBERS].assign(c=[1, "a"] * (N // 2)),
+        pl.from_pandas(FRAME[NUMBERS]).with_columns(pl.Series("c", LEVELS).cast(pl.Categorical)),
+        pl.from_pandas(FRAME[NUMBERS]).with_columns(
+            pl.Series("c", LEVELS).cast(pl.Enum(["high", "low"]))
+        ),
+    ],
+    ids=["numbers", "quantiles", "intervals", "mixed", "polars categorical", "polars enum"],
+)
+def test_categories_in_every_form(frame: Any, tmp_path: Path) -> None:
+    selection = uniproto.select(frame, 4)
+    assert kinds(selection.preparation)["c"] == "category"
+    assert selection.assign(frame).prototype.shape == (N,)
+    selection.save(tmp_path / "saved")
+    loaded = uniproto.Selection.load(tmp_path / "saved")
+    assert loaded.preparation == selection.preparation
+
+
+def test_a_category_of_numbers_is_one_in_new_rows_of_numbers_too() -> None:
+    stores = np.arange(40) % 4 * 100
+    preparation = fit_preparation(pa.Table.from_pandas(pd.DataFrame({"s": pd.Categorical(stores)})))
+    assert (preparation.matrix(pd.DataFrame({"s": stores})).sum(axis=1) == 1).all()
+
+
+def test_a_column_that_arrow_has_no_type_for_can_be_ignored() -> None:
+    frame = FRAME[NUMBERS].assign(odd=[2**70, "a"] * (N // 2))
+    preparation = uniproto.select(frame, 3, ignore=["odd"]).preparation
+    assert preparation is not None
+    assert preparation.aside["odd"] == "ignored"
+
+
+def test_one_name_twice() -> None:
+    twice = pd.concat([FRAME[NUMBERS], FRAME[NUMBERS]], axis=1)
+    with pytest.raises(InvalidInputError, match="Got age, income more than once"):
+        uniproto.select(twice, 3)
+
+
+DAYS = pd.Timestamp("2020-01-05") + pd.to_timedelta(np.arange(N) % 90, unit="D")
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%Y", "%Y/%m/%d", "%d.%m.%Y %H:%M", "%Y-%m-%d"])
+def test_dates_that_mean_one_day_are_read(form: str) -> None:
+    texts = DAYS.strftime(form).to_numpy(object)
+    texts[7] = ""  # a gap, as files write it
+    found = fit_preparation(pa.table({"d": texts}), scale="none")
+    assert kinds(found) == {"d": "date"}
+    days = found.matrix(pa.table({"d": texts}))
+    assert days[20, 0] - days[0, 0] == 20
+    assert days[7, 1] == 1
+
+
+@pytest.mark.parametrize(
+    ("texts", "advice"),
+    [
+        (DAYS.strftime("%m/%d/%Y"), "looks like dates; to compare them, write them as 2020-12-31"),
+        (DAYS.strftime("%d-%m-%y"), "looks like dates; to compare them, write them as 2020-12-31"),
+        ([f"{row % 90},5" for row in range(N)], "looks like numbers; to compare them, write"),
+        ([f"1.{row % 90:03d},5" for row in range(N)], "looks like numbers; to compare them, write"),
+        ([f"{row % 90}%" for row in range(N)], "looks like numbers; to compare them, write"),
+    ],
+    ids=["month first", "short", "comma", "thousands", "percent"],
+)
+def test_dates_and_numbers_that_could_mean_several_are_told(texts: Any, advice: str) -> None:
+    preparation = uniproto.select(FRAME[NUMBERS].assign(odd=list(texts)), 4).preparation
+    assert preparation is not None
+    assert preparation.aside["odd"].startswith(advice)
+
+
+def test_texts_of_which_hardly_any_is_common_are_set_aside() -> None:
+    texts = ["often"] * 8 + [f"town {row // 2}" for row in range(N - 8)]
+    preparation = fit_preparation(pa.table({"town": texts, "x": np.arange(N) % 7}))
+    assert preparation.aside["town"] == "197 different texts, hardly any of them common"

@@ -19,8 +19,9 @@ import scipy.sparse as sp
 import torch
 
 import uniproto
+from uniproto.cli import main
 from uniproto.data.arrays import as_labels, as_matrix, as_rows
-from uniproto.data.tables import InputData, read_input
+from uniproto.data.tables import InputData, read_content, read_input
 from uniproto.errors import InputFileError, InvalidInputError, UniprotoError
 
 M, D, K = 48, 4, 6
@@ -114,8 +115,8 @@ NO_TABLES = {
     "empty lists": (pa.table({"a": pa.array([[], []], pa.list_(pa.float32()))}), "(2, 0)"),
     "no rows": (FRAME.iloc[:0], "0 rows"),
     "no columns": (FRAME[[]], "0 columns"),
-    "pandas names used twice": (pd.DataFrame(X, columns=[*"aabc"]), "Duplicate"),
-    "pandas mixed column": (pd.DataFrame({"a": [1, "x"]}), "DataFrame"),
+    "pandas names used twice": (pd.DataFrame(X, columns=[*"aabc"]), "Got a more than once"),
+    "pandas mixed column": (pd.DataFrame({"a": [1, "x"]}), "a (large_string)"),
     "pandas series": (pd.Series(list(X)), "Series"),
     "polars series": (pl.Series(X), "Series"),
     "polars lazy": (pl.DataFrame(X).lazy(), "object"),
@@ -503,3 +504,44 @@ def test_damaged_files_never_surprise(tmp_path: Path, table: pa.Table, name: str
         path.write_bytes(spoilt)
         with suppress(UniprotoError):
             read_input(path, column)
+
+
+# --- codes of digits ------------------------------------------------------------------------------
+
+
+def test_codes_in_a_csv_are_read_as_they_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "codes.csv"
+    path.write_text(
+        "customer,zip,month,price,mass\n"
+        "12345678901234567890,01182,01,7,1e30\n"
+        "12345678901234567891,,12,8,2e30\n"
+    )
+    _, table = read_content(path)
+    assert table.column("customer").to_pylist() == ["12345678901234567890", "12345678901234567891"]
+    assert table.column("zip").to_pylist() == ["01182", None]
+    assert table.column("month").to_pylist() == [1, 12]
+    assert table.column("price").to_pylist() == [7, 8]
+    assert table.column("mass").to_pylist() == [1e30, 2e30]
+
+
+def test_whole_numbers_beyond_64_bits_in_jsonl(tmp_path: Path) -> None:
+    path = tmp_path / "codes.jsonl"
+    path.write_text(
+        '{"id": 12345678901234567890, "mass": 1e30, "x": 1}\n\n'
+        '{"id": null, "mass": 2e30,\n "x": 2}\n{"id": 17, "x": 3}\n'
+    )
+    _, table = read_content(path)
+    assert table.column("id").to_pylist() == ["12345678901234567890", None, "17"]
+    assert table.column("mass").to_pylist() == [1e30, 2e30, None]
+    assert table.column("x").to_pylist() == [1, 2, 3]
+
+
+def test_a_sample_of_a_pool_with_ids_can_be_verified(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    lines = [f"{5000 + 7 * row},{x:.4f},{y:.4f}" for row, (x, y) in enumerate(rows * [1, 50])]
+    pool = tmp_path / "pool.csv"
+    pool.write_text("\n".join(["customer_id,x,y", *lines]) + "\n")
+    out = str(tmp_path / "out")
+    command = ["select", str(pool), "-k", "4", "--target-sample", "30", "-o", out, "--quiet"]
+    assert main(command) == 0
+    assert main(["verify", out]) == 0

@@ -67,7 +67,8 @@ def recorded_inputs(
                         f"{path}: the input must be the file that {folder} was made from. It has "
                         "changed since. Restore it, or run the selection again."
                     )
-                setattr(options, option, str(path))
+                if getattr(options, option):  # a sample of the pool is drawn from it again
+                    setattr(options, option, str(path))
         if getattr(options, "engine", "local") == "ray":
             options.prepare = False  # shards are compared as they are
         options.memory = None  # what may be taken is not for a record to say

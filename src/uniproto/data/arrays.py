@@ -76,7 +76,8 @@ def align_tables(source: Any, target: Any) -> tuple[Any, Any]:
     """Where both are tables, the target's columns in the source's order: they match by name."""
     if not (is_table(source) and is_table(target)):
         return source, target
-    from uniproto.data.tables import arrow_table, in_order_of
+    from uniproto.data.frames import arrow_table
+    from uniproto.data.tables import in_order_of
 
     source, target = arrow_table(source, "source"), arrow_table(target, "target")
     wanted, names = source.column_names, target.column_names
@@ -215,7 +216,7 @@ def _dense(values: Any, parameter: str) -> NDArray[Any]:
         values = _detached(values, parameter)
     elif is_table(values):
         from uniproto.data.columns import numeric_matrix
-        from uniproto.data.tables import arrow_table
+        from uniproto.data.frames import arrow_table
 
         values = numeric_matrix(arrow_table(values, parameter), parameter)
     elif np.ma.is_masked(values):

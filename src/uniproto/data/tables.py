@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from uniproto.data.codes import codes_of_csv, codes_of_json
 from uniproto.data.columns import (
     ignored_columns,
     is_numeric,
@@ -200,21 +201,6 @@ def read_content(path: Path, column: str | None = None, memory: Memory = None) -
         raise
     except Exception as error:  # what a parser makes of a damaged file can be anything
         raise unreadable(path, error) from error
-
-
-def arrow_table(values: Any, parameter: str) -> pa.Table:
-    """An Arrow table from an Arrow, pandas or polars one."""
-    try:
-        if type(values).__module__.startswith("pandas"):
-            return pa.Table.from_pandas(values, preserve_index=False)
-        return pa.table(values)
-    except (pa.ArrowException, AttributeError, TypeError, ValueError) as error:
-        raise invalid(
-            parameter,
-            "must be a table of numeric columns, or with one column of lists",
-            f"a {type(values).__name__} that does not convert ({first_line(error)})",
-            "Pass a data frame or a NumPy array of numbers.",
-        ) from error
 
 
 def in_order_of(
@@ -406,18 +392,29 @@ def _read_csv(path: Path, column: str | None, memory: Memory) -> pa.Table:
     import pyarrow.csv as csv
 
     require_csv_fits(path, memory)
-    table = csv.read_csv(
-        path,
-        csv.ReadOptions(block_size=_BLOCK),
-        csv.ParseOptions(newlines_in_values=True),
-    )
+
+    def read(convert: csv.ConvertOptions | None = None) -> pa.Table:
+        blocks, lines = csv.ReadOptions(block_size=_BLOCK), csv.ParseOptions()
+        lines.newlines_in_values = True
+        return csv.read_csv(path, blocks, lines, convert)
+
+    table = read()
     names = table.column_names
     if all(map(_is_number, names)) and not all(name.isdigit() for name in names):
         raise InputFileError(
             f"{path}: the first line must name the columns. Got the numbers {', '.join(names[:3])} "
             "… instead. Add a line of names."
         )
-    return _checked(table, path)
+    return codes_of_csv(
+        _checked(table, path),
+        lambda named: read(
+            csv.ConvertOptions(
+                include_columns=named,
+                column_types=dict.fromkeys(named, pa.string()),
+                strings_can_be_null=True,
+            )
+        ),
+    )
 
 
 def _read_jsonl(path: Path, column: str | None, memory: Memory) -> pa.Table:
@@ -436,7 +433,12 @@ def _read_jsonl(path: Path, column: str | None, memory: Memory) -> pa.Table:
             f"{path}: every field must fit into a .parquet file. One does not "
             f"({first_line(error)}). Drop that field."
         ) from error
-    return _checked(table, path)
+
+    def text() -> str:
+        with unpacked(path) as lines:
+            return str(lines.read(), "utf-8-sig")
+
+    return codes_of_json(_checked(table, path), text)
 
 
 def _checked(table: pa.Table, path: Path) -> pa.Table:

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from uniproto.data.arrays import as_matrix, existing_path, is_table
 from uniproto.data.disk import LargeTable
-from uniproto.data.tables import arrow_table, feature_columns, read_content
+from uniproto.data.frames import arrow_table
+from uniproto.data.tables import feature_columns, read_content
 from uniproto.errors import invalid, require_name, unknown_name
 from uniproto.features.preparation import Preparation
 from uniproto.features.preparing import SCALES, fit_preparation, is_one_vector
@@ -126,9 +127,7 @@ def compared_rows(
     ):
         columns = tuple(chosen.column_names)
         return ComparedRows(chosen, aim, _given(source, target, columns))
-    preparation = fit_preparation(
-        joined_tables(table, other), features=features, ignore=ignore or (), scale=scale
-    )
+    preparation = fit_preparation(table, other, features=features, ignore=ignore or (), scale=scale)
     if other is not None:
         alone = [name for name in table.column_names if name not in other.column_names]
         aside = {**preparation.aside, **dict.fromkeys(alone, "not in the target")}
@@ -238,21 +237,3 @@ def _refuse_table_options(source: Any, prepare: Any, features: Any, ignore: Any)
                 f"it beside a {type(source).__name__}",
                 "Pass a data frame, or leave it out.",
             )
-
-
-def joined_tables(source: pa.Table, target: pa.Table | None) -> pa.Table:
-    """The rows of both, from which the preparation is learned."""
-    if target is None:
-        return source
-    names = [name for name in source.column_names if name in target.column_names]
-    try:
-        return pa.concat_tables(
-            [source.select(names), target.select(names)], promote_options="permissive"
-        )
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise invalid(
-            "target",
-            "must have columns of the same kinds as the source",
-            str(error).split("\n")[0],
-            "Convert them.",
-        ) from error

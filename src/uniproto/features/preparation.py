@@ -14,12 +14,16 @@ from numpy.typing import NDArray
 
 from uniproto.data.arrays import is_table
 from uniproto.data.columns import is_numeric, is_text
-from uniproto.data.tables import arrow_table
+from uniproto.data.frames import arrow_table
 from uniproto.errors import invalid, printable
 
 MISSING = "(missing)"  # the level of a category's gaps
 _DAY = 86_400.0
 _FORMAT = 1
+_DATES = (
+    (r"^([0-9]{4})/([0-9]{2})/([0-9]{2})", r"\1-\2-\3"),
+    (r"^([0-9]{2})\.([0-9]{2})\.([0-9]{4})", r"\3-\2-\1"),
+)
 
 
 @dataclass(frozen=True)
@@ -199,10 +203,24 @@ def _column_from(record: Mapping[str, Any]) -> PreparedColumn:
 
 
 def plain_column(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column without dictionary encoding, its texts in a type that can be computed with."""
+    """A column without dictionary encoding, its texts in a type that can be computed with.
+
+    Where the levels of a dictionary are numbers they are texts, too: names, not amounts.
+    """
     if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
+        kind = values.type.value_type
+        named = is_numeric(kind)
+        decoded = [_decoded(chunk, named) for chunk in values.chunks]
+        values = pa.chunked_array(decoded, pa.large_string() if named else kind)
     return values.cast(pa.large_string()) if str(values.type) == "string_view" else values
+
+
+def _decoded(values: pa.DictionaryArray, as_texts: bool) -> pa.Array:
+    levels = values.dictionary
+    if as_texts:
+        shown = [None if level is None else str(level) for level in levels.to_pylist()]
+        levels = pa.array(shown, pa.large_string())
+    return levels.take(values.indices)
 
 
 def plain_numbers(values: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
@@ -222,7 +240,7 @@ def plain_numbers(values: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
 
 
 def day_numbers(values: pa.ChunkedArray) -> NDArray[np.float64]:
-    """Days since 1970, with NaN for gaps; texts are read as ISO dates."""
+    """Days since 1970, with NaN for gaps; texts are read as dates."""
     found = as_times(values)
     if found is None:
         raise invalid("dates", "must be dates, as when prepared", values.type, "Convert them.")
@@ -232,7 +250,10 @@ def day_numbers(values: pa.ChunkedArray) -> NDArray[np.float64]:
 
 
 def as_times(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Points in time, from dates, times or ISO texts; None where a value is none of these."""
+    """Points in time, from dates, times or texts; None where a value is none of these.
+
+    Texts are 2020-12-31, 2020/12/31 or 31.12.2020, which mean one day each; 01/02/2020 does not.
+    """
     kind = values.type
     if pa.types.is_timestamp(kind):
         return values
@@ -240,6 +261,10 @@ def as_times(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
         if pa.types.is_date(kind) or pa.types.is_null(kind):
             return values.cast(pa.timestamp("s"))
         if is_text(kind):
+            values = pc.if_else(pc.equal(values, ""), None, values)
+            for written, iso in _DATES:
+                if pc.all(pc.match_substring_regex(values, written)).as_py():
+                    values = pc.replace_substring_regex(values, written, iso)
             zoned = pc.any(pc.match_substring_regex(values, "(Z|[+-][0-9]{2}:?[0-9]{2})$")).as_py()
             dated = pc.all(pc.match_substring_regex(values, "^[0-9]{4}-[0-9]{2}-[0-9]{2}")).as_py()
             return values.cast(pa.timestamp("us", tz="UTC" if zoned else None)) if dated else None

@@ -12,11 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from uniproto.data.columns import is_list, is_numeric, is_text, numeric_matrix
 from uniproto.errors import invalid, require_name, unknown_name
 from uniproto.features.preparation import (
+    MISSING,
     Preparation,
     PreparedColumn,
     as_times,
@@ -35,12 +37,22 @@ _ID_NAME = re.compile(
 )
 _TIME_NAME = re.compile(r"year|month|week|day|hour|minute|second|age|time|date", re.IGNORECASE)
 _SENTENCE = 4  # words, on average: then a text is read, not counted
+_MOSTLY = 0.9  # of the rows
+_OTHER_FORMS = {  # of dates and of numbers, as texts that could mean several
+    "dates; to compare them, write them as 2020-12-31": re.compile(
+        r"(\d{4}[./-]\d{1,2}[./-]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d{2}))(?=[\sT]|$)"
+    ),
+    "numbers; to compare them, write them as 1234.5": re.compile(
+        r"[+-]?(\d{1,3}([.,' ]\d{3})+|\d+)(([.,]\d+)%?|%)$"
+    ),
+}
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 _ONE_SCALE = 3.0  # how far spreads of columns that are one vector may be apart
 
 
 def fit_preparation(
     table: pa.Table,
+    target: pa.Table | None = None,
     *,
     features: Sequence[str] | None = None,
     ignore: Sequence[str] = (),
@@ -48,9 +60,13 @@ def fit_preparation(
 ) -> Preparation:
     """Find out what the columns of a table are, and how each becomes features.
 
-    `features` are those to take, whatever they look like; `ignore` are set aside.
+    `features` are those to take, whatever they look like; `ignore` are set aside. Where there is a
+    `target`, the rows of both are looked at; a target with the very rows of the table adds nothing.
     """
     require_name("scale", scale, SCALES)
+    rows = table.num_rows
+    if target is not None:
+        table = _joined(table, target)
     names = table.column_names
     if len(set(names)) < len(names):
         raise invalid(
@@ -69,7 +85,8 @@ def fit_preparation(
         if name in ignore:
             aside[name] = "ignored"
             continue
-        found = _prepared(name, plain_column(table.column(name)), scale, features is not None)
+        values = plain_column(table.column(name))
+        found = _prepared(name, values, rows, scale, features is not None)
         if isinstance(found, str):
             aside[name] = found
         else:
@@ -82,9 +99,47 @@ def fit_preparation(
             "source",
             "must have a column that tells rows apart",
             f"none ({said})" if said else "none",
-            "Name the columns to compare with features=[…] (--features on the command line).",
+            "Name other columns with features=[…] (--features), or compare numbers as they are "
+            "with prepare=False (--no-prepare).",
         )
     return Preparation(tuple(columns), aside, scale)
+
+
+def _joined(source: pa.Table, target: pa.Table) -> pa.Table:
+    """The rows of both, in the columns that both have."""
+    names = [name for name in source.column_names if name in target.column_names]
+    if not names:
+        raise invalid(
+            "target",
+            "must have columns of the source",
+            f"{', '.join(target.column_names)} beside {', '.join(source.column_names)}",
+            "Rename its columns.",
+        )
+    source, target = source.select(names), target.select(names)
+    if _are_the_same(source, target):
+        return source
+    try:
+        return pa.concat_tables([source, target], promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise invalid(
+            "target",
+            "must have columns of the same kinds as the source",
+            str(error).split("\n")[0],
+            "Convert them.",
+        ) from error
+
+
+def _are_the_same(source: pa.Table, target: pa.Table) -> bool:
+    """Whether two tables hold the same rows; a NaN equals another."""
+    if source.schema != target.schema or source.num_rows != target.num_rows:
+        return False
+    for one, other in zip(source.columns, target.columns, strict=True):
+        if pa.types.is_floating(one.type):
+            if not np.array_equal(one.to_numpy(), other.to_numpy(), equal_nan=True):
+                return False
+        elif not one.equals(other):
+            return False
+    return True
 
 
 def is_one_vector(table: pa.Table) -> bool:
@@ -119,24 +174,28 @@ def is_one_vector(table: pa.Table) -> bool:
     return bool(centred.all() and 0 < spreads.max() <= _ONE_SCALE * spreads.min())
 
 
-def _prepared(name: str, values: pa.ChunkedArray, scale: str, wanted: bool) -> PreparedColumn | str:
-    """How a column becomes features, or why it does not; one that is `wanted` does if it can."""
+def _prepared(
+    name: str, values: pa.ChunkedArray, rows: int, scale: str, wanted: bool
+) -> PreparedColumn | str:
+    """How a column becomes features, or why it does not; one that is `wanted` does if it can.
+
+    The first `rows` of its values are those of the source, the others of a target.
+    """
     kind = values.type
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return f"holds {kind}, which has no distance"
     if values.null_count == len(values):
         return "empty"
     if pa.types.is_boolean(kind):
-        return _category(name, values, wanted)
+        return _category(name, values, rows, wanted)
     if is_numeric(kind) or pa.types.is_decimal(kind) or _is_span(kind):
-        numbers = plain_numbers(values, name)
-        if not wanted and pa.types.is_integer(kind) and _are_ids(name, numbers):
+        if not wanted and _are_ids(name, values, rows):
             return "looks like an id: another number in every row"
-        return _number(name, "number", numbers, scale)
+        return _number(name, "number", plain_numbers(values, name), scale)
     if as_times(values) is not None:
         return _number(name, "date", day_numbers(values), scale)
     if is_text(kind):
-        return _category(name, values, wanted)
+        return _category(name, values, rows, wanted)
     return f"holds {kind}, which has no distance"
 
 
@@ -144,14 +203,27 @@ def _is_span(kind: pa.DataType) -> bool:
     return bool(pa.types.is_time(kind) or pa.types.is_duration(kind))
 
 
-def _are_ids(name: str, numbers: NDArray[np.float64]) -> bool:
+def _are_ids(name: str, values: pa.ChunkedArray, rows: int) -> bool:
     """Whether whole numbers only tell rows apart: by their name, or because they count them."""
-    if np.isnan(numbers).any() or len(np.unique(numbers)) < len(numbers):
+    if pa.types.is_floating(values.type) and _ID_NAME.search(name):
+        # Whole numbers with a gap among them are decimals in many data frames.
+        values = pc.if_else(pc.is_nan(values), None, values)
+        if pc.all(pc.equal(pc.floor(values), values)).as_py():
+            values = values.cast(pa.int64(), safe=False)
+    if not pa.types.is_integer(values.type) or not _differ(values, rows):
         return False
     if _ID_NAME.search(name):
         return True
-    counts_rows = len(numbers) >= _FEWEST_IDS and bool((np.diff(numbers) == 1).all())
-    return counts_rows and not _TIME_NAME.search(name)
+    counted = values[:rows]
+    if counted.null_count or rows < _FEWEST_IDS or _TIME_NAME.search(name):
+        return False
+    return bool((np.diff(counted.to_numpy()) == 1).all())
+
+
+def _differ(values: pa.ChunkedArray, rows: int) -> bool:
+    """Whether every row of the source has another value, and so every one of the target."""
+    parts = (values[:rows].drop_null(), values[rows:].drop_null())
+    return len(parts[0]) > 0 and all(pc.count_distinct(part).as_py() == len(part) for part in parts)
 
 
 def _number(name: str, kind: str, numbers: NDArray[np.float64], scale: str) -> PreparedColumn | str:
@@ -185,7 +257,7 @@ def _middle_is_constant(known: NDArray[np.float64]) -> bool:
     return bool(low == high)
 
 
-def _category(name: str, values: pa.ChunkedArray, wanted: bool) -> PreparedColumn | str:
+def _category(name: str, values: pa.ChunkedArray, rows: int, wanted: bool) -> PreparedColumn | str:
     from sklearn.preprocessing import OneHotEncoder
 
     texts = category_texts(values, name)
@@ -199,8 +271,10 @@ def _category(name: str, values: pa.ChunkedArray, wanted: bool) -> PreparedColum
     )
     if not wanted and distinct > 2 * _MOST_LEVELS and _are_read(texts):
         return f"free text; to compare it, embed it (--text {name})"
-    if not wanted and distinct == len(texts) and distinct >= _FEWEST_IDS:
+    if not wanted and rows >= _FEWEST_IDS and _differ(values, rows) and not values.null_count:
         return "looks like an id or a name: another text in every row"
+    if not wanted and distinct > _MOST_LEVELS and (form := _other_form(texts)):
+        return form
     encoder.fit(np.array(texts, object)[:, None])
     rare = encoder.infrequent_categories_[0]
     joined = 0 if rare is None else len(rare)
@@ -210,7 +284,18 @@ def _category(name: str, values: pa.ChunkedArray, wanted: bool) -> PreparedColum
         if wanted or distinct <= 2 * _MOST_LEVELS:  # few rows: none of their levels is common
             return PreparedColumn(name, "category", levels=tuple(sorted(set(texts))))
         return f"{distinct:,} different texts, none of them common"
+    if not wanted and np.mean([text in hidden for text in texts]) > _MOSTLY:
+        return f"{distinct:,} different texts, hardly any of them common"
     return PreparedColumn(name, "category", levels=levels, joined=joined)
+
+
+def _other_form(texts: Sequence[str]) -> str | None:
+    """What to do about dates and numbers that are written in a form of their own."""
+    known = [text.strip() for text in texts if text != MISSING]
+    for advice, form in _OTHER_FORMS.items():
+        if sum(form.match(text) is not None for text in known) > _MOSTLY * len(known):
+            return f"looks like {advice}"
+    return None
 
 
 def _are_read(texts: Sequence[str]) -> bool:

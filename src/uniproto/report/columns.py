@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_matrix, is_table
 from uniproto.data.columns import is_numeric
-from uniproto.data.tables import arrow_table
+from uniproto.data.frames import arrow_table
 from uniproto.features.preparation import (
     MISSING,
     as_times,

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_matrix, is_table, take_rows
-from uniproto.data.tables import arrow_table
+from uniproto.data.frames import arrow_table
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.problem.problem import Problem
 from uniproto.report.columns import UNUSUAL, TableColumns

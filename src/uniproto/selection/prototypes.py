@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import is_table, take_rows
-from uniproto.data.tables import arrow_table
+from uniproto.data.frames import arrow_table
 
 if TYPE_CHECKING:
     from uniproto.selection.selection import Selection
