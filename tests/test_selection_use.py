@@ -90,6 +90,25 @@ def test_assignments_of_every_metric(metric: str) -> None:
     np.testing.assert_allclose(found.distance, selector.transform(new).min(axis=1))
 
 
+@pytest.mark.parametrize("metric", ["rbf", "laplacian"])
+def test_rows_far_from_all_prototypes_go_to_the_nearest_of_them(metric: str) -> None:
+    """Their costs all round to 1."""
+    halves = np.r_[X[:45, :2], X[45:, :2] + [20, 0]]
+    sel = uniproto.select(halves, 4, metric=metric)
+    far = np.array([[900.0, 0.0], [-900.0, 0.0]])
+    found = sel.assign(far)
+    apart = np.linalg.norm(far[:, None] - halves[sel.indices], axis=2)
+    np.testing.assert_array_equal(found.prototype, apart.argmin(axis=1))
+    assert found.prototype[0] != found.prototype[1]
+    assert found.distance.tolist() == [1.0, 1.0]
+    selector = uniproto.PrototypeSelector(4, metric=metric).fit(halves)
+    np.testing.assert_array_equal(selector.predict(far), found.prototype)
+    near = halves[:9] + 0.01
+    np.testing.assert_allclose(
+        sel.assign(near).distance, selector.transform(near).min(axis=1), atol=1e-12
+    )
+
+
 def test_assignments_that_cannot_be() -> None:
     matrix = uniproto.select(np.abs(X @ X.T), 4, metric="precomputed")
     assert matrix.assign().prototype.shape == (90,)

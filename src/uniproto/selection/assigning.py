@@ -46,7 +46,10 @@ def assigned_by_plan(
 def assigned_to_nearest(
     rows: Any, prototypes: Any, metric: str, shift: float | None, bandwidth: float | None = None
 ) -> Assignment:
-    """The nearest prototype of each row."""
+    """The nearest prototype of each row, and its cost.
+
+    Of a row so far off that all its costs round to 1, one prototype is still the nearest.
+    """
     if rows.shape[1] != prototypes.shape[1]:
         raise invalid(
             "rows",
@@ -54,11 +57,14 @@ def assigned_to_nearest(
             f"{rows.shape[1]}",
             "Pass rows like those of the source.",
         )
-    blocks = list(costs_by_block(rows, prototypes, metric, shift, bandwidth))
-    return Assignment(
-        np.concatenate([costs.argmin(axis=1) for costs in blocks]),
-        np.concatenate([costs.min(axis=1) for costs in blocks]),
-    )
+    nearest, distances = [], []
+    for costs in _costs_of_blocks(rows, prototypes, metric, shift, bandwidth):
+        apart = _all_costs(costs.unsaturated())
+        place = apart.argmin(axis=1)
+        own = apart if bandwidth is None else _all_costs(costs)
+        nearest.append(place)
+        distances.append(np.take_along_axis(own, place[:, None], axis=1)[:, 0])
+    return Assignment(np.concatenate(nearest), np.concatenate(distances))
 
 
 def costs_by_block(
@@ -74,10 +80,22 @@ def costs_by_block(
 
     Without `saturated`, costs that tell all distances apart, for finding the nearest.
     """
+    for costs in _costs_of_blocks(rows, prototypes, metric, shift, bandwidth):
+        yield _all_costs(costs if saturated else costs.unsaturated())
+
+
+def _costs_of_blocks(
+    rows: Any, prototypes: Any, metric: str, shift: float | None, bandwidth: float | None
+) -> Iterator[FeatureCosts]:
     prototypes = prototypes.astype(np.float64)
     for part in row_blocks(rows.shape[0], prototypes.shape[0]):
         block = rows[part].astype(np.float64)  # single precision blurs distances near 0
         with np.errstate(over="ignore", invalid="ignore"):  # whoever asks refuses such costs
             costs = FeatureCosts(block, prototypes, metric, shift, 0.0, bandwidth=bandwidth)
-            costs = costs if saturated else costs.unsaturated()
-            yield np.maximum(costs.block(EVERY), 0.0) if metric != "dot" else costs.block(EVERY)
+        yield costs
+
+
+def _all_costs(costs: FeatureCosts) -> NDArray[np.float64]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = costs.block(EVERY)
+        return found if costs.metric == "dot" else np.maximum(found, 0.0)
