@@ -419,6 +419,42 @@ def test_nasty_texts_and_names_are_text() -> None:
     assert "beginning of 1,000,000 characters" in page_text
 
 
+def test_columns_count_targets_by_their_weights() -> None:
+    """As the section on coverage does, whose shares the reader compares them with."""
+    frame = pd.DataFrame(
+        {
+            "x": np.r_[np.zeros(90), np.ones(10)] + np.linspace(0, 0.1, 100),
+            "seg": ["major"] * 90 + ["minor"] * 10,
+            "gap": [1.0, 2.0] * 45 + [np.nan] * 5 + [3.0] * 5,
+        }
+    )
+    weights = np.r_[np.ones(90), np.full(10, 9.0)]
+    sel = uniproto.select(frame, 10, target_weights=weights, seed=0)
+    table = pa.Table.from_pandas(frame)
+    rows = replace(examples(100, labels=frame["seg"]), table=table)
+    content = gathered(sel, rows)
+    assert content.columns_note == content.coverage[0].note != ""
+    drawn = {chart.name: chart for chart in content.columns}
+    levels = {bar.name: bar.target for bar in drawn["seg"].bars}
+    assert levels == pytest.approx({"major": 0.5, "minor": 0.5})
+    ranges = [bar.target for bar in drawn["x"].bars]
+    assert sum(ranges) == pytest.approx(1)
+    assert sum(ranges[6:]) == pytest.approx(0.5)
+    assert drawn["gap"].bars[-1].name == "missing"
+    assert drawn["gap"].bars[-1].target == pytest.approx(0.25)
+    assert "half below 2" in drawn["gap"].words  # of three quarters: a third is 3, a third is 2
+    even = gathered(uniproto.select(frame, 10, seed=0), rows)
+    assert even.columns_note == ""
+    assert {bar.name: bar.target for bar in even.columns[1].bars} == {"major": 0.9, "minor": 0.1}
+
+
+def gathered(selection: Selection, rows: Examples) -> Content:
+    return gather(
+        selection, rows, rows, problem=selection._problem, same_set=True, title="", commands=[],
+        random=0,
+    )  # fmt: skip
+
+
 def test_nasty_columns_are_text() -> None:
     frame = pd.DataFrame(X, columns=[NASTY[0], NASTY[1], '"><b>'])
     frame["pair"] = [[0.0, 1.0]] * 40

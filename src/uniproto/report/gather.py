@@ -26,6 +26,7 @@ from uniproto.report.content import (
     code_of,
     composition_of,
     coverage_of,
+    weights_note,
 )
 from uniproto.report.examples import Examples
 from uniproto.report.pictures import Album
@@ -113,6 +114,7 @@ def gather(
         columns=[]
         if columns is None
         else columns.charts(became, () if given is None else given.columns),
+        columns_note=weights_note(weights),
         table=_table_names(source, cards),
         coverage=coverage_of(selection, labels, groups, weights),
         composition=composition_of(selection, labels),
