@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,39 @@ def test_a_selection_from_python_is_saved_with_its_rows(tmp_path: Path) -> None:
     SELECTION.save(tmp_path / "array")
     with pytest.raises(InvalidInputError, match="without them"):
         uniproto.Selection.load(tmp_path / "array").assign(X)
+
+
+def test_a_loaded_selection_recognises_its_targets(tmp_path: Path) -> None:
+    sel = uniproto.select(FRAME, 5)
+    sel.save(tmp_path / "out")
+    expected = sel.assign(FRAME)
+    assert not np.array_equal(expected.prototype, nearest_in(sel))
+    again = uniproto.Selection.load(tmp_path / "out")
+    for _ in range(2):
+        found = again.assign(FRAME)
+        np.testing.assert_array_equal(found.prototype, expected.prototype)
+        np.testing.assert_array_equal(again.assign().prototype, expected.prototype)
+        np.testing.assert_allclose(found.distance, expected.distance, atol=1e-9)
+        again.save(tmp_path / "again")  # a loaded one is saved with what it knows
+        again = uniproto.Selection.load(tmp_path / "again")
+    other = FRAME.assign(age=FRAME["age"][::-1].to_numpy())
+    np.testing.assert_array_equal(again.assign(other).prototype, sel.assign(other).prototype)
+
+
+def test_a_selection_saved_before_targets_were_recognised_is_loaded(tmp_path: Path) -> None:
+    sel = uniproto.select(FRAME, 5)
+    manifest = sel.save(tmp_path / "out") / "manifest.json"
+    record = json.loads(manifest.read_text("utf-8"))
+    assert len(record.pop("target_features_sha256")) == 64
+    manifest.write_text(json.dumps(record), "utf-8")
+    again = uniproto.Selection.load(tmp_path / "out")
+    np.testing.assert_array_equal(again.assign(FRAME).prototype, nearest_in(sel))
+
+
+def nearest_in(sel: uniproto.Selection) -> Any:
+    features = sel.given.features(FRAME)  # type: ignore[union-attr]
+    apart = np.linalg.norm(features[:, None] - features[sel.indices], axis=2)
+    return apart.argmin(axis=1)
 
 
 def test_a_card_for_notebooks() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 from uniproto.errors import invalid
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.feature_costs import FeatureCosts
-from uniproto.problem.problem import Problem
 
 
 class Assignment(NamedTuple):
@@ -23,11 +23,13 @@ class Assignment(NamedTuple):
 
 
 def assigned_by_plan(
-    plan: sp.csr_array, rows: NDArray[np.int64], problem: Problem | None
+    plan: sp.csr_array,
+    distance: Callable[[int, NDArray[np.intp]], NDArray[np.float64]] | None,
 ) -> Assignment:
     """The prototype that takes most of each target; distances are NaN without the data.
 
-    A target without weight is nobody's: it has the position -1.
+    `distance` gives those of a prototype, by its place, to some targets. A target without weight is
+    nobody's: it has the position -1.
     """
     by_target = sp.csc_array(plan)
     owners = np.full(plan.shape[1], -1, np.intp)
@@ -36,11 +38,25 @@ def assigned_by_plan(
         if part.stop > part.start:
             owners[target] = by_target.indices[part][by_target.data[part].argmax()]
     distances = np.full(len(owners), np.nan)
-    if problem is not None:
-        for place, row in enumerate(rows):
+    if distance is not None:
+        for place in np.unique(owners[owners >= 0]).tolist():
             own = np.flatnonzero(owners == place)
-            distances[own] = problem.costs.exact_block(np.array([row]), own)[0]
+            distances[own] = distance(place, own)
     return Assignment(owners, distances)
+
+
+def features_digest(features: Any) -> str:
+    """A digest by which a loaded selection recognises its targets.
+
+    Of features in single precision: another processor may round their last digits otherwise.
+    """
+    found = hashlib.sha256("x".join(map(str, features.shape)).encode())
+    for part in row_blocks(features.shape[0], features.shape[1]):
+        rows = features[part]
+        rows = rows.toarray() if sp.issparse(rows) else np.asarray(rows)
+        with np.errstate(over="ignore"):
+            found.update(np.ascontiguousarray(rows + 0.0, np.float32))  # no zero is negative
+    return found.hexdigest()
 
 
 def assigned_to_nearest(
