@@ -841,6 +841,42 @@ def test_a_result_saved_from_python(run: Run) -> None:
     assert "comparison.json" in err
 
 
+def test_a_table_saved_from_python(run: Run) -> None:
+    frame = pd.DataFrame({"weight": X[:, 0], "kind": LABELS, "age": np.arange(40)})
+    proven = uniproto.select(frame, 4)
+    assert proven.proof is not None
+    assert "No lower bound is known" not in proven.report("p.html", random=0).read_text("utf-8")
+    sel = uniproto.select(frame, 4, method="random")
+    sel.save("out")
+    assert run("report", "out")[0] == 0
+    data, text = data_of(), Path("out/report.html").read_text("utf-8")
+    assert data["columns"] == ["weight", "kind", "age"]
+    for row, card in zip(sel.indices.tolist(), cards_of(text), strict=True):
+        assert ("kind", LABELS[row]) in card
+        assert ("age", str(row)) in card
+    assert "uniproto certify" not in text
+    assert text.count("selection.certify()&#39; before saving") == 3
+    in_python = Path(sel.report("python.html", random=0)).read_text("utf-8")
+    assert "uniproto certify" not in in_python
+    assert "before saving" not in in_python
+    uniproto.Selection.load("out").report("loaded.html", random=0)
+    assert data_of("loaded.html")["columns"] == ["weight", "kind", "age"]
+    for command, remedy in (
+        ("verify", "this one cannot be verified"),
+        ("certify", "selection.certify() in Python before saving"),
+    ):
+        status, _, err = run(command, "out")
+        assert status == 2
+        assert remedy in err
+    with pytest.raises(InvalidInputError, match="before it is saved"):
+        uniproto.Selection.load("out").certify()
+
+
+def cards_of(text: str) -> list[list[tuple[str, str]]]:
+    cards = re.findall(r'<article class="card".*?</article>', text, re.DOTALL)
+    return [re.findall(r"<dt><bdi>(.*?)</bdi></dt><dd[^>]*>(.*?)</dd>", card) for card in cards]
+
+
 def test_opening_the_page(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)

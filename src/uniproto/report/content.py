@@ -165,6 +165,7 @@ class Content:
     k: int
     cost: float
     lower_bound: float | None
+    bound_note: str  # what proves a lower bound where nothing is known of the best cost
     items: list[Item]
     drawn: int  # the first of the items are on the map
     projection: Projection | None

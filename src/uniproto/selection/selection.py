@@ -188,7 +188,8 @@ class Selection:
         if self._problem is None:
             raise InvalidInputError(
                 "A loaded selection must be certified from its files, because it no longer holds "
-                "the data. Run: uniproto certify FOLDER"
+                "the data. Run: uniproto certify FOLDER; a result saved from Python must be "
+                "certified before it is saved."
             )
         from uniproto.certificate.ascent import certify
 
