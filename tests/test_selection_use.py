@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import uniproto
-from uniproto.errors import InvalidInputError
+from uniproto.errors import InvalidInputError, OutputError
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(90, 3))
@@ -142,6 +142,11 @@ def test_tables_and_csv(tmp_path: Path) -> None:
     ]
     read = pd.read_csv(sel.to_csv(tmp_path / "p.csv"))
     pd.testing.assert_frame_equal(read, frame)
+    nowhere = tmp_path / "none" / "p.csv"
+    with pytest.raises(OutputError, match="Make the folder") as refused:
+        sel.to_csv(nowhere)
+    assert str(refused.value).startswith(f"{nowhere}: 'path'")
+    assert ".uniproto-" not in str(refused.value)
     clash = uniproto.select(FRAME.rename(columns={"age": "rank"}), 5).to_frame()
     assert clash["rank"].tolist() == [1, 2, 3, 4, 5]
     assert clash["rank_"].tolist() == sel.rows(FRAME)["age"].tolist()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from uniproto.data.arrays import take_rows
 from uniproto.errors import (
     InvalidInputError,
+    OutputError,
     UniprotoError,
     WrongTypeError,
     as_index,
@@ -318,8 +319,16 @@ class Selection:
         from uniproto.runs.atomic import atomic_write
         from uniproto.selection.prototypes import prototype_table, write_csv
 
-        with atomic_write(Path(path)) as file:
-            write_csv(prototype_table(self), file)
+        table = prototype_table(self)
+        try:
+            with atomic_write(Path(path)) as file:
+                write_csv(table, file)
+        except OSError as error:  # which names a temporary file beside the one that was asked for
+            raise OutputError(
+                f"{path}: 'path' must be a file in a folder that exists and can be written. "
+                f"Writing failed ({error.strerror or error}). Make the folder first, or choose "
+                "another path."
+            ) from error
         return Path(path)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
