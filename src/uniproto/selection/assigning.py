@@ -55,7 +55,7 @@ def features_digest(features: Any) -> str:
         rows = features[part]
         rows = rows.toarray() if sp.issparse(rows) else np.asarray(rows)
         with np.errstate(over="ignore"):
-            found.update(np.ascontiguousarray(rows + 0.0, np.float32))  # no zero is negative
+            found.update((rows + 0.0).astype("<f4").tobytes())  # + 0: no zero is negative
     return found.hexdigest()
 
 
