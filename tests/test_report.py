@@ -175,8 +175,15 @@ def test_a_loose_bound_is_called_one() -> None:
 def test_without_certificate_the_page_says_how_to_get_one() -> None:
     content = content_of(uniproto.select(X, 4, method=uniproto.UniProto(search="greedy")))
     assert content.lower_bound is None
-    assert "uniproto certify" in content.verdict.tiles[1].words
-    assert "uniproto certify" in render(content)
+    assert "'selection.certify()'" in content.verdict.tiles[1].words
+    assert "No lower bound is known: &#39;selection.certify()&#39; proves one." in render(content)
+
+
+def test_a_result_of_the_command_is_certified_by_the_command(run: Run) -> None:
+    np.save("pool.npy", X)
+    assert run("select", "pool.npy", "-k", 4, "--search", "greedy", "-o", "out")[0] == 0
+    assert run("report", "out", "--random", 0)[0] == 0
+    assert Path("out/report.html").read_text("utf-8").count("uniproto certify OUT&#39;") == 3
 
 
 def test_a_proven_optimum_is_said_to_be_one() -> None:

@@ -86,9 +86,9 @@ def recorded_path(
     require_regular_file(path)
     if not _is_there(path):
         raise InputFileError(
-            f"{path}: the input must be the file that {folder} was made from. There is no such "
-            "file. If it has moved, name the place where it is now: --input FILE (once for each "
-            "input file that has moved)."
+            f"{path}: the input must be the file that {folder} was made from. It could not be "
+            "opened (there is no such file). If it has moved, name the place where it is now: "
+            "--input FILE (once for each input file that has moved)."
         )
     found = input_bytes(path, record.get("embedding"))
     if place["bytes"] is not None and found != place["bytes"]:
