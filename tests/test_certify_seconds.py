@@ -123,6 +123,24 @@ def test_resuming_does_not_depend_on_it(tmp_path: Path, monkeypatch: pytest.Monk
     assert json.loads((out / "manifest.json").read_text())["resumed_from_pick"] == 3
 
 
+def test_what_an_interrupted_certificate_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool, out = tmp_path / "pool.npy", tmp_path / "out"
+    np.save(pool, POINTS)
+    assert main(["select", str(pool), "-k", "3", "--quiet", "-o", str(out)]) == 0
+    before = (out / "manifest.json").read_bytes()
+
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("uniproto.certificate.ascent.certify", interrupted)
+    assert main(["certify", str(out)]) == 130
+    told = capsys.readouterr().err
+    assert told == f"uniproto: interrupted; no new bound was written, and {out} stays as it was.\n"
+    assert (out / "manifest.json").read_bytes() == before
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "soon"])
 @pytest.mark.parametrize("words", [["select", "pool.npy", "-k", "2"], ["path", "pool.npy"]])
 def test_bad_seconds_on_the_command_line(

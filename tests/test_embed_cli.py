@@ -424,6 +424,18 @@ def _vectors_on_disk() -> int:
             return 0
 
 
+def test_every_row_is_counted(run: Run) -> None:
+    pq.write_table(pa.table({"text": ["cats", "dogs"] * 15}), "few.parquet")
+    status, out, _ = run("embed", "few.parquet", "--batch-size", "4", "-o", "v.parquet")
+    assert status == 0
+    assert "computed    2\n" in out
+    assert "from cache  0\n" in out
+    assert "repeated    28 (" in out
+    _, out, _ = run("embed", "few.parquet", "-o", "v.parquet")
+    assert "from cache  30\n" in out
+    assert "repeated" not in out
+
+
 def test_a_killed_run_goes_on(run: Run) -> None:
     """Batches that were finished when the process was killed are not computed again."""
     texts = [f"sentence number {row}" for row in range(64)]

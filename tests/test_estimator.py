@@ -13,12 +13,13 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import pairwise_distances
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import RobustScaler, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import uniproto
 from uniproto import InvalidInputError, PrototypeSelector, UniProto, UniprotoError
+from uniproto.problem.checks import ScaleWarning
 
 FEATURE_METRICS = ["cosine", "euclidean", "sqeuclidean", "l1", "dot", "rbf", "laplacian"]
 
@@ -184,6 +185,15 @@ def test_tables_in_and_out(rows):
     assert selector.transform(table).shape == (60, 3)
     with pytest.raises(InvalidInputError, match=r"(?s)'target'.*order"):
         PrototypeSelector(3).fit(table, target=table[list("dcba")])
+
+
+def test_columns_of_other_scales_are_told_with_advice_that_helps():
+    ages = np.random.default_rng(0).normal(40, 9, 60)
+    table = pd.DataFrame({"age": ages, "income": ages[::-1] * 1e4})
+    with pytest.warns(ScaleWarning, match="PrototypeSelector, before it in a Pipeline"):
+        PrototypeSelector(n_prototypes=4).fit(table)
+    make_pipeline(RobustScaler(), PrototypeSelector(n_prototypes=4)).fit(table)  # no warning
+    uniproto.select(table, 4)
 
 
 def test_a_fitted_selector_travels(rows):

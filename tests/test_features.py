@@ -240,6 +240,18 @@ def test_nothing_is_computed_twice(tiny_bert: str) -> None:
     np.testing.assert_array_equal(second.vectors[2], first.vectors[0])
 
 
+@pytest.mark.parametrize("cache", [True, False])
+def test_every_row_is_counted_once(tiny_bert: str, cache: bool) -> None:
+    """Repeats come in one batch, and in later ones, which find them in the cache."""
+    embed_text(["d"], model=tiny_bert, cache=cache)
+    texts = ["a", "b", "a", "d"] * 40 + [""]
+    found = embed_text(texts, model=tiny_bert, cache=cache, batch_size=4, on_error="skip")
+    notes = found.notes
+    assert notes["computed"] + notes["from_cache"] + notes["repeated"] == len(found) == 160
+    if cache:
+        assert (notes["computed"], notes["from_cache"], notes["repeated"]) == (2, 40, 118)
+
+
 def test_another_model_has_other_vectors(tiny_bert: str) -> None:
     first = embed_text(["a"], model=tiny_bert)
     config = Path(tiny_bert) / "config.json"

@@ -29,7 +29,10 @@ def test_moved_files_are_found_by_their_digests(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, "out"]) == 2
-    assert "pool.npy" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "pool.npy" in told
+    assert "If it has moved" in told
+    assert "--input FILE" in told
     moved = ["--input", "other/moved-target.npy", "--input", "other/moved-pool.npy"]
     assert main([command, "out", *moved]) == 0
 

@@ -175,8 +175,15 @@ def test_a_loose_bound_is_called_one() -> None:
 def test_without_certificate_the_page_says_how_to_get_one() -> None:
     content = content_of(uniproto.select(X, 4, method=uniproto.UniProto(search="greedy")))
     assert content.lower_bound is None
-    assert "uniproto certify" in content.verdict.tiles[1].words
-    assert "uniproto certify" in render(content)
+    assert "'selection.certify()'" in content.verdict.tiles[1].words
+    assert "No lower bound is known: &#39;selection.certify()&#39; proves one." in render(content)
+
+
+def test_a_result_of_the_command_is_certified_by_the_command(run: Run) -> None:
+    np.save("pool.npy", X)
+    assert run("select", "pool.npy", "-k", 4, "--search", "greedy", "-o", "out")[0] == 0
+    assert run("report", "out", "--random", 0)[0] == 0
+    assert Path("out/report.html").read_text("utf-8").count("uniproto certify OUT&#39;") == 3
 
 
 def test_a_proven_optimum_is_said_to_be_one() -> None:
@@ -417,6 +424,42 @@ def test_nasty_texts_and_names_are_text() -> None:
         assert text == cut(texts[row], most)
     assert len(page_text) < 2_500_000
     assert "beginning of 1,000,000 characters" in page_text
+
+
+def test_columns_count_targets_by_their_weights() -> None:
+    """As the section on coverage does, whose shares the reader compares them with."""
+    frame = pd.DataFrame(
+        {
+            "x": np.r_[np.zeros(90), np.ones(10)] + np.linspace(0, 0.1, 100),
+            "seg": ["major"] * 90 + ["minor"] * 10,
+            "gap": [1.0, 2.0] * 45 + [np.nan] * 5 + [3.0] * 5,
+        }
+    )
+    weights = np.r_[np.ones(90), np.full(10, 9.0)]
+    sel = uniproto.select(frame, 10, target_weights=weights, seed=0)
+    table = pa.Table.from_pandas(frame)
+    rows = replace(examples(100, labels=frame["seg"]), table=table)
+    content = gathered(sel, rows)
+    assert content.columns_note == content.coverage[0].note != ""
+    drawn = {chart.name: chart for chart in content.columns}
+    levels = {bar.name: bar.target for bar in drawn["seg"].bars}
+    assert levels == pytest.approx({"major": 0.5, "minor": 0.5})
+    ranges = [bar.target for bar in drawn["x"].bars]
+    assert sum(ranges) == pytest.approx(1)
+    assert sum(ranges[6:]) == pytest.approx(0.5)
+    assert drawn["gap"].bars[-1].name == "missing"
+    assert drawn["gap"].bars[-1].target == pytest.approx(0.25)
+    assert "half below 2" in drawn["gap"].words  # of three quarters: a third is 3, a third is 2
+    even = gathered(uniproto.select(frame, 10, seed=0), rows)
+    assert even.columns_note == ""
+    assert {bar.name: bar.target for bar in even.columns[1].bars} == {"major": 0.9, "minor": 0.1}
+
+
+def gathered(selection: Selection, rows: Examples) -> Content:
+    return gather(
+        selection, rows, rows, problem=selection._problem, same_set=True, title="", commands=[],
+        random=0,
+    )  # fmt: skip
 
 
 def test_nasty_columns_are_text() -> None:
@@ -803,6 +846,42 @@ def test_a_result_saved_from_python(run: Run) -> None:
     status, _, err = run("report", "out")
     assert status == 2
     assert "comparison.json" in err
+
+
+def test_a_table_saved_from_python(run: Run) -> None:
+    frame = pd.DataFrame({"weight": X[:, 0], "kind": LABELS, "age": np.arange(40)})
+    proven = uniproto.select(frame, 4)
+    assert proven.proof is not None
+    assert "No lower bound is known" not in proven.report("p.html", random=0).read_text("utf-8")
+    sel = uniproto.select(frame, 4, method="random")
+    sel.save("out")
+    assert run("report", "out")[0] == 0
+    data, text = data_of(), Path("out/report.html").read_text("utf-8")
+    assert data["columns"] == ["weight", "kind", "age"]
+    for row, card in zip(sel.indices.tolist(), cards_of(text), strict=True):
+        assert ("kind", LABELS[row]) in card
+        assert ("age", str(row)) in card
+    assert "uniproto certify" not in text
+    assert text.count("selection.certify()&#39; before saving") == 3
+    in_python = Path(sel.report("python.html", random=0)).read_text("utf-8")
+    assert "uniproto certify" not in in_python
+    assert "before saving" not in in_python
+    uniproto.Selection.load("out").report("loaded.html", random=0)
+    assert data_of("loaded.html")["columns"] == ["weight", "kind", "age"]
+    for command, remedy in (
+        ("verify", "this one cannot be verified"),
+        ("certify", "selection.certify() in Python before saving"),
+    ):
+        status, _, err = run(command, "out")
+        assert status == 2
+        assert remedy in err
+    with pytest.raises(InvalidInputError, match="before it is saved"):
+        uniproto.Selection.load("out").certify()
+
+
+def cards_of(text: str) -> list[list[tuple[str, str]]]:
+    cards = re.findall(r'<article class="card".*?</article>', text, re.DOTALL)
+    return [re.findall(r"<dt><bdi>(.*?)</bdi></dt><dd[^>]*>(.*?)</dd>", card) for card in cards]
 
 
 def test_opening_the_page(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import uniproto
-from uniproto.errors import InvalidInputError
+from uniproto.errors import InvalidInputError, OutputError
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(90, 3))
@@ -90,6 +91,25 @@ def test_assignments_of_every_metric(metric: str) -> None:
     np.testing.assert_allclose(found.distance, selector.transform(new).min(axis=1))
 
 
+@pytest.mark.parametrize("metric", ["rbf", "laplacian"])
+def test_rows_far_from_all_prototypes_go_to_the_nearest_of_them(metric: str) -> None:
+    """Their costs all round to 1."""
+    halves = np.r_[X[:45, :2], X[45:, :2] + [20, 0]]
+    sel = uniproto.select(halves, 4, metric=metric)
+    far = np.array([[900.0, 0.0], [-900.0, 0.0]])
+    found = sel.assign(far)
+    apart = np.linalg.norm(far[:, None] - halves[sel.indices], axis=2)
+    np.testing.assert_array_equal(found.prototype, apart.argmin(axis=1))
+    assert found.prototype[0] != found.prototype[1]
+    assert found.distance.tolist() == [1.0, 1.0]
+    selector = uniproto.PrototypeSelector(4, metric=metric).fit(halves)
+    np.testing.assert_array_equal(selector.predict(far), found.prototype)
+    near = halves[:9] + 0.01
+    np.testing.assert_allclose(
+        sel.assign(near).distance, selector.transform(near).min(axis=1), atol=1e-12
+    )
+
+
 def test_assignments_that_cannot_be() -> None:
     matrix = uniproto.select(np.abs(X @ X.T), 4, metric="precomputed")
     assert matrix.assign().prototype.shape == (90,)
@@ -122,6 +142,11 @@ def test_tables_and_csv(tmp_path: Path) -> None:
     ]
     read = pd.read_csv(sel.to_csv(tmp_path / "p.csv"))
     pd.testing.assert_frame_equal(read, frame)
+    nowhere = tmp_path / "none" / "p.csv"
+    with pytest.raises(OutputError, match="Make the folder") as refused:
+        sel.to_csv(nowhere)
+    assert str(refused.value).startswith(f"{nowhere}: 'path'")
+    assert ".uniproto-" not in str(refused.value)
     clash = uniproto.select(FRAME.rename(columns={"age": "rank"}), 5).to_frame()
     assert clash["rank"].tolist() == [1, 2, 3, 4, 5]
     assert clash["rank_"].tolist() == sel.rows(FRAME)["age"].tolist()
@@ -144,6 +169,39 @@ def test_a_selection_from_python_is_saved_with_its_rows(tmp_path: Path) -> None:
     SELECTION.save(tmp_path / "array")
     with pytest.raises(InvalidInputError, match="without them"):
         uniproto.Selection.load(tmp_path / "array").assign(X)
+
+
+def test_a_loaded_selection_recognises_its_targets(tmp_path: Path) -> None:
+    sel = uniproto.select(FRAME, 5)
+    sel.save(tmp_path / "out")
+    expected = sel.assign(FRAME)
+    assert not np.array_equal(expected.prototype, nearest_in(sel))
+    again = uniproto.Selection.load(tmp_path / "out")
+    for _ in range(2):
+        found = again.assign(FRAME)
+        np.testing.assert_array_equal(found.prototype, expected.prototype)
+        np.testing.assert_array_equal(again.assign().prototype, expected.prototype)
+        np.testing.assert_allclose(found.distance, expected.distance, atol=1e-9)
+        again.save(tmp_path / "again")  # a loaded one is saved with what it knows
+        again = uniproto.Selection.load(tmp_path / "again")
+    other = FRAME.assign(age=FRAME["age"][::-1].to_numpy())
+    np.testing.assert_array_equal(again.assign(other).prototype, sel.assign(other).prototype)
+
+
+def test_a_selection_saved_before_targets_were_recognised_is_loaded(tmp_path: Path) -> None:
+    sel = uniproto.select(FRAME, 5)
+    manifest = sel.save(tmp_path / "out") / "manifest.json"
+    record = json.loads(manifest.read_text("utf-8"))
+    assert len(record.pop("target_features_sha256")) == 64
+    manifest.write_text(json.dumps(record), "utf-8")
+    again = uniproto.Selection.load(tmp_path / "out")
+    np.testing.assert_array_equal(again.assign(FRAME).prototype, nearest_in(sel))
+
+
+def nearest_in(sel: uniproto.Selection) -> Any:
+    features = sel.given.features(FRAME)  # type: ignore[union-attr]
+    apart = np.linalg.norm(features[:, None] - features[sel.indices], axis=2)
+    return apart.argmin(axis=1)
 
 
 def test_a_card_for_notebooks() -> None:

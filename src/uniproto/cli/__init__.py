@@ -95,6 +95,8 @@ def _left_behind(options: argparse.Namespace) -> str:
     goes_on = "the same command goes on from what was done"
     if options.run is verify.run:
         return "not all was checked"
+    if options.run is certify.run:
+        return f"no new bound was written, and {printable(options.folder)} stays as it was"
     if options.run is select.run:
         saved = Path(options.output, PRIVATE)
         return goes_on if saved.is_dir() and any(saved.iterdir()) else "no result was written"

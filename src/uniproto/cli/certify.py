@@ -65,7 +65,8 @@ def run(options: argparse.Namespace) -> None:
     folder = Path(options.folder)
     manifest, selection = load_manifest(folder), Selection.load(folder)
     require_writable(folder)
-    problem = recorded_inputs(folder, manifest, options.moved).problem()
+    remedy = "Run 'uniproto select', or call selection.certify() in Python before saving."
+    problem = recorded_inputs(folder, manifest, options.moved, remedy=remedy).problem()
     certificate = certify(
         problem,
         selection.cost,

@@ -126,6 +126,8 @@ def run(options: argparse.Namespace) -> None:
     print(f"  {_WHAT[items.kind]} from  {printable(items.path)}, {printable(repr(items.column))}")
     print(f"  computed    {found.notes['computed']:,}")
     print(f"  from cache  {found.notes['from_cache']:,}")
+    if repeated := found.notes["repeated"]:
+        print(f"  repeated    {repeated:,} (rows with the content of one that was computed)")
     for line in embedding_notes(found):
         print(f"  {printable(line)}")
     print(f"  written to  {printable(output)}")

@@ -35,12 +35,16 @@ def add_moved(parser: argparse.ArgumentParser) -> None:
 
 
 def recorded_inputs(
-    folder: Path, manifest: Mapping[str, Any], moved: Sequence[str] | None = None
+    folder: Path,
+    manifest: Mapping[str, Any],
+    moved: Sequence[str] | None = None,
+    *,
+    remedy: str = "Run 'uniproto select'.",
 ) -> Inputs:
     """Read the files that a saved result was made from; they must not have changed.
 
     `moved` are where some of them are now, as a person says. A file is known by its digest, never
-    by its name.
+    by its name. `remedy` is what to do about a result without a record of its files.
     """
     from uniproto.features.files import input_digest
     from uniproto.selection.storage import damaged
@@ -48,8 +52,7 @@ def recorded_inputs(
     if "inputs" not in manifest or "arguments" not in manifest:
         raise InputFileError(
             f"{folder}: the folder must be written by 'uniproto select', which records the input "
-            "files. Got a result saved from Python or by another command instead. Run "
-            "'uniproto select', or certify in Python with selection.certify()."
+            f"files. Got a result saved from Python or by another command instead. {remedy}"
         )
     try:
         options = argparse.Namespace(**manifest["arguments"])

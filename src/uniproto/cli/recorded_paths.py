@@ -85,7 +85,11 @@ def recorded_path(
     path = next(filter(_is_there, candidates), candidates[0])
     require_regular_file(path)
     if not _is_there(path):
-        return path  # whoever opens it has the better words
+        raise InputFileError(
+            f"{path}: the input must be the file that {folder} was made from. It could not be "
+            "opened (there is no such file). If it has moved, name the place where it is now: "
+            "--input FILE (once for each input file that has moved)."
+        )
     found = input_bytes(path, record.get("embedding"))
     if place["bytes"] is not None and found != place["bytes"]:
         raise ChangedInputError(

@@ -88,12 +88,15 @@ def run(options: argparse.Namespace) -> None:
     folder = Path(options.folder)
     manifest, selection = load_manifest(folder), Selection.load(folder)
     problem: Problem | None = None
+    certifier = None
     if "inputs" in manifest or _asks_for_columns(options):
-        inputs = recorded_inputs(folder, manifest, options.moved)
+        remedy = "Run 'uniproto select', or call selection.report() in Python."
+        inputs = recorded_inputs(folder, manifest, options.moved, remedy=remedy)
         problem = inputs.problem()
         require_same_problem(folder, selection, problem)
         source, target = examples_of(inputs, manifest, options)
         title = options.title or inputs.pool.path.name
+        certifier = "'uniproto certify OUT'"
     else:  # saved from Python: the page only shows what the folder holds
         source, target = _nothing_known(selection)
         title = options.title or folder.resolve().name
@@ -107,6 +110,7 @@ def run(options: argparse.Namespace) -> None:
         commands=_commands(manifest, options),
         random=options.random,
         comparison=_comparison(folder, selection),
+        certifier=certifier,
     )
     if not options.quiet:
         print(f"{printable(path)} ({path.stat().st_size / 1e6:.1f} MB): open it in a browser")

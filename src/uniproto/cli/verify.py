@@ -70,7 +70,8 @@ def checks(folder: Path, moved: Sequence[str] | None = None) -> Iterator[Check]:
     manifest = load_manifest(folder)
     claim = "the input files have not changed"
     try:
-        inputs = recorded_inputs(folder, manifest, moved)
+        remedy = "Run 'uniproto select' and verify its folder; this one cannot be verified."
+        inputs = recorded_inputs(folder, manifest, moved, remedy=remedy)
     except ChangedInputError as error:
         yield Check(claim, False, str(error))
         return

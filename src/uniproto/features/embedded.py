@@ -31,8 +31,9 @@ class Embedded:
     `vectors[i]` is the vector of row `rows[i]` of the input; `left_out` holds (row, reason) for
     every other row. `model` is the name or path that was given, `model_digest` what the
     vectors depend on (weights, preprocessing), `content_sha256` a digest of what was embedded.
-    `notes` say how many vectors were computed and how many came from the cache, how many texts
-    were cut off at the length the model reads, and how long it took.
+    `notes` say how many vectors were computed, how many came from the cache and how many rows
+    repeat the content of one that was computed, how many texts were cut off at the length the model
+    reads, and how long it took.
     """
 
     vectors: NDArray[np.float32]
@@ -120,6 +121,7 @@ def embed(
     parts: list[NDArray[np.float32]] = []
     skipped: list[tuple[int, str]] = []
     content = hashlib.sha256()
+    computed: set[bytes] = set()  # a later window finds these in the cache, too
     counts, expected = {"computed": 0, "from_cache": 0, "truncated": 0}, 0
     with (
         open_cache(cache, digest) as stored,
@@ -131,6 +133,7 @@ def embed(
             known = _Lookup(stored)
             found = model.read([item for _, item in window], known)
             made, refused = _compute(found, model, stored, advance)
+            computed.update(made)
             for (row, _), item in zip(window, found, strict=True):
                 content.update(item.key.ljust(32, b"\0"))
                 if isinstance(item, Unreadable) or item.key in refused:
@@ -142,7 +145,7 @@ def embed(
                 rows.append(row)
                 parts.append(vector.vector)
                 counts["truncated"] += vector.flags & TRUNCATED
-                counts["from_cache"] += item.key not in made
+                counts["from_cache"] += item.key not in computed
             counts["computed"] += len(made)
             if on_error == "fail" and len(skipped) > expected:
                 raise unembeddable(skipped, what)
@@ -154,6 +157,7 @@ def embed(
             f"{stored.folder}: the cache must hold vectors of the length that the model gives. Got "
             "others instead. Delete that folder, or do without: --no-cache, cache=False."
         )
+    counts["repeated"] = len(rows) - counts["computed"] - counts["from_cache"]
     notes: dict[str, Any] = {**counts, "seconds": time.perf_counter() - begin}
     if stored.note:
         notes["cache"] = stored.note

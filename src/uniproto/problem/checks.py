@@ -94,8 +94,9 @@ def warn_of_scales(rows: Any, metric: str) -> None:
         warnings.warn(
             f"column {high} varies {spreads[high] / spreads[low]:,.0f} times as much as column "
             f"{low}: under metric={metric!r} it decides alone which rows are alike. Scale the "
-            "columns first (sklearn.preprocessing.RobustScaler), or pass a table, whose columns "
-            "are made comparable.",
+            "columns first (sklearn.preprocessing.RobustScaler; for a PrototypeSelector, before "
+            "it in a Pipeline), or call uniproto.select with a table and without prepare=False: "
+            "it makes a table's columns comparable.",
             ScaleWarning,
             stacklevel=5,
         )

@@ -31,14 +31,20 @@ def write_report(
     commands: Sequence[tuple[str, str]] = (),
     random: int | None = None,
     comparison: Mapping[str, Any] | None = None,
+    certifier: str | None = None,
 ) -> Path:
-    """Write the page in one step and return its path."""
+    """Write the page in one step and return its path.
+
+    `certifier` is what proves a lower bound where there is none yet: by default the method of the
+    selection, which one that no longer holds its data must have called before it was saved.
+    """
     from uniproto.report.gather import gather
     from uniproto.report.page import render
 
     if random is not None and (isinstance(random, bool) or random < 0):
         raise invalid("random", "must be a number of draws", repr(random), "Pass 0 or more.")
     path = Path(path)
+    in_python = "'selection.certify()'" + (" before saving" if problem is None else "")
     page = render(
         gather(
             selection,
@@ -50,6 +56,7 @@ def write_report(
             commands=commands,
             random=random,
             comparison=comparison,
+            certifier=certifier or in_python,
         )
     )
     write_page(path, page)

@@ -34,7 +34,7 @@ _WIDEST_ARRAY = 24  # features of an array that are looked at one by one
 
 @dataclass(frozen=True)
 class Bar:
-    """A range of values or a level: its share of the targets, and of the prototypes."""
+    """A range of values or a level: its share of the target's weight, and of the prototypes."""
 
     name: str
     target: float
@@ -53,10 +53,20 @@ class ColumnChart:
 
 
 class ColumnValues:
-    """The values of one column: numbers, or texts, of all targets and of the prototypes."""
+    """The values of one column: numbers, or texts, of all targets and of the prototypes.
 
-    def __init__(self, target: pa.ChunkedArray, prototypes: pa.ChunkedArray, name: str) -> None:
+    A target counts with its weight; prototypes are equal.
+    """
+
+    def __init__(
+        self,
+        target: pa.ChunkedArray,
+        prototypes: pa.ChunkedArray,
+        name: str,
+        weights: NDArray[np.float64],
+    ) -> None:
         self.name = name
+        self.weights = weights / weights.sum()
         self.is_date = not is_numeric(target.type) and as_times(target) is not None
         self.ordered = self.is_date or (
             is_numeric(target.type) and not pa.types.is_boolean(target.type)
@@ -64,15 +74,18 @@ class ColumnValues:
         if self.ordered:
             read = day_numbers if self.is_date else lambda values: plain_numbers(values, name)
             self.target, self.prototypes = read(target), read(prototypes)
-            self.known = np.sort(self.target[~np.isnan(self.target)])
-            self.gaps = 1 - len(self.known) / max(1, len(self.target))
+            missing = np.isnan(self.target)
+            order = np.argsort(self.target[~missing], kind="stable")
+            self.known = self.target[~missing][order]
+            self.up_to = np.cumsum(self.weights[~missing][order])
+            self.gaps = float(self.weights[missing].sum())
         else:
             self.target = np.array(category_texts(target, name), object)
             self.prototypes = np.array(category_texts(prototypes, name), object)
-            names, counts = np.unique(self.target, return_counts=True)
-            self.shares = dict(
-                zip(names.tolist(), (counts / len(self.target)).tolist(), strict=True)
-            )
+            names, places = np.unique(self.target, return_inverse=True)
+            # Sums of rounded weights: levels that are as frequent stay so.
+            shares = np.bincount(places, self.weights, minlength=len(names)).round(12)
+            self.shares = dict(zip(names.tolist(), shares.tolist(), strict=True))
 
     @property
     def is_distributed(self) -> bool:
@@ -92,27 +105,40 @@ class ColumnValues:
         elif np.isnan(value):
             share = self.gaps
         else:
-            below = np.searchsorted(self.known, value, "right") / len(self.known)
-            above = 1 - np.searchsorted(self.known, value, "left") / len(self.known)
+            below = self._share_before(np.searchsorted(self.known, value, "right"))
+            above = 1 - self._share_before(np.searchsorted(self.known, value, "left"))
             share = min(1.0, 2 * min(below, above))
         return float(-np.log2(max(share, least)))
+
+    def _share_before(self, place: np.intp) -> float:
+        """The share of the known values that come before a place of their order."""
+        return 0.0 if place == 0 else float(self.up_to[place - 1] / self.up_to[-1])
+
+    def _quantiles(self, shares: Sequence[float]) -> NDArray[np.float64]:
+        if not are_uneven(self.weights):
+            return np.asarray(np.quantile(self.known, shares))
+        places = np.searchsorted(self.up_to, np.asarray(shares) * self.up_to[-1])
+        return self.known[np.minimum(places, len(self.known) - 1)]
 
     def chart(self, became: str) -> ColumnChart:
         bars = self._ranges() if self.ordered else self._levels()
         return ColumnChart(cut(self.name, LONGEST_NAME), became, bars, self._words(), self.ordered)
 
     def _ranges(self) -> list[Bar]:
-        low, high = np.quantile(self.known, (0.005, 0.995))
+        low, high = self._quantiles((0.005, 0.995))
         if low == high:
             low, high = self.known[0], self.known[-1]
         whole = bool((self.known == np.round(self.known)).all()) and not self.is_date
         count = min(_BINS, int(high - low) + 1) if whole else _BINS
         edges = np.linspace(low, high + (1 if whole and high - low < _BINS else 0), count + 1)
-        sides = [np.clip(side, edges[0], edges[-1]) for side in (self.target, self.prototypes)]
-        counts = [np.histogram(side[~np.isnan(side)], edges)[0] / len(side) for side in sides]
+        equal = np.full(len(self.prototypes), 1 / len(self.prototypes))
+        shares = [
+            _histogram(self.target, self.weights, edges),
+            _histogram(self.prototypes, equal, edges),
+        ]
         bars = [
             Bar(f"{self._shown(edges[i])} – {self._shown(edges[i + 1])}", *map(float, pair))
-            for i, pair in enumerate(zip(*counts, strict=True))
+            for i, pair in enumerate(zip(*shares, strict=True))
         ]
         if self.gaps:
             missing = float(np.isnan(self.prototypes).mean())
@@ -134,7 +160,7 @@ class ColumnValues:
         if not self.ordered:
             missing = self.shares.get(MISSING, 0.0)
             return f"{len(self.shares)} levels" + (f", {missing:.0%} missing" if missing else "")
-        low, middle, high = (self._shown(each) for each in np.quantile(self.known, (0, 0.5, 1)))
+        low, middle, high = (self._shown(each) for each in self._quantiles((0, 0.5, 1)))
         gaps = f", {self.gaps:.0%} missing" if self.gaps else ""
         return f"from {low} to {high}, half below {middle}{gaps}"
 
@@ -157,7 +183,9 @@ class TableColumns:
             if name not in target.column_names or not _can_be_read(source.schema.field(name).type):
                 continue
             column = plain_column(target.column(name)).take(counted)
-            self.values[name] = ColumnValues(column, plain_column(chosen.column(name)), name)
+            self.values[name] = ColumnValues(
+                column, plain_column(chosen.column(name)), name, weights[counted]
+            )
 
     def charts(self, became: dict[str, str], compared: Sequence[str]) -> list[ColumnChart]:
         """A chart for every column that has a distribution, the compared ones first."""
@@ -178,6 +206,20 @@ class TableColumns:
     def surprise(self, name: str, place: int) -> float:
         found = self.values.get(name)
         return -1.0 if found is None else found.surprise(place)
+
+
+def are_uneven(weights: NDArray[np.float64]) -> bool:
+    """Whether some targets weigh more than others, by more than rounding."""
+    return bool(np.ptp(weights) > 1e-9 * weights.max())
+
+
+def _histogram(
+    values: NDArray[np.float64], weights: NDArray[np.float64], edges: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The weight in each range; what lies beyond counts with the outermost."""
+    known = ~np.isnan(values)
+    inside = np.clip(values[known], edges[0], edges[-1])
+    return np.histogram(inside, edges, weights=weights[known])[0]
 
 
 def shown_table(values: Any) -> pa.Table | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.report.columns import ColumnChart
+from uniproto.report.columns import ColumnChart, are_uneven
 from uniproto.report.targets import Projection
 from uniproto.report.words import LONGEST_NAME, cut
 
@@ -165,12 +165,14 @@ class Content:
     k: int
     cost: float
     lower_bound: float | None
+    bound_note: str  # what proves a lower bound where nothing is known of the best cost
     items: list[Item]
     drawn: int  # the first of the items are on the map
     projection: Projection | None
     map_note: str
     cards: list[Card]
     columns: list[ColumnChart]
+    columns_note: str
     table: list[str]  # the columns of the rows, in their order; empty for texts and pictures
     coverage: list[Coverage]
     composition: list[Part]  # by source, where the target has no such labels
@@ -261,6 +263,11 @@ def code_of(codes: Codes | None, row: int, *, of_target: bool = False) -> int | 
     return None if numbers is None else int(numbers[row])
 
 
+def weights_note(weights: NDArray[np.float64]) -> str:
+    """What shares of the target are, where its rows differ in weight."""
+    return "Shares of the target are shares of its weights. " if are_uneven(weights) else ""
+
+
 def coverage_of(
     selection: Selection,
     labels: Codes | None,
@@ -296,8 +303,7 @@ def coverage_of(
             for code, name in enumerate(codes.names)
             if targets[code] or chosen[code]
         ]
-        uneven = weights.max() - weights.min() > 1e-9 * weights.max()
-        note = "Shares of the target are shares of its weights. " if uneven else ""
+        note = weights_note(weights)
         chosen_of = sum(share.prototypes > 0 for share in shares)
         if (extra := len(shares) - selection.k) > 0:
             without = len(shares) - chosen_of

@@ -26,6 +26,7 @@ from uniproto.report.content import (
     code_of,
     composition_of,
     coverage_of,
+    weights_note,
 )
 from uniproto.report.examples import Examples
 from uniproto.report.pictures import Album
@@ -63,8 +64,9 @@ def gather(
     commands: Sequence[tuple[str, str]],
     random: int | None = None,
     comparison: Mapping[str, Any] | None = None,
+    certifier: str = "'selection.certify()'",
 ) -> Content:
-    """Work out what the page says."""
+    """Work out what the page says; `certifier` is what proves a lower bound."""
     plan = _tidied(selection.plan)
     k, rows = selection.k, selection.indices
     weights = np.asarray(plan.sum(axis=0)).ravel()
@@ -100,11 +102,14 @@ def gather(
     certificate = selection.certificate
     return Content(
         title=title,
-        verdict=verdict_of(selection, problem, weighed, drawn_costs),
+        verdict=verdict_of(selection, problem, weighed, drawn_costs, certifier),
         shape=selection.shape,
         k=k,
         cost=selection.cost,
         lower_bound=None if certificate is None else certificate.lower_bound,
+        bound_note=""
+        if certificate is not None or selection.proof is not None
+        else f"No lower bound is known: {certifier} proves one.",
         items=_items(target, problem, shown, costs, labels, groups, album, projection),
         drawn=len(drawn),
         projection=projection,
@@ -113,6 +118,7 @@ def gather(
         columns=[]
         if columns is None
         else columns.charts(became, () if given is None else given.columns),
+        columns_note=weights_note(weights),
         table=_table_names(source, cards),
         coverage=coverage_of(selection, labels, groups, weights),
         composition=composition_of(selection, labels),
@@ -123,7 +129,7 @@ def gather(
         rivals_note=random_note,
         pictures=album.uris,
         gaps=album.gaps(),
-        methods=methods_box(selection, problem, drawn_costs),
+        methods=methods_box(selection, problem, drawn_costs, certifier),
         facts=facts_of(selection),
         commands=list(commands),
     )
@@ -140,11 +146,11 @@ def _columns(
 
 def _table_names(source: Examples, cards: Sequence[Card]) -> list[str]:
     """The columns of the cards, in the order of the table."""
-    shown = {name for card in cards for name, _ in card.fields}
+    shown = dict.fromkeys(name for card in cards for name, _ in card.fields)
     order = (
         [] if source.table is None else [cut(n, LONGEST_NAME) for n in source.table.column_names]
     )
-    return [name for name in order if name in shown] + sorted(shown - set(order))
+    return [name for name in order if name in shown] + [n for n in shown if n not in order]
 
 
 def _tidied(plan: sp.csr_array) -> sp.csr_array:
@@ -236,7 +242,7 @@ def make_cards(
     most = share_of(_CARD_TEXT, selection.k)
     texts = None if source.text is None else source.text(rows)
     most_fields = _FIELDS[0] if selection.k <= 300 else _FIELDS[0] // 2
-    read = source.fields or _vector(problem, of_target=False)
+    read = source.fields or _vector(problem, of_target=False) or _saved(selection)
     fields = None
     if texts is None and source.pictures is None and read is not None:
         fields = read(rows)
@@ -365,6 +371,12 @@ def _vector(problem: Problem | None, of_target: bool) -> Any:
         return [{f"x{place}": value for place, value in enumerate(row)} for row in dense.tolist()]
 
     return read
+
+
+def _saved(selection: Selection) -> Any:
+    """A reader of the prototypes' own values, where they were saved with the selection."""
+    rows = selection.prototypes
+    return None if rows is None else lambda _: rows.to_pylist()
 
 
 def name_of(examples: Examples, row: int) -> str:

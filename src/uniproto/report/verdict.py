@@ -101,7 +101,11 @@ def rivals_of(
 
 
 def verdict_of(
-    selection: Selection, problem: Problem | None, n: int, random: Sequence[float]
+    selection: Selection,
+    problem: Problem | None,
+    n: int,
+    random: Sequence[float],
+    certifier: str,
 ) -> Verdict:
     k, (m, everyone), cost = selection.k, selection.shape, selection.cost
     word = "" if selection.cost_is_exact else "at most "
@@ -140,9 +144,7 @@ def verdict_of(
         )
         parts.append(f"; no choice of {k:,}{conditions} can be below {bound}")
     else:
-        tiles.append(
-            Tile("Best possible", "not known", "'uniproto certify OUT' proves a lower bound")
-        )
+        tiles.append(Tile("Best possible", "not known", f"{certifier} proves a lower bound"))
     tiles += [
         Tile("Prototypes", f"{k:,}", f"of {counted(m, 'source row')}, each with weight 1/{k:,}"),
         Tile(
@@ -224,7 +226,7 @@ def curve_of(
 
 
 def methods_box(
-    selection: Selection, problem: Problem | None, random: Sequence[float]
+    selection: Selection, problem: Problem | None, random: Sequence[float], certifier: str
 ) -> list[tuple[str, str]]:
     k = selection.k
     exact = (
@@ -267,7 +269,7 @@ def methods_box(
             f"{k:,} rows{conditions_of(problem)}; its prices are saved, and 'uniproto verify' "
             "checks them."
             if selection.certificate is not None
-            else "Was not computed; 'uniproto certify OUT' does.",
+            else f"Was not computed; {certifier} does.",
         ),
         (
             "Coverage",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 from uniproto.errors import invalid
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.feature_costs import FeatureCosts
-from uniproto.problem.problem import Problem
 
 
 class Assignment(NamedTuple):
@@ -23,11 +23,13 @@ class Assignment(NamedTuple):
 
 
 def assigned_by_plan(
-    plan: sp.csr_array, rows: NDArray[np.int64], problem: Problem | None
+    plan: sp.csr_array,
+    distance: Callable[[int, NDArray[np.intp]], NDArray[np.float64]] | None,
 ) -> Assignment:
     """The prototype that takes most of each target; distances are NaN without the data.
 
-    A target without weight is nobody's: it has the position -1.
+    `distance` gives those of a prototype, by its place, to some targets. A target without weight is
+    nobody's: it has the position -1.
     """
     by_target = sp.csc_array(plan)
     owners = np.full(plan.shape[1], -1, np.intp)
@@ -36,17 +38,34 @@ def assigned_by_plan(
         if part.stop > part.start:
             owners[target] = by_target.indices[part][by_target.data[part].argmax()]
     distances = np.full(len(owners), np.nan)
-    if problem is not None:
-        for place, row in enumerate(rows):
+    if distance is not None:
+        for place in np.unique(owners[owners >= 0]).tolist():
             own = np.flatnonzero(owners == place)
-            distances[own] = problem.costs.exact_block(np.array([row]), own)[0]
+            distances[own] = distance(place, own)
     return Assignment(owners, distances)
+
+
+def features_digest(features: Any) -> str:
+    """A digest by which a loaded selection recognises its targets.
+
+    Of features in single precision: another processor may round their last digits otherwise.
+    """
+    found = hashlib.sha256("x".join(map(str, features.shape)).encode())
+    for part in row_blocks(features.shape[0], features.shape[1]):
+        rows = features[part]
+        rows = rows.toarray() if sp.issparse(rows) else np.asarray(rows)
+        with np.errstate(over="ignore"):
+            found.update((rows + 0.0).astype("<f4").tobytes())  # + 0: no zero is negative
+    return found.hexdigest()
 
 
 def assigned_to_nearest(
     rows: Any, prototypes: Any, metric: str, shift: float | None, bandwidth: float | None = None
 ) -> Assignment:
-    """The nearest prototype of each row."""
+    """The nearest prototype of each row, and its cost.
+
+    Of a row so far off that all its costs round to 1, one prototype is still the nearest.
+    """
     if rows.shape[1] != prototypes.shape[1]:
         raise invalid(
             "rows",
@@ -54,11 +73,14 @@ def assigned_to_nearest(
             f"{rows.shape[1]}",
             "Pass rows like those of the source.",
         )
-    blocks = list(costs_by_block(rows, prototypes, metric, shift, bandwidth))
-    return Assignment(
-        np.concatenate([costs.argmin(axis=1) for costs in blocks]),
-        np.concatenate([costs.min(axis=1) for costs in blocks]),
-    )
+    nearest, distances = [], []
+    for costs in _costs_of_blocks(rows, prototypes, metric, shift, bandwidth):
+        apart = _all_costs(costs.unsaturated())
+        place = apart.argmin(axis=1)
+        own = apart if bandwidth is None else _all_costs(costs)
+        nearest.append(place)
+        distances.append(np.take_along_axis(own, place[:, None], axis=1)[:, 0])
+    return Assignment(np.concatenate(nearest), np.concatenate(distances))
 
 
 def costs_by_block(
@@ -74,10 +96,22 @@ def costs_by_block(
 
     Without `saturated`, costs that tell all distances apart, for finding the nearest.
     """
+    for costs in _costs_of_blocks(rows, prototypes, metric, shift, bandwidth):
+        yield _all_costs(costs if saturated else costs.unsaturated())
+
+
+def _costs_of_blocks(
+    rows: Any, prototypes: Any, metric: str, shift: float | None, bandwidth: float | None
+) -> Iterator[FeatureCosts]:
     prototypes = prototypes.astype(np.float64)
     for part in row_blocks(rows.shape[0], prototypes.shape[0]):
         block = rows[part].astype(np.float64)  # single precision blurs distances near 0
         with np.errstate(over="ignore", invalid="ignore"):  # whoever asks refuses such costs
             costs = FeatureCosts(block, prototypes, metric, shift, 0.0, bandwidth=bandwidth)
-            costs = costs if saturated else costs.unsaturated()
-            yield np.maximum(costs.block(EVERY), 0.0) if metric != "dot" else costs.block(EVERY)
+        yield costs
+
+
+def _all_costs(costs: FeatureCosts) -> NDArray[np.float64]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = costs.block(EVERY)
+        return found if costs.metric == "dot" else np.maximum(found, 0.0)

@@ -104,6 +104,8 @@ _COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
 def require_fields(manifest: Mapping[str, Any]) -> None:
     """Refuse a manifest whose entries are not of the types that `save` writes."""
     _require(manifest, _FIELDS)
+    if "target_features_sha256" in manifest:  # earlier versions did not write it
+        _require(manifest, {"target_features_sha256": _is(str)})
     if "files" in manifest:
         _require(manifest, {"files": _all(_is(str))})
     if "certificate" in manifest:

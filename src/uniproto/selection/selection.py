@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from uniproto.data.arrays import take_rows
 from uniproto.errors import (
     InvalidInputError,
+    OutputError,
     UniprotoError,
     WrongTypeError,
     as_index,
@@ -83,6 +84,7 @@ class Selection:
         given: Given | None = None,
         prototypes: pa.Table | None = None,
         group_rows: Mapping[Hashable, NDArray[np.int64]] | None = None,
+        target_digest: str | None = None,
     ) -> None:
         self.indices = indices
         self.gains = gains
@@ -102,6 +104,7 @@ class Selection:
         self.given = given if problem is None else problem.given
         self.prototypes = prototypes  # the chosen rows of a table, where the result was loaded
         self._group_rows = dict(group_rows or {})
+        self._target_digest = target_digest  # of the targets' features, where these are not held
         if transport is not None:
             self.__dict__["_transport"] = transport
         if group_costs is not None:
@@ -186,7 +189,8 @@ class Selection:
         if self._problem is None:
             raise InvalidInputError(
                 "A loaded selection must be certified from its files, because it no longer holds "
-                "the data. Run: uniproto certify FOLDER"
+                "the data. Run: uniproto certify FOLDER; a result saved from Python must be "
+                "certified before it is saved."
             )
         from uniproto.certificate.ascent import certify
 
@@ -234,17 +238,28 @@ class Selection:
 
         New rows go to their nearest prototype; a table is prepared as the selected one was. The
         targets themselves (or no rows at all) are assigned by the plan, in which all prototypes
-        have equal weight: a row near a crowded prototype may go to the next.
+        have equal weight: a row near a crowded prototype may go to the next. A loaded selection
+        recognises its targets, too; without rows it knows no distances, which then are NaN.
 
         >>> import uniproto
         >>> sel = uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean")
         >>> sel.assign([[0.5], [7.0]]).prototype
         array([0, 1])
         """
-        from uniproto.selection.assigning import assigned_by_plan, assigned_to_nearest
+        from uniproto.selection.assigning import (
+            assigned_by_plan,
+            assigned_to_nearest,
+            costs_by_block,
+        )
+
+        given, problem = self.given, self._problem
+
+        def exact(place: int, own: NDArray[np.intp]) -> NDArray[np.float64]:
+            assert problem is not None
+            return problem.costs.exact_block(self.indices[place : place + 1], own)[0]
 
         if rows is None:
-            return assigned_by_plan(self.plan, self.indices, self._problem)
+            return assigned_by_plan(self.plan, None if problem is None else exact)
         if self.metric in MATRIX_METRICS:
             raise invalid(
                 "rows",
@@ -252,7 +267,6 @@ class Selection:
                 "rows",
                 "Call assign() for the targets.",
             )
-        given, problem = self.given, self._problem
         chosen = self.prototypes
         if given is not None and given.source is not None:
             chosen = take_rows(given.source, self.indices)
@@ -264,13 +278,28 @@ class Selection:
                 "a selection loaded without them",
                 "Select again, or save a selection from a table, whose rows are saved with it.",
             )
-        features = given.features(rows, "rows")
-        if given.target is not None and features.shape[0] == self.shape[1]:
-            targets = given.features(given.target, "target")
-            if features.shape == targets.shape and not _differ(features, targets):
-                return assigned_by_plan(self.plan, self.indices, problem)
-        prototypes = given.features(chosen)
-        return assigned_to_nearest(features, prototypes, self.metric, shift or 0.0, self.bandwidth)
+        features, prototypes = given.features(rows, "rows"), given.features(chosen)
+        how = (self.metric, shift or 0.0, self.bandwidth)
+
+        def computed(place: int, own: NDArray[np.intp]) -> NDArray[np.float64]:
+            blocks = costs_by_block(features[own], prototypes[place : place + 1], *how)
+            return np.concatenate(list(blocks))[:, 0]
+
+        if self._are_targets(features):
+            return assigned_by_plan(self.plan, computed if problem is None else exact)
+        return assigned_to_nearest(features, prototypes, *how)
+
+    def _are_targets(self, features: Any) -> bool:
+        """Whether these are the features of the targets, all of them and in their order."""
+        from uniproto.selection.assigning import features_digest
+
+        given = self.given
+        if features.shape[0] != self.shape[1]:
+            return False
+        if given is None or given.target is None:
+            return self._target_digest == features_digest(features)
+        targets = given.features(given.target, "target")
+        return features.shape == targets.shape and not _differ(features, targets)
 
     def to_frame(self) -> pd.DataFrame:
         """A pandas table with a line per prototype: rank, index, gain, mass and its own values."""
@@ -290,8 +319,16 @@ class Selection:
         from uniproto.runs.atomic import atomic_write
         from uniproto.selection.prototypes import prototype_table, write_csv
 
-        with atomic_write(Path(path)) as file:
-            write_csv(prototype_table(self), file)
+        table = prototype_table(self)
+        try:
+            with atomic_write(Path(path)) as file:
+                write_csv(table, file)
+        except OSError as error:  # which names a temporary file beside the one that was asked for
+            raise OutputError(
+                f"{path}: 'path' must be a file in a folder that exists and can be written. "
+                f"Writing failed ({error.strerror or error}). Make the folder first, or choose "
+                "another path."
+            ) from error
         return Path(path)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:

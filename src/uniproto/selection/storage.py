@@ -29,6 +29,7 @@ from uniproto.runs.publish import (
     write_record,
 )
 from uniproto.runs.records import plain
+from uniproto.selection.assigning import features_digest
 from uniproto.selection.prototypes import chosen_rows, write_csv
 from uniproto.selection.saved_record import (
     plan_from,
@@ -139,7 +140,10 @@ def _compared(selection: Selection) -> dict[str, Any]:
     found: dict[str, Any] = {"features": list(given.columns)} if given.columns else {}
     if given.preparation is not None:
         found["preparation"] = given.preparation.record()
-    return found
+    digest = selection._target_digest
+    if found.get("features") and given.target is not None:
+        digest = features_digest(given.features(given.target, "target"))
+    return found if digest is None else {**found, "target_features_sha256": digest}
 
 
 def _rows_of_table(selection: Selection) -> pa.Table | None:
@@ -243,6 +247,7 @@ def _fields_of(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
         "certificate": certificate,
         "prototypes": prototypes,
         "given": _given(manifest),
+        "target_digest": manifest.get("target_features_sha256"),
     }
 
 
