@@ -32,7 +32,9 @@ test test-all: export OMP_NUM_THREADS := 1
 test: $(STAMP)  ## The tests that run on every change
 	$(BIN)/python -m pytest -q -m "not slow" -n $(WORKERS) --dist loadfile
 
-test-all: $(STAMP)  ## Every test, the long ones too
+test-all: export UNIPROTO_NEW_DRAWS := 1
+
+test-all: $(STAMP)  ## Every test, the long ones too, with random inputs drawn anew
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
 fuzz: $(STAMP)  ## At least 10,000 random questions and damaged files; goes on with SEED=number

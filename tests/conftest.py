@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+
+
+# Every change is judged by the same draws; `make test-all` draws anew.
+settings.register_profile("same draws", derandomize=True)
+if "UNIPROTO_NEW_DRAWS" not in os.environ:
+    settings.load_profile("same draws")
 
 
 @pytest.fixture(scope="module")

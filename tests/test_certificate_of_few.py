@@ -537,11 +537,11 @@ def test_a_sample_of_the_targets_comes_first(
     problem = problem.changed(lists=GpuLists()) if gpu else problem
     own = {"rows": selection.indices, "plan": selection.plan}
     at_once = certify(problem, selection.cost, np.zeros(600), **own)
-    monkeypatch.setattr("uniproto.certificate.sampled_targets._FEWEST", 250)
-    monkeypatch.setattr("uniproto.certificate.sampled_targets._PER_PROTOTYPE", 50)
+    monkeypatch.setattr("uniproto.certificate.sampled_targets._FEWEST", 150)
+    monkeypatch.setattr("uniproto.certificate.sampled_targets._PER_PROTOTYPE", 30)
     sample = sample_of(problem)
     assert sample is not None
-    assert sample.problem.n <= 250
+    assert sample.problem.n <= 150
     found = certify(problem, selection.cost, np.zeros(600), **own)
     assert found.lower_bound >= 0.97 * at_once.lower_bound
     assert found.lower_bound <= proven_bound(problem, found.prices, least=False)

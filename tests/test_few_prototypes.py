@@ -54,6 +54,13 @@ def test_same_cost_as_network_simplex(
     assert_optimal(costs, weights)
 
 
+def test_one_target_with_most_of_the_mass() -> None:
+    """The prices are far off then, and the band of ties must reach all targets."""
+    rng = np.random.default_rng(5)
+    shifts = rng.normal(size=(15, 1, 3)) - 2 * rng.normal(size=(1, 2, 3))
+    assert_optimal(np.abs(shifts).sum(axis=2), rng.lognormal(0, 2, size=15))
+
+
 def test_a_far_outlier_gets_its_share() -> None:
     rng = np.random.default_rng(0)
     points = np.vstack([rng.normal(size=(2000, 2)), [[1e4, 1e4]]])
