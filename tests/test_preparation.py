@@ -544,3 +544,13 @@ def test_texts_of_which_hardly_any_is_common_are_set_aside() -> None:
     texts = ["often"] * 8 + [f"town {row // 2}" for row in range(N - 8)]
     preparation = fit_preparation(pa.table({"town": texts, "x": np.arange(N) % 7}))
     assert preparation.aside["town"] == "197 different texts, hardly any of them common"
+
+
+def test_the_preparation_of_another_selection_is_saved_too(tmp_path: Path) -> None:
+    other = uniproto.select(FRAME, 4).preparation
+    selection = uniproto.select(FRAME.head(100), 4, prepare=other)
+    selection.save(tmp_path / "saved")
+    loaded = uniproto.Selection.load(tmp_path / "saved")
+    found, expected = (one.assign(FRAME.tail(20)) for one in (loaded, selection))
+    assert found.prototype.tolist() == expected.prototype.tolist()
+    np.testing.assert_allclose(found.distance, expected.distance)

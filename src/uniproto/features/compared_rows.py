@@ -171,7 +171,9 @@ def _by_given(
         )
     own = prepare if isinstance(prepare, Preparation | OwnPreparation) else _fitted(prepare)
     aim = None if target is None else own.matrix(target, "target")
-    return ComparedRows(own.matrix(source), aim, _given(source, target, (), own))
+    named = own.columns if isinstance(own, Preparation) else ()
+    columns = tuple(column.name for column in named)
+    return ComparedRows(own.matrix(source), aim, _given(source, target, columns, own))
 
 
 def _fitted(prepare: Any) -> OwnPreparation:
