@@ -38,6 +38,7 @@ _ID_NAME = re.compile(
 _TIME_NAME = re.compile(r"year|month|week|day|hour|minute|second|age|time|date", re.IGNORECASE)
 _SENTENCE = 4  # words, on average: then a text is read, not counted
 _MOSTLY = 0.9  # of the rows
+_OF_ONE_FORM = 0.8  # of the texts: some numbers have no decimals
 _OTHER_FORMS = {  # of dates and of numbers, as texts that could mean several
     "dates; to compare them, write them as 2020-12-31": re.compile(
         r"(\d{4}[./-]\d{1,2}[./-]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d{2}))(?=[\sT]|$)"
@@ -293,7 +294,7 @@ def _other_form(texts: Sequence[str]) -> str | None:
     """What to do about dates and numbers that are written in a form of their own."""
     known = [text.strip() for text in texts if text != MISSING]
     for advice, form in _OTHER_FORMS.items():
-        if sum(form.match(text) is not None for text in known) > _MOSTLY * len(known):
+        if sum(form.match(text) is not None for text in known) > _OF_ONE_FORM * len(known):
             return f"looks like {advice}"
     return None
 
