@@ -642,6 +642,7 @@ def test_senseless_arguments() -> None:
 # Size
 
 
+@pytest.mark.slow
 def test_a_thousand_prototypes_over_a_hundred_thousand_targets() -> None:
     n, k = 100_000, 1000
     points = np.random.default_rng(0).normal(size=(n, 8)).astype(np.float32)

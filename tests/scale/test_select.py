@@ -63,7 +63,7 @@ def test_both_rounds_are_those_by_hand(
     assert sel.cost == pytest.approx(transport(whole, sel.indices).cost, rel=1e-9)
 
 
-@pytest.mark.parametrize("metric", ["rbf", "laplacian"])
+@pytest.mark.parametrize("metric", ["rbf", pytest.param("laplacian", marks=pytest.mark.slow)])
 def test_a_share_of_the_median_is_that_of_one_machine(metric: str, pool: str, aim: str) -> None:
     for options in ({}, {"target_sample": 50, "seed": 4}):
         sel = scale_select(

@@ -75,16 +75,14 @@ def record_check(manifest: dict[str, Any], selection: Selection, problem: Proble
 
 def _columns(manifest: dict[str, Any], problem: Problem) -> dict[str, tuple[Any, Any]]:
     """What the manifest says of a table's columns, and what the inputs say."""
-    from uniproto.selection.assigning import features_digest
+    from uniproto.selection.assigning import targets_digest
 
     given = problem.given
     if given is None or manifest["arguments"].get("engine") == "ray":  # which records neither
         return {}
     prepared = None if given.preparation is None else given.preparation.record()
     digest = manifest.get("target_features_sha256")  # earlier versions did not write it
-    targets = None
-    if digest is not None and given.columns:
-        targets = features_digest(given.features(given.target, "target"))
+    targets = None if digest is None else targets_digest(given)
     return {
         "target_features_sha256": (digest, targets),
         "features": (manifest.get("features"), list(given.columns) or None),

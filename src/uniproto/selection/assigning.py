@@ -10,7 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from uniproto.data.disk import LargeTable
 from uniproto.errors import invalid
+from uniproto.features.compared_rows import Given
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.feature_costs import FeatureCosts
 
@@ -43,6 +45,13 @@ def assigned_by_plan(
             own = np.flatnonzero(owners == place)
             distances[own] = distance(place, own)
     return Assignment(owners, distances)
+
+
+def targets_digest(given: Given) -> str | None:
+    """The digest of a table's targets; None where they stay on disk."""
+    if not given.columns or given.target is None or isinstance(given.target, LargeTable):
+        return None
+    return features_digest(given.features(given.target, "target"))
 
 
 def features_digest(features: Any) -> str:

@@ -29,7 +29,7 @@ from uniproto.runs.publish import (
     write_record,
 )
 from uniproto.runs.records import plain
-from uniproto.selection.assigning import features_digest
+from uniproto.selection.assigning import targets_digest
 from uniproto.selection.prototypes import chosen_rows, write_csv
 from uniproto.selection.saved_record import (
     plan_from,
@@ -140,9 +140,7 @@ def _compared(selection: Selection) -> dict[str, Any]:
     found: dict[str, Any] = {"features": list(given.columns)} if given.columns else {}
     if given.preparation is not None:
         found["preparation"] = given.preparation.record()
-    digest = selection._target_digest
-    if found.get("features") and given.target is not None:
-        digest = features_digest(given.features(given.target, "target"))
+    digest = targets_digest(given) or selection._target_digest
     return found if digest is None else {**found, "target_features_sha256": digest}
 
 
