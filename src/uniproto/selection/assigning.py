@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from uniproto.data.arrays import take_rows
 from uniproto.data.disk import LargeTable
 from uniproto.errors import invalid
 from uniproto.features.compared_rows import Given
 from uniproto.geometry.blocks import EVERY, row_blocks
+from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.geometry.feature_costs import FeatureCosts
+
+if TYPE_CHECKING:
+    from uniproto.problem.problem import Problem
+    from uniproto.selection.selection import Selection
 
 
 class Assignment(NamedTuple):
@@ -22,6 +28,61 @@ class Assignment(NamedTuple):
 
     prototype: NDArray[np.intp]
     distance: NDArray[np.float64]
+
+
+def assigned(selection: Selection, problem: Problem | None, rows: Any) -> Assignment:
+    """The prototype of each row: of the targets by the plan, of new rows the nearest.
+
+    A selection that was loaded has no problem any more, only what was saved with it.
+    """
+
+    def exact(place: int, own: NDArray[np.intp]) -> NDArray[np.float64]:
+        assert problem is not None
+        return problem.costs.exact_block(selection.indices[place : place + 1], own)[0]
+
+    if rows is None:
+        return assigned_by_plan(selection.plan, None if problem is None else exact)
+    if selection.metric in MATRIX_METRICS:
+        raise invalid(
+            "rows",
+            f"must be left out when metric={selection.metric!r}, under which new rows have no cost",
+            "rows",
+            "Call assign() for the targets.",
+        )
+    given, chosen = selection.given, selection.prototypes
+    if given is not None and given.source is not None:
+        chosen = take_rows(given.source, selection.indices)
+    if given is None or chosen is None or (problem is None and selection.metric == "dot"):
+        raise invalid(
+            "rows",
+            "can only be assigned where the prototypes' features are known",
+            "a selection loaded without them",
+            "Select again, or save a selection from a table, whose rows are saved with it.",
+        )
+    features, prototypes = given.features(rows, "rows"), given.features(chosen)
+    shift = None if problem is None else problem.costs.shift  # type: ignore[attr-defined]
+    how = (selection.metric, shift or 0.0, selection.bandwidth)
+
+    def computed(place: int, own: NDArray[np.intp]) -> NDArray[np.float64]:
+        blocks = costs_by_block(features[own], prototypes[place : place + 1], *how)
+        return np.concatenate(list(blocks))[:, 0]
+
+    if _are_targets(selection, given, features):
+        return assigned_by_plan(selection.plan, computed if problem is None else exact)
+    return assigned_to_nearest(features, prototypes, *how)
+
+
+def _are_targets(selection: Selection, given: Given, features: Any) -> bool:
+    """Whether these are the features of the targets, all of them and in their order."""
+    if features.shape[0] != selection.shape[1]:
+        return False
+    if given.target is None:
+        return selection._target_digest == features_digest(features)
+    targets = given.features(given.target, "target")
+    if features.shape != targets.shape:
+        return False
+    different = features != targets
+    return not (different.nnz if sp.issparse(different) else np.any(different))
 
 
 def assigned_by_plan(

@@ -25,7 +25,6 @@ from uniproto.errors import (
     printable,
     require_seconds,
 )
-from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.geometry.metrics import metric_label
 from uniproto.methods.contract import Picks
 from uniproto.problem.problem import Problem
@@ -246,60 +245,9 @@ class Selection:
         >>> sel.assign([[0.5], [7.0]]).prototype
         array([0, 1])
         """
-        from uniproto.selection.assigning import (
-            assigned_by_plan,
-            assigned_to_nearest,
-            costs_by_block,
-        )
+        from uniproto.selection.assigning import assigned
 
-        given, problem = self.given, self._problem
-
-        def exact(place: int, own: NDArray[np.intp]) -> NDArray[np.float64]:
-            assert problem is not None
-            return problem.costs.exact_block(self.indices[place : place + 1], own)[0]
-
-        if rows is None:
-            return assigned_by_plan(self.plan, None if problem is None else exact)
-        if self.metric in MATRIX_METRICS:
-            raise invalid(
-                "rows",
-                f"must be left out when metric={self.metric!r}, under which new rows have no cost",
-                "rows",
-                "Call assign() for the targets.",
-            )
-        chosen = self.prototypes
-        if given is not None and given.source is not None:
-            chosen = take_rows(given.source, self.indices)
-        shift = None if problem is None else problem.costs.shift  # type: ignore[attr-defined]
-        if given is None or chosen is None or (problem is None and self.metric == "dot"):
-            raise invalid(
-                "rows",
-                "can only be assigned where the prototypes' features are known",
-                "a selection loaded without them",
-                "Select again, or save a selection from a table, whose rows are saved with it.",
-            )
-        features, prototypes = given.features(rows, "rows"), given.features(chosen)
-        how = (self.metric, shift or 0.0, self.bandwidth)
-
-        def computed(place: int, own: NDArray[np.intp]) -> NDArray[np.float64]:
-            blocks = costs_by_block(features[own], prototypes[place : place + 1], *how)
-            return np.concatenate(list(blocks))[:, 0]
-
-        if self._are_targets(features):
-            return assigned_by_plan(self.plan, computed if problem is None else exact)
-        return assigned_to_nearest(features, prototypes, *how)
-
-    def _are_targets(self, features: Any) -> bool:
-        """Whether these are the features of the targets, all of them and in their order."""
-        from uniproto.selection.assigning import features_digest
-
-        given = self.given
-        if features.shape[0] != self.shape[1]:
-            return False
-        if given is None or given.target is None:
-            return self._target_digest == features_digest(features)
-        targets = given.features(given.target, "target")
-        return features.shape == targets.shape and not _differ(features, targets)
+        return assigned(self, self._problem, rows)
 
     def to_frame(self) -> pd.DataFrame:
         """A pandas table with a line per prototype: rank, index, gain, mass and its own values."""
@@ -534,11 +482,6 @@ class Selection:
         return (
             f"Selection(k={self.k} of {m} for {n} targets, {self.method}, {cost}, [{first}{more}])"
         )
-
-
-def _differ(rows: Any, others: Any) -> bool:
-    different = rows != others
-    return bool(different.nnz if sp.issparse(different) else np.any(different))
 
 
 def _columns(preparation: Any) -> list[str]:
