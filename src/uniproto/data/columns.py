@@ -162,3 +162,15 @@ def require_columns(
     for name in names:
         if name not in known:
             raise InputFileError(f"{path}: {unknown_name(parameter, name, known)}")
+
+
+def checked_table(table: pa.Table, path: Path) -> pa.Table:
+    """Refuse text that is not UTF-8, and names that are not unique."""
+    table.validate(full=True)
+    twice = [name for name, count in Counter(table.column_names).items() if count > 1]
+    if twice:
+        raise InputFileError(
+            f"{path}: every column must have a name of its own. Got {', '.join(twice)} more than "
+            "once instead. Rename the columns; a .csv file needs a first line of names."
+        )
+    return table

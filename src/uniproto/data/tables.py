@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from uniproto.data.codes import codes_of_csv, codes_of_json
 from uniproto.data.columns import (
+    checked_table,
     ignored_columns,
     is_numeric,
     is_text,
@@ -30,10 +29,7 @@ from uniproto.data.disk import (
     parquet_files,
 )
 from uniproto.data.files import (
-    first_line,
     require_regular_file,
-    require_shallow,
-    unpacked,
     unreadable,
 )
 from uniproto.data.hub import arrow_files, is_saved_dataset, read_saved_dataset
@@ -41,11 +37,10 @@ from uniproto.data.sizes import (
     has_texts,
     parquet_bytes,
     require_columns_in_bounds,
-    require_csv_fits,
-    require_jsonl_fits,
     require_npy_fits,
     require_npz_fits,
 )
+from uniproto.data.text_tables import read_csv, read_jsonl
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
@@ -58,7 +53,6 @@ from uniproto.runtime.memory import memory_budget
 Memory = int | float | str | None
 _CHUNK = 2**20
 _ROWS_OF_TEXT = 2**14
-_BLOCK = 64 * _CHUNK  # a reader's block must hold a whole line; long documents make long lines
 
 
 @dataclass(frozen=True)
@@ -328,7 +322,7 @@ def _array_name(names: Sequence[str], wanted: str | None, path: Path) -> str:
 def read_folder(path: Path, column: str | None, memory: Memory) -> pa.Table | LargeTable:
     """A folder of Parquet files, or one that `datasets` has saved."""
     if is_saved_dataset(path):
-        return _checked(read_saved_dataset(path), path)
+        return checked_table(read_saved_dataset(path), path)
     return read_parquet(path, column, memory)
 
 
@@ -344,7 +338,7 @@ def read_parquet(path: Path, column: str | None, memory: Memory) -> pa.Table | L
             table = read_within(file, allowed - sum(table.nbytes for table in tables), footer)
             if table is None:
                 return LargeTable(files)
-            tables.append(_checked(table, file))
+            tables.append(checked_table(table, file))
         except UniprotoError:
             raise
         except (pa.ArrowException, OSError) as error:
@@ -388,83 +382,10 @@ def read_within(file: Path | IO[bytes], most: int, footer: Any = None) -> pa.Tab
         return pa.Table.from_batches(batches, content.schema_arrow).unify_dictionaries()
 
 
-def _read_csv(path: Path, column: str | None, memory: Memory) -> pa.Table:
-    import pyarrow.csv as csv
-
-    require_csv_fits(path, memory)
-
-    def read(convert: csv.ConvertOptions | None = None) -> pa.Table:
-        blocks, lines = csv.ReadOptions(block_size=_BLOCK), csv.ParseOptions()
-        lines.newlines_in_values = True
-        return csv.read_csv(path, blocks, lines, convert)
-
-    table = read()
-    names = table.column_names
-    if all(map(_is_number, names)) and not all(name.isdigit() for name in names):
-        raise InputFileError(
-            f"{path}: the first line must name the columns. Got the numbers {', '.join(names[:3])} "
-            "… instead. Add a line of names."
-        )
-    return codes_of_csv(
-        _checked(table, path),
-        lambda named: read(
-            csv.ConvertOptions(
-                include_columns=named,
-                column_types=dict.fromkeys(named, pa.string()),
-                strings_can_be_null=True,
-            )
-        ),
-    )
-
-
-def _read_jsonl(path: Path, column: str | None, memory: Memory) -> pa.Table:
-    import pyarrow.json as json
-    import pyarrow.parquet as pq
-
-    require_jsonl_fits(path, memory)
-    with unpacked(path) as lines:
-        require_shallow(lines, path)  # Arrow would run out of stack, and take the process with it
-    with unpacked(path) as lines:
-        table = json.read_json(lines, json.ReadOptions(block_size=_BLOCK))
-    try:  # the chosen rows are written as .parquet: learn now what does not fit there
-        pq.write_table(table.schema.empty_table(), pa.BufferOutputStream())
-    except pa.ArrowException as error:
-        raise InputFileError(
-            f"{path}: every field must fit into a .parquet file. One does not "
-            f"({first_line(error)}). Drop that field."
-        ) from error
-
-    def text() -> str:
-        with unpacked(path) as lines:
-            return str(lines.read(), "utf-8-sig")
-
-    return codes_of_json(_checked(table, path), text)
-
-
-def _checked(table: pa.Table, path: Path) -> pa.Table:
-    """Refuse text that is not UTF-8, and names that are not unique."""
-    table.validate(full=True)
-    twice = [name for name, count in Counter(table.column_names).items() if count > 1]
-    if twice:
-        raise InputFileError(
-            f"{path}: every column must have a name of its own. Got {', '.join(twice)} more than "
-            "once instead. Rename the columns; a .csv file needs a first line of names."
-        )
-    return table
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 READERS: dict[str, Callable[[Path, str | None, Memory], Any]] = {
     ".npy": _read_numpy,
     ".npz": _read_numpy,
     ".parquet": read_parquet,
-    ".csv": _read_csv,
-    ".jsonl": _read_jsonl,
+    ".csv": read_csv,
+    ".jsonl": read_jsonl,
 }

@@ -1,0 +1,78 @@
+"""Tables in text files: .csv and .jsonl."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from uniproto.data.codes import codes_of_csv, codes_of_json
+from uniproto.data.columns import checked_table
+from uniproto.data.files import first_line, require_shallow, unpacked
+from uniproto.data.sizes import require_csv_fits, require_jsonl_fits
+from uniproto.errors import InputFileError
+
+_BLOCK = 2**26  # a reader's block must hold a whole line; long documents make long lines
+
+
+def read_csv(path: Path, column: str | None, memory: int | float | str | None) -> pa.Table:
+    """The table of a .csv file, whose first line names the columns; codes of digits are texts."""
+    import pyarrow.csv as csv
+
+    require_csv_fits(path, memory)
+
+    def read(convert: csv.ConvertOptions | None = None) -> pa.Table:
+        blocks, lines = csv.ReadOptions(block_size=_BLOCK), csv.ParseOptions()
+        lines.newlines_in_values = True
+        return csv.read_csv(path, blocks, lines, convert)
+
+    table = read()
+    names = table.column_names
+    if all(map(_is_number, names)) and not all(name.isdigit() for name in names):
+        raise InputFileError(
+            f"{path}: the first line must name the columns. Got the numbers {', '.join(names[:3])} "
+            "… instead. Add a line of names."
+        )
+    return codes_of_csv(
+        checked_table(table, path),
+        lambda named: read(
+            csv.ConvertOptions(
+                include_columns=named,
+                column_types=dict.fromkeys(named, pa.string()),
+                strings_can_be_null=True,
+            )
+        ),
+    )
+
+
+def read_jsonl(path: Path, column: str | None, memory: int | float | str | None) -> pa.Table:
+    """The table of a .jsonl file, a row of fields on each line."""
+    import pyarrow.json as json
+    import pyarrow.parquet as pq
+
+    require_jsonl_fits(path, memory)
+    with unpacked(path) as lines:
+        require_shallow(lines, path)  # Arrow would run out of stack, and take the process with it
+    with unpacked(path) as lines:
+        table = json.read_json(lines, json.ReadOptions(block_size=_BLOCK))
+    try:  # the chosen rows are written as .parquet: learn now what does not fit there
+        pq.write_table(table.schema.empty_table(), pa.BufferOutputStream())
+    except pa.ArrowException as error:
+        raise InputFileError(
+            f"{path}: every field must fit into a .parquet file. One does not "
+            f"({first_line(error)}). Drop that field."
+        ) from error
+
+    def text() -> str:
+        with unpacked(path) as lines:
+            return str(lines.read(), "utf-8-sig")
+
+    return codes_of_json(checked_table(table, path), text)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
