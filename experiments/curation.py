@@ -12,16 +12,16 @@ choose k = 320 from, 20 steps of 16 rows, adapters in the last 6 of 30 blocks, 2
 three seeds. (Random rows are then what the whole pool gives in equal steps.)
 
 --full is for a GPU: seven targets of five kinds and all of the data, k = 2,000 with 32 steps of 64
-rows and 500 held-out rows, and the whole pool; five of the targets first. After that pools with
-rows of the target's own kind, the other k, and LESS, which is warmed up once for a collection, on
-sources that are no targets (its gradients serve all targets and seeds); sentence embeddings last.
+rows and 500 held-out rows; five of the targets first. After that the other k in equal steps, pools
+with rows of the target's own kind, and LESS, which is warmed up once for a collection, on sources
+that are no targets (its gradients serve all targets and seeds).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product, takewhile
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +60,15 @@ K, STEPS, HELD_OUT = 320, 20, 200
 FULL_K, FULL_STEPS, FULL_HELD_OUT = 2000, 32, 500
 OTHER_KS = (500, 8000)
 LESS, CHECKPOINTS = ("less", "checkpoints"), 2
+DISTINCT = "uniproto_distinct"  # without near-duplicates, as `uniproto curate` runs
 SMALL_WAYS = (
     ("uniproto", "gradients"), ("random", "none"), ("target", "none"),
     ("nearest_to_any", "gradients"), ("tsds", "gradients"), ("nearest_on_average", "gradients"),
     ("dsir", "n-grams"), ("uniproto", "n-grams"),
 )  # fmt: skip
 SMALL_OTHER_WAYS = (("uniproto", "hidden"), ("uniproto", "sentences"))
-SMALL_WAYS_AMONG = (
+ALONE_OR_ANY = (("target", "none"), ("random", "none"))
+FEW_WAYS = (
     ("uniproto", "gradients"), ("random", "none"), ("tsds", "gradients"), ("dsir", "n-grams"),
 )  # fmt: skip
 FIRST_WAYS = (
@@ -75,12 +77,13 @@ FIRST_WAYS = (
     ("dsir", "n-grams"),
 )  # fmt: skip
 MORE_WAYS = (
-    ("nearest_on_average", "gradients"), ("pool", "none"), ("nearest_to_any", "hidden"),
-    ("tsds", "hidden"), ("nearest_on_average", "hidden"),
+    (DISTINCT, "gradients"), ("nearest_on_average", "gradients"), ("uniproto", "sentences"),
 )  # fmt: skip
-SENTENCE_WAYS = tuple(
-    product(("uniproto", "nearest_to_any", "nearest_on_average", "tsds"), ("sentences",))
-)
+LESS_WAYS = (LESS, ("uniproto", "checkpoints"))
+LAST_WAYS = (
+    ("pool", "none"), *product(("nearest_to_any", "nearest_on_average", "tsds"),
+                               ("hidden", "sentences")),
+)  # fmt: skip
 QUICK_WAYS = (("uniproto", "gradients"), ("tsds", "hidden"), ("dsir", "n-grams"),
               ("random", "none"), ("pool", "none"), ("target", "none"), LESS)  # fmt: skip
 ALONE, TOGETHER = "alone", "with target"
@@ -133,13 +136,18 @@ def units(setup: Setup) -> list[Unit]:
     if setup.quick:
         rounds = [("apart", 8, QUICK_TARGETS, QUICK_WAYS)]
     elif setup.full:
-        every_way = (*FIRST_WAYS, *MORE_WAYS, LESS, *SENTENCE_WAYS)
+        every_way = (*FIRST_WAYS, *MORE_WAYS, *LESS_WAYS, *LAST_WAYS)
         rounds = [
+            # These compare nothing: side by side, they are made while features are computed.
+            *(("apart", k, FIRST_TARGETS, (("random", "none"),)) for k in (FULL_K, *OTHER_KS)),
+            *((pool, FULL_K, FIRST_TARGETS, ALONE_OR_ANY) for pool in ("apart", "among")),
             ("apart", FULL_K, FIRST_TARGETS, FIRST_WAYS),
             ("apart", FULL_K, FIRST_TARGETS, MORE_WAYS),
+            *(("apart", k, FIRST_TARGETS, FEW_WAYS) for k in OTHER_KS),
+            ("apart", FULL_K, FIRST_TARGETS, LESS_WAYS),
+            ("among", FULL_K, FIRST_TARGETS, FEW_WAYS),
             ("among", FULL_K, FIRST_TARGETS, FIRST_WAYS),
             *(("apart", k, FIRST_TARGETS, FIRST_WAYS) for k in OTHER_KS),
-            ("apart", FULL_K, FIRST_TARGETS, (LESS,)),
             *(
                 (pool, k, targets_of(setup), every_way)
                 for pool, k in product(("apart", "among"), (FULL_K, *OTHER_KS))
@@ -150,7 +158,7 @@ def units(setup: Setup) -> list[Unit]:
         rounds = [
             ("apart", K, first, SMALL_WAYS),
             ("apart", K, first, SMALL_OTHER_WAYS),
-            ("among", K, first, SMALL_WAYS_AMONG),
+            ("among", K, first, FEW_WAYS),
             *(("apart", K, other, SMALL_WAYS) for other in others),
         ]
     found = [
@@ -164,21 +172,18 @@ def units(setup: Setup) -> list[Unit]:
 
 
 def parts(setup: Setup) -> list[str]:
-    """The names of all parts: features of collections stand before the choices they are for."""
+    """The names of all parts: features of collections stand before all choices."""
     chosen = units(setup)
-    first = list(takewhile(lambda unit: unit.seed == chosen[0].seed, chosen))
-    # LESS looks at the pool at several checkpoints: in the first round the others do not wait.
-    others = [unit for unit in first if (unit.method, unit.features) != LESS]
-    found = dict.fromkeys(name for unit in others for name in _needed(setup, unit))
-    for unit in dict.fromkeys([*others, *first, *chosen]):
-        found |= dict.fromkeys([*_needed(setup, unit), unit.name])
-    return list(found)
+    # LESS looks at the pool at several checkpoints: the others do not wait for that.
+    order = sorted(chosen, key=lambda unit: unit.features == LESS[1])
+    vectors = dict.fromkeys(name for unit in order for name in _needed(setup, unit))
+    return [*vectors, *(unit.name for unit in chosen)]
 
 
 def _needed(setup: Setup, unit: Unit) -> Iterator[str]:
     """The parts that compute the features of a choice."""
     collection, _ = targets_of(setup)[unit.target]
-    if (unit.method, unit.features) == LESS:
+    if unit.features == LESS[1]:
         for number in range(1, CHECKPOINTS + 1):
             yield run_name(VECTORS, collection, f"checkpoint{number}")
     elif unit.features != "none":
@@ -249,7 +254,7 @@ def _compared(setup: Setup, recipe: Any, unit: Unit, question: Question) -> tupl
     """The features of the pool and of the target; None where nothing is compared."""
     if unit.features == "none":
         return None, None
-    if (unit.method, unit.features) == LESS:
+    if unit.features == LESS[1]:
         return _at_checkpoints(setup, recipe, unit, question)
     vectors = _vectors(setup, targets_of(setup)[unit.target][0], unit.features)
     return vectors[question.pool], vectors[question.wanted]
@@ -266,13 +271,17 @@ def _chosen(recipe: Any, unit: Unit, question: Question, source: Any, target: An
         # Of the whole pool, no more rows than the steps get through.
         most = recipe.steps * recipe.batch if unit.method == "pool" else unit.k
         return [int(place) for place in drawn[:most]]
-    how = uniproto.LESS(checkpoints=CHECKPOINTS) if unit.method == "less" else unit.method
+    distinct = unit.method == DISTINCT
+    how: Any = "uniproto" if distinct else unit.method
+    if how == "less":
+        how = uniproto.LESS(checkpoints=CHECKPOINTS)
     usable = np.flatnonzero(_any(source))  # a row of zeros is one without a vector
     picked = uniproto.select(
         source[usable],
         unit.k,
         target[np.flatnonzero(_any(target))],
         method=how,
+        distinct=distinct,
         seed=unit.seed,
         progress=False,
     ).indices

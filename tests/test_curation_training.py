@@ -12,6 +12,7 @@ pytest.importorskip("peft")
 
 from support.collected import as_instructions, embedded, recipe_of, rows_of, vectors_of
 from support.curation import Trainee
+from support.lean_lora import make_lean
 from support.runs import Setup
 from uniproto.training.losses import example_losses
 
@@ -46,6 +47,32 @@ def test_a_step_does_not_depend_on_how_many_tokens_go_at_once(setup: Setup) -> N
         trainee.step(tokens)
         judged.append(trainee.judge(tokens)["loss"])
     assert judged[0] == pytest.approx(judged[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_lean_lora_layers_give_the_losses_and_gradients_of_peft(setup: Setup, dtype: str) -> None:
+    import torch
+
+    recipe = recipe_of(setup, "sums", 4)
+    found = []
+    for lean in (False, True):
+        trainee = Trainee(recipe, 0)
+        trainee.model.to(getattr(torch, dtype))
+        tokens = trainee.tokens(as_instructions(rows_of(None, setup.out, "sums")[:9]))
+        torch.manual_seed(1)
+        trained = [each for each in trainee.model.parameters() if each.requires_grad]
+        for each in trained:  # LoRA starts at zero, where half of its gradients are zero
+            each.data = each.data.float() + 0.05 * torch.randn(each.shape)
+        if lean:
+            make_lean(trainee.model)
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+            losses, _, _ = trainee._of_answers(tokens)
+        losses.mean().backward()
+        assert {each.grad.dtype for each in trained} == {torch.float32}
+        found.append((losses.detach(), torch.cat([each.grad.flatten() for each in trained])))
+    rounding = 1e-5 if dtype == "float32" else 0.1
+    for theirs, ours in zip(*found, strict=True):
+        assert float((ours - theirs).norm() / theirs.norm()) < rounding
 
 
 def test_lower_blocks_are_computed_once_and_change_no_loss(setup: Setup) -> None:

@@ -44,7 +44,7 @@ CHARACTERS = 1500  # of a document, more than the model reads
 SHORT, OF_EACH = 240, 300  # characters of a row, rows of every source: what two cores get through
 SHORT_RATE = 5e-4
 SHORT_TEMPLATE = "Question: {instruction}\nAnswer: "
-_LORA_AT_ONCE = 16
+_AT_ONCE, _LORA_AT_ONCE = 128, 64  # rows, on a card that others use, too
 
 
 @lru_cache(maxsize=2)
@@ -190,8 +190,8 @@ def embedded(setup: Setup, recipe: Recipe, rows: Sequence[Row], features: str, *
             "max_length": recipe.max_length,
             "bf16": recipe.half,
         }
-        if how and torch.cuda.is_available():
-            options["batch_size"] = _LORA_AT_ONCE
+        if torch.cuda.is_available():
+            options["batch_size"] = _LORA_AT_ONCE if how else _AT_ONCE
             torch.set_float32_matmul_precision("high")  # adapters are in float32
         compute = hidden_states if features == "hidden" else gradients
         pairs = [(row["instruction"], row["output"]) for row in rows]

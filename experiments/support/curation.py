@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from support.lean_lora import make_lean
 from uniproto.training.finetune.data import InstructionRow, PaddingCollator, tokenise
 from uniproto.training.finetune.model import load_model, lora_targets, padding_token
 
@@ -52,6 +53,8 @@ class Trainee:
             target_modules=lora_targets(model),
         )
         self.model = peft.get_peft_model(model, settings).to(self.device)
+        if self.device.type == "cuda":
+            make_lean(self.model)
         trained = [each for each in self.model.parameters() if each.requires_grad]
         for each in trained:  # steps of 2e-4 are lost in bfloat16
             each.data = each.data.float()

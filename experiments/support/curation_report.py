@@ -7,22 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from support.statistics import by, difference
+from support.statistics import Difference, by, difference
 from uniproto.comparing.results import aligned
 from uniproto.report.words import mean_and_spread
 
 Rows = Sequence[Mapping[str, Any]]
 Way = tuple[str, str]  # method and features
 OURS, RANDOM = ("uniproto", "gradients"), ("random", "none")
+BESIDE_RANDOM, VERDICTS, BY_K = "uniproto, gradients − random", "uniproto, gradients", "by k"
 
 
 def curation_reports(rows: Rows) -> dict[str, str]:
-    """Every table of docs/curation.md, by its name.
+    """Every table of docs/curation.md and docs/curation-results.md, by its name.
 
-    For each setting the log-perplexity after training and the time of choosing, exact answers,
-    every way less random rows, and UniPROT on gradients less every other way, draw by draw.
+    Over all settings UniPROT on gradients less random rows, and how often it is settled to be ahead
+    of every other way. For each setting the log-perplexity after training and the time of choosing,
+    exact answers, every way less random rows, and UniPROT on gradients less every other way, draw
+    by draw. At the end log-perplexity by k.
     """
-    found = {}
+    found = {BESIDE_RANDOM: _everywhere(rows), VERDICTS: _verdicts(rows)}
     for (pool, k, setting), of_setting in by(rows, "pool", "k", "setting").items():
         title = f"pool {pool}, k = {k:,}, {setting}"
         found[title] = _after(of_setting, title)
@@ -33,6 +36,8 @@ def curation_reports(rows: Rows) -> dict[str, str]:
         found[f"{title}, beside"] = _differences(
             of_setting, f"uniproto, gradients − …, {setting}", OURS, lambda way: (OURS, way)
         )
+    for (setting,), of_setting in by(rows, "setting").items():
+        found[f"{BY_K}, {setting}"] = _by_k(of_setting, f"{BY_K}, {setting}")
     return found
 
 
@@ -40,23 +45,72 @@ def tables(rows: Rows) -> str:
     return "\n\n".join(curation_reports(rows).values())
 
 
+def _everywhere(rows: Rows) -> str:
+    """UniPROT on gradients less random rows in every setting."""
+    settings = by(rows, "pool", "k", "setting")
+    shown = {BESIDE_RANDOM: [f"pool {pool}, k = {k:,}, {setting}" for pool, k, setting in settings]}
+    for (target,) in by(rows, "target"):
+        shown[target] = [
+            _apart(by(found, "target").get((target,), []), OURS, RANDOM)
+            for found in settings.values()
+        ]
+    return aligned(shown)
+
+
+def _verdicts(rows: Rows) -> str:
+    """Of all settings and targets with two draws or more: how often UniPROT is ahead of a way."""
+    others = [way for way in _ways(rows) if way != OURS]
+    counts = {way: {"below": 0, "open": 0, "above": 0} for way in others}
+    for found in by(rows, "pool", "k", "setting", "target").values():
+        for way in others:
+            apart = _paired(found, OURS, way)
+            if apart is not None and apart.error is not None:
+                counts[way][apart.verdict] += 1
+    kept = [way for way in others if any(counts[way].values())]
+    return aligned(
+        {f"{VERDICTS} beside …": [_name(way) for way in kept]}
+        | {name: [str(counts[way][name]) for way in kept] for name in ("below", "open", "above")}
+    )
+
+
+def _by_k(rows: Rows, title: str) -> str:
+    """Log-perplexity for every k, from the pool without the target's own kind, in equal steps."""
+    apart = by(rows, "pool")[("apart",)]
+    every = list(dict.fromkeys(sorted(row["k"] for row in apart)))
+    ways = [way for way in _ways(apart) if _has_all(apart, way, every)]
+    shown = {title: [_name(way) for way in ways for _ in every],
+             "k": [f"{k:,}" for _ in ways for k in every]}  # fmt: skip
+    for (target,), found in by(apart, "target").items():
+        of_k = by(found, "k")
+        each = {k: _means(of_k.get((k,), []), ways, "after", 1, 3) for k in every}
+        shown[target] = [each[k][place] for place in range(len(ways)) for k in every]
+    return aligned(shown)
+
+
+def _has_all(rows: Rows, way: Way, every: Sequence[int]) -> bool:
+    """Whether most targets were looked at with this way at every k."""
+    targets = len(by(rows, "target"))
+    of_way = by(by(rows, "method", "features")[way], "k")
+    return all(2 * len(by(of_way.get((k,), []), "target")) > targets for k in every)
+
+
 def _after(rows: Rows, title: str) -> str:
     """Log-perplexity of every way: mean ± standard error over the draws of each target."""
-    ways = by(rows, "method", "features")
+    ways, of_way = _ways(rows), by(rows, "method", "features")
     shown: dict[str, list[str]] = {title: [_name(way) for way in ways]}
     for (target,), found in by(rows, "target").items():
         before = np.mean([row["before"] for row in found])
-        shown[f"{target} (before {before:.3f})"] = _means(found, list(ways), "after", 1, 3)
+        shown[f"{target} (before {before:.3f})"] = _means(found, ways, "after", 1, 3)
     for words in ("embedding", "choosing"):
         shown[f"{words}, s"] = [
-            f"{np.mean([row[f'{words}_seconds'] for row in found]):.1f}" for found in ways.values()
+            f"{np.mean([row[f'{words}_seconds'] for row in of_way[way]]):.1f}" for way in ways
         ]
     return aligned(shown)
 
 
 def _right(rows: Rows, title: str) -> str:
     """How many held-out answers every way gives exactly, in per cent."""
-    ways = list(by(rows, "method", "features"))
+    ways = _ways(rows)
     shown: dict[str, list[str]] = {title: [_name(way) for way in ways]}
     for (target,), found in by(rows, "target").items():
         before = 100 * np.mean([row["right_before"] for row in found])
@@ -66,7 +120,7 @@ def _right(rows: Rows, title: str) -> str:
 
 def _differences(rows: Rows, title: str, fixed: Way, pair: Callable[[Way], tuple[Way, Way]]) -> str:
     """The first of a pair less the second, for every way beside the fixed one."""
-    ways = [way for way in by(rows, "method", "features") if way != fixed]
+    ways = [way for way in _ways(rows) if way != fixed]
     shown: dict[str, list[str]] = {title: [_name(way) for way in ways]}
     for (target,), found in by(rows, "target").items():
         shown[target] = [_apart(found, *pair(way)) for way in ways]
@@ -75,16 +129,28 @@ def _differences(rows: Rows, title: str, fixed: Way, pair: Callable[[Way], tuple
 
 def _apart(rows: Rows, way: Way, other: Way) -> str:
     """One way less another over the draws they have in common: mean ± error, and what it says."""
+    apart = _paired(rows, way, other)
+    if apart is None:
+        return "–"
+    if apart.error is None:
+        return f"{apart.mean:+.3f} one draw"
+    return f"{apart.mean:+.3f} ± {apart.error:.3f} {apart.verdict}"
+
+
+def _paired(rows: Rows, way: Way, other: Way) -> Difference | None:
     ours, theirs = (
         {row["seed"]: row["after"] for row in rows if (row["method"], row["features"]) == each}
         for each in (way, other)
     )
     both = [draw for draw in ours if draw in theirs]
     if not both:
-        return "–"
-    apart = difference([ours[draw] for draw in both], [theirs[draw] for draw in both])
-    error = "one draw" if apart.error is None else f"± {apart.error:.3f}"
-    return f"{apart.mean:+.3f} {error} {apart.verdict}"
+        return None
+    return difference([ours[draw] for draw in both], [theirs[draw] for draw in both])
+
+
+def _ways(rows: Rows) -> list[Way]:
+    """Methods and features in the order of the rows, UniPROT on gradients first."""
+    return sorted(by(rows, "method", "features"), key=lambda way: way != OURS)
 
 
 def _means(rows: Rows, ways: Sequence[Way], column: str, factor: float, digits: int) -> list[str]:
