@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
+import shlex
 import shutil
 import sys
 import types
@@ -23,7 +25,7 @@ import uniproto  # noqa: E402
 from support.finetuning import tiny_model  # noqa: E402
 from uniproto.cli import main  # noqa: E402
 from uniproto.cli.curate import CHOSEN  # noqa: E402
-from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
+from uniproto.errors import InfeasibleError, InputFileError, InvalidInputError  # noqa: E402
 from uniproto.features import gradients  # noqa: E402
 
 K, POOL, TARGET = 24, 120, 15
@@ -105,10 +107,28 @@ def test_from_files_to_files(model, capsys):
     page = Path("out/report.html").read_text("utf-8")
     assert "Where the chosen rows come from" in page
     assert POOL_ROWS[selection.indices[0]]["instruction"] in page
+    # The texts are on the cards: they are no levels to count.
+    assert " levels<" not in page
     assert main(["verify", "out"]) == 0
     shutil.rmtree("out")
     assert curate(model, "--no-page", "--quiet") == 0
     assert not Path("out/report.html").exists()
+
+
+@pytest.mark.parametrize("words", [[], ["--hidden"], ["--at-most", "source:mul=3"]])
+def test_the_page_says_the_command_that_made_it(words, model):
+    given = ["curate", "pool.jsonl", "--target", "wanted.jsonl", "-k", str(K), "--model", model]
+    given += ["--template", TEMPLATE, "--keep-duplicates", *words, "-o", "out"]
+    assert main([*given, "--quiet"]) == 0
+    page = html.unescape(Path("out/report.html").read_text("utf-8"))
+    said = next(
+        shlex.split(line.partition("<")[0])
+        for line in page.split(">")
+        if line.startswith("uniproto curate ")
+    )
+    assert sorted(said[1:]) == sorted(given)
+    shutil.rmtree("out")
+    assert main([*said[1:], "--quiet"]) == 0
 
 
 def test_finetune_trains_on_what_was_chosen(model, capsys):
@@ -122,19 +142,27 @@ def test_finetune_trains_on_what_was_chosen(model, capsys):
 
 
 def test_copies_of_the_target_and_of_a_benchmark_are_dropped(model, capsys):
-    write("bench.jsonl", [POOL_ROWS[7]])
-    write("wanted.jsonl", [*TARGET_ROWS, POOL_ROWS[3]])
+    skipped = {"instruction": "?", "output": ""}  # and yet rows keep their numbers in the file
+    write("bench.jsonl", [skipped, POOL_ROWS[7]])
+    write("wanted.jsonl", [skipped, *TARGET_ROWS, POOL_ROWS[3]])
     assert curate(model, "--exclude-near", "bench.jsonl", "1e-6", "--no-page") == 0
     with open("out/excluded.csv", encoding="utf-8") as file:
         listed = list(csv.DictReader(file))
-    assert {("3", "wanted.jsonl"), ("7", "bench.jsonl")} <= {
-        (row["row"], row["file"]) for row in listed
+    assert {("3", "wanted.jsonl", str(TARGET + 1)), ("7", "bench.jsonl", "1")} <= {
+        (row["row"], row["file"], row["near_to"]) for row in listed
     }
     rows = uniproto.Selection.load("out").indices
     assert not np.isin([int(row["row"]) for row in listed], rows).any()
     assert main(["verify", "out"]) == 0
     assert curate(model, "--keep-duplicates", "--no-page", k=POOL) == 0  # nothing is dropped
     assert not Path("out/excluded.csv").exists()
+
+
+def test_limits_of_sources_beside_one_whose_rows_are_all_skipped(model):
+    write("pool.jsonl", [*POOL_ROWS, {"source": "none", "instruction": "?", "output": ""}])
+    assert curate(model, "--at-most", "source:*=9", "--no-page") == 0
+    kinds = [row["source"] for row in chosen()]
+    assert max(map(kinds.count, kinds)) <= 9
 
 
 def test_limits_of_sources(model):
@@ -152,12 +180,10 @@ def test_pools_of_other_forms(ending, model):
     if ending == "parquet":
         pq.write_table(table, name)
     elif ending == "csv":
-        # Numbers are read as numbers: what is said must be texts.
-        texts = [{**row, "output": f"= {row['output']}"} for row in POOL_ROWS]
         with open(name, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, list(POOL_ROWS[0]))
             writer.writeheader()
-            writer.writerows(texts)
+            writer.writerows(POOL_ROWS)
     elif ending == "saved":  # as Dataset.save_to_disk writes it
         Path(name).mkdir()
         part = f"{name}/data-00000-of-00001.arrow"
@@ -169,10 +195,16 @@ def test_pools_of_other_forms(ending, model):
         with pa.output_stream(name, compression="zstd") as stream:
             stream.write(Path("pool.jsonl").read_bytes())
     assert curate(model, "--no-page", pool=name) == 0
-    if ending != "csv":
-        assert curate(model, "--no-page", out="plain") == 0
-        assert chosen() == chosen("plain")
-        assert main(["verify", "out"]) == 0
+    assert curate(model, "--no-page", out="plain") == 0
+    assert chosen() == chosen("plain")
+    assert main(["verify", "out"]) == 0
+
+
+def test_numbers_that_json_does_not_have_are_missing(model):
+    rows = [{**row, "score": np.nan, "more": [np.inf, 1.0]} for row in POOL_ROWS]
+    pq.write_table(pa.Table.from_pylist(rows), "pool.parquet")
+    assert curate(model, "--no-page", pool="pool.parquet") == 0
+    assert {(row["score"], tuple(row["more"])) for row in chosen()} == {(None, (None, 1.0))}
 
 
 def test_hidden_states_and_sentences(model, monkeypatch):
@@ -183,6 +215,38 @@ def test_hidden_states_and_sentences(model, monkeypatch):
     assert curate(model, "--text", "instruction,output", "--no-page", out="texts") == 0
     assert len(chosen("texts")) == K
     assert main(["verify", "texts"]) == 0
+
+
+def test_plain_texts_are_compared_by_hidden_states_unless_told_otherwise(model, capsys):
+    texts = {
+        name: [{"text": f"{row['instruction']} is {row['output']}"} for row in rows]
+        for name, rows in (("pool.jsonl", POOL_ROWS), ("wanted.jsonl", TARGET_ROWS))
+    }
+    for name, rows in texts.items():
+        write(name, rows)
+    assert curate(model, "--no-page") == 0
+    assert "hidden states of the model" in capsys.readouterr().out
+    assert main(["verify", "out"]) == 0
+    assert curate(model, "--hidden", "--no-page", out="said") == 0
+    assert chosen() == chosen("said")
+    assert curate(model, "--gradients", "--no-page", out="gradients") == 0
+    assert "gradients of the model" in capsys.readouterr().out
+    assert chosen() != chosen("gradients")
+
+    options = {"model": model, "template": TEMPLATE, "distinct": 1e-6}
+    usual = uniproto.curate(texts["pool.jsonl"], texts["wanted.jsonl"], K, **options)
+    picks = [texts["pool.jsonl"][row]["text"] for row in usual.indices]
+    assert picks == [row["text"] for row in chosen()]
+    of_width = uniproto.curate(texts["pool.jsonl"], texts["wanted.jsonl"], K, width=128, **options)
+    picks = [texts["pool.jsonl"][row]["text"] for row in of_width.indices]
+    assert picks == [row["text"] for row in chosen("gradients")]
+
+
+def test_columns_of_text_mean_sentence_embeddings(model):
+    rows = [{"question": f"how many are {n} apples"} for n in range(12)]
+    said = uniproto.curate(rows[:9], rows[9:], 3, features="text", text="question", model=model)
+    usual = uniproto.curate(rows[:9], rows[9:], 3, text="question", model=model)
+    np.testing.assert_array_equal(said.indices, usual.indices)
 
 
 def test_messages(model, tmp_path, capsys):
@@ -254,10 +318,19 @@ def unloaded(monkeypatch, tmp_path):
         (TARGET_ROWS, ["--layer", "layers.7.v_proj"], K, "'layer' must name one linear"),
         (TARGET_ROWS, ["--adapter", "nowhere"], K, "nowhere: the adapter must be a folder"),
         (TARGET_ROWS, ["--prompt", "q"], K, "without q"),
+        (TARGET_ROWS, ["--model", "."], K, "'.' must be a model's folder"),
         (TARGET_ROWS, ["--at-most", "sauce:add=3"], K, "sauce"),
         (TARGET_ROWS, ["--at-least", "source:add=100"], K, "'at_least' for source 'add'"),
         (TARGET_ROWS, ["--exclude-near", "wanted.jsonl", "near"], K, "--exclude-near FILE 0.05"),
-        ([{"instruction": "1", "output": ""}], [], K, "Every row must hold an example"),
+        (TARGET_ROWS, ["--exclude-near", "wanted.jsonl", "-1"], K, "a distance of at least 0"),
+        (TARGET_ROWS, ["--exclude-near", "gone.jsonl", "0.1"], K, "gone.jsonl: the input must be"),
+        (TARGET_ROWS, ["--distinct", "-1"], K, "'distinct' must be True, False or a distance"),
+        (TARGET_ROWS, ["--seed", "-1"], K, "'seed' must be at least 0"),
+        (TARGET_ROWS, ["--memory", "lots"], K, "'memory' must be an amount"),
+        (TARGET_ROWS, ["--source", "sauce"], K, "'--source' must be one of"),
+        (TARGET_ROWS, ["--method", "dsir"], K, "'dsir', which counts words"),
+        (TARGET_ROWS, ["--method", "fasterpam"], K, "'target' must be the source itself"),
+        ([{"instruction": "1", "output": ""}], [], K, "At least one row must hold an example"),
         ([{"instruction": "1", "output": None}], [], K, "wanted.jsonl"),
     ],
 )  # fmt: skip
@@ -274,6 +347,16 @@ def test_a_pool_of_copies_is_refused_first(model, unloaded, capsys):
     said = capsys.readouterr().err
     assert "no copies of each other or of the target" in said
     assert "--keep-duplicates" in said
+
+
+@pytest.mark.parametrize("words", [[], ["--keep-duplicates"]])
+def test_rows_without_an_answer_that_leave_too_few_are_counted_first(
+    words, model, unloaded, capsys
+):
+    silent = [{**row, "output": " "} for row in POOL_ROWS[K - 1 :]]
+    write("pool.jsonl", [*POOL_ROWS[: K - 1], *silent])
+    assert curate(model, *words) == 2
+    assert f"Got k={K} and {K - 1} such rows of {POOL}" in capsys.readouterr().err
 
 
 def test_near_duplicates_that_leave_too_few(model, capsys):
@@ -335,10 +418,24 @@ def test_sources_benchmarks_and_copies_in_python(model):
         ({"model": None}, "'model' must be given"),
         ({"source": "sauce"}, "sauce"),
         ({"features": "text", "text": "body"}, "'text' must name columns"),
-        ({"text": "output"}, "'text' needs features='text'"),
+        ({"features": "hidden", "text": "output"}, "'text' needs features='text'"),
+        ({"at_most": 3}, "'at_most' needs 'source'"),
+        ({"source": "source"}, "'source' needs 'at_most' or"),
+        ({"source": "source", "at_most": 1}, "'at_most' must allow k=24 rows"),
+        ({"source": "source", "at_most": {"sauce": 1}}, "'at_most' must name sources"),
+        ({"distinct": -1}, "'distinct' must be True, False or a distance"),
+        ({"seed": -1}, "'seed' must be at least 0"),
+        ({"exclude_near": TARGET_ROWS}, "rows of a benchmark and a distance"),
+        ({"exclude_near": (TARGET_ROWS, -1)}, "a distance of at least 0"),
+        ({"method": "dsir"}, "which counts words"),
+        ({"method": "fasterpam"}, "'target' must be the source itself"),
+        ({"pool": [*POOL_ROWS, {"instruction": "1"}]}, r"pool: .* row 120 \(answer: missing"),
+        ({"target": [{"instruction": "1", "output": ""}]}, "target: At least one row must hold"),
+        ({"pool": POOL_ROWS[:10] * 12}, "no copies of each other .* distinct=False"),
+        ({"pool": POOL_ROWS[:10] * 12, "distinct": False, "k": 121}, "the 120 rows"),
     ],
 )
-def test_python_says_what_is_wrong(options, message, model):
+def test_python_says_what_is_wrong(options, message, model, unloaded):
     question = {"pool": POOL_ROWS, "target": TARGET_ROWS, "k": K, "model": model, **options}
-    with pytest.raises((InvalidInputError, InputFileError), match=message):
+    with pytest.raises((InvalidInputError, InputFileError, InfeasibleError), match=message):
         uniproto.curate(**question)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shlex
 import textwrap
-from collections.abc import Callable
-from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,72 +15,23 @@ from uniproto.cli.embed import embedding_notes
 from uniproto.cli.inputs import Inputs, file_rows, input_paths, read_inputs, recorded
 from uniproto.cli.language import example_options
 from uniproto.cli.option_values import checked_distance
-from uniproto.cli.options import (
-    EmbeddingOptions,
-    LanguageOptions,
-    ProblemOptions,
-    SelectOptions,
-    add_settings,
-)
-from uniproto.cli.parser import add_output, number
+from uniproto.cli.options import SOURCE, CurateOptions, add_settings
+from uniproto.cli.parser import add_output
 from uniproto.cli.recorded_inputs import numbered_as_in_files
 from uniproto.cli.recorded_paths import places
 from uniproto.cli.select import EXCLUDED, chosen_method, default_options, excluded_file
-from uniproto.errors import InfeasibleError, InputFileError, invalid, printable
+from uniproto.errors import InputFileError, invalid, printable
 from uniproto.runs.publish import refuse_inputs_inside
-from uniproto.runtime.settings import setting, setting_of
 
 if TYPE_CHECKING:
     from uniproto.features.files import Items
+    from uniproto.methods import Method
     from uniproto.problem.problem import Problem
     from uniproto.selection.selection import Selection
 
 CHOSEN = "chosen.jsonl"
-_CHOICE = "what may be chosen"
 _MOST_SOURCES = 12  # in the summary; the page shows all
 _TRAINED_POOL = 128  # of finetune, unless there are fewer rows
-
-
-@dataclass(frozen=True)
-class CurateOptions(EmbeddingOptions, LanguageOptions):
-    """The options of `uniproto curate`."""
-
-    target: str = setting(
-        "", "examples of what you want, in the pool's columns", common=True, metavar="TARGET"
-    )
-    model: str | None = setting(
-        None,
-        "the language model you will train, whose gradients compare examples; with --text or "
-        "--images a model of those",
-        common=True,
-        metavar="NAME_OR_PATH",
-    )
-    hidden: bool = setting_of(LanguageOptions, "hidden", common=True)
-    source: str | None = setting(
-        "source", "where a row comes from, if there is such a column", common=True, metavar="COLUMN"
-    )
-    at_most: list[str] | None = setting_of(ProblemOptions, "at_most")
-    at_least: list[str] | None = setting_of(ProblemOptions, "at_least")
-    budget: list[str] | None = setting_of(ProblemOptions, "budget")
-    exclude_near: list[str] | None = setting_of(ProblemOptions, "exclude_near")
-    distinct: bool | float = setting(
-        True,
-        "drop copies: rows at most DISTANCE from a chosen one or from the target (a hundredth of "
-        "the median)",
-        group=_CHOICE,
-        metavar="DISTANCE",
-        parse=number,
-    )
-    keep_duplicates: bool = setting(False, "drop no copies", group=_CHOICE)
-    method: str = setting_of(SelectOptions, "method", common=False, group="how to choose")
-    polish: bool | float | None = setting_of(
-        SelectOptions, "polish", common=False, group="how to choose"
-    )
-    seed: int = setting_of(SelectOptions, "seed")
-    memory: str | None = setting_of(ProblemOptions, "memory")
-    device: str = setting("auto", "of the model and of neighbours: cpu, cuda", common=True)
-    no_page: bool = setting(False, "write no page", common=True)
-    quiet: bool = setting(False, "no progress bar and no summary", common=True)
 
 
 def add_parser(commands: Any) -> None:
@@ -89,7 +40,7 @@ def add_parser(commands: Any) -> None:
         usage="uniproto curate POOL --target TARGET -k K --model MODEL -o OUT [options]",
         help="choose training data for a task from a large pool",
         description="Choose the K rows of POOL to train on, for the task that the rows of TARGET "
-        "show. Rows are compared by the gradients of MODEL.",
+        "show. Rows are compared by the gradients of MODEL, plain texts by its hidden states.",
         epilog=textwrap.dedent("""\
             examples:
               uniproto curate pool.jsonl --target wanted.jsonl -k 2000 --model ./my-llm -o out
@@ -117,15 +68,19 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from uniproto.features.language import is_plain_text
     from uniproto.select import run_method
     from uniproto.selection.storage import require_result_folder, save_selection
 
+    unsaid = not (options.gradients or options.layer or options.adapter)
     options = _completed(options)
     method = chosen_method(options)
     output = Path(options.output)
     refuse_inputs_inside(output, input_paths(options))
     require_result_folder(output, [CHOSEN, EXCLUDED])
-    _require_answerable(options)
+    pool = _require_answerable(options, method)
+    if unsaid and is_plain_text(pool.columns):
+        options.gradients, options.hidden = None, True
     inputs = read_inputs(options)
     problem = inputs.problem(memory=options.memory, device=options.device)
     if not options.keep_duplicates:
@@ -136,10 +91,9 @@ def run(options: argparse.Namespace) -> None:
     given = recorded(options, None, inputs)
     if options.adapter is not None:
         given["adapter"] = str(Path(options.adapter).expanduser().resolve())
-    pool = inputs.pool
-    assert pool.table is not None
+    assert inputs.pool.table is not None
     assert inputs.target is not None
-    chosen, (target_rows, _) = pool.table.take(selection.indices), file_rows(inputs.target)
+    chosen, (target_rows, _) = inputs.pool.table.take(selection.indices), file_rows(inputs.target)
     save_selection(
         numbered_as_in_files(inputs, selection),
         output,
@@ -179,17 +133,18 @@ def _completed(options: argparse.Namespace) -> argparse.Namespace:
     return argparse.Namespace(**given)
 
 
-def _require_answerable(options: argparse.Namespace) -> None:
-    """Refuse, before a model looks at anything, a question that has no answer."""
+def _require_answerable(options: argparse.Namespace, method: Method) -> Items:
+    """The pool; refuses, before a model looks at anything, a question that has no answer."""
+    from uniproto.data.tables import require_column
     from uniproto.features.files import read_items
+    from uniproto.problem.near import require_distance
 
-    if options.exclude_near is not None:
-        checked_distance(options.exclude_near[1])
     named = {"language": None, **example_options(options)}
-    pool, target = (
-        read_items(path, options.text, options.images, **named)
-        for path in (options.pool, options.target)
-    )
+
+    def read(path: str) -> Items:
+        return read_items(path, options.text, options.images, **named)
+
+    pool, target = read(options.pool), read(options.target)
     if pool.columns and not set(pool.columns) <= set(target.table.column_names):
         raise InputFileError(
             f"{target.path}: the target must have the pool's columns {', '.join(pool.columns)}. "
@@ -204,57 +159,55 @@ def _require_answerable(options: argparse.Namespace) -> None:
     if not 1 <= options.k <= len(pool):
         raise invalid(
             "-k", f"must lie between 1 and the {len(pool):,} rows of the pool", options.k,
-            "Lower it, or bring more rows.",
+            "Choose another, or bring more rows.",
         )  # fmt: skip
-    _require_limits(pool, options)
-    if pool.kind != "images":
-        if not options.keep_duplicates:
-            _require_different(pool, target, options.k)
-        for data in (target, pool):
-            _require_embeddable(data, options.on_error)
+    if options.source not in (None, SOURCE):
+        require_column(pool.table, options.source, "--source", pool.path)
+    if options.exclude_near is not None:
+        path, distance = options.exclude_near
+        require_distance(checked_distance(distance), "--exclude-near")
+        _usable_rows(read(path), options.on_error)
+    _usable_rows(target, options.on_error)
+    _require_choosable(pool, target, _usable_rows(pool, options.on_error), options, method)
+    return pool
 
 
-def _require_limits(pool: Items, options: argparse.Namespace) -> None:
-    """Refuse limits of sources that the pool cannot keep."""
+def _require_choosable(
+    pool: Items, target: Items, usable: list[bool], options: argparse.Namespace, method: Method
+) -> None:
+    """Refuse a k and conditions that the rows of the pool cannot meet."""
     import numpy as np
 
     from uniproto.cli.limits import limits_of
     from uniproto.data.tables import InputData
-    from uniproto.problem.limits import checked_limits
+    from uniproto.features.files import EmbeddedRows
+    from uniproto.methods.rehearsal import rehearse, require_enough
 
-    named = limits_of(options, InputData(pool.path, pool.sha256, None, pool.table))
-    if named and (limits := checked_limits(**named, m=len(pool))) is not None:
-        limits.require(options.k, np.empty(0, np.intp), np.arange(len(pool)))
-
-
-def _require_different(pool: Items, target: Items, k: int) -> None:
-    """Refuse a k that exact copies leave too few rows for."""
-    wanted = set(map(repr, target))
-    different = set(map(repr, pool))
-    left = len(different - wanted)
-    if left < k:
-        raise InfeasibleError(
-            f"'-k' must not exceed the rows that are no copies of each other or of the target. Got "
-            f"k={k} and {left:,} such rows of {len(pool):,} instead. Lower k, bring more rows, or "
-            "allow copies: --keep-duplicates."
-        )
+    if pool.kind != "images":
+        copies = None if options.keep_duplicates else "--keep-duplicates"
+        require_enough(options.k, compress(pool, usable), target, len(pool), copies=copies)
+    conditions = {name: getattr(options, name) for name in ("distinct", "seed", "memory")}
+    rows = EmbeddedRows(pool.table, np.flatnonzero(usable))
+    limits = limits_of(options, InputData(pool.path, pool.sha256, None, rows))
+    rehearse(method, options.k, sum(usable), len(target), **conditions, **limits)
 
 
-def _require_embeddable(data: Items, on_error: str) -> None:
-    """Refuse rows that no model can look at, and a file with no others."""
-    from uniproto.features.embedded import unembeddable
+def _usable_rows(data: Items, on_error: str) -> list[bool]:
+    """Which rows a model can look at; others are refused, unless they may be skipped."""
+    from uniproto.features.embedded import usable_rows
     from uniproto.features.text import what_is_wrong
 
-    what, rows, skipped = "texts", data.texts(), ""
-    wrong_with: Callable[[Any], str | None] = what_is_wrong
-    if data.language is not None:
+    if data.kind == "images":  # whether a picture can be read shows when it is
+        return [True] * len(data)
+    try:
+        if data.language is None:
+            return usable_rows(list(map(what_is_wrong, data.texts())), "texts", on_error)
         from uniproto.training.example_tokens import NO_ANSWER, what_is_wrong_with
 
-        what, wrong_with, rows, skipped = "examples", what_is_wrong_with, iter(data), NO_ANSWER
-    found = [(row, reason) for row, each in enumerate(rows) if (reason := wrong_with(each))]
-    unexpected = [(row, reason) for row, reason in found if reason != skipped]
-    if len(found) == len(data) or (unexpected and on_error == "fail"):
-        raise InputFileError(f"{data.path}: {unembeddable(unexpected or found, what)}")
+        reasons = list(map(what_is_wrong_with, data))
+        return usable_rows(reasons, "examples", on_error, expected=NO_ANSWER)
+    except InputFileError as error:
+        raise InputFileError(f"{data.path}: {error}") from error
 
 
 def _without_copies(
@@ -264,8 +217,9 @@ def _without_copies(
     from uniproto.problem.near import near_targets
 
     assert problem.twin_distance is not None
+    assert inputs.target is not None
     near = near_targets(problem.costs, problem.twin_distance)
-    noted = inputs.without(near.rows.tolist()).noting(options.target, near)
+    noted = inputs.without(near.rows.tolist()).noting(options.target, inputs.target, near)
     return noted, problem.excluding(near.rows)
 
 
@@ -287,8 +241,17 @@ def chosen_lines(
             "cost": round(float(masses @ arcs / masses.sum()), 6),
         }
         named = {f"{name}_chosen" if name in row else name: value for name, value in added.items()}
-        lines.append(json.dumps({**row, **named}, ensure_ascii=False, default=str))
+        lines.append(json.dumps(_as_json({**row, **named}), ensure_ascii=False, default=str))
     return "".join(f"{line}\n" for line in lines)
+
+
+def _as_json(value: Any) -> Any:
+    """A value without NaN and infinity, which JSON has no words for."""
+    if isinstance(value, dict):
+        return {name: _as_json(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_as_json(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _write_page(output: Path, options: argparse.Namespace) -> None:
@@ -306,6 +269,9 @@ def _print_summary(
     options: argparse.Namespace, inputs: Inputs, selection: Selection, output: Path
 ) -> None:
     print(selection.summary())
+    if options.gradients or options.hidden:
+        how = "gradients of the model" if options.gradients else "hidden states of the model"
+        print(f"  compared by             {how}")
     for path, near in inputs.near:
         print(f"  dropped                 {len(near):,} rows near {printable(path)}, in {EXCLUDED}")
     for data in (inputs.pool, inputs.target):
@@ -357,7 +323,7 @@ def finetune_command(options: argparse.Namespace, inputs: Inputs, output: Path) 
     if options.template is not None and not talks:
         words += ["--template", options.template]
     named = options.source in items.table.column_names
-    words += ["--source", options.source] if named and options.source != "source" else []
+    words += ["--source", options.source] if named and options.source != SOURCE else []
     words += [] if named else ["--no-source"]
     if options.k < 2 * _TRAINED_POOL:
         size = str(max(1, options.k // 4))

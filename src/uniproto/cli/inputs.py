@@ -63,9 +63,13 @@ class Inputs:
         excluded = sorted({*(self.arguments["exclude"] or ()), *rows})
         return replace(self, arguments={**self.arguments, "exclude": excluded})
 
-    def noting(self, path: str, near: NearRows) -> Inputs:
-        """The same inputs, of which rows were excluded because they are near to those of a file."""
-        return replace(self, near=(*self.near, (path, near)))
+    def noting(self, path: str, others: InputData, near: NearRows) -> Inputs:
+        """The same inputs, of which rows were excluded because they are near to those of a file.
+
+        The rows they are near to are noted by their numbers in that file.
+        """
+        noted = replace(near, nearest=file_rows(others)[0][near.nearest])
+        return replace(self, near=(*self.near, (path, noted)))
 
     @property
     def near_rows(self) -> list[int]:
@@ -127,7 +131,7 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
         return inputs
     path, text = options.exclude_near
     near = _near_rows(inputs, others, checked_distance(text))
-    return inputs.without(near.rows.tolist()).noting(path, near)
+    return inputs.without(near.rows.tolist()).noting(path, others, near)
 
 
 def _comparable(

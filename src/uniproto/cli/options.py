@@ -1,4 +1,4 @@
-"""The options of `select`, `compare` and `path`, each declared once, and how they are added."""
+"""The options of commands that select, each declared once, and how they are added."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from uniproto.runtime.settings import described, setting, setting_of
 
 ENGINES = ("local", "ray")
 ON_ERROR = ("fail", "skip")
+SOURCE = "source"  # the column of sources, where none is named
 _COLUMNS, _CHOICE, _SIZE = "columns", "what may be chosen", "large inputs"
 _LANGUAGE = "examples of a language model"
 _EMBEDDING, _RAY = "texts and pictures, embedded first", "many machines (docs/scale.md)"
@@ -271,6 +272,48 @@ class SelectOptions(ProblemOptions, EmbeddingOptions):
 
 
 MORE = "more options"
+
+
+@dataclass(frozen=True)
+class CurateOptions(EmbeddingOptions, LanguageOptions):
+    """The options of `uniproto curate`."""
+
+    target: str = setting(
+        "", "examples of what you want, in the pool's columns", common=True, metavar="TARGET"
+    )
+    model: str | None = setting(
+        None,
+        "the language model you will train, whose gradients (plain texts: hidden states) compare "
+        "examples; with --text or --images a model of those",
+        common=True,
+        metavar="NAME_OR_PATH",
+    )
+    hidden: bool = setting_of(LanguageOptions, "hidden", common=True)
+    source: str | None = setting(
+        SOURCE, "where a row comes from, if there is such a column", common=True, metavar="COLUMN"
+    )
+    at_most: list[str] | None = setting_of(ProblemOptions, "at_most")
+    at_least: list[str] | None = setting_of(ProblemOptions, "at_least")
+    budget: list[str] | None = setting_of(ProblemOptions, "budget")
+    exclude_near: list[str] | None = setting_of(ProblemOptions, "exclude_near")
+    distinct: bool | float = setting(
+        True,
+        "drop copies: rows at most DISTANCE from a chosen one or from the target (a hundredth of "
+        "the median)",
+        group=_CHOICE,
+        metavar="DISTANCE",
+        parse=number,
+    )
+    keep_duplicates: bool = setting(False, "drop no copies", group=_CHOICE)
+    method: str = setting_of(SelectOptions, "method", common=False, group="how to choose")
+    polish: bool | float | None = setting_of(
+        SelectOptions, "polish", common=False, group="how to choose"
+    )
+    seed: int = setting_of(SelectOptions, "seed")
+    memory: str | None = setting_of(ProblemOptions, "memory")
+    device: str = setting("auto", "of the model and of neighbours: cpu, cuda", common=True)
+    no_page: bool = setting(False, "write no page", common=True)
+    quiet: bool = setting(False, "no progress bar and no summary", common=True)
 
 
 def add_settings(

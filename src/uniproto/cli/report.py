@@ -16,6 +16,7 @@ from uniproto.cli.recorded_inputs import add_moved, recorded_inputs, require_sam
 from uniproto.cli.report_examples import examples_of
 from uniproto.errors import InputFileError, printable
 from uniproto.report import PAGE
+from uniproto.runtime.settings import described
 
 if TYPE_CHECKING:
     from uniproto.problem.problem import Problem
@@ -171,10 +172,8 @@ def _require_number(value: Any) -> None:
 def _commands(manifest: Mapping[str, Any], options: argparse.Namespace) -> list[tuple[str, str]]:
     found = []
     if recorded := manifest.get("arguments"):
-        from uniproto.cli.select import default_options
-
-        unsaid = default_options()
-        words = ["uniproto", "select", str(recorded.get("pool"))]
+        command, unsaid = _command_of(recorded)
+        words = ["uniproto", command, str(recorded.get("pool"))]
         for name, value in recorded.items():
             # 0 equals False, and yet --distinct 0 is not the default.
             usual = value is None or (type(value), value) == (
@@ -197,6 +196,19 @@ def _commands(manifest: Mapping[str, Any], options: argparse.Namespace) -> list[
         value = getattr(options, name)
         words += [] if value is None else [f"--{name}", str(value)]
     return [*found, ("This page", shlex.join(words))]
+
+
+def _command_of(recorded: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The command that wrote a record, and its options where nobody says anything."""
+    from uniproto.cli.options import CurateOptions
+    from uniproto.cli.select import default_options
+
+    usual = default_options()
+    if "keep_duplicates" not in recorded:
+        return "select", usual
+    own = {each.name: each.default for each in described(CurateOptions)}
+    distinct = not recorded["keep_duplicates"]
+    return "curate", {**usual, **own, "gradients": "value", "distinct": distinct}
 
 
 def _count(text: str) -> int:

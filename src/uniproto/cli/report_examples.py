@@ -333,7 +333,10 @@ def _shown_table(data: InputData) -> Any:
 
     if data.table is None:
         return shown_table(data.features)
-    return data.table if isinstance(data.table, pa.Table) else None
+    if not isinstance(data.table, pa.Table):
+        return None
+    embedded = data.feature_columns if getattr(data, "embedded", None) is not None else ()
+    return data.table.drop_columns(list(embedded))  # texts are read, not counted
 
 
 def _first_values(features: Any) -> Any:

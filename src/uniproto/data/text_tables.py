@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from uniproto.data.codes import codes_of_csv, codes_of_json
-from uniproto.data.columns import checked_table
+from uniproto.data.columns import checked_table, is_text
 from uniproto.data.files import first_line, require_shallow, unpacked
 from uniproto.data.sizes import require_csv_fits, require_jsonl_fits
 from uniproto.errors import InputFileError
@@ -17,16 +19,8 @@ _BLOCK = 2**26  # a reader's block must hold a whole line; long documents make l
 
 def read_csv(path: Path, column: str | None, memory: int | float | str | None) -> pa.Table:
     """The table of a .csv file, whose first line names the columns; codes of digits are texts."""
-    import pyarrow.csv as csv
-
     require_csv_fits(path, memory)
-
-    def read(convert: csv.ConvertOptions | None = None) -> pa.Table:
-        blocks, lines = csv.ReadOptions(block_size=_BLOCK), csv.ParseOptions()
-        lines.newlines_in_values = True
-        return csv.read_csv(path, blocks, lines, convert)
-
-    table = read()
+    table = _csv_table(path)
     names = table.column_names
     if all(map(_is_number, names)) and not all(name.isdigit() for name in names):
         raise InputFileError(
@@ -34,15 +28,28 @@ def read_csv(path: Path, column: str | None, memory: int | float | str | None) -
             "… instead. Add a line of names."
         )
     return codes_of_csv(
-        checked_table(table, path),
-        lambda named: read(
-            csv.ConvertOptions(
-                include_columns=named,
-                column_types=dict.fromkeys(named, pa.string()),
-                strings_can_be_null=True,
-            )
-        ),
+        checked_table(table, path), lambda named: _csv_table(path, named, strings_can_be_null=True)
     )
+
+
+def as_csv_texts(table: pa.Table, path: Path, names: Sequence[str]) -> pa.Table:
+    """The table with these columns as the file writes them: .csv does not tell 40 from "40"."""
+    named = [name for name in names if not is_text(table.schema.field(name).type)]
+    for name, texts in zip(named, _csv_table(path, named).columns if named else (), strict=True):
+        table = table.set_column(table.column_names.index(name), name, texts)
+    return table
+
+
+def _csv_table(path: Path, texts: Sequence[str] = (), **options: Any) -> pa.Table:
+    """All columns of a .csv file, or those that are to be read as texts."""
+    import pyarrow.csv as csv
+
+    blocks, lines = csv.ReadOptions(block_size=_BLOCK), csv.ParseOptions()
+    lines.newlines_in_values = True
+    kinds = csv.ConvertOptions(
+        include_columns=list(texts), column_types=dict.fromkeys(texts, pa.string()), **options
+    )
+    return csv.read_csv(path, blocks, lines, kinds)
 
 
 def read_jsonl(path: Path, column: str | None, memory: int | float | str | None) -> pa.Table:

@@ -23,6 +23,7 @@ from uniproto.data.tables import (
     read_content,
     require_column,
 )
+from uniproto.data.text_tables import as_csv_texts
 from uniproto.errors import InputFileError, invalid, unknown_name
 from uniproto.features.language import LanguageFeatures, example_columns, message_text
 from uniproto.features.pictures import ENDINGS, pictures_in
@@ -129,6 +130,8 @@ def read_items(
         )
     if language is not None:
         columns = example_columns(table.column_names, *examples, where=str(path))
+        if path.suffix.lower() == ".csv":
+            table = as_csv_texts(table, path, columns)
         return Items(
             path, digest, table, "language", ",".join(columns), columns=columns, language=language
         )

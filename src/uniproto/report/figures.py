@@ -161,7 +161,8 @@ def _final(content: Content) -> Any:
     y = _named_lines(labelLimit=190)
     ends = [] if content.lower_bound is None else [content.lower_bound]
     ends += [value[end] for value in values for end in ("low", "high")]
-    x = alt.X("cost:Q", title="cost (lower is better)", scale=_with_room(ends))
+    axis = alt.Axis(tickCount=8)  # by default as many as leave no room between their labels
+    x = alt.X("cost:Q", title="cost (lower is better)", scale=_with_room(ends), axis=axis)
     base = alt.Chart(alt.Data(values=values))
     layers = [
         base.mark_rule(strokeWidth=2, color="$orange").encode(x=alt.X("low:Q"), x2="high:Q", y=y),

@@ -1,0 +1,55 @@
+"""A question asked before its vectors are computed, which may take hours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from uniproto.errors import InfeasibleError, invalid
+from uniproto.methods.contract import Method
+from uniproto.methods.dsir import DSIR
+from uniproto.methods.fasterpam import FasterPAM
+from uniproto.methods.needs import need_one_set
+from uniproto.problem.problem import Problem
+
+
+def rehearse(method: Method, k: int, rows: int, targets: int, **conditions: Any) -> None:
+    """Refuse what no vectors of these rows would answer; `conditions` are those of a `Problem`.
+
+    >>> from uniproto.methods import Random
+    >>> rehearse(Random(), 2, rows=3, targets=1, sources=["a", "b", "b"], at_most={"b": 1})
+    """
+    if isinstance(method, DSIR):
+        raise invalid(
+            "method",
+            "must be one that compares vectors of a model",
+            "'dsir', which counts words",
+            "Pass uniproto.features.hashed_ngrams of both to uniproto.select.",
+        )
+    problem = Problem(np.ones((rows, 2)), -np.ones((targets, 2)), **conditions).with_k(k)
+    if isinstance(method, FasterPAM):
+        need_one_set(problem, method.name)
+
+
+def require_enough(
+    k: int, usable: Iterable[Any], target: Iterable[Any], of: int, *, copies: str | None
+) -> None:
+    """Refuse a k that unusable rows and exact copies leave too few of the pool's rows for.
+
+    `usable` are the contents of the pool's `of` rows that can be embedded; `copies` says how to
+    allow copies of each other and of the target, None that they are allowed.
+    """
+    if copies is None:
+        which, left = "can be embedded", sum(1 for _ in usable)
+        remedy = "Lower k, or bring more rows."
+    else:
+        which = "can be embedded and are no copies of each other or of the target"
+        left = len(set(map(repr, usable)) - set(map(repr, target)))
+        remedy = f"Lower k, bring more rows, or allow copies: {copies}."
+    if left < k:
+        raise InfeasibleError(
+            f"'k' must not exceed the rows of the pool that {which}. Got k={k} and {left:,} such "
+            f"rows of {of:,} instead. {remedy}"
+        )
