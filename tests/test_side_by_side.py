@@ -41,6 +41,13 @@ def work(setup, name):
         raise ValueError("b is broken")
     if name == "c" and (setup.out / "deadly").exists():
         os._exit(7)
+    if name == "d" and (setup.out / "full").exists():
+        with open(setup.out / "full", "a") as file:
+            file.write("x")
+        if (setup.out / "full").stat().st_size < 3 or (setup.out / "never").exists():
+            raise OutOfMemoryError("CUDA out of memory.")
+class OutOfMemoryError(RuntimeError):
+    pass
 """
 
 
@@ -87,6 +94,17 @@ def test_a_part_that_fails_stops_no_other(
         (setup.out / name).unlink()
     run_side_by_side(run, setup, ["a", "b", "c", "d", "slow"], 1, None)
     assert capsys.readouterr().out.splitlines()[-1] == "joined a b c d slow"
+
+
+def test_a_part_that_found_the_card_full_comes_again(script: Path, tmp_path: Path) -> None:
+    setup = asked(tmp_path, "full")
+    outcome = run_parts(script, setup, ["d", "a", "b"], 1)
+    assert outcome.done == ["a", "b", "d"]
+    assert outcome.failed == {}
+    (setup.out / "d.jsonl").unlink()
+    outcome = run_parts(script, asked(tmp_path, "never"), ["d"], 1)
+    assert list(outcome.failed) == ["d"]
+    assert (setup.out / "full").read_text() == "x" * (3 + 3)
 
 
 def test_the_clock_stops_parts_and_the_same_command_goes_on(script: Path, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 A small model leaves most of a GPU idle: its steps wait for Python. Several runs at once fill it.
 Every process gets its share of the cores, takes the next part when it is done with one, and keeps
 what it has loaded. A part that fails does not stop the others: its process ends with it, and
-another one goes on with the next part.
+another one goes on with the next part. One that found the card full comes again after the others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -27,6 +27,7 @@ from uniproto.cli.experiment import load_script
 from uniproto.errors import UniprotoError
 
 _SECONDS_TO_STOP = 5.0
+_FULL, _TRIES = "OutOfMemoryError", 3  # of a part that needs more memory than the others leave
 
 
 @dataclass
@@ -73,8 +74,8 @@ def run_side_by_side(
 def run_parts(
     script: Path, setup: Setup, names: Sequence[str], count: int, seconds: float | None = None
 ) -> Outcome:
-    """Run each named part once, `count` of them at a time, for at most so many seconds."""
-    outcome, waiting = Outcome(), deque(names)
+    """Run each named part, `count` of them at a time, for at most so many seconds."""
+    outcome, waiting, turned_away = Outcome(), deque(names), Counter[str]()
     until = None if seconds is None else time.monotonic() + seconds
     places: deque[int] = deque(range(min(count, len(waiting))))
     workers: dict[Connection, _Worker] = {}
@@ -97,6 +98,9 @@ def run_parts(
                     if waiting:
                         worker.give(waiting.popleft())
                         continue
+                elif _FULL in error and turned_away[worker.part] < _TRIES - 1:
+                    turned_away[worker.part] += 1
+                    waiting.append(worker.part)
                 else:
                     outcome.failed[worker.part] = error
                 worker.stop()
