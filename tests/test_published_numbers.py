@@ -10,7 +10,7 @@ import pyarrow.csv
 import pytest
 
 from support.bandwidth_report import bandwidth_reports, chosen_share
-from support.curation_report import curation_reports
+from support.curation_report import BESIDE_RANDOM, VERDICTS, curation_reports
 from support.longtail_report import differences, longtail_reports
 from uniproto.cli.experiment import find_scripts, load_script
 from uniproto.geometry.bandwidth import AUTO_SHARE
@@ -42,6 +42,10 @@ def longtail_rows() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def longtail(longtail_rows: list[dict[str, Any]]) -> dict[str, str]:
     return longtail_reports(longtail_rows)
+
+
+def tables_of(name: str) -> list[str]:
+    return re.findall(r"^```text\n(.*?)\n```$", page(name), re.MULTILINE | re.DOTALL)
 
 
 def lines_of(text: str) -> list[str]:
@@ -95,15 +99,20 @@ def test_density_weights_are_those_of_the_rows() -> None:
 
 def test_the_studies_of_curation_are_those_of_their_rows() -> None:
     large, small = (curation_reports(rows_of(name)) for name in ("curation-full", "curation"))
-    printed = set(lines_of(page("curation.md")))
-    for reports, names in ((large, ("", ", beside random", ", beside")), (small, ("", ", beside"))):
-        titles = [name for name in reports if name.endswith(("alone", "with target"))]
-        assert len(titles) == 2
-        for name in (title + ending for title in titles for ending in names):
-            missing = [line for line in lines_of(reports[name]) if line not in printed]
-            assert missing == [], name
+    printed = [lines_of(block) for block in tables_of("curation-results.md")]
+    tables = [lines_of(table) for table in (*large.values(), *small.values())]
+    assert [block for block in printed if block not in tables] == []
+    for name in large:
+        if name in (BESIDE_RANDOM, VERDICTS) or name.endswith(", beside"):
+            assert lines_of(large[name]) in printed, name
+    for line in lines_of(large[VERDICTS])[1:]:
+        way, below, *others = line.rsplit(maxsplit=3)
+        if way in ("random", "target"):
+            said = f"{below} of {sum(map(int, (below, *others)))} comparisons"
+            assert said in " ".join(page("curation-results.md").split()), way
     known = pairs("\n".join([*large.values(), *small.values()]))
-    assert pairs(page("curation.md")) <= known
+    for name in ("curation.md", "curation-results.md"):
+        assert pairs(page(name)) <= known, name
     of_curation = [line for line in page("reproduction.md").split("\n") if "curation" in line]
     assert of_curation
     for line in of_curation:
@@ -115,7 +124,9 @@ def test_what_is_said_of_the_picks_of_curation_is_in_the_rows() -> None:
     for row in rows_of("curation-picks"):
         kind = "DM" if row["source"].startswith("data/DM/") else Path(row["source"]).stem
         picked[row["method"], kind] = picked.get((row["method"], kind), 0) + row["rows"]
-    about = " ".join(page("curation.md").partition("**Why**")[2].partition("\n- ")[0].split())
+    about = " ".join(
+        page("curation-results.md").partition("**Why**")[2].partition("\n- ")[0].split()
+    )
     for words in (
         f"{picked['uniproto', 'DM']} from generated questions",
         f"(random: {picked['random', 'DM']}; nearest to any target: "

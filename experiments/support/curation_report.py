@@ -18,7 +18,7 @@ BESIDE_RANDOM, VERDICTS, BY_K = "uniproto, gradients − random", "uniproto, gra
 
 
 def curation_reports(rows: Rows) -> dict[str, str]:
-    """Every table of docs/curation.md and docs/curation-results.md, by its name.
+    """Every table of docs/curation-results.md, by its name.
 
     Over all settings UniPROT on gradients less random rows, and how often it is settled to be ahead
     of every other way. For each setting the log-perplexity after training and the time of choosing,
@@ -26,7 +26,7 @@ def curation_reports(rows: Rows) -> dict[str, str]:
     by draw. At the end log-perplexity by k.
     """
     found = {BESIDE_RANDOM: _everywhere(rows), VERDICTS: _verdicts(rows)}
-    for (pool, k, setting), of_setting in by(rows, "pool", "k", "setting").items():
+    for (pool, k, setting), of_setting in _settings(rows).items():
         title = f"pool {pool}, k = {k:,}, {setting}"
         found[title] = _after(of_setting, title)
         found[f"{title}, right"] = _right(of_setting, f"exactly right, %, {setting}")
@@ -45,9 +45,15 @@ def tables(rows: Rows) -> str:
     return "\n\n".join(curation_reports(rows).values())
 
 
+def _settings(rows: Rows) -> dict[tuple[Any, ...], list[Any]]:
+    """The rows of every setting: pools without the target's kind first, then by k."""
+    found = by(rows, "pool", "k", "setting")
+    return {key: found[key] for key in sorted(found, key=lambda key: (key[0] != "apart", key))}
+
+
 def _everywhere(rows: Rows) -> str:
     """UniPROT on gradients less random rows in every setting."""
-    settings = by(rows, "pool", "k", "setting")
+    settings = _settings(rows)
     shown = {BESIDE_RANDOM: [f"pool {pool}, k = {k:,}, {setting}" for pool, k, setting in settings]}
     for (target,) in by(rows, "target"):
         shown[target] = [
