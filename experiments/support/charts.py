@@ -189,10 +189,11 @@ def dots_and_means(
     """
     import altair as alt
 
-    base = alt.Chart(alt.Data(values=[dict(row) for row in rows])).encode(
-        y=y, color=series_colour(alt, series, colours)
-    )
-    if str(y["shorthand"]).split(":")[0] != series:
+    colour = series_colour(alt, series, colours)
+    base = alt.Chart(alt.Data(values=[dict(row) for row in rows])).encode(y=y, color=colour)
+    if str(y["shorthand"]).split(":")[0] == series:
+        colour.legend = None  # the axis has the names
+    else:
         base = base.encode(yOffset=alt.YOffset(f"{series}:N", sort=list(colours)))
     mean = x.copy()
     mean.aggregate = "mean"

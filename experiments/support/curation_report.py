@@ -179,26 +179,49 @@ def _name(way: Way) -> str:
 
 
 def chart(rows: Rows) -> Any:
+    """Every way less random rows, draw by draw, for the pool and k that most is known of."""
     import altair as alt
 
     from support.charts import dots_and_means
     from uniproto.report.charts import BLUE, GREY, loose_scale, small_multiples, styled
 
-    shown = [{**row, "way": _name((row["method"], row["features"]))} for row in rows]
+    (pool, k), most = max(by(rows, "pool", "k").items(), key=lambda found: len(found[1]))
+    shown = _less_random(most)
+    ways = [_name(way) for way in _ways(shown)]
     panels = [
         dots_and_means(
             found,
-            x=alt.X("after:Q", title="log-perplexity", scale=loose_scale(alt)),
-            y=alt.Y("way:N", title=None, sort=list(dict.fromkeys(row["way"] for row in found)),
-                    axis=alt.Axis(ticks=False)),
+            x=alt.X("apart:Q", title="log-perplexity − random", scale=loose_scale(alt)),
+            y=alt.Y("way:N", title=None, sort=ways, axis=alt.Axis(ticks=False)),
             series="way",
-            colours={row["way"]: BLUE if row["method"] == "uniproto" else GREY for row in found},
+            colours={
+                row["way"]: BLUE if row["method"].startswith("uniproto") else GREY for row in found
+            },
             title=f"{target}, {setting}",
+            height=18 * len({row["way"] for row in found}),
         )
         for (target, setting), found in by(shown, "target", "setting").items()
-    ]  # fmt: skip
+    ]
     return styled(
         small_multiples(panels, columns=2),
-        "Held-out rows of the target's source, after training on what was chosen",
-        "circles: draws, diamonds: their mean",
+        f"Held-out rows after training on {k:,} chosen ones, pool {pool}",
+        "left of 0: better than random rows; blue: UniPROT; circles: draws, diamonds: their mean",
     )
+
+
+def _less_random(rows: Rows) -> list[dict[str, Any]]:
+    """Rows of draws that random rows were trained on, too, with their difference `apart`.
+
+    Without those of the target's rows alone, which are so far off that nothing else would show.
+    """
+    draws = by(rows, "target", "setting", "seed").values()
+    found = []
+    for draw in draws:
+        at_random = [row["after"] for row in draw if (row["method"], row["features"]) == RANDOM]
+        found += [
+            {**row, "way": _name((row["method"], row["features"])), "apart": row["after"] - random}
+            for random in at_random
+            for row in draw
+            if row["method"] != "target"
+        ]
+    return found
