@@ -74,7 +74,8 @@ def write(name, rows):
 
 def curate(model, *words, pool="pool.jsonl", target="wanted.jsonl", k=K, out="out"):
     given = ["curate", pool, "--target", target, "-k", str(k), "-o", out]
-    given += ["--template", TEMPLATE, "--width", "128", "--distinct", "1e-6"]
+    given += ["--template", TEMPLATE, "--width", "128"]
+    given += [] if "--keep-duplicates" in words else ["--distinct", "1e-6"]
     given += [] if model is None else ["--model", model]
     return main([*given, *map(str, words)])
 
@@ -339,6 +340,12 @@ def test_bad_input_is_refused_first(rows, words, k, message, model, unloaded, ca
     assert curate(model, *words, k=k) == 2
     assert message in capsys.readouterr().err
     assert not Path("out").exists() or not any(Path("out").iterdir())
+
+
+def test_a_distance_of_copies_that_are_kept_is_refused(model, unloaded, capsys):
+    for distance in ("1e-6", "0"):
+        assert curate(model, "--keep-duplicates", "--distinct", distance) == 2
+        assert "'--distinct' excludes --keep-duplicates" in capsys.readouterr().err
 
 
 def test_a_pool_of_copies_is_refused_first(model, unloaded, capsys):

@@ -123,6 +123,10 @@ def _completed(options: argparse.Namespace) -> argparse.Namespace:
     if given["text"] is None and given["images"] is None and not given["hidden"]:
         given["gradients"] = given["gradients"] or "value"
     if given["keep_duplicates"]:
+        if given["distinct"] is not True:
+            raise invalid(
+                "--distinct", "excludes --keep-duplicates", given["distinct"], "Drop one."
+            )
         given["distinct"] = False
     kept = cache_folder() / "datasets" if given["cache"] is None else Path(given["cache"])
     for name in ("pool", "target"):
