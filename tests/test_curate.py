@@ -27,6 +27,7 @@ from uniproto.cli import main  # noqa: E402
 from uniproto.cli.curate import CHOSEN  # noqa: E402
 from uniproto.errors import InfeasibleError, InputFileError, InvalidInputError  # noqa: E402
 from uniproto.features import gradients  # noqa: E402
+from uniproto.methods import UniProto  # noqa: E402
 
 K, POOL, TARGET = 24, 120, 15
 TEMPLATE = "Q {instruction} A "
@@ -331,6 +332,11 @@ def unloaded(monkeypatch, tmp_path):
         (TARGET_ROWS, ["--source", "sauce"], K, "'--source' must be one of"),
         (TARGET_ROWS, ["--method", "dsir"], K, "'dsir', which counts words"),
         (TARGET_ROWS, ["--method", "fasterpam"], K, "'target' must be the source itself"),
+        (TARGET_ROWS, ["--method", "kmeans"], K, "needs at least k=24 targets"),
+        ([*TARGET_ROWS, *[{"instruction": "1", "output": ""}] * K], ["--method", "kmeans"], K,
+         "Got 15 instead"),
+        (TARGET_ROWS, ["--method", "protodash", "--memory", "1KB"], K, "keeps k kernel rows"),
+        (TARGET_ROWS, ["--polish", "--memory", "1KB"], K, "the exact plan is solved over 24"),
         ([{"instruction": "1", "output": ""}], [], K, "At least one row must hold an example"),
         ([{"instruction": "1", "output": None}], [], K, "wanted.jsonl"),
     ],
@@ -436,6 +442,11 @@ def test_sources_benchmarks_and_copies_in_python(model):
         ({"exclude_near": (TARGET_ROWS, -1)}, "a distance of at least 0"),
         ({"method": "dsir"}, "which counts words"),
         ({"method": "fasterpam"}, "'target' must be the source itself"),
+        ({"method": "kmeans"}, "needs at least k=24 targets"),
+        (
+            {"method": UniProto(search="multilevel"), "source": "source", "at_most": 20},
+            "'search' must be 'greedy'",
+        ),
         ({"pool": [*POOL_ROWS, {"instruction": "1"}]}, r"pool: .* row 120 \(answer: missing"),
         ({"target": [{"instruction": "1", "output": ""}]}, "target: At least one row must hold"),
         ({"pool": POOL_ROWS[:10] * 12}, "no copies of each other .* distinct=False"),

@@ -171,13 +171,19 @@ def _require_answerable(options: argparse.Namespace, method: Method) -> Items:
         path, distance = options.exclude_near
         require_distance(checked_distance(distance), "--exclude-near")
         _usable_rows(read(path), options.on_error)
-    _usable_rows(target, options.on_error)
-    _require_choosable(pool, target, _usable_rows(pool, options.on_error), options, method)
+    targets = sum(_usable_rows(target, options.on_error))
+    usable = _usable_rows(pool, options.on_error)
+    _require_choosable(pool, target, usable, targets, options, method)
     return pool
 
 
 def _require_choosable(
-    pool: Items, target: Items, usable: list[bool], options: argparse.Namespace, method: Method
+    pool: Items,
+    target: Items,
+    usable: list[bool],
+    targets: int,
+    options: argparse.Namespace,
+    method: Method,
 ) -> None:
     """Refuse a k and conditions that the rows of the pool cannot meet."""
     import numpy as np
@@ -193,7 +199,7 @@ def _require_choosable(
     conditions = {name: getattr(options, name) for name in ("distinct", "seed", "memory")}
     rows = EmbeddedRows(pool.table, np.flatnonzero(usable))
     limits = limits_of(options, InputData(pool.path, pool.sha256, None, rows))
-    rehearse(method, options.k, sum(usable), len(target), **conditions, **limits)
+    rehearse(method, options.k, sum(usable), targets, **conditions, **limits)
 
 
 def _usable_rows(data: Items, on_error: str) -> list[bool]:

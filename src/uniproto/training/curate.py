@@ -83,8 +83,8 @@ def curate(
         _items(these, features, text, columns) for these in (rows, wanted, benchmark)
     )
     on_error = embedding.get("on_error", "fail")
-    for name, these in (("target", aims), ("exclude_near", others)):
-        _usable_rows(these, name, features, on_error)
+    targets = sum(_usable_rows(aims, "target", features, on_error))
+    _usable_rows(others, "exclude_near", features, on_error)
     usable = _usable_rows(items, "pool", features, on_error)
     copies = None if distinct is False else "distinct=False"
     require_enough(k, compress(items, usable), aims, len(rows), copies=copies)
@@ -96,7 +96,7 @@ def curate(
         "seed": seed,
     }
     some = None if sources is None else list(compress(sources, usable))
-    rehearse(chosen, k, sum(usable), len(wanted), sources=some, **conditions)
+    rehearse(chosen, k, sum(usable), targets, sources=some, **conditions)
 
     def embed(these: list[Any]) -> Embedded:
         return _embedded(these, features, model, {**embedding, "progress": progress})
