@@ -59,6 +59,12 @@ def read_jsonl(path: Path, column: str | None, memory: int | float | str | None)
 
     require_jsonl_fits(path, memory)
     with unpacked(path) as lines:
+        if not any(map(bytes.strip, lines)):  # Arrow makes a table without columns of blank lines
+            raise InputFileError(
+                f"{path}: the file must hold a JSON object on each line. It is empty. Check how it "
+                "was written or filtered."
+            )
+    with unpacked(path) as lines:
         require_shallow(lines, path)  # Arrow would run out of stack, and take the process with it
     with unpacked(path) as lines:
         table = json.read_json(lines, json.ReadOptions(block_size=_BLOCK))
