@@ -7,6 +7,7 @@ import html
 import json
 import shlex
 import shutil
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -133,14 +134,41 @@ def test_the_page_says_the_command_that_made_it(words, model):
     assert main([*said[1:], "--quiet"]) == 0
 
 
+def trained(capsys):
+    """The settings of the printed command, which is run as a shell would."""
+    command = capsys.readouterr().out.rpartition("Train on it:\n")[2].strip()
+    said = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True)
+    words = said.stdout.decode().split("\0")[1:-1]
+    assert main([*words, "--steps", "2", "--lora-r", "2", "--device", "cpu", "--quiet"]) == 0
+    return json.loads(Path("out-model/result.json").read_text("utf-8"))["settings"]
+
+
 def test_finetune_trains_on_what_was_chosen(model, capsys):
     assert curate(model, "--no-page") == 0
-    command = capsys.readouterr().out.rpartition("Train on it:\n")[2].split()[1:]
-    small = ["--steps", "2", "--lora-r", "2", "--max-length", "48", "--device", "cpu", "--quiet"]
-    quoted = command.index("--template")
-    del command[quoted : command.index("--pool")]
-    assert main([*command, "--template", TEMPLATE, *small]) == 0
-    assert Path("out-model/result.json").is_file()
+    settings = trained(capsys)
+    assert settings["template"] == TEMPLATE
+    assert settings["max_length"] == 64  # what the model reads
+    assert (settings["prompt"], settings["source"]) == ("instruction", "source")
+
+
+def test_finetune_reads_what_curate_read(model, capsys):
+    rows = [
+        {"q": row["instruction"], "a": row["output"], "kind": row["source"] if place % 7 else None}
+        for place, row in enumerate(POOL_ROWS)
+    ]
+    write("pool.jsonl", rows)
+    write("wanted.jsonl", [{"q": row["instruction"], "a": row["output"]} for row in TARGET_ROWS])
+    template = "It's {instruction}\n\tso \\n "
+    words = ("--prompt", "q", "--answer", "a", "--source", "kind", "--max-length", "40")
+    assert curate(model, *words, "--template", template, "--bf16", "--no-page") == 0
+    settings = trained(capsys)
+    expected = {"prompt": "q", "answer": "a", "max_length": 40, "template": template, "bf16": True}
+    assert expected.items() <= settings.items()
+    assert settings["source"] is None  # some of the chosen rows have none
+    # Only what comes from somewhere is chosen: then finetune is told where from.
+    write("pool.jsonl", [row for row in rows if row["kind"]])
+    assert curate(model, *words, "--no-page") == 0
+    assert "--source kind" in capsys.readouterr().out
 
 
 def test_copies_of_the_target_and_of_a_benchmark_are_dropped(model, capsys):
@@ -271,7 +299,7 @@ def test_messages(model, tmp_path, capsys):
         write(name, talks)
     assert curate(folder) == 0, capsys.readouterr().err
     assert chosen()[0]["messages"][1]["role"] == "assistant"
-    assert "--messages messages" in capsys.readouterr().out
+    assert trained(capsys)["messages"] == "messages"
     assert curate(model) == 2
     assert "no chat template of its own" in capsys.readouterr().err
 

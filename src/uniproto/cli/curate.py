@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 CHOSEN = "chosen.jsonl"
 _MOST_SOURCES = 12  # in the summary; the page shows all
-_TRAINED_POOL = 128  # of finetune, unless there are fewer rows
 
 
 def add_parser(commands: Any) -> None:
@@ -94,6 +93,7 @@ def run(options: argparse.Namespace) -> None:
     assert inputs.pool.table is not None
     assert inputs.target is not None
     chosen, (target_rows, _) = inputs.pool.table.take(selection.indices), file_rows(inputs.target)
+    rows = _as_json(chosen.to_pylist())
     save_selection(
         numbered_as_in_files(inputs, selection),
         output,
@@ -105,13 +105,16 @@ def run(options: argparse.Namespace) -> None:
         },
         files={
             **excluded_file(inputs),
-            CHOSEN: chosen_lines(chosen.to_pylist(), selection, problem, target_rows),
+            CHOSEN: chosen_lines(rows, selection, problem, target_rows),
         },
     )
     if not options.no_page:
         _write_page(output, options)
     if not options.quiet:
         _print_summary(options, inputs, selection, output)
+        items: Items = inputs.pool.items  # type: ignore[attr-defined]
+        if command := finetune_command(options, items, rows, output):
+            print(f"\nTrain on it:\n  {command}")
 
 
 def _completed(options: argparse.Namespace) -> argparse.Namespace:
@@ -251,7 +254,7 @@ def chosen_lines(
             "cost": round(float(masses @ arcs / masses.sum()), 6),
         }
         named = {f"{name}_chosen" if name in row else name: value for name, value in added.items()}
-        lines.append(json.dumps(_as_json({**row, **named}), ensure_ascii=False, default=str))
+        lines.append(json.dumps({**row, **named}, ensure_ascii=False, default=str))
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -290,8 +293,6 @@ def _print_summary(
     for line in _composition(options, inputs, selection):
         print(f"  {printable(line)}")
     print(f"  written to              {printable(output)}")
-    if command := finetune_command(options, inputs, output):
-        print(f"\nTrain on it:\n  {printable(command)}")
 
 
 def _composition(options: argparse.Namespace, inputs: Inputs, selection: Selection) -> list[str]:
@@ -310,32 +311,49 @@ def _composition(options: argparse.Namespace, inputs: Inputs, selection: Selecti
     return [*lines, f"  and {others} other sources"] if others else lines
 
 
-def finetune_command(options: argparse.Namespace, inputs: Inputs, output: Path) -> str | None:
-    """The command that trains on what was chosen; none where there is no answer to learn."""
-    from uniproto.data.columns import is_text
+def finetune_command(
+    options: argparse.Namespace, items: Items, rows: list[dict[str, Any]], output: Path
+) -> str | None:
+    """The command that trains on the chosen rows as they were compared; none without answers."""
+    from uniproto.training.finetune.settings import FinetuneSettings as Usual
 
-    items = inputs.pool.items  # type: ignore[attr-defined]
-    if items.kind == "images":
-        return None
-    talks = len(items.columns) == 1 and not is_text(items.table.schema.field(items.columns[0]).type)
+    talks = len(items.columns) == 1 and isinstance(rows[0][items.columns[0]], list)
     if len(items.columns) != 2 and not talks:
         return None
-    words = ["uniproto", "finetune", "--model"]
-    words += [options.model if items.language is not None else "MODEL"]
-    words += ["--data", str(output / CHOSEN), "--method", "full"]
+    longest, model = options.max_length, "MODEL"
+    if items.language is not None:
+        from uniproto.training.language_features import tokens_read
+
+        longest, model = tokens_read(options.model, longest), options.model
+    words = ["uniproto", "finetune", "--model", model, "--data", str(output / CHOSEN)]
+    words += ["--method", "full"]
     if talks:
         words += ["--messages", *items.columns]
     else:
-        for flag, name, usual in zip(
-            ("--prompt", "--answer"), items.columns, ("instruction", "output"), strict=True
-        ):
-            words += [] if name == usual else [flag, name]
-    if options.template is not None and not talks:
-        words += ["--template", options.template]
-    named = options.source in items.table.column_names
-    words += ["--source", options.source] if named and options.source != SOURCE else []
-    words += [] if named else ["--no-source"]
-    if options.k < 2 * _TRAINED_POOL:
+        prompt, answer = items.columns
+        words += [] if prompt == Usual.prompt else ["--prompt", prompt]
+        words += [] if answer == Usual.answer else ["--answer", answer]
+        template = options.template or Usual.template
+        words += [] if template == Usual.template else ["--template", template]
+    words += [] if longest == Usual.max_length else ["--max-length", str(longest)]
+    words += ["--bf16"] if options.bf16 and items.language is not None else []
+    if any(row.get(options.source) is None for row in rows):  # finetune needs it in every row
+        words += ["--no-source"]
+    elif options.source != Usual.source:
+        words += ["--source", options.source]
+    if options.k < 2 * Usual.pool:
         size = str(max(1, options.k // 4))
         words += ["--pool", size, "--keep", size]
-    return shlex.join([*words, "--out", f"{output}-model"])
+    return " ".join(map(_quoted, [*words, "--out", f"{output}-model"]))
+
+
+def _quoted(word: str) -> str:
+    r"""A word for a shell, on one line of a terminal.
+
+    >>> print(_quoted("a b"), _quoted("it's\n"))
+    'a b' $'it\'s\n'
+    """
+    if printable(word) == word:
+        return shlex.quote(word)
+    escaped = word.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$'{printable(escaped)}'"
