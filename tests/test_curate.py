@@ -237,6 +237,20 @@ def test_numbers_that_json_does_not_have_are_missing(model):
     assert {(row["score"], tuple(row["more"])) for row in chosen()} == {(None, (None, 1.0))}
 
 
+def test_rows_that_were_curated_before_keep_their_columns(model):
+    pool, kept = "pool.jsonl", {}
+    for out, k in (("first", 60), ("second", 40), ("third", K)):
+        assert curate(model, "--no-page", pool=pool, k=k, out=out) == 0
+        pool, found = f"{out}/{CHOSEN}", chosen(out)
+        if kept:
+            for row in found:  # all that the row had, and three columns more
+                before = kept[row["instruction"], row["output"]]
+                assert before.items() <= row.items()
+                assert len(row) == len(before) + 3
+        kept = {(row["instruction"], row["output"]): row for row in found}
+    assert [row["rank_chosen_chosen"] for row in found] == list(range(1, K + 1))
+
+
 def test_hidden_states_and_sentences(model, monkeypatch):
     assert curate(model, "--hidden", "--no-page") == 0
     hidden = [row["rank"] for row in chosen()]

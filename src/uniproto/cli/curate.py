@@ -253,9 +253,20 @@ def chosen_lines(
             "serves": target_rows[plan.indices[part]].tolist(),
             "cost": round(float(masses @ arcs / masses.sum()), 6),
         }
-        named = {f"{name}_chosen" if name in row else name: value for name, value in added.items()}
+        named = {_free_name(name, row): value for name, value in added.items()}
         lines.append(json.dumps({**row, **named}, ensure_ascii=False, default=str))
     return "".join(f"{line}\n" for line in lines)
+
+
+def _free_name(name: str, row: dict[str, Any]) -> str:
+    """The name, lengthened until the row has no such column: who curates again loses nothing.
+
+    >>> _free_name("rank", {"rank": 1, "rank_chosen": 7}), _free_name("cost", {"rank": 1})
+    ('rank_chosen_chosen', 'cost')
+    """
+    while name in row:
+        name = f"{name}_chosen"
+    return name
 
 
 def _as_json(value: Any) -> Any:
