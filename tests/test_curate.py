@@ -251,6 +251,31 @@ def test_rows_that_were_curated_before_keep_their_columns(model):
     assert [row["rank_chosen_chosen"] for row in found] == list(range(1, K + 1))
 
 
+@pytest.mark.parametrize(
+    "more", [{}, {"instruction": "1+1"}, {"prompt": "no", "completion": "never"}]
+)
+def test_a_target_with_usual_columns_of_its_own(more, model):
+    """The pool's columns win where the target has them all; else those with usual names do."""
+    assert curate(model, "--no-page", "--quiet", out="plain") == 0
+    names = ("prompt", "completion") if not more else ("question", "answer")
+    if "prompt" in more:
+        write("pool.jsonl", [renamed(row, ("question", "answer")) for row in POOL_ROWS])
+    wanted = [{**more, **renamed(row, names)} for row in TARGET_ROWS]
+    write("wanted.jsonl", wanted)
+    assert curate(model, "--quiet") == 0
+    rows = uniproto.Selection.load("plain").indices
+    np.testing.assert_array_equal(uniproto.Selection.load("out").indices, rows)
+    assert main(["verify", "out"]) == 0
+    assert TARGET_ROWS[0]["instruction"] in Path("out/report.html").read_text("utf-8")
+    pool = [json.loads(line) for line in Path("pool.jsonl").read_text("utf-8").splitlines()]
+    options = {"model": model, "template": TEMPLATE, "width": 128, "distinct": 1e-6}
+    np.testing.assert_array_equal(uniproto.curate(pool, wanted, K, **options).indices, rows)
+
+
+def renamed(row, names):
+    return dict(zip(names, (row["instruction"], row["output"]), strict=True))
+
+
 def test_hidden_states_and_sentences(model, monkeypatch):
     assert curate(model, "--hidden", "--no-page") == 0
     hidden = [row["rank"] for row in chosen()]
@@ -355,7 +380,7 @@ def unloaded(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("rows", "words", "k", "message"),
     [
-        ([{"question": "1+1", "answer": "2"}], [], K, "the target must have the pool's"),
+        ([{"frage": "1+1", "answer": "2"}], [], K, "wanted.jsonl: the examples must have a prompt"),
         ([], [], K, "wanted.jsonl"),
         (TARGET_ROWS, [], POOL + 1, "'-k' must lie between 1 and the 120 rows of the pool"),
         (TARGET_ROWS, [], 0, "'-k' must lie between 1 and"),

@@ -148,16 +148,11 @@ def _require_answerable(options: argparse.Namespace, method: Method) -> Items:
 
     named = {"language": None, **example_options(options)}
 
-    def read(path: str) -> Items:
-        return read_items(path, options.text, options.images, **named)
+    def read(path: str, like: tuple[str, ...] = ()) -> Items:
+        return read_items(path, options.text, options.images, like=like, **named)
 
-    pool, target = read(options.pool), read(options.target)
-    if pool.columns and not set(pool.columns) <= set(target.table.column_names):
-        raise InputFileError(
-            f"{target.path}: the target must have the pool's columns {', '.join(pool.columns)}. "
-            f"Got {', '.join(target.table.column_names)} instead. Rename its columns, or name "
-            "those that both have: --prompt, --answer, --messages or --text."
-        )
+    pool = read(options.pool)
+    target = read(options.target, pool.columns)
     if not len(target):
         raise InputFileError(
             f"{target.path}: the target must hold examples of what is wanted. It is empty. Put in "
@@ -173,7 +168,7 @@ def _require_answerable(options: argparse.Namespace, method: Method) -> Items:
     if options.exclude_near is not None:
         path, distance = options.exclude_near
         require_distance(checked_distance(distance), "--exclude-near")
-        _usable_rows(read(path), options.on_error)
+        _usable_rows(read(path, pool.columns), options.on_error)
     targets = sum(_usable_rows(target, options.on_error))
     usable = _usable_rows(pool, options.on_error)
     _require_choosable(pool, target, usable, targets, options, method)

@@ -72,6 +72,7 @@ def read_file(
         on_error=options.on_error,
         model_digest=getattr(options, "model_digest", None),
         progress=False if getattr(options, "quiet", False) else None,
+        like=() if like is None else like.feature_columns,
         **examples,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,11 +102,12 @@ def read_items(
     guess: bool = False,
     language: LanguageFeatures | None = None,
     examples: tuple[str | None, str | None, str | None] = (None, None, None),
+    like: Sequence[str] = (),
 ) -> Items:
     """The column of texts or pictures that the options name, or (`guess`) the only one there is.
 
     With `language` the rows are examples of a language model; `examples` are the columns of
-    prompts, answers and messages, where they are named.
+    prompts, answers and messages, where they are named, and `like` those of other examples.
     """
     path = possible_path(path)
     if text is not None and images is not None:
@@ -129,7 +130,7 @@ def read_items(
             "pictures. Got a bare array, which holds vectors already. Select from it directly."
         )
     if language is not None:
-        columns = example_columns(table.column_names, *examples, where=str(path))
+        columns = example_columns(table.column_names, *examples, like=like, where=str(path))
         if path.suffix.lower() == ".csv":
             table = as_csv_texts(table, path, columns)
         return Items(
@@ -330,10 +331,11 @@ def read_embedded(
     *,
     language: LanguageFeatures | None = None,
     examples: tuple[str | None, str | None, str | None] = (None, None, None),
+    like: Sequence[str] = (),
     **options: Any,
 ) -> EmbeddedData:
     """Read a file and embed one of its columns."""
-    items = read_items(path, text, images, language=language, examples=examples)
+    items = read_items(path, text, images, language=language, examples=examples, like=like)
     embedded = items.embed(model, **options)
     table = EmbeddedRows(items.table, embedded.rows) if embedded.left_out else items.table
     return EmbeddedData(
