@@ -355,7 +355,9 @@ def test_jsonl(tmp_path: Path, table: pa.Table) -> None:
     [
         ("", "It is empty"),
         ("\n \n\r\n", "It is empty"),
-        ("[1, 2]\n", "could not be read"),
+        ("[1, 2]\n", "It holds a list instead"),
+        ('\n [{"a": 1},\n{"a": 2}]\n', "It holds a list instead"),
+        ('{"a": 1}\n[1]\n', "could not be read"),
         ('{"a": 1}\n{"a": "x"}\n', "could not be read"),
         ('{"a": 1, "b": {"c": 1}}\n', "b (struct"),
         ('{"a": 1, "b": {}}\n', "fit into a .parquet file"),
