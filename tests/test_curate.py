@@ -107,6 +107,7 @@ def test_from_files_to_files(model, capsys):
     np.testing.assert_array_equal(selection.indices, expected.indices)
     assert f"uniproto finetune --model {model} --data out/{CHOSEN} --method full" in said
     assert "source: chosen of the rows there are" in said
+    assert "gradients of the model, of instruction, output" in said  # and of no other column
     page = Path("out/report.html").read_text("utf-8")
     assert "Where the chosen rows come from" in page
     assert POOL_ROWS[selection.indices[0]]["instruction"] in page
@@ -232,8 +233,10 @@ def test_pools_of_other_forms(ending, model):
 
 def test_numbers_that_json_does_not_have_are_missing(model):
     rows = [{**row, "score": np.nan, "more": [np.inf, 1.0]} for row in POOL_ROWS]
-    pq.write_table(pa.Table.from_pylist(rows), "pool.parquet")
+    odd = pa.array([[("loss", np.nan)]] * POOL, pa.map_(pa.string(), pa.float64()))
+    pq.write_table(pa.Table.from_pylist(rows).append_column("odd", odd), "pool.parquet")
     assert curate(model, "--no-page", pool="pool.parquet") == 0
+    assert all(row["odd"] == [["loss", None]] for row in chosen())
     assert {(row["score"], tuple(row["more"])) for row in chosen()} == {(None, (None, 1.0))}
 
 
@@ -284,6 +287,7 @@ def test_hidden_states_and_sentences(model, monkeypatch):
     assert curate(model, "--text", "instruction,output", "--no-page", out="texts") == 0
     assert len(chosen("texts")) == K
     assert main(["verify", "texts"]) == 0
+    assert curate(model, "--text", "output,output", "--no-page", out="twice") == 0
 
 
 def test_plain_texts_are_compared_by_hidden_states_unless_told_otherwise(model, capsys):
@@ -387,6 +391,7 @@ def unloaded(monkeypatch, tmp_path):
         (TARGET_ROWS, ["--layer", "layers.7.v_proj"], K, "'layer' must name one linear"),
         (TARGET_ROWS, ["--adapter", "nowhere"], K, "nowhere: the adapter must be a folder"),
         (TARGET_ROWS, ["--prompt", "q"], K, "without q"),
+        (TARGET_ROWS, ["--prompt", "output"], K, "'answer' must be another column"),
         (TARGET_ROWS, ["--model", "."], K, "'.' must be a model's folder"),
         (TARGET_ROWS, ["--at-most", "sauce:add=3"], K, "sauce"),
         (TARGET_ROWS, ["--at-least", "source:add=100"], K, "'at_least' for source 'add'"),
@@ -413,6 +418,24 @@ def test_bad_input_is_refused_first(rows, words, k, message, model, unloaded, ca
     assert curate(model, *words, k=k) == 2
     assert message in capsys.readouterr().err
     assert not Path("out").exists() or not any(Path("out").iterdir())
+
+
+def test_a_folder_is_no_file_of_examples(model, unloaded, capsys):
+    Path("folder").mkdir()
+    shutil.copy("pool.jsonl", "folder")
+    assert curate(model, pool="folder") == 2
+    assert "folder: the folder must hold .parquet files" in capsys.readouterr().err
+    Path("folder/one.png").touch()
+    assert curate(model, target="folder") == 2
+    assert "Add --images" in capsys.readouterr().err
+
+
+def test_conversations_that_are_texts_are_refused(model, unloaded, capsys):
+    talk = json.dumps([{"role": "assistant", "content": "4"}])
+    write("pool.jsonl", [{"messages": talk}] * POOL)
+    for words in ((), ("--messages", "messages")):
+        assert curate(model, *words) == 2
+        assert "'--messages' must name a column of conversations" in capsys.readouterr().err
 
 
 def test_a_distance_of_copies_that_are_kept_is_refused(model, unloaded, capsys):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.embed import embedding_notes
+from uniproto.cli.input_file import refuse_pictures
 from uniproto.cli.inputs import Inputs, file_rows, input_paths, read_inputs, recorded
 from uniproto.cli.language import example_options
 from uniproto.cli.option_values import checked_distance
@@ -149,6 +150,8 @@ def _require_answerable(options: argparse.Namespace, method: Method) -> Items:
     named = {"language": None, **example_options(options)}
 
     def read(path: str, like: tuple[str, ...] = ()) -> Items:
+        if options.images is None:
+            refuse_pictures(Path(path))
         return read_items(path, options.text, options.images, like=like, **named)
 
     pool = read(options.pool)
@@ -268,7 +271,7 @@ def _as_json(value: Any) -> Any:
     """A value without NaN and infinity, which JSON has no words for."""
     if isinstance(value, dict):
         return {name: _as_json(each) for name, each in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):  # the entries of an Arrow map are tuples
         return [_as_json(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
@@ -290,12 +293,14 @@ def _print_summary(
     print(selection.summary())
     if options.gradients or options.hidden:
         how = "gradients of the model" if options.gradients else "hidden states of the model"
-        print(f"  compared by             {how}")
+        columns = ", ".join(inputs.pool.feature_columns)
+        print(f"  compared by             {how}, of {printable(columns)}")
     for path, near in inputs.near:
         print(f"  dropped                 {len(near):,} rows near {printable(path)}, in {EXCLUDED}")
+    assert inputs.target is not None
     for data in (inputs.pool, inputs.target):
         for line in embedding_notes(getattr(data, "embedded", None)):
-            print(f"  {printable(line)}")
+            print(f"  {printable(data.path.name)}: {printable(line)}")
     for line in _composition(options, inputs, selection):
         print(f"  {printable(line)}")
     print(f"  written to              {printable(output)}")

@@ -98,6 +98,10 @@ def example_columns(
     named: tuple[str, ...]
     if prompt is not None or answer is not None:
         named = (prompt or _PAIRS[0][0], answer or _PAIRS[0][1])
+        if named[0] == named[1]:
+            raise invalid(
+                "answer", "must be another column than 'prompt'", repr(named[1]), "Name both."
+            )
     elif messages is not None:
         named = (messages,)
     else:
