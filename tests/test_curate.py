@@ -76,7 +76,7 @@ def write(name, rows):
 
 def curate(model, *words, pool="pool.jsonl", target="wanted.jsonl", k=K, out="out"):
     given = ["curate", pool, "--target", target, "-k", str(k), "-o", out]
-    given += ["--template", TEMPLATE, "--width", "128"]
+    given += ["--template", TEMPLATE, *([] if "--text" in words else ["--width", "128"])]
     given += [] if "--keep-duplicates" in words else ["--distinct", "1e-6"]
     given += [] if model is None else ["--model", model]
     return main([*given, *map(str, words)])
@@ -391,6 +391,7 @@ def unloaded(monkeypatch, tmp_path):
         (TARGET_ROWS, ["--layer", "layers.7.v_proj"], K, "'layer' must name one linear"),
         (TARGET_ROWS, ["--adapter", "nowhere"], K, "nowhere: the adapter must be a folder"),
         (TARGET_ROWS, ["--prompt", "q"], K, "without q"),
+        (TARGET_ROWS, ["--text", "output", "--answer", "output"], K, "'--answer' needs --grad"),
         (TARGET_ROWS, ["--prompt", "output"], K, "'answer' must be another column"),
         (TARGET_ROWS, ["--model", "."], K, "'.' must be a model's folder"),
         (TARGET_ROWS, ["--at-most", "sauce:add=3"], K, "sauce"),

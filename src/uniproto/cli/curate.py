@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from uniproto.cli.embed import embedding_notes
 from uniproto.cli.input_file import refuse_pictures
 from uniproto.cli.inputs import Inputs, file_rows, input_paths, read_inputs, recorded
-from uniproto.cli.language import example_options
+from uniproto.cli.language import example_options, refuse_language_options
 from uniproto.cli.option_values import checked_distance
 from uniproto.cli.options import SOURCE, CurateOptions, add_settings
 from uniproto.cli.parser import add_output
@@ -148,6 +148,8 @@ def _require_answerable(options: argparse.Namespace, method: Method) -> Items:
     from uniproto.problem.near import require_distance
 
     named = {"language": None, **example_options(options)}
+    if named["language"] is None:  # these two are for the command that trains
+        refuse_language_options(options, but=("template", "max_length"))
 
     def read(path: str, like: tuple[str, ...] = ()) -> Items:
         if options.images is None:
