@@ -7,6 +7,7 @@ import html
 import json
 import shlex
 import shutil
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -27,6 +28,7 @@ from uniproto.cli import main  # noqa: E402
 from uniproto.cli.curate import CHOSEN  # noqa: E402
 from uniproto.errors import InfeasibleError, InputFileError, InvalidInputError  # noqa: E402
 from uniproto.features import gradients  # noqa: E402
+from uniproto.methods import UniProto  # noqa: E402
 
 K, POOL, TARGET = 24, 120, 15
 TEMPLATE = "Q {instruction} A "
@@ -74,7 +76,8 @@ def write(name, rows):
 
 def curate(model, *words, pool="pool.jsonl", target="wanted.jsonl", k=K, out="out"):
     given = ["curate", pool, "--target", target, "-k", str(k), "-o", out]
-    given += ["--template", TEMPLATE, "--width", "128", "--distinct", "1e-6"]
+    given += ["--template", TEMPLATE, *([] if "--text" in words else ["--width", "128"])]
+    given += [] if "--keep-duplicates" in words else ["--distinct", "1e-6"]
     given += [] if model is None else ["--model", model]
     return main([*given, *map(str, words)])
 
@@ -104,6 +107,7 @@ def test_from_files_to_files(model, capsys):
     np.testing.assert_array_equal(selection.indices, expected.indices)
     assert f"uniproto finetune --model {model} --data out/{CHOSEN} --method full" in said
     assert "source: chosen of the rows there are" in said
+    assert "gradients of the model, of instruction, output" in said  # and of no other column
     page = Path("out/report.html").read_text("utf-8")
     assert "Where the chosen rows come from" in page
     assert POOL_ROWS[selection.indices[0]]["instruction"] in page
@@ -131,14 +135,41 @@ def test_the_page_says_the_command_that_made_it(words, model):
     assert main([*said[1:], "--quiet"]) == 0
 
 
+def trained(capsys):
+    """The settings of the printed command, which is run as a shell would."""
+    command = capsys.readouterr().out.rpartition("Train on it:\n")[2].strip()
+    said = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True)
+    words = said.stdout.decode().split("\0")[1:-1]
+    assert main([*words, "--steps", "2", "--lora-r", "2", "--device", "cpu", "--quiet"]) == 0
+    return json.loads(Path("out-model/result.json").read_text("utf-8"))["settings"]
+
+
 def test_finetune_trains_on_what_was_chosen(model, capsys):
     assert curate(model, "--no-page") == 0
-    command = capsys.readouterr().out.rpartition("Train on it:\n")[2].split()[1:]
-    small = ["--steps", "2", "--lora-r", "2", "--max-length", "48", "--device", "cpu", "--quiet"]
-    quoted = command.index("--template")
-    del command[quoted : command.index("--pool")]
-    assert main([*command, "--template", TEMPLATE, *small]) == 0
-    assert Path("out-model/result.json").is_file()
+    settings = trained(capsys)
+    assert settings["template"] == TEMPLATE
+    assert settings["max_length"] == 64  # what the model reads
+    assert (settings["prompt"], settings["source"]) == ("instruction", "source")
+
+
+def test_finetune_reads_what_curate_read(model, capsys):
+    rows = [
+        {"q": row["instruction"], "a": row["output"], "kind": row["source"] if place % 7 else None}
+        for place, row in enumerate(POOL_ROWS)
+    ]
+    write("pool.jsonl", rows)
+    write("wanted.jsonl", [{"q": row["instruction"], "a": row["output"]} for row in TARGET_ROWS])
+    template = "It's {instruction}\n\tso \\n "
+    words = ("--prompt", "q", "--answer", "a", "--source", "kind", "--max-length", "40")
+    assert curate(model, *words, "--template", template, "--bf16", "--no-page") == 0
+    settings = trained(capsys)
+    expected = {"prompt": "q", "answer": "a", "max_length": 40, "template": template, "bf16": True}
+    assert expected.items() <= settings.items()
+    assert settings["source"] is None  # some of the chosen rows have none
+    # Only what comes from somewhere is chosen: then finetune is told where from.
+    write("pool.jsonl", [row for row in rows if row["kind"]])
+    assert curate(model, *words, "--no-page") == 0
+    assert "--source kind" in capsys.readouterr().out
 
 
 def test_copies_of_the_target_and_of_a_benchmark_are_dropped(model, capsys):
@@ -202,9 +233,50 @@ def test_pools_of_other_forms(ending, model):
 
 def test_numbers_that_json_does_not_have_are_missing(model):
     rows = [{**row, "score": np.nan, "more": [np.inf, 1.0]} for row in POOL_ROWS]
-    pq.write_table(pa.Table.from_pylist(rows), "pool.parquet")
+    odd = pa.array([[("loss", np.nan)]] * POOL, pa.map_(pa.string(), pa.float64()))
+    pq.write_table(pa.Table.from_pylist(rows).append_column("odd", odd), "pool.parquet")
     assert curate(model, "--no-page", pool="pool.parquet") == 0
+    assert all(row["odd"] == [["loss", None]] for row in chosen())
     assert {(row["score"], tuple(row["more"])) for row in chosen()} == {(None, (None, 1.0))}
+
+
+def test_rows_that_were_curated_before_keep_their_columns(model):
+    pool, kept = "pool.jsonl", {}
+    for out, k in (("first", 60), ("second", 40), ("third", K)):
+        assert curate(model, "--no-page", pool=pool, k=k, out=out) == 0
+        pool, found = f"{out}/{CHOSEN}", chosen(out)
+        if kept:
+            for row in found:  # all that the row had, and three columns more
+                before = kept[row["instruction"], row["output"]]
+                assert before.items() <= row.items()
+                assert len(row) == len(before) + 3
+        kept = {(row["instruction"], row["output"]): row for row in found}
+    assert [row["rank_chosen_chosen"] for row in found] == list(range(1, K + 1))
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"instruction": "1+1"}, {"prompt": "no", "completion": "never"}]
+)
+def test_a_target_with_usual_columns_of_its_own(more, model):
+    """The pool's columns win where the target has them all; else those with usual names do."""
+    assert curate(model, "--no-page", "--quiet", out="plain") == 0
+    names = ("prompt", "completion") if not more else ("question", "answer")
+    if "prompt" in more:
+        write("pool.jsonl", [renamed(row, ("question", "answer")) for row in POOL_ROWS])
+    wanted = [{**more, **renamed(row, names)} for row in TARGET_ROWS]
+    write("wanted.jsonl", wanted)
+    assert curate(model, "--quiet") == 0
+    rows = uniproto.Selection.load("plain").indices
+    np.testing.assert_array_equal(uniproto.Selection.load("out").indices, rows)
+    assert main(["verify", "out"]) == 0
+    assert TARGET_ROWS[0]["instruction"] in Path("out/report.html").read_text("utf-8")
+    pool = [json.loads(line) for line in Path("pool.jsonl").read_text("utf-8").splitlines()]
+    options = {"model": model, "template": TEMPLATE, "width": 128, "distinct": 1e-6}
+    np.testing.assert_array_equal(uniproto.curate(pool, wanted, K, **options).indices, rows)
+
+
+def renamed(row, names):
+    return dict(zip(names, (row["instruction"], row["output"]), strict=True))
 
 
 def test_hidden_states_and_sentences(model, monkeypatch):
@@ -215,6 +287,7 @@ def test_hidden_states_and_sentences(model, monkeypatch):
     assert curate(model, "--text", "instruction,output", "--no-page", out="texts") == 0
     assert len(chosen("texts")) == K
     assert main(["verify", "texts"]) == 0
+    assert curate(model, "--text", "output,output", "--no-page", out="twice") == 0
 
 
 def test_plain_texts_are_compared_by_hidden_states_unless_told_otherwise(model, capsys):
@@ -269,7 +342,7 @@ def test_messages(model, tmp_path, capsys):
         write(name, talks)
     assert curate(folder) == 0, capsys.readouterr().err
     assert chosen()[0]["messages"][1]["role"] == "assistant"
-    assert "--messages messages" in capsys.readouterr().out
+    assert trained(capsys)["messages"] == "messages"
     assert curate(model) == 2
     assert "no chat template of its own" in capsys.readouterr().err
 
@@ -311,13 +384,15 @@ def unloaded(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("rows", "words", "k", "message"),
     [
-        ([{"question": "1+1", "answer": "2"}], [], K, "the target must have the pool's"),
+        ([{"frage": "1+1", "answer": "2"}], [], K, "wanted.jsonl: the examples must have a prompt"),
         ([], [], K, "wanted.jsonl"),
         (TARGET_ROWS, [], POOL + 1, "'-k' must lie between 1 and the 120 rows of the pool"),
         (TARGET_ROWS, [], 0, "'-k' must lie between 1 and"),
         (TARGET_ROWS, ["--layer", "layers.7.v_proj"], K, "'layer' must name one linear"),
         (TARGET_ROWS, ["--adapter", "nowhere"], K, "nowhere: the adapter must be a folder"),
         (TARGET_ROWS, ["--prompt", "q"], K, "without q"),
+        (TARGET_ROWS, ["--text", "output", "--answer", "output"], K, "'--answer' needs --grad"),
+        (TARGET_ROWS, ["--prompt", "output"], K, "'answer' must be another column"),
         (TARGET_ROWS, ["--model", "."], K, "'.' must be a model's folder"),
         (TARGET_ROWS, ["--at-most", "sauce:add=3"], K, "sauce"),
         (TARGET_ROWS, ["--at-least", "source:add=100"], K, "'at_least' for source 'add'"),
@@ -330,6 +405,11 @@ def unloaded(monkeypatch, tmp_path):
         (TARGET_ROWS, ["--source", "sauce"], K, "'--source' must be one of"),
         (TARGET_ROWS, ["--method", "dsir"], K, "'dsir', which counts words"),
         (TARGET_ROWS, ["--method", "fasterpam"], K, "'target' must be the source itself"),
+        (TARGET_ROWS, ["--method", "kmeans"], K, "needs at least k=24 targets"),
+        ([*TARGET_ROWS, *[{"instruction": "1", "output": ""}] * K], ["--method", "kmeans"], K,
+         "Got 15 instead"),
+        (TARGET_ROWS, ["--method", "protodash", "--memory", "1KB"], K, "keeps k kernel rows"),
+        (TARGET_ROWS, ["--polish", "--memory", "1KB"], K, "the exact plan is solved over 24"),
         ([{"instruction": "1", "output": ""}], [], K, "At least one row must hold an example"),
         ([{"instruction": "1", "output": None}], [], K, "wanted.jsonl"),
     ],
@@ -339,6 +419,30 @@ def test_bad_input_is_refused_first(rows, words, k, message, model, unloaded, ca
     assert curate(model, *words, k=k) == 2
     assert message in capsys.readouterr().err
     assert not Path("out").exists() or not any(Path("out").iterdir())
+
+
+def test_a_folder_is_no_file_of_examples(model, unloaded, capsys):
+    Path("folder").mkdir()
+    shutil.copy("pool.jsonl", "folder")
+    assert curate(model, pool="folder") == 2
+    assert "folder: the folder must hold .parquet files" in capsys.readouterr().err
+    Path("folder/one.png").touch()
+    assert curate(model, target="folder") == 2
+    assert "Add --images" in capsys.readouterr().err
+
+
+def test_conversations_that_are_texts_are_refused(model, unloaded, capsys):
+    talk = json.dumps([{"role": "assistant", "content": "4"}])
+    write("pool.jsonl", [{"messages": talk}] * POOL)
+    for words in ((), ("--messages", "messages")):
+        assert curate(model, *words) == 2
+        assert "'--messages' must name a column of conversations" in capsys.readouterr().err
+
+
+def test_a_distance_of_copies_that_are_kept_is_refused(model, unloaded, capsys):
+    for distance in ("1e-6", "0"):
+        assert curate(model, "--keep-duplicates", "--distinct", distance) == 2
+        assert "'--distinct' excludes --keep-duplicates" in capsys.readouterr().err
 
 
 def test_a_pool_of_copies_is_refused_first(model, unloaded, capsys):
@@ -429,6 +533,11 @@ def test_sources_benchmarks_and_copies_in_python(model):
         ({"exclude_near": (TARGET_ROWS, -1)}, "a distance of at least 0"),
         ({"method": "dsir"}, "which counts words"),
         ({"method": "fasterpam"}, "'target' must be the source itself"),
+        ({"method": "kmeans"}, "needs at least k=24 targets"),
+        (
+            {"method": UniProto(search="multilevel"), "source": "source", "at_most": 20},
+            "'search' must be 'greedy'",
+        ),
         ({"pool": [*POOL_ROWS, {"instruction": "1"}]}, r"pool: .* row 120 \(answer: missing"),
         ({"target": [{"instruction": "1", "output": ""}]}, "target: At least one row must hold"),
         ({"pool": POOL_ROWS[:10] * 12}, "no copies of each other .* distinct=False"),

@@ -251,6 +251,8 @@ def test_embed_gradients(rows_file, model, capsys):
         (["--gradients", "--text", "output"], "'--gradients' excludes --text"),
         (["--gradients", "--prompt", "q"], "without q"),
         (["--gradients", "both"], "must be value or lora"),
+        (["--prompt", "instruction"], "'--prompt' needs --gradients or --hidden"),
+        (["--width", "12", "--text", "output"], "'--width' needs --gradients or --hidden"),
         (["--num-cpus", "2", "--text", "output"], "'--num-cpus' needs --engine ray"),
     ],
 )

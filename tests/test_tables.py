@@ -353,8 +353,11 @@ def test_jsonl(tmp_path: Path, table: pa.Table) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "Empty JSON"),
-        ("[1, 2]\n", "could not be read"),
+        ("", "It is empty"),
+        ("\n \n\r\n", "It is empty"),
+        ("[1, 2]\n", "It holds a list instead"),
+        ('\n [{"a": 1},\n{"a": 2}]\n', "It holds a list instead"),
+        ('{"a": 1}\n[1]\n', "could not be read"),
         ('{"a": 1}\n{"a": "x"}\n', "could not be read"),
         ('{"a": 1, "b": {"c": 1}}\n', "b (struct"),
         ('{"a": 1, "b": {}}\n', "fit into a .parquet file"),
@@ -463,7 +466,7 @@ def test_missing_file_folder_and_unknown_ending(tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match=r"folder.parquet.*must hold .parquet files"):
         read_input(tmp_path / "folder.parquet")
     for name, ending in (("x.txt", "'.txt'"), ("x", "no ending"), ("x.csv.gz", "'.gz'")):
-        with pytest.raises(InputFileError, match=rf".csv, .jsonl, .npy.*Got {ending} instead"):
+        with pytest.raises(InputFileError, match=rf"jsonl, .jsonl.zst, .npy.*Got {ending} "):
             read_input(tmp_path / name)
     with pytest.raises(OSError):
         read_input(tmp_path / ("x" * 300 + ".npy"))

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.embed import embedding_notes
+from uniproto.cli.input_file import refuse_pictures
 from uniproto.cli.inputs import Inputs, file_rows, input_paths, read_inputs, recorded
-from uniproto.cli.language import example_options
+from uniproto.cli.language import example_options, refuse_language_options
 from uniproto.cli.option_values import checked_distance
 from uniproto.cli.options import SOURCE, CurateOptions, add_settings
 from uniproto.cli.parser import add_output
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 CHOSEN = "chosen.jsonl"
 _MOST_SOURCES = 12  # in the summary; the page shows all
-_TRAINED_POOL = 128  # of finetune, unless there are fewer rows
 
 
 def add_parser(commands: Any) -> None:
@@ -94,6 +94,7 @@ def run(options: argparse.Namespace) -> None:
     assert inputs.pool.table is not None
     assert inputs.target is not None
     chosen, (target_rows, _) = inputs.pool.table.take(selection.indices), file_rows(inputs.target)
+    rows = _as_json(chosen.to_pylist())
     save_selection(
         numbered_as_in_files(inputs, selection),
         output,
@@ -105,13 +106,16 @@ def run(options: argparse.Namespace) -> None:
         },
         files={
             **excluded_file(inputs),
-            CHOSEN: chosen_lines(chosen.to_pylist(), selection, problem, target_rows),
+            CHOSEN: chosen_lines(rows, selection, problem, target_rows),
         },
     )
     if not options.no_page:
         _write_page(output, options)
     if not options.quiet:
         _print_summary(options, inputs, selection, output)
+        items: Items = inputs.pool.items  # type: ignore[attr-defined]
+        if command := finetune_command(options, items, rows, output):
+            print(f"\nTrain on it:\n  {command}")
 
 
 def _completed(options: argparse.Namespace) -> argparse.Namespace:
@@ -123,6 +127,10 @@ def _completed(options: argparse.Namespace) -> argparse.Namespace:
     if given["text"] is None and given["images"] is None and not given["hidden"]:
         given["gradients"] = given["gradients"] or "value"
     if given["keep_duplicates"]:
+        if given["distinct"] is not True:
+            raise invalid(
+                "--distinct", "excludes --keep-duplicates", given["distinct"], "Drop one."
+            )
         given["distinct"] = False
     kept = cache_folder() / "datasets" if given["cache"] is None else Path(given["cache"])
     for name in ("pool", "target"):
@@ -140,17 +148,16 @@ def _require_answerable(options: argparse.Namespace, method: Method) -> Items:
     from uniproto.problem.near import require_distance
 
     named = {"language": None, **example_options(options)}
+    if named["language"] is None:  # these two are for the command that trains
+        refuse_language_options(options, but=("template", "max_length"))
 
-    def read(path: str) -> Items:
-        return read_items(path, options.text, options.images, **named)
+    def read(path: str, like: tuple[str, ...] = ()) -> Items:
+        if options.images is None:
+            refuse_pictures(Path(path))
+        return read_items(path, options.text, options.images, like=like, **named)
 
-    pool, target = read(options.pool), read(options.target)
-    if pool.columns and not set(pool.columns) <= set(target.table.column_names):
-        raise InputFileError(
-            f"{target.path}: the target must have the pool's columns {', '.join(pool.columns)}. "
-            f"Got {', '.join(target.table.column_names)} instead. Rename its columns, or name "
-            "those that both have: --prompt, --answer, --messages or --text."
-        )
+    pool = read(options.pool)
+    target = read(options.target, pool.columns)
     if not len(target):
         raise InputFileError(
             f"{target.path}: the target must hold examples of what is wanted. It is empty. Put in "
@@ -166,14 +173,20 @@ def _require_answerable(options: argparse.Namespace, method: Method) -> Items:
     if options.exclude_near is not None:
         path, distance = options.exclude_near
         require_distance(checked_distance(distance), "--exclude-near")
-        _usable_rows(read(path), options.on_error)
-    _usable_rows(target, options.on_error)
-    _require_choosable(pool, target, _usable_rows(pool, options.on_error), options, method)
+        _usable_rows(read(path, pool.columns), options.on_error)
+    targets = sum(_usable_rows(target, options.on_error))
+    usable = _usable_rows(pool, options.on_error)
+    _require_choosable(pool, target, usable, targets, options, method)
     return pool
 
 
 def _require_choosable(
-    pool: Items, target: Items, usable: list[bool], options: argparse.Namespace, method: Method
+    pool: Items,
+    target: Items,
+    usable: list[bool],
+    targets: int,
+    options: argparse.Namespace,
+    method: Method,
 ) -> None:
     """Refuse a k and conditions that the rows of the pool cannot meet."""
     import numpy as np
@@ -189,7 +202,7 @@ def _require_choosable(
     conditions = {name: getattr(options, name) for name in ("distinct", "seed", "memory")}
     rows = EmbeddedRows(pool.table, np.flatnonzero(usable))
     limits = limits_of(options, InputData(pool.path, pool.sha256, None, rows))
-    rehearse(method, options.k, sum(usable), len(target), **conditions, **limits)
+    rehearse(method, options.k, sum(usable), targets, **conditions, **limits)
 
 
 def _usable_rows(data: Items, on_error: str) -> list[bool]:
@@ -240,16 +253,27 @@ def chosen_lines(
             "serves": target_rows[plan.indices[part]].tolist(),
             "cost": round(float(masses @ arcs / masses.sum()), 6),
         }
-        named = {f"{name}_chosen" if name in row else name: value for name, value in added.items()}
-        lines.append(json.dumps(_as_json({**row, **named}), ensure_ascii=False, default=str))
+        named = {_free_name(name, row): value for name, value in added.items()}
+        lines.append(json.dumps({**row, **named}, ensure_ascii=False, default=str))
     return "".join(f"{line}\n" for line in lines)
+
+
+def _free_name(name: str, row: dict[str, Any]) -> str:
+    """The name, lengthened until the row has no such column: who curates again loses nothing.
+
+    >>> _free_name("rank", {"rank": 1, "rank_chosen": 7}), _free_name("cost", {"rank": 1})
+    ('rank_chosen_chosen', 'cost')
+    """
+    while name in row:
+        name = f"{name}_chosen"
+    return name
 
 
 def _as_json(value: Any) -> Any:
     """A value without NaN and infinity, which JSON has no words for."""
     if isinstance(value, dict):
         return {name: _as_json(each) for name, each in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):  # the entries of an Arrow map are tuples
         return [_as_json(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
@@ -271,17 +295,17 @@ def _print_summary(
     print(selection.summary())
     if options.gradients or options.hidden:
         how = "gradients of the model" if options.gradients else "hidden states of the model"
-        print(f"  compared by             {how}")
+        columns = ", ".join(inputs.pool.feature_columns)
+        print(f"  compared by             {how}, of {printable(columns)}")
     for path, near in inputs.near:
         print(f"  dropped                 {len(near):,} rows near {printable(path)}, in {EXCLUDED}")
+    assert inputs.target is not None
     for data in (inputs.pool, inputs.target):
         for line in embedding_notes(getattr(data, "embedded", None)):
-            print(f"  {printable(line)}")
+            print(f"  {printable(data.path.name)}: {printable(line)}")
     for line in _composition(options, inputs, selection):
         print(f"  {printable(line)}")
     print(f"  written to              {printable(output)}")
-    if command := finetune_command(options, inputs, output):
-        print(f"\nTrain on it:\n  {printable(command)}")
 
 
 def _composition(options: argparse.Namespace, inputs: Inputs, selection: Selection) -> list[str]:
@@ -300,32 +324,49 @@ def _composition(options: argparse.Namespace, inputs: Inputs, selection: Selecti
     return [*lines, f"  and {others} other sources"] if others else lines
 
 
-def finetune_command(options: argparse.Namespace, inputs: Inputs, output: Path) -> str | None:
-    """The command that trains on what was chosen; none where there is no answer to learn."""
-    from uniproto.data.columns import is_text
+def finetune_command(
+    options: argparse.Namespace, items: Items, rows: list[dict[str, Any]], output: Path
+) -> str | None:
+    """The command that trains on the chosen rows as they were compared; none without answers."""
+    from uniproto.training.finetune.settings import FinetuneSettings as Usual
 
-    items = inputs.pool.items  # type: ignore[attr-defined]
-    if items.kind == "images":
-        return None
-    talks = len(items.columns) == 1 and not is_text(items.table.schema.field(items.columns[0]).type)
+    talks = len(items.columns) == 1 and isinstance(rows[0][items.columns[0]], list)
     if len(items.columns) != 2 and not talks:
         return None
-    words = ["uniproto", "finetune", "--model"]
-    words += [options.model if items.language is not None else "MODEL"]
-    words += ["--data", str(output / CHOSEN), "--method", "full"]
+    longest, model = options.max_length, "MODEL"
+    if items.language is not None:
+        from uniproto.training.language_features import tokens_read
+
+        longest, model = tokens_read(options.model, longest), options.model
+    words = ["uniproto", "finetune", "--model", model, "--data", str(output / CHOSEN)]
+    words += ["--method", "full"]
     if talks:
         words += ["--messages", *items.columns]
     else:
-        for flag, name, usual in zip(
-            ("--prompt", "--answer"), items.columns, ("instruction", "output"), strict=True
-        ):
-            words += [] if name == usual else [flag, name]
-    if options.template is not None and not talks:
-        words += ["--template", options.template]
-    named = options.source in items.table.column_names
-    words += ["--source", options.source] if named and options.source != SOURCE else []
-    words += [] if named else ["--no-source"]
-    if options.k < 2 * _TRAINED_POOL:
+        prompt, answer = items.columns
+        words += [] if prompt == Usual.prompt else ["--prompt", prompt]
+        words += [] if answer == Usual.answer else ["--answer", answer]
+        template = options.template or Usual.template
+        words += [] if template == Usual.template else ["--template", template]
+    words += [] if longest == Usual.max_length else ["--max-length", str(longest)]
+    words += ["--bf16"] if options.bf16 and items.language is not None else []
+    if any(row.get(options.source) is None for row in rows):  # finetune needs it in every row
+        words += ["--no-source"]
+    elif options.source != Usual.source:
+        words += ["--source", options.source]
+    if options.k < 2 * Usual.pool:
         size = str(max(1, options.k // 4))
         words += ["--pool", size, "--keep", size]
-    return shlex.join([*words, "--out", f"{output}-model"])
+    return " ".join(map(_quoted, [*words, "--out", f"{output}-model"]))
+
+
+def _quoted(word: str) -> str:
+    r"""A word for a shell, on one line of a terminal.
+
+    >>> print(_quoted("a b"), _quoted("it's\n"))
+    'a b' $'it\'s\n'
+    """
+    if printable(word) == word:
+        return shlex.quote(word)
+    escaped = word.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$'{printable(escaped)}'"

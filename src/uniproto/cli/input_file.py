@@ -31,7 +31,7 @@ def read_file(
     text, images = getattr(options, "text", None), getattr(options, "images", None)
     examples = example_options(options)
     if text is None and images is None and not examples:
-        _refuse_pictures(Path(path))
+        refuse_pictures(Path(path))
         try:
             has_target = like is None and options.target is not None
             return read_input(
@@ -72,6 +72,7 @@ def read_file(
         on_error=options.on_error,
         model_digest=getattr(options, "model_digest", None),
         progress=False if getattr(options, "quiet", False) else None,
+        like=() if like is None else like.feature_columns,
         **examples,
     )
 
@@ -100,7 +101,7 @@ def _shown(value: Any) -> str:
     return repr(",".join(value) if isinstance(value, list) else value)
 
 
-def _refuse_pictures(path: Path) -> None:
+def refuse_pictures(path: Path) -> None:
     """A folder of pictures without --images: say what is missing, not that a file is."""
     from uniproto.features.files import has_pictures
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from uniproto.cli.options import LanguageOptions
 from uniproto.errors import invalid
+from uniproto.runtime.settings import described
 
 if TYPE_CHECKING:
     from uniproto.features.language import LanguageFeatures
@@ -43,6 +45,19 @@ def language_features(options: argparse.Namespace) -> LanguageFeatures | None:
         options.max_length,
         options.bf16,
     )
+
+
+def refuse_language_options(options: argparse.Namespace, but: tuple[str, ...] = ()) -> None:
+    """Refuse options about what a language model sees, where none looks at the rows."""
+    for each in described(LanguageOptions):
+        value = getattr(options, each.name)
+        if each.name not in but and value != each.default:
+            raise invalid(
+                f"--{each.name.replace('_', '-')}",
+                "needs --gradients or --hidden",
+                repr(value),
+                "Add one of them, or leave it out.",
+            )
 
 
 def example_options(options: argparse.Namespace) -> dict[str, Any]:

@@ -278,9 +278,7 @@ MORE = "more options"
 class CurateOptions(EmbeddingOptions, LanguageOptions):
     """The options of `uniproto curate`."""
 
-    target: str = setting(
-        "", "examples of what you want, in the pool's columns", common=True, metavar="TARGET"
-    )
+    target: str = setting("", "examples of what you want", common=True, metavar="TARGET")
     model: str | None = setting(
         None,
         "the language model you will train, whose gradients (plain texts: hidden states) compare "

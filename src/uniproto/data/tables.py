@@ -180,8 +180,9 @@ def read_input(
 
 def read_content(path: Path, column: str | None = None, memory: Memory = None) -> tuple[str, Any]:
     """The digest of a file, and its table or array; `column` names an array of an archive."""
-    ending = ".jsonl" if path.name.lower().endswith(".jsonl.zst") else path.suffix.lower()
-    reader = read_folder if path.is_dir() else READERS.get(ending)
+    name = path.name.lower()
+    suitable = (reader for ending, reader in READERS.items() if name.endswith(ending))
+    reader = read_folder if path.is_dir() else next(suitable, None)
     if reader is None:
         raise InputFileError(
             f"{path}: the file name must end in one of {', '.join(sorted(READERS))}. "
@@ -388,4 +389,5 @@ READERS: dict[str, Callable[[Path, str | None, Memory], Any]] = {
     ".parquet": read_parquet,
     ".csv": read_csv,
     ".jsonl": read_jsonl,
+    ".jsonl.zst": read_jsonl,
 }

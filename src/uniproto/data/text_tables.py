@@ -59,6 +59,18 @@ def read_jsonl(path: Path, column: str | None, memory: int | float | str | None)
 
     require_jsonl_fits(path, memory)
     with unpacked(path) as lines:
+        begin = next(filter(None, map(bytes.strip, lines)), b"")
+    if not begin:  # Arrow makes a table without columns of blank lines
+        raise InputFileError(
+            f"{path}: the file must hold a JSON object on each line. It is empty. Check how it was "
+            "written or filtered."
+        )
+    if begin.startswith(b"["):
+        raise InputFileError(
+            f"{path}: the file must hold a JSON object on each line. It holds a list instead. "
+            "Write its objects one below the other."
+        )
+    with unpacked(path) as lines:
         require_shallow(lines, path)  # Arrow would run out of stack, and take the process with it
     with unpacked(path) as lines:
         table = json.read_json(lines, json.ReadOptions(block_size=_BLOCK))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from uniproto.data.columns import is_text
+from uniproto.data.columns import is_list, is_text
 from uniproto.data.disk import LargeTable, parquet_files
 from uniproto.data.files import possible_path
 from uniproto.data.hub import is_saved_dataset
@@ -25,7 +25,12 @@ from uniproto.data.tables import (
 )
 from uniproto.data.text_tables import as_csv_texts
 from uniproto.errors import InputFileError, invalid, unknown_name
-from uniproto.features.language import LanguageFeatures, example_columns, message_text
+from uniproto.features.language import (
+    MESSAGES,
+    LanguageFeatures,
+    example_columns,
+    message_text,
+)
 from uniproto.features.pictures import ENDINGS, pictures_in
 
 if TYPE_CHECKING:
@@ -60,7 +65,8 @@ class Items:
 
     def __iter__(self) -> Iterator[Any]:
         columns = list(self.columns or (self.column,))
-        for batch in batches(self.table, self.path, columns, _ROWS_PER_BATCH):
+        different = list(dict.fromkeys(columns))  # --text title,title
+        for batch in batches(self.table, self.path, different, _ROWS_PER_BATCH):
             rows = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
             for row in rows:
                 yield row[0] if len(row) == 1 else row
@@ -102,16 +108,17 @@ def read_items(
     guess: bool = False,
     language: LanguageFeatures | None = None,
     examples: tuple[str | None, str | None, str | None] = (None, None, None),
+    like: Sequence[str] = (),
 ) -> Items:
     """The column of texts or pictures that the options name, or (`guess`) the only one there is.
 
     With `language` the rows are examples of a language model; `examples` are the columns of
-    prompts, answers and messages, where they are named.
+    prompts, answers and messages, where they are named, and `like` those of other examples.
     """
     path = possible_path(path)
     if text is not None and images is not None:
         raise invalid("--text", "excludes --images", f"{text!r} and {images!r}", "Drop one.")
-    if is_picture_folder(path):
+    if language is None and is_picture_folder(path):
         if text is not None:
             raise invalid(
                 "--text", "needs a table", f"{path}, a folder without one", "Did you mean --images?"
@@ -129,7 +136,9 @@ def read_items(
             "pictures. Got a bare array, which holds vectors already. Select from it directly."
         )
     if language is not None:
-        columns = example_columns(table.column_names, *examples, where=str(path))
+        columns = example_columns(table.column_names, *examples, like=like, where=str(path))
+        if columns in ((MESSAGES,), (examples[2],)):
+            _require_kind(table, columns[0], "--messages", "conversations", path, is_list)
         if path.suffix.lower() == ".csv":
             table = as_csv_texts(table, path, columns)
         return Items(
@@ -330,10 +339,11 @@ def read_embedded(
     *,
     language: LanguageFeatures | None = None,
     examples: tuple[str | None, str | None, str | None] = (None, None, None),
+    like: Sequence[str] = (),
     **options: Any,
 ) -> EmbeddedData:
     """Read a file and embed one of its columns."""
-    items = read_items(path, text, images, language=language, examples=examples)
+    items = read_items(path, text, images, language=language, examples=examples, like=like)
     embedded = items.embed(model, **options)
     table = EmbeddedRows(items.table, embedded.rows) if embedded.left_out else items.table
     return EmbeddedData(

@@ -77,14 +77,19 @@ def example_columns(
     answer: str | None = None,
     messages: str | None = None,
     *,
+    like: Sequence[str] = (),
     where: str = "the rows",
 ) -> tuple[str, ...]:
     """The columns an example is made of: prompt and answer, messages, or one text.
+
+    Where none is named, they are those of other rows (`like`), or else those with the usual names.
 
     >>> example_columns(["source", "instruction", "output"])
     ('instruction', 'output')
     >>> example_columns(["messages", "source"])
     ('messages',)
+    >>> example_columns(["messages", "question", "answer"], like=["question", "answer"])
+    ('question', 'answer')
     """
     if messages is not None and (prompt is not None or answer is not None):
         raise invalid(
@@ -93,11 +98,15 @@ def example_columns(
     named: tuple[str, ...]
     if prompt is not None or answer is not None:
         named = (prompt or _PAIRS[0][0], answer or _PAIRS[0][1])
+        if named[0] == named[1]:
+            raise invalid(
+                "answer", "must be another column than 'prompt'", repr(named[1]), "Name both."
+            )
     elif messages is not None:
         named = (messages,)
     else:
-        usual = ((MESSAGES,), *_PAIRS, (TEXT,))
-        named = next((each for each in usual if set(each) <= set(present)), ())
+        usual = (tuple(like), (MESSAGES,), *_PAIRS, (TEXT,))
+        named = next((each for each in usual if each and set(each) <= set(present)), ())
     missing = [name for name in named if name not in present]
     if missing or not named:
         raise InputFileError(

@@ -50,7 +50,7 @@ class FasterPAM:
             from kmedoids import fasterpam
         except ImportError:
             raise MissingExtraError(f"method={self.name!r}", "compare") from None
-        self._check(problem)
+        self.check(problem)
         costs = problem.costs
         as_it_is = isinstance(costs, MatrixCosts) and costs.matrix.dtype == costs.dtype
         if costs.metric != "precomputed" or not as_it_is:
@@ -75,7 +75,8 @@ class FasterPAM:
             notes={"loss": float(found.loss), "iterations_run": int(found.n_iter)},
         )
 
-    def _check(self, problem: Problem) -> None:
+    def check(self, problem: Problem) -> None:
+        """Refuse a target of its own, and conditions on the rows."""
         if problem.costs.metric == "dot":
             raise invalid(
                 "metric",

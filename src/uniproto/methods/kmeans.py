@@ -45,6 +45,7 @@ class KMeansNearest:
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
         costs = need_features(problem, self.name)
+        self.check(problem)
         centres, masses, inertia = _fit(problem, costs.target)
         distances = FeatureCosts(centres, costs.source, "sqeuclidean")
         slack = 2 * float(np.finfo(distances.dtype).eps) * distances.ceiling
@@ -66,6 +67,15 @@ class KMeansNearest:
             notes={"inertia": inertia},
         )
 
+    def check(self, problem: Problem) -> None:
+        """Refuse more centres than there are targets."""
+        present = np.count_nonzero(problem.masses.weights > 0)
+        if present < problem.k:
+            raise InfeasibleError(
+                f"method='kmeans' needs at least k={problem.k} targets of positive weight, one for "
+                f"each centre. Got {present} instead. Lower k or use another method."
+            )
+
 
 def _fit(problem: Problem, target: Any) -> tuple[Any, NDArray[np.float64], float]:
     """The centres, the target mass of each, and Σ_j ν_j |y_j − centre|²."""
@@ -75,11 +85,6 @@ def _fit(problem: Problem, target: Any) -> tuple[Any, NDArray[np.float64], float
 
     weights = problem.masses.weights
     present = np.flatnonzero(weights > 0)
-    if len(present) < problem.k:
-        raise InfeasibleError(
-            f"method='kmeans' needs at least k={problem.k} targets of positive weight, one for "
-            f"each centre. Got {len(present)} instead. Lower k or use another method."
-        )
     if isinstance(target, RowsOnDisk):
         require_memory(
             len(present) * target.shape[1] * target.dtype.itemsize,

@@ -51,12 +51,7 @@ class ProtoDash:
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
         kernel = RBF(need_features(problem, self.name), self.bandwidth)
-        require_memory(
-            problem.k * (problem.m * kernel.dtype.itemsize + problem.k * 8),
-            problem.memory,
-            f"method={self.name!r} keeps k kernel rows of length m",
-            "Lower k, or select from a sample of the source.",
-        )
+        self.check(problem)
         fit = _WeightedFit(kernel, kernel.means(problem.masses.weights, progress), problem.k)
         rows, gains = pick_greedily(problem, fit, progress)
         total = fit.weights.sum()
@@ -68,6 +63,15 @@ class ProtoDash:
                 "Raise it, or leave it out for the median distance.",
             )
         return Picks(rows, gains, fit.weights / total, notes={"bandwidth": kernel.bandwidth})
+
+    def check(self, problem: Problem) -> None:
+        """Refuse more kernel rows than memory holds."""
+        require_memory(
+            problem.k * (problem.m * problem.costs.dtype.itemsize + problem.k * 8),
+            problem.memory,
+            f"method={self.name!r} keeps k kernel rows of length m",
+            "Lower k, or select from a sample of the source.",
+        )
 
 
 class _WeightedFit:

@@ -10,8 +10,6 @@ import numpy as np
 from uniproto.errors import InfeasibleError, invalid
 from uniproto.methods.contract import Method
 from uniproto.methods.dsir import DSIR
-from uniproto.methods.fasterpam import FasterPAM
-from uniproto.methods.needs import need_one_set
 from uniproto.problem.problem import Problem
 
 
@@ -28,9 +26,10 @@ def rehearse(method: Method, k: int, rows: int, targets: int, **conditions: Any)
             "'dsir', which counts words",
             "Pass uniproto.features.hashed_ngrams of both to uniproto.select.",
         )
-    problem = Problem(np.ones((rows, 2)), -np.ones((targets, 2)), **conditions).with_k(k)
-    if isinstance(method, FasterPAM):
-        need_one_set(problem, method.name)
+    pool = np.ones((rows, 2), np.float32)  # as models make vectors: memory depends on it
+    problem = Problem(pool, -pool[:1].repeat(targets, axis=0), **conditions).with_k(k)
+    if (check := getattr(method, "check", None)) is not None:
+        check(problem)
 
 
 def require_enough(

@@ -12,7 +12,7 @@ import numpy as np
 from uniproto.data.arrays import finite_number
 from uniproto.errors import invalid, require_int, require_name, require_seconds
 from uniproto.methods.contract import Picks
-from uniproto.methods.roads import SEARCHES, memory_of_search, memory_of_table, road_for
+from uniproto.methods.roads import SEARCHES, Road, memory_of_search, memory_of_table, road_for
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
@@ -162,10 +162,8 @@ class UniProto:
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
         begin = time.perf_counter()
-        plain = self._is_plain and problem.lists.exact
-        road = road_for(problem, self.search if plain else "greedy")
+        road = self.check(problem)
         if self._starts_thoroughly(problem):
-            self._require_plan(problem)
             found = self._thorough(problem, progress)
             polished = self._polished(problem, found, begin, progress)
             picks = replace(polished, proof=found.proof, transport=found.transport)
@@ -176,11 +174,22 @@ class UniProto:
         elif road.search == "multilevel":
             picks = self._multilevel(problem, progress)
         else:
-            self._require_plan(problem)
             picks = self._polished(problem, self._greedy(problem, progress), begin, progress)
-        if not plain:
+        if not self._is_plain or not problem.lists.exact:
             return picks
         return replace(picks, notes={"search": road.search, "why": road.why, **picks.notes})
+
+    def check(self, problem: Problem) -> Road:
+        """The search that suits the problem; refuses what limits or memory do not allow."""
+        plain = self._is_plain and problem.lists.exact
+        road = road_for(problem, self.search if plain else "greedy")
+        if road.search == "greedy":
+            self._require_plan(problem)
+        if road.search == "thorough" or self._starts_thoroughly(problem):
+            self._require_table(problem)
+        if road.search == "multilevel":
+            self._require_costs(problem)
+        return road
 
     def _starts_thoroughly(self, problem: Problem) -> bool:
         """Whether polishing starts from the rows of the thorough search, so that it is no worse.
@@ -192,9 +201,9 @@ class UniProto:
         suits = self.search == "auto" and problem.lists.exact and problem.checkpoint is None
         return suits and road_for(problem, "auto").search == "thorough"
 
-    def _thorough(self, problem: Problem, progress: Progress) -> Picks:
+    def _require_table(self, problem: Problem) -> None:
+        """Check the memory of the thorough search."""
         from uniproto.fills.list_memory import bytes_of_shortest_lists
-        from uniproto.methods.thorough.search import pick_thoroughly
 
         bytes_of_shortest_lists(problem, len(problem.candidates))  # refuses what none can work with
         needed = memory_of_table(problem)
@@ -204,11 +213,9 @@ class UniProto:
             f"the thorough search holds {problem.m:,} × {problem.n:,} costs",
             f"Allow at least memory={needed}, or use search='greedy'.",
         )
-        return pick_thoroughly(problem, self.seconds, progress)
 
-    def _multilevel(self, problem: Problem, progress: Progress) -> Picks:
-        from uniproto.methods.multilevel.search import pick_multilevel
-
+    def _require_costs(self, problem: Problem) -> None:
+        """Check the memory of the multilevel search."""
         needed = memory_of_search(problem)
         require_memory(
             needed,
@@ -216,6 +223,15 @@ class UniProto:
             f"the multilevel search holds {problem.k:,} × {problem.n:,} costs",
             f"Allow at least memory={needed}, or use search='greedy'.",
         )
+
+    def _thorough(self, problem: Problem, progress: Progress) -> Picks:
+        from uniproto.methods.thorough.search import pick_thoroughly
+
+        return pick_thoroughly(problem, self.seconds, progress)
+
+    def _multilevel(self, problem: Problem, progress: Progress) -> Picks:
+        from uniproto.methods.multilevel.search import pick_multilevel
+
         return pick_multilevel(problem, UniProto(search="greedy"), self.seconds, progress)
 
     def _polished(self, problem: Problem, picks: Picks, begin: float, progress: Progress) -> Picks:

@@ -60,7 +60,8 @@ def curate(
         exclude_near: rows of a benchmark, and the distance up to which a row is too near to one.
         method, seed, progress: as for `uniproto.select`.
         embedding: further arguments of `uniproto.features.gradients`, `hidden_states` or
-            `embed_text`, such as `prompt`, `answer`, `template`, `device` or `batch_size`.
+            `embed_text`, such as `prompt`, `answer`, `template`, `device` or `batch_size`. A target
+            without the pool's columns is read by its own, where they have the usual names.
 
     Returns:
         A `Selection` whose `indices` are rows of the pool: `dataset.select(selection.indices)`.
@@ -79,12 +80,13 @@ def curate(
     if features != "text" and model is None:
         raise invalid("model", f"must be given for {features}", "None", "Name a model.")
     benchmark, nearest = _checked_benchmark(exclude_near)
+    like = () if features == "text" else example_columns(list(rows[0]), *columns)
     items, aims, others = (
-        _items(these, features, text, columns) for these in (rows, wanted, benchmark)
+        _items(these, features, text, columns, like) for these in (rows, wanted, benchmark)
     )
     on_error = embedding.get("on_error", "fail")
-    for name, these in (("target", aims), ("exclude_near", others)):
-        _usable_rows(these, name, features, on_error)
+    targets = sum(_usable_rows(aims, "target", features, on_error))
+    _usable_rows(others, "exclude_near", features, on_error)
     usable = _usable_rows(items, "pool", features, on_error)
     copies = None if distinct is False else "distinct=False"
     require_enough(k, compress(items, usable), aims, len(rows), copies=copies)
@@ -96,7 +98,7 @@ def curate(
         "seed": seed,
     }
     some = None if sources is None else list(compress(sources, usable))
-    rehearse(chosen, k, sum(usable), len(wanted), sources=some, **conditions)
+    rehearse(chosen, k, sum(usable), targets, sources=some, **conditions)
 
     def embed(these: list[Any]) -> Embedded:
         return _embedded(these, features, model, {**embedding, "progress": progress})
@@ -189,6 +191,7 @@ def _items(
     features: str,
     text: str | tuple[str, ...] | None,
     columns: tuple[str | None, ...],
+    like: tuple[str, ...],
 ) -> list[Any]:
     """What a model looks at: the examples or the texts of rows."""
     if not rows:
@@ -196,7 +199,7 @@ def _items(
     if features != "text":
         if text is not None:
             raise invalid("text", "needs features='text'", repr(text), "Use prompt= and answer=.")
-        named = example_columns(list(rows[0]), *columns)
+        named = example_columns(list(rows[0]), *columns, like=like)
         return [as_example(row, named) for row in rows]
     parts = (text,) if isinstance(text, str) else tuple(text or ())
     missing = [name for name in parts if name not in rows[0]]

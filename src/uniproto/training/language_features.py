@@ -222,7 +222,8 @@ class LanguageModelFeatures:
         self.name, self.features, self.device = name, features, device
         usual = _BATCH_ON_GPU if sees_gpu(device) else _BATCH
         self.batch_size = batch_size_of(batch_size, usual[features.kind])
-        self.place, identity = _place(name, download=digest is None)
+        self.place = _place(name, download=digest is None)
+        identity = _identity(self.place)
         if features.adapter is not None:
             identity += f" {_adapter_identity(features.adapter)}"
         self.identity = f"language {_VERSION} {features.described()} {identity}"
@@ -281,13 +282,11 @@ class LanguageModelFeatures:
             return
         place, options = find_model(self.place)
         with loading(self.name, _EXTRA, _PURPOSE):
-            from transformers import AutoConfig, AutoTokenizer
+            from transformers import AutoTokenizer
 
             options["trust_remote_code"] = False
             self._tokenizer = AutoTokenizer.from_pretrained(place, **options)
-            config = AutoConfig.from_pretrained(place, **options).get_text_config()
-        context = getattr(config, "max_position_embeddings", None)
-        self._longest = min(self.features.max_length, context or self.features.max_length)
+        self._longest = tokens_read(self.place, self.features.max_length)
 
     def _load(self) -> None:
         if self._network is not None:
@@ -299,6 +298,17 @@ class LanguageModelFeatures:
             if self.features.adam:
                 self._moments = AdamMoments.read(self.features.adapter, network)
         self._network = network.to(torch_device(self.device)).eval()
+
+
+def tokens_read(name: str, max_length: int) -> int:
+    """How many tokens of an example a model reads: at most those of its context."""
+    place, options = find_model(_place(name, download=False))
+    with loading(name, _EXTRA, _PURPOSE):
+        from transformers import AutoConfig
+
+        config = AutoConfig.from_pretrained(place, **options, trust_remote_code=False)
+    context = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return min(max_length, context or max_length)
 
 
 def require_layer(place: str, name: str, layer: str | None) -> None:
@@ -322,13 +332,18 @@ def with_adapter(network: Any, adapter: str) -> Any:
         return peft.PeftModel.from_pretrained(network, adapter, is_trainable=True)
 
 
-def _place(name: str, *, download: bool) -> tuple[str, str]:
-    """Where a model is, and what it is."""
+def _place(name: str, *, download: bool) -> str:
+    """Where a model is on this machine."""
     path = Path(name).expanduser()
     if name.endswith(".gguf") and path.is_file():
-        return str(path), file_digest(path)
-    folder = model_folder(name, _EXTRA, download=download)
-    return str(folder), folder_identity(folder)
+        return str(path)
+    return str(model_folder(name, _EXTRA, download=download))
+
+
+def _identity(place: str) -> str:
+    """What a model is."""
+    path = Path(place)
+    return file_digest(path) if path.is_file() else folder_identity(path)
 
 
 def _adapter_identity(adapter: str) -> str:
