@@ -297,7 +297,8 @@ def test_plain_texts_are_compared_by_hidden_states_unless_told_otherwise(model, 
     }
     for name, rows in texts.items():
         write(name, rows)
-    assert curate(model, "--no-page") == 0
+    words = ["curate", "pool.jsonl", "--target", "wanted.jsonl", "-k", str(K), "--model", model]
+    assert main([*words, "--template", TEMPLATE, "--distinct", "1e-6", "-o", "out"]) == 0
     assert "hidden states of the model" in capsys.readouterr().out
     assert main(["verify", "out"]) == 0
     assert curate(model, "--hidden", "--no-page", out="said") == 0
@@ -313,6 +314,35 @@ def test_plain_texts_are_compared_by_hidden_states_unless_told_otherwise(model, 
     of_width = uniproto.curate(texts["pool.jsonl"], texts["wanted.jsonl"], K, width=128, **options)
     picks = [texts["pool.jsonl"][row]["text"] for row in of_width.indices]
     assert picks == [row["text"] for row in chosen("gradients")]
+
+
+def test_what_an_instruction_is_about_belongs_to_the_prompt(model, capsys):
+    """As in the data of Alpaca: instruction, input, output."""
+
+    def apart(row):
+        return {"instruction": "Compute.", "input": row["instruction"], "output": row["output"]}
+
+    def joined(row):
+        return {"instruction": f"Compute.\n\n{row['instruction']}", "output": row["output"]}
+
+    write("pool.jsonl", [{**apart(row), "source": "sums"} for row in POOL_ROWS])
+    write("wanted.jsonl", list(map(joined, TARGET_ROWS)))
+    assert curate(model, "--no-page") == 0
+    line = capsys.readouterr().out.strip().splitlines()[-1]
+    write("joined.jsonl", list(map(joined, POOL_ROWS)))
+    assert curate(model, "--no-page", pool="joined.jsonl", out="joined") == 0
+    prompts = [row["instruction"] for row in chosen("joined")]
+    assert [f"Compute.\n\n{row['input']}" for row in chosen()] == prompts
+    assert main(["verify", "out"]) == 0
+
+    from uniproto.training.finetune.data import read_rows
+
+    named = {"prompt": "instruction", "answer": "output", "source": "source"}
+    pq.write_table(pa.Table.from_pylist(chosen()), "chosen.parquet")
+    for path in (Path("out", CHOSEN), "chosen.parquet"):
+        assert [row.prompt for row in read_rows(path, **named)] == prompts
+    assert "finetune" in line
+    assert "--prompt" not in line
 
 
 def test_columns_of_text_mean_sentence_embeddings(model):

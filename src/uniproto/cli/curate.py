@@ -72,7 +72,8 @@ def run(options: argparse.Namespace) -> None:
     from uniproto.select import run_method
     from uniproto.selection.storage import require_result_folder, save_selection
 
-    unsaid = not (options.gradients or options.layer or options.adapter)
+    of_gradients = (options.gradients, options.layer, options.adapter)
+    unsaid = not any(of_gradients) and options.width == CurateOptions.width
     options = _completed(options)
     method = chosen_method(options)
     output = Path(options.output)
@@ -328,10 +329,11 @@ def finetune_command(
     options: argparse.Namespace, items: Items, rows: list[dict[str, Any]], output: Path
 ) -> str | None:
     """The command that trains on the chosen rows as they were compared; none without answers."""
+    from uniproto.features.language import FURTHER
     from uniproto.training.finetune.settings import FinetuneSettings as Usual
 
     talks = len(items.columns) == 1 and isinstance(rows[0][items.columns[0]], list)
-    if len(items.columns) != 2 and not talks:
+    if not talks and len(items.columns) != 2 and FURTHER not in items.columns[1:2]:
         return None
     longest, model = options.max_length, "MODEL"
     if items.language is not None:
@@ -343,7 +345,7 @@ def finetune_command(
     if talks:
         words += ["--messages", *items.columns]
     else:
-        prompt, answer = items.columns
+        prompt, answer = items.columns[0], items.columns[-1]
         words += [] if prompt == Usual.prompt else ["--prompt", prompt]
         words += [] if answer == Usual.answer else ["--answer", answer]
         template = options.template or Usual.template

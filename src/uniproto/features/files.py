@@ -29,6 +29,7 @@ from uniproto.features.language import (
     MESSAGES,
     LanguageFeatures,
     example_columns,
+    example_of,
     message_text,
 )
 from uniproto.features.pictures import ENDINGS, pictures_in
@@ -68,6 +69,9 @@ class Items:
         different = list(dict.fromkeys(columns))  # --text title,title
         for batch in batches(self.table, self.path, different, _ROWS_PER_BATCH):
             rows = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+            if self.language is not None:
+                yield from map(example_of, rows)
+                continue
             for row in rows:
                 yield row[0] if len(row) == 1 else row
 

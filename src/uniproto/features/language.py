@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ TEMPLATE = (
 )
 CHAT = "chat"  # as a template: the one of the model's tokenizer
 _PAIRS = (("instruction", "output"), ("prompt", "completion"), ("question", "answer"))
+FURTHER = "input"  # beside an instruction: what it is about, as in the data of Alpaca
 MESSAGES, TEXT = "messages", "text"
 
 
@@ -83,9 +84,12 @@ def example_columns(
     """The columns an example is made of: prompt and answer, messages, or one text.
 
     Where none is named, they are those of other rows (`like`), or else those with the usual names.
+    Beside an `instruction`, a column `input` belongs to the prompt.
 
     >>> example_columns(["source", "instruction", "output"])
     ('instruction', 'output')
+    >>> example_columns(["instruction", "input", "output"])
+    ('instruction', 'input', 'output')
     >>> example_columns(["messages", "source"])
     ('messages',)
     >>> example_columns(["messages", "question", "answer"], like=["question", "answer"])
@@ -115,7 +119,40 @@ def example_columns(
             f"{', without ' + ', '.join(missing) if missing else ''}. Name them: --prompt and "
             "--answer, or --messages (in Python prompt=, answer=, messages=)."
         )
+    if len(named) == 2 and has_further(present, *named):
+        return named[0], FURTHER, named[1]
     return named
+
+
+def has_further(present: Iterable[str], prompt: str, answer: str) -> bool:
+    """Whether the prompt goes on in a column of its own.
+
+    >>> has_further(["instruction", "input", "output"], "instruction", "output")
+    True
+    """
+    return prompt == _PAIRS[0][0] and answer != FURTHER and FURTHER in present
+
+
+def whole_prompt(prompt: Any, further: Any) -> Any:
+    """A prompt and what it is about, where there is something.
+
+    >>> whole_prompt("Translate.", "Guten Tag"), whole_prompt("Say hello.", "")
+    ('Translate.\\n\\nGuten Tag', 'Say hello.')
+    """
+    if isinstance(prompt, str) and isinstance(further, str) and further.strip():
+        return f"{prompt}\n\n{further}"
+    return prompt
+
+
+def example_of(values: Sequence[Any]) -> Any:
+    """The values of an example's columns as the example: (prompt, answer), messages, or a text.
+
+    >>> example_of(["Translate.", "Guten Tag", "Hello"]), example_of(["a text"])
+    (('Translate.\\n\\nGuten Tag', 'Hello'), 'a text')
+    """
+    if len(values) == 1:
+        return values[0]
+    return whole_prompt(values[0], values[1] if len(values) > 2 else None), values[-1]
 
 
 def is_plain_text(columns: Sequence[str] | None) -> bool:
@@ -138,8 +175,7 @@ def as_example(row: Any, columns: Sequence[str] | None = None) -> Any:
     """
     if not isinstance(row, Mapping):
         return tuple(row) if isinstance(row, list) and row and isinstance(row[0], str) else row
-    values = tuple(row.get(name) for name in (columns or example_columns(list(row))))
-    return values[0] if len(values) == 1 else values
+    return example_of([row.get(name) for name in (columns or example_columns(list(row)))])
 
 
 def message_text(messages: Any) -> Any:

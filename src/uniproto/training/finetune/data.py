@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from uniproto.data.files import json_objects, unpacked
 from uniproto.errors import InputFileError, MissingExtraError, UniprotoError, invalid, require_name
-from uniproto.features.language import CHAT
+from uniproto.features.language import CHAT, FURTHER, has_further, whole_prompt
 from uniproto.training.finetune.chats import Turns, as_turns, encoded_chat
 from uniproto.training.finetune.settings import TOO_LONG, FinetuneSettings
 from uniproto.training.losses import NO_LABEL
@@ -171,7 +171,9 @@ def _checked(
         if messages is not None:
             yield InstructionRow(label, "", "", as_turns(row[messages], path, number))
             continue
-        yield InstructionRow(label, row[columns["--prompt"]], row[columns["--answer"]])
+        question, answer = columns["--prompt"], columns["--answer"]
+        more = row[FURTHER] if has_further(row, question, answer) else None
+        yield InstructionRow(label, whole_prompt(row[question], more), row[answer])
 
 
 # Files are opened here, not by Arrow: it takes every path for UTF-8, which not every one is.
@@ -188,7 +190,9 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
 
     with path.open("rb") as file, pq.ParquetFile(file) as table:
         # Where a column is missing, the others are shown.
-        wanted = list(columns) if set(columns) <= set(table.schema_arrow.names) else None
+        present = table.schema_arrow.names
+        further = {FURTHER} & set(present)  # of the prompt, perhaps
+        wanted = list({*columns, *further}) if set(columns) <= set(present) else None
         for batch in table.iter_batches(_AT_ONCE, columns=wanted):
             yield from batch.to_pylist()
 
