@@ -23,6 +23,7 @@ pytest.importorskip("tokenizers", reason="needs the extra 'train'")
 
 from support.finetuning import tiny_model, validations  # noqa: E402
 from uniproto.cli import main  # noqa: E402
+from uniproto.cli.finetune import read_config  # noqa: E402
 from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
 from uniproto.runs.metrics import read_metrics  # noqa: E402
 from uniproto.training import SelectionConfig  # noqa: E402
@@ -282,6 +283,45 @@ def test_a_config_file_holds_options_and_those_given_win(model_folder, data, tmp
     assert "Did you mean 'steps'" in error_of(capsys, ["finetune", "--config", str(config)])
     config.write_text("just words")
     assert "must hold options in YAML" in error_of(capsys, ["finetune", "--config", str(config)])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("bf16: 'false'", "--bf16: must be true or false, not 'false'"),
+        ("adam-aligned: 'no'", "--adam-aligned: must be true or false, not 'no'"),
+        ("device: gpu", "'--device' must be one of auto, cpu"),
+        ("max-length: many", "--max-length: must be a whole number, not 'many'"),
+        ("learning-rate: [1, 2]", "--learning-rate: must be a number, not '1,2'"),
+        ("template: 7", "'--template' must hold {instruction}"),
+        ("lora-targets: [q_proj, nowhere]", "Got nowhere instead"),
+        ("keep-small: logic,law", "Got logic, law instead"),
+        ("keep-small: 1", "must lie between 0 and 1"),
+        ("data: 5", "5: the file name must end in one of"),
+        ("model: 5", "5: the model must be a folder"),
+        ("report-to: [a]", "'--report-to' must name trackers"),
+    ],
+)
+def test_a_config_file_is_read_as_the_command_line_is(
+    model_folder, data, tmp_path, capsys, line, said
+):
+    config = tmp_path / "run.yaml"
+    base = {"model": model_folder, "data": data, "pool": 12, "keep": 4, "max-length": 32}
+    name = line.partition(":")[0]
+    kept = [f"{key}: {value}" for key, value in base.items() if key != name]
+    config.write_text("\n".join([*kept, line]))
+    arguments = ["finetune", "--config", str(config), "--out", str(tmp_path / "run")]
+    assert said in error_of(capsys, arguments)
+
+
+def test_an_option_without_a_value_in_a_config_file_is_not_given(tmp_path):
+    config = tmp_path / "run.yaml"
+    config.write_text("learning-rate:\nsource:\nkeep-small: rare\nadam-aligned: no\nmerge: no\n")
+    assert read_config(str(config)) == {
+        "source": None,
+        "keep_small": ("rare",),
+        "adam_aligned": False,
+    }
 
 
 def test_data_sets_on_the_hub_are_read_by_name(model_folder, tmp_path, monkeypatch, capsys):
