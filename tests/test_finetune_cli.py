@@ -555,6 +555,30 @@ def test_a_truncated_model_is_one_clear_error(model_folder, data, tmp_path, caps
     assert not (tmp_path / "run").exists()
 
 
+def test_a_model_without_some_of_its_weights_is_refused(model_folder, data, tmp_path, capsys):
+    """Random numbers would take their place."""
+    from safetensors.torch import load_file, save_file
+
+    part = tmp_path / "model"
+    shutil.copytree(model_folder, part)
+    weights = load_file(part / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, part / "model.safetensors", {"format": "pt"})
+    said = error_of(capsys, words(part, data, tmp_path / "run"))
+    assert "must have all its weights. 1 of them are missing" in said
+    assert "'model.layers.1.mlp.up_proj.weight'" in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_adapter_is_not_a_model(model_folder, data, tmp_path, capsys):
+    """What it had learned would be forgotten when the next adapter takes its place."""
+    out = tmp_path / "run"
+    assert main(words(model_folder, data, out)) == 0
+    said = error_of(capsys, words(out / "model", data, tmp_path / "next"))
+    assert "the model must be a whole one. It is an adapter" in said
+    assert not (tmp_path / "next").exists()
+
+
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"GGUF\3\0\0\0\xff", b"no gguf at all"])
 def test_a_truncated_gguf_file_is_one_clear_error(data, tmp_path, capsys, content):
     file = tmp_path / "tiny.gguf"

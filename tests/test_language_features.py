@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -196,6 +197,20 @@ def test_what_is_wrong_with_examples():
     assert what_is_wrong_with([{"content": "x"}]) == "a message without a role"
     assert what_is_wrong_with(("a", None)) == "answer: missing"
     assert what_is_wrong_with("") == "empty"
+
+
+def test_an_adapter_that_fits_in_part_is_refused(model, adapter, tmp_path):
+    """Of what is missing there would be nothing, and the features would be others."""
+    from safetensors.torch import load_file, save_file
+
+    partly = Path(shutil.copytree(adapter, tmp_path / "adapter"), "adapter_model.safetensors")
+    weights = load_file(partly)
+    del weights[min(weights)]
+    save_file(weights, partly, {"format": "pt"})
+    options = {"model": model, "template": TEMPLATE, "adapter": str(partly.parent)}
+    for look in (hidden_states, gradients):
+        with pytest.raises(InputFileError, match=r"must fit the model.*missing adapter keys"):
+            look(ROWS, **options)
 
 
 def test_what_cannot_be_computed_is_refused_before_anything_is_loaded(model, adapter, tmp_path):

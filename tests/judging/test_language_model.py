@@ -237,6 +237,28 @@ def test_an_adapter_of_another_model_is_told(run: Path, folder: Path, tmp_path: 
         load(ModelPlace(str(other), run / "model"))
 
 
+@pytest.mark.parametrize(
+    ("layers", "said"), [(1, "no place for 4 of its 8 weights"), (3, "missing adapter keys")]
+)
+def test_an_adapter_of_a_model_with_other_layers_is_told(
+    run: Path, folder: Path, tmp_path: Path, layers: int, said: str
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    config = json.loads((other / "config.json").read_text()) | {"num_hidden_layers": layers}
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(**config)).save_pretrained(other)
+    with pytest.raises(InputFileError, match=said) as caught:
+        load(ModelPlace(str(other), run / "model"))
+    assert "Name the model it was made for with --base" in str(caught.value)
+
+
+def test_a_base_that_is_elsewhere_now_is_told(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        InputFileError, match=r"There is no such folder.*name where it is with --base"
+    ):
+        load(ModelPlace(str(tmp_path / "moved"), run / "model"))
+
+
 @pytest.fixture
 def copied(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model of one's own to damage, and an empty cache."""
