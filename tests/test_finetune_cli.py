@@ -622,8 +622,28 @@ def test_a_damaged_checkpoint_is_one_clear_error(model_folder, data, tmp_path, c
             assert said.startswith(f"uniproto: error: {checkpoint}: the run must go on")
             assert f"{name} is truncated or damaged" in said
             assert "--fresh" in said
+        (checkpoint / name).unlink()  # without it the Trainer would begin it anew
+        said = error_of(capsys, words(model_folder, data, out))
+        assert said.startswith(f"uniproto: error: {checkpoint}: the run must go on")
         (checkpoint / name).write_bytes(whole)
     assert main(words(model_folder, data, out)) == 0
+
+
+def test_files_of_a_run_that_hold_something_else_are_told(model_folder, data, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(words(model_folder, data, out)) == 0
+    (out / "result.json").unlink()
+    whole = (out / "finetune.json").read_bytes()
+    (out / "finetune.json").write_text("[]")
+    assert "the folder must hold a run of the same" in error_of(
+        capsys, words(model_folder, data, out)
+    )
+    (out / "finetune.json").write_text("7")
+    assert "It cannot be used" in error_of(capsys, words(model_folder, data, out))
+    (out / "finetune.json").write_bytes(whole)
+    for content in ("null", "[]"):  # no state of a trainer: the checkpoint before it serves
+        (out / "checkpoint-4" / "trainer_state.json").write_text(content)
+        assert last_checkpoint(out) == out / "checkpoint-2"
 
 
 def test_a_damaged_result_is_one_clear_error(model_folder, data, tmp_path, capsys):
