@@ -144,12 +144,18 @@ class LanguageModel:
         return scores
 
     def _prompt_tokens(self, prompts: Sequence[str]) -> list[list[int]]:
-        """Every prompt with the special tokens it begins with, as in tuning; none that end it."""
+        """Every prompt with the special tokens it begins with, as in tuning; none that end it.
+
+        A chat template begins with one itself: it is not put before it once more.
+        """
         if not prompts:
             return []
         rows = [list(row) for row in self.tokenizer(list(prompts), verbose=False)["input_ids"]]
         end = self.tokenizer.eos_token_id
-        return [row[:-1] if end is not None and row[-1:] == [end] else row for row in rows]
+        rows = [row[:-1] if end is not None and row[-1:] == [end] else row for row in rows]
+        begin = self.tokenizer.bos_token_id
+        twice = [begin, begin]
+        return [row[1:] if begin is not None and row[:2] == twice else row for row in rows]
 
     def _draft(self, prompt: list[int]) -> _Draft:
         most, context = self.max_new_tokens, self.context

@@ -84,6 +84,18 @@ def load_model(name: str, half: bool = False, quantize: str | None = None) -> tu
     return model, tokenizer
 
 
+def load_tokenizer(name: str) -> Any:
+    """The tokenizer of a model alone."""
+    place, options = find_model(name)
+    with report_damage(
+        name,
+        Path(place, options.get("gguf_file", "")),
+        "the model must come with its tokenizer",
+        "Check what is there; copy or download a damaged file again.",
+    ):
+        return transformers.AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
+
+
 def _refuse_adapter(name: str, folder: Path) -> None:
     """Transformers would load it with its model, and the next adapter take its place."""
     if (folder / ADAPTER).is_file() and not (folder / "config.json").is_file():
