@@ -579,6 +579,29 @@ def test_an_adapter_is_not_a_model(model_folder, data, tmp_path, capsys):
     assert not (tmp_path / "next").exists()
 
 
+@pytest.mark.parametrize("chats", [False, True])
+def test_half_a_character_is_told(chat_folder, tmp_path, capsys, chats):
+    """JSON can hold it; no tokenizer takes it."""
+    path, half = tmp_path / "half.jsonl", "1 + \ud83d"
+    messages = [{"role": "user", "content": half}, {"role": "assistant", "content": "2"}]
+    row = {"source": "a", "instruction": half, "output": "2", "messages": messages}
+    write_rows(path, [row])
+    more = ["--messages", "messages"] if chats else []
+    said = error_of(capsys, words(chat_folder, path, tmp_path / "run", *more))
+    assert "every row must hold Unicode text. Row 0 has half of a surrogate pair" in said
+
+
+def test_an_output_folder_with_the_validation_data_in_it_is_refused(
+    model_folder, data, tmp_path, capsys
+):
+    out = tmp_path / "run"
+    out.mkdir()
+    held = shutil.copy(data, out / "held.jsonl")
+    said = error_of(capsys, words(model_folder, data, out, "--validation-data", str(held)))
+    assert "must not be, or contain, an input" in said
+    assert os.listdir(out) == ["held.jsonl"]
+
+
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"GGUF\3\0\0\0\xff", b"no gguf at all"])
 def test_a_truncated_gguf_file_is_one_clear_error(data, tmp_path, capsys, content):
     file = tmp_path / "tiny.gguf"
