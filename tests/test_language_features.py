@@ -213,6 +213,17 @@ def test_an_adapter_that_fits_in_part_is_refused(model, adapter, tmp_path):
             look(ROWS, **options)
 
 
+@pytest.mark.parametrize(
+    "option", [["--width", "8"], ["--bf16"], ["--prompt", "text"], ["--adapter", "somewhere"]]
+)
+def test_an_option_that_would_do_nothing_is_refused(tmp_path, capsys, option):
+    data = tmp_path / "t.csv"
+    data.write_text("text\nA\nB\n")
+    command = ["embed", str(data), "--text", "text", "-o", str(tmp_path / "v.parquet")]
+    assert main([*command, *option]) == 2
+    assert f"'{option[0]}' needs --gradients or --hidden" in capsys.readouterr().err
+
+
 def test_half_a_character_is_skipped_or_told(model):
     rows = [*ROWS[:2], {"instruction": "\ud83d", "output": "2"}]
     options = {"model": model, "template": TEMPLATE}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.language import example_options
+from uniproto.cli.language import example_options, refuse_language_options
 from uniproto.cli.options import EmbeddingOptions, LanguageOptions, SelectOptions, add_settings
 from uniproto.errors import OutputError, invalid, printable
 from uniproto.runs.atomic import atomic_write, require_writable, unwritable, write_text
@@ -99,9 +99,10 @@ def run(options: argparse.Namespace) -> None:
     _require_usable(output, options.data)
     from uniproto.features.files import read_items
 
-    items = read_items(
-        options.data, options.text, options.images, guess=True, **example_options(options)
-    )
+    language = example_options(options)
+    if not language:
+        refuse_language_options(options)
+    items = read_items(options.data, options.text, options.images, guess=True, **language)
     if COLUMN in items.table.column_names:
         raise invalid(
             "DATA",

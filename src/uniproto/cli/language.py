@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from uniproto.errors import invalid
+from uniproto.runtime.settings import described
 
 if TYPE_CHECKING:
     from uniproto.features.language import LanguageFeatures
@@ -43,6 +44,21 @@ def language_features(options: argparse.Namespace) -> LanguageFeatures | None:
         options.max_length,
         options.bf16,
     )
+
+
+def refuse_language_options(options: argparse.Namespace) -> None:
+    """What a language model is told means nothing where none looks at the rows."""
+    from uniproto.cli.options import LanguageOptions
+
+    for each in described(LanguageOptions):
+        value = getattr(options, each.name, each.default)
+        if value != each.default:
+            raise invalid(
+                f"--{each.name.replace('_', '-')}",
+                "needs --gradients or --hidden",
+                repr(value),
+                "Add one of the two, or leave it out.",
+            )
 
 
 def example_options(options: argparse.Namespace) -> dict[str, Any]:
