@@ -69,9 +69,10 @@ def load_model(name: str, half: bool = False, quantize: str | None = None) -> tu
                 bnb_4bit_use_double_quant=True,
                 bnb_4bit_compute_dtype=dtype,
             )
-        model, found = transformers.AutoModelForCausalLM.from_pretrained(
+        loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
             place, dtype=dtype, output_loading_info=True, **options
         )
+        model, found = loaded
     if missing := sorted(found["missing_keys"]):  # they would be random numbers
         raise InputFileError(
             f"{name}: the model must have all its weights. {len(missing)} of them are missing, "
