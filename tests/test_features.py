@@ -205,8 +205,10 @@ def test_hub_names_are_fetched(tiny_bert: str, monkeypatch: pytest.MonkeyPatch) 
         raise OSError("no network")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    with pytest.raises(InputFileError, match="could not be downloaded"):
+    with pytest.raises(InputFileError, match="could not be downloaded") as caught:
         embed_text(["a"], model="someone/model")
+    # The option has several names: 'finetune' calls it --embedding-model.
+    assert "Or name none: the default model installs with pip" in str(caught.value)
 
 
 def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ pytest.importorskip("tokenizers", reason="needs the extra 'train'")
 
 from support.finetuning import tiny_model, validations  # noqa: E402
 from uniproto.cli import main  # noqa: E402
+from uniproto.cli.finetune import read_config  # noqa: E402
 from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
 from uniproto.runs.metrics import read_metrics  # noqa: E402
 from uniproto.training import SelectionConfig  # noqa: E402
@@ -284,6 +285,45 @@ def test_a_config_file_holds_options_and_those_given_win(model_folder, data, tmp
     assert "must hold options in YAML" in error_of(capsys, ["finetune", "--config", str(config)])
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("bf16: 'false'", "--bf16: must be true or false, not 'false'"),
+        ("adam-aligned: 'no'", "--adam-aligned: must be true or false, not 'no'"),
+        ("device: gpu", "'--device' must be one of auto, cpu"),
+        ("max-length: many", "--max-length: must be a whole number, not 'many'"),
+        ("learning-rate: [1, 2]", "--learning-rate: must be a number, not '1,2'"),
+        ("template: 7", "'--template' must hold {instruction}"),
+        ("lora-targets: [q_proj, nowhere]", "Got nowhere instead"),
+        ("keep-small: logic,law", "Got logic, law instead"),
+        ("keep-small: 1", "must lie between 0 and 1"),
+        ("data: 5", "5: the file name must end in one of"),
+        ("model: 5", "5: the model must be a folder"),
+        ("report-to: [a]", "'--report-to' must name trackers"),
+    ],
+)
+def test_a_config_file_is_read_as_the_command_line_is(
+    model_folder, data, tmp_path, capsys, line, said
+):
+    config = tmp_path / "run.yaml"
+    base = {"model": model_folder, "data": data, "pool": 12, "keep": 4, "max-length": 32}
+    name = line.partition(":")[0]
+    kept = [f"{key}: {value}" for key, value in base.items() if key != name]
+    config.write_text("\n".join([*kept, line]))
+    arguments = ["finetune", "--config", str(config), "--out", str(tmp_path / "run")]
+    assert said in error_of(capsys, arguments)
+
+
+def test_an_option_without_a_value_in_a_config_file_is_not_given(tmp_path):
+    config = tmp_path / "run.yaml"
+    config.write_text("learning-rate:\nsource:\nkeep-small: rare\nadam-aligned: no\nmerge: no\n")
+    assert read_config(str(config)) == {
+        "source": None,
+        "keep_small": ("rare",),
+        "adam_aligned": False,
+    }
+
+
 def test_data_sets_on_the_hub_are_read_by_name(model_folder, tmp_path, monkeypatch, capsys):
     asked = []
 
@@ -515,6 +555,53 @@ def test_a_truncated_model_is_one_clear_error(model_folder, data, tmp_path, caps
     assert not (tmp_path / "run").exists()
 
 
+def test_a_model_without_some_of_its_weights_is_refused(model_folder, data, tmp_path, capsys):
+    """Random numbers would take their place."""
+    from safetensors.torch import load_file, save_file
+
+    part = tmp_path / "model"
+    shutil.copytree(model_folder, part)
+    weights = load_file(part / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, part / "model.safetensors", {"format": "pt"})
+    said = error_of(capsys, words(part, data, tmp_path / "run"))
+    assert "must have all its weights. 1 of them are missing" in said
+    assert "'model.layers.1.mlp.up_proj.weight'" in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_adapter_is_not_a_model(model_folder, data, tmp_path, capsys):
+    """What it had learned would be forgotten when the next adapter takes its place."""
+    out = tmp_path / "run"
+    assert main(words(model_folder, data, out)) == 0
+    said = error_of(capsys, words(out / "model", data, tmp_path / "next"))
+    assert "the model must be a whole one. It is an adapter" in said
+    assert not (tmp_path / "next").exists()
+
+
+@pytest.mark.parametrize("chats", [False, True])
+def test_half_a_character_is_told(chat_folder, tmp_path, capsys, chats):
+    """JSON can hold it; no tokenizer takes it."""
+    path, half = tmp_path / "half.jsonl", "1 + \ud83d"
+    messages = [{"role": "user", "content": half}, {"role": "assistant", "content": "2"}]
+    row = {"source": "a", "instruction": half, "output": "2", "messages": messages}
+    write_rows(path, [row])
+    more = ["--messages", "messages"] if chats else []
+    said = error_of(capsys, words(chat_folder, path, tmp_path / "run", *more))
+    assert "every row must hold Unicode text. Row 0 has half of a surrogate pair" in said
+
+
+def test_an_output_folder_with_the_validation_data_in_it_is_refused(
+    model_folder, data, tmp_path, capsys
+):
+    out = tmp_path / "run"
+    out.mkdir()
+    held = shutil.copy(data, out / "held.jsonl")
+    said = error_of(capsys, words(model_folder, data, out, "--validation-data", str(held)))
+    assert "must not be, or contain, an input" in said
+    assert os.listdir(out) == ["held.jsonl"]
+
+
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"GGUF\3\0\0\0\xff", b"no gguf at all"])
 def test_a_truncated_gguf_file_is_one_clear_error(data, tmp_path, capsys, content):
     file = tmp_path / "tiny.gguf"
@@ -558,8 +645,28 @@ def test_a_damaged_checkpoint_is_one_clear_error(model_folder, data, tmp_path, c
             assert said.startswith(f"uniproto: error: {checkpoint}: the run must go on")
             assert f"{name} is truncated or damaged" in said
             assert "--fresh" in said
+        (checkpoint / name).unlink()  # without it the Trainer would begin it anew
+        said = error_of(capsys, words(model_folder, data, out))
+        assert said.startswith(f"uniproto: error: {checkpoint}: the run must go on")
         (checkpoint / name).write_bytes(whole)
     assert main(words(model_folder, data, out)) == 0
+
+
+def test_files_of_a_run_that_hold_something_else_are_told(model_folder, data, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(words(model_folder, data, out)) == 0
+    (out / "result.json").unlink()
+    whole = (out / "finetune.json").read_bytes()
+    (out / "finetune.json").write_text("[]")
+    assert "the folder must hold a run of the same" in error_of(
+        capsys, words(model_folder, data, out)
+    )
+    (out / "finetune.json").write_text("7")
+    assert "It cannot be used" in error_of(capsys, words(model_folder, data, out))
+    (out / "finetune.json").write_bytes(whole)
+    for content in ("null", "[]"):  # no state of a trainer: the checkpoint before it serves
+        (out / "checkpoint-4" / "trainer_state.json").write_text(content)
+        assert last_checkpoint(out) == out / "checkpoint-2"
 
 
 def test_a_damaged_result_is_one_clear_error(model_folder, data, tmp_path, capsys):

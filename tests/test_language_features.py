@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -196,6 +197,43 @@ def test_what_is_wrong_with_examples():
     assert what_is_wrong_with([{"content": "x"}]) == "a message without a role"
     assert what_is_wrong_with(("a", None)) == "answer: missing"
     assert what_is_wrong_with("") == "empty"
+
+
+def test_an_adapter_that_fits_in_part_is_refused(model, adapter, tmp_path):
+    """Of what is missing there would be nothing, and the features would be others."""
+    from safetensors.torch import load_file, save_file
+
+    partly = Path(shutil.copytree(adapter, tmp_path / "adapter"), "adapter_model.safetensors")
+    weights = load_file(partly)
+    del weights[min(weights)]
+    save_file(weights, partly, {"format": "pt"})
+    options = {"model": model, "template": TEMPLATE, "adapter": str(partly.parent)}
+    for look in (hidden_states, gradients):
+        with pytest.raises(InputFileError, match=r"must fit the model.*missing adapter keys"):
+            look(ROWS, **options)
+
+
+@pytest.mark.parametrize(
+    "option", [["--width", "8"], ["--bf16"], ["--prompt", "text"], ["--adapter", "somewhere"]]
+)
+def test_an_option_that_would_do_nothing_is_refused(tmp_path, capsys, option):
+    data = tmp_path / "t.csv"
+    data.write_text("text\nA\nB\n")
+    command = ["embed", str(data), "--text", "text", "-o", str(tmp_path / "v.parquet")]
+    assert main([*command, *option]) == 2
+    assert f"'{option[0]}' needs --gradients or --hidden" in capsys.readouterr().err
+
+
+def test_half_a_character_is_skipped_or_told(model):
+    rows = [*ROWS[:2], {"instruction": "\ud83d", "output": "2"}]
+    options = {"model": model, "template": TEMPLATE}
+    found = hidden_states(rows, on_error="skip", **options)
+    assert found.left_out == [(2, "prompt: half of a surrogate pair in it")]
+    with pytest.raises(InputFileError, match="row 2 "):
+        hidden_states(rows, **options)
+    message = {"role": "assistant", "content": "\ud83d"}
+    assert what_is_wrong_with([message]) == "a message: half of a surrogate pair in it"
+    assert what_is_wrong_with("\ud83d") == "half of a surrogate pair in it"
 
 
 def test_what_cannot_be_computed_is_refused_before_anything_is_loaded(model, adapter, tmp_path):

@@ -138,7 +138,8 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["evaluate", "--help"])
     said = capsys.readouterr().out
-    for part in ("--trust-generated-code", "items.jsonl", "goes on where it stopped", "superglue"):
+    parts = ("--trust-generated-code", "items.jsonl", "goes on where it stopped", "superglue")
+    for part in (*parts, "{dataset, question, answer}"):  # the keys that are read
         assert part in said
     assert len(said.splitlines()) <= 100  # two screens
     common, _, more = said.partition("\noptions:")[2].partition("more options:")

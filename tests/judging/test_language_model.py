@@ -13,14 +13,16 @@ torch = pytest.importorskip("torch", reason="needs the extra 'judge'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'judge'")
 peft = pytest.importorskip("peft", reason="needs the extra 'judge'")
 
-from uniproto.errors import InputFileError  # noqa: E402
-from uniproto.judging import language_model, model_files  # noqa: E402
+from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
+from uniproto.features.language import TEMPLATE  # noqa: E402
+from uniproto.judging import evaluate, language_model, model_files  # noqa: E402
 from uniproto.judging.language_model import (  # noqa: E402
     Batches,
     LanguageModel,
     load_language_model,
 )
 from uniproto.judging.model_files import ModelPlace, locate  # noqa: E402
+from uniproto.training.finetune.chats import encoded_chat  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 STORIES = Path(__file__).resolve().parents[3] / "shared" / "data" / "models" / "stories260k"
@@ -189,6 +191,58 @@ def test_a_tuning_run_knows_its_base_and_its_template(run: Path, folder: Path) -
     assert locate("owner/name").fingerprint() is None
 
 
+CHAT = (
+    "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}</{{ m.role }}>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+@pytest.mark.parametrize("tuned", [{"messages": "messages"}, {"template": "chat"}])
+def test_a_model_tuned_on_chats_is_asked_in_its_chat_template(
+    folder: Path, tmp_path: Path, tuned: dict[str, str]
+) -> None:
+    """finetune.json has the usual template beside --messages, which did not take part."""
+    run = tmp_path / "run"
+    shutil.copytree(folder, run / "model")
+    inner = json.loads((folder / "tokenizer.json").read_text())
+    begin = {"id": "#", "ids": [7], "tokens": ["#"]}  # like Llama's, it begins every text
+    inner["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [
+            {"SpecialToken": {"id": "#", "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}},
+        ],
+        "pair": [],
+        "special_tokens": {"#": begin},
+    }
+    (run / "model" / "tokenizer.json").write_text(json.dumps(inner))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(run / "model", bos_token="#")
+    tokenizer.chat_template = CHAT
+    tokenizer.save_pretrained(run / "model")
+    settings = {"model": str(folder), "template": TEMPLATE} | tuned
+    (run / "finetune.json").write_text(json.dumps(settings))
+    data = tmp_path / "math_test.jsonl"
+    data.write_text(json.dumps({"dataset": "svamp", "question": "1+1?", "answer": "2"}) + "\n")
+    options = {"data": data, "out": tmp_path / "judged", "log": lambda line: None}
+    found = evaluate(
+        run, suite="svamp", allow_partial=True, max_new_tokens=4, device="cpu", **options
+    )
+    prompt = "#<user>1+1?</user><assistant>"
+    assert found.items[0]["prompt"] == prompt
+    turns = (("user", "1+1?"), ("assistant", "2"))
+    trained_on, _, _ = encoded_chat(tokenizer, turns)
+    assert load(run)._prompt_tokens([prompt]) == [trained_on]
+
+
+def test_chats_need_a_chat_template(folder: Path, tmp_path: Path) -> None:
+    data = tmp_path / "math_test.jsonl"
+    data.write_text(json.dumps({"dataset": "svamp", "question": "1+1?", "answer": "2"}) + "\n")
+    options = {"suite": "svamp", "data": data, "out": tmp_path / "judged", "allow_partial": True}
+    with pytest.raises(InvalidInputError, match="no chat template of its own"):
+        evaluate(folder, template="chat", **options)
+    assert not (tmp_path / "judged").exists()
+
+
 def test_an_adapter_changes_what_is_written(run: Path, folder: Path) -> None:
     tuned, plain = load(run), load(folder)
     reference = peft.PeftModel.from_pretrained(
@@ -235,6 +289,28 @@ def test_an_adapter_of_another_model_is_told(run: Path, folder: Path, tmp_path: 
     transformers.LlamaForCausalLM(transformers.LlamaConfig(**config)).save_pretrained(other)
     with pytest.raises(InputFileError, match="must fit the model"):
         load(ModelPlace(str(other), run / "model"))
+
+
+@pytest.mark.parametrize(
+    ("layers", "said"), [(1, "no place for 4 of its 8 weights"), (3, "missing adapter keys")]
+)
+def test_an_adapter_of_a_model_with_other_layers_is_told(
+    run: Path, folder: Path, tmp_path: Path, layers: int, said: str
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    config = json.loads((other / "config.json").read_text()) | {"num_hidden_layers": layers}
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(**config)).save_pretrained(other)
+    with pytest.raises(InputFileError, match=said) as caught:
+        load(ModelPlace(str(other), run / "model"))
+    assert "Name the model it was made for with --base" in str(caught.value)
+
+
+def test_a_base_that_is_elsewhere_now_is_told(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        InputFileError, match=r"There is no such folder.*name where it is with --base"
+    ):
+        load(ModelPlace(str(tmp_path / "moved"), run / "model"))
 
 
 @pytest.fixture

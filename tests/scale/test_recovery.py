@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from uniproto.scale.cluster import Cluster
 from uniproto.scale.parts import PARTS_FOLDER
 
 pytest.importorskip("ray")
@@ -139,6 +140,26 @@ def test_a_killed_worker_changes_nothing(
         said, _ = process.communicate(timeout=_PATIENCE)
     assert process.returncode == 0, said
     assert picks(out) == undisturbed
+
+
+def test_a_killed_copy_of_a_model_is_started_again() -> None:
+    """With what it was made of: Ray may have forgotten an object that only it referred to."""
+
+    class Copy:
+        def __init__(self, model: str) -> None:
+            self.model = model
+
+        def answer(self) -> tuple[str, int]:
+            return self.model, os.getpid()
+
+    with Cluster(num_cpus=1) as cluster:
+        (worker,) = cluster.start_workers(Copy, "tiny")
+        _, first = cluster.get(worker.answer.remote())
+        time.sleep(3)  # until Ray has let go of what nobody refers to
+        os.kill(first, signal.SIGKILL)
+        until(lambda: are_gone([first]))
+        model, second = cluster.get(worker.answer.remote())
+    assert (model, second != first) == ("tiny", True)
 
 
 def test_a_killed_driver_goes_on_without_computing_finished_parts_again(

@@ -32,7 +32,7 @@ def add_parser(commands: Any) -> None:
               superglue   sst2, cb, multirc
               or data sets by name, with commas between; MATH in capitals is that data set alone
 
-            DIR holds math_test.jsonl(.zst) with {dataset, inputs, answer}, or the benchmarks'
+            DIR holds math_test.jsonl(.zst) with {dataset, question, answer}, or the benchmarks'
             original files; for superglue SST-2/dev.tsv, CB/val.jsonl and MultiRC/val.jsonl, or an
             archive of them. A data set that lacks questions is an error; --limit and
             --allow-partial accept it, and the results say so.

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Mapping
+from dataclasses import Field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from uniproto.cli.options import add_settings
+from uniproto.cli.parser import Parser
 from uniproto.errors import InputFileError, MissingExtraError, invalid, printable, require_name
 from uniproto.runtime.settings import described
 from uniproto.training.finetune.settings import PRESETS, FinetuneSettings, preset
@@ -92,20 +94,44 @@ def read_config(path: str) -> dict[str, Any]:
             f"{path}: the file must hold options in YAML, such as 'steps: 500'. It holds "
             f"{type(found).__name__} instead. Write one option per line."
         )
-    values = {name.replace("-", "_"): value for name, value in found.items()}
-    kinds = {each.name: each for each in described(FinetuneSettings)}
-    for name, value in values.items():
-        require_name(f"option in {path}", name, kinds)
-        if isinstance(value, str) and isinstance(kinds[name].default, float):
-            values[name] = _as_float(name, value)  # YAML reads 2e-5, without a point, as a text
-    return values
+    return ConfigParser(path).options(
+        {name.replace("-", "_"): value for name, value in found.items()}
+    )
 
 
-def _as_float(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise invalid(name, "must be a number", repr(text), "Write it as 2.0e-5.") from None
+class ConfigParser(Parser):
+    """Reads the options of a file as if they stood on the command line."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(prog="uniproto finetune")
+        self.path = path
+        add_settings(self, FinetuneSettings)
+
+    def options(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        known = {each.name: each for each in described(FinetuneSettings)}
+        arguments: list[str] = []
+        for name, value in values.items():
+            require_name(f"option in {self.path}", name, known)
+            arguments += self._arguments(known[name], value)
+        return vars(self.parse_args(arguments))
+
+    def _arguments(self, option: Field[Any], value: Any) -> list[str]:
+        """What to write on the command line; nothing where the file gives no value."""
+        flag, about = f"--{option.name.replace('_', '-')}", option.metadata
+        if value is None:
+            return [about["off"][0]] if about["off"] else []
+        if self._option_string_actions[flag].nargs == 0:
+            if not isinstance(value, bool):
+                self.error(f"argument {flag}: must be true or false, not {value!r}")
+            off = f"--no{flag[1:]}"
+            return [flag] if value else [off] if off in self._option_string_actions else []
+        listed = value if isinstance(value, list) else [value]
+        if about["repeated"]:
+            return [f"{flag}={each}" for each in listed]
+        return [f"{flag}={','.join(map(str, listed))}"]
+
+    def error(self, message: str) -> NoReturn:
+        raise InputFileError(f"{self.path}: {message.removesuffix('.')}. Correct that line.")
 
 
 def print_summary(result: Mapping[str, Any], out: str) -> None:

@@ -89,7 +89,7 @@ def model_folder(name: str, extra: str, *, download: bool) -> Path:
         remedy = "Check the name, or pass the folder of a model you have."
         if extra in _WITH_DEFAULT:
             remedy += (
-                " Or leave --model out (in Python model=): the default model installs with "
+                " Or name none: the default model installs with "
                 f"pip install 'uniproto[{extra}]' and needs no network."
             )
         raise InputFileError(

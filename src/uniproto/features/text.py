@@ -374,6 +374,19 @@ def _require_known_parts(name: str, folder: Path) -> None:
         )
 
 
+def is_unicode(text: str) -> bool:
+    """Whether a text has no half of a surrogate pair, which is no character: no tokenizer takes it.
+
+    >>> is_unicode("é"), is_unicode("\\ud800")
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def what_is_wrong(text: Any) -> str | None:
     """Why a value is no text that can be embedded.
 
@@ -381,6 +394,8 @@ def what_is_wrong(text: Any) -> str | None:
     ('only white space', 'missing', None)
     """
     if isinstance(text, str):
+        if not is_unicode(text):
+            return "half of a surrogate pair in it"
         if not text:
             return "empty"
         if not text.strip():

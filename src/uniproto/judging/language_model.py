@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from uniproto.errors import MissingExtraError
+from uniproto.errors import InputFileError, MissingExtraError
 from uniproto.judging.session import Completion
 
 try:
@@ -16,7 +16,7 @@ try:
     import transformers
 
     from uniproto.judging.model_files import ModelPlace
-    from uniproto.training.finetune.model import load_model, padding_token, report_damage
+    from uniproto.training.finetune.model import load_model, padding_token, with_adapter
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Judging a model", "judge") from error
 
@@ -144,12 +144,18 @@ class LanguageModel:
         return scores
 
     def _prompt_tokens(self, prompts: Sequence[str]) -> list[list[int]]:
-        """Every prompt with the special tokens it begins with, as in tuning; none that end it."""
+        """Every prompt with the special tokens it begins with, as in tuning; none that end it.
+
+        A chat template begins with one itself: it is not put before it once more.
+        """
         if not prompts:
             return []
         rows = [list(row) for row in self.tokenizer(list(prompts), verbose=False)["input_ids"]]
         end = self.tokenizer.eos_token_id
-        return [row[:-1] if end is not None and row[-1:] == [end] else row for row in rows]
+        rows = [row[:-1] if end is not None and row[-1:] == [end] else row for row in rows]
+        begin = self.tokenizer.bos_token_id
+        twice = [begin, begin]
+        return [row[1:] if begin is not None and row[:2] == twice else row for row in rows]
 
     def _draft(self, prompt: list[int]) -> _Draft:
         most, context = self.max_new_tokens, self.context
@@ -213,18 +219,18 @@ def load_language_model(
     place: ModelPlace, *, bf16: bool = False, device: str = "auto", **options: Any
 ) -> LanguageModel:
     """Load the weights, merge an adapter into them, and put them on the device."""
-    model, tokenizer = load_model(place.base, half=bf16 and place.adapter is None)
+    try:
+        model, tokenizer = load_model(place.base, half=bf16 and place.adapter is None)
+    except InputFileError as error:
+        if place.adapter is None:
+            raise
+        raise InputFileError(
+            f"{error} The adapter {place.adapter} was made for it; name where it is with --base."
+        ) from error
     name = place.base
     if place.adapter is not None:
-        import peft
-
-        with report_damage(
-            str(place.adapter),
-            place.adapter,
-            f"the adapter must fit the model {place.base}",
-            "Name the model it was made for with --base; copy or download a damaged file again.",
-        ):
-            model = peft.PeftModel.from_pretrained(model, str(place.adapter)).merge_and_unload()
+        remedy = "Name the model it was made for with --base; copy or download damaged files again."
+        model = with_adapter(model, place.adapter, remedy).merge_and_unload()
         name = f"{place.base} + {place.adapter}"
     if bf16:  # only now: merged in full precision, and rounded once
         model = model.to(torch.bfloat16)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import InputFileError
+from uniproto.features.language import CHAT
 from uniproto.runs.atomic import write_json
 from uniproto.runs.records import sha256_of
 from uniproto.training.finetune.folder import MODEL, SETTINGS
@@ -61,7 +62,7 @@ def locate(model: str | Path, base: str | None = None) -> ModelPlace:
                 f"{run}: the tuning run must be finished. There is no {MODEL}/ in it yet. Let "
                 "`uniproto finetune` come to its end, or name one of its checkpoints."
             )
-    template = tuned.get("template")
+    template = CHAT if tuned.get("messages") else tuned.get("template")
     if not (folder / _ADAPTER).is_file():
         return ModelPlace(str(folder), None, template)
     known = base or tuned.get("model") or _json(folder / _ADAPTER).get("base_model_name_or_path")

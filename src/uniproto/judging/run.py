@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import InputFileError, invalid, require_int, require_name
+from uniproto.features.language import CHAT
 from uniproto.judging.benchmark_files import Question
 from uniproto.judging.benchmarks import BENCHMARKS, DataSet, digest, read_questions
 from uniproto.judging.evaluation import ITEMS, RESULTS, SETTINGS, Evaluation
@@ -82,6 +83,8 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
     inputs = map(str, [data, *source.files])
     require_run_folder(folder, SETTINGS, (ITEMS, *RESULTS), inputs)
     template = template or source.template or TEMPLATE
+    if template == CHAT:
+        template = source.chat_prompt()
     fill(template, "")  # refuses a template without a place for the question before any work
     writes_programs = any(BENCHMARKS[name].is_math for name in datasets)
     if writes_programs:
@@ -236,6 +239,14 @@ class _LoadedModel:
         self.model, self.name = model, str(model.name)
         self.identity: dict[str, Any] = {"model": self.name}
 
+    def chat_prompt(self) -> str:
+        raise invalid(
+            "template",
+            "must hold {instruction} for a model that is loaded already",
+            repr(CHAT),
+            "Write out its chat template, with {instruction} for the question.",
+        )
+
     def load(self, **_: Any) -> AnsweringModel:
         return self.model
 
@@ -262,6 +273,13 @@ class _ModelOnDisk:
             "adapter": None if adapter is None else str(adapter),
             "weights": self.place.fingerprint(),
         }
+
+    def chat_prompt(self) -> str:
+        """The model's chat template, as a prompt with a place for the question."""
+        from uniproto.training.finetune.chats import chat_prompt
+        from uniproto.training.finetune.model import load_tokenizer
+
+        return chat_prompt(load_tokenizer(self.place.base))
 
     def load(self, **options: Any) -> AnsweringModel:
         return self._load(self.place, **options)

@@ -28,7 +28,7 @@ class EvaluateSettings:
     max_new_tokens: int = setting(2048, "longest answer, in tokens")
     template: str | None = setting(
         None,
-        "the prompt, with {instruction} in it (the one the model was tuned with)",
+        "the prompt, with {instruction} in it, or chat (the one the model was tuned with)",
         metavar="TEXT",
     )
     base: str | None = setting(

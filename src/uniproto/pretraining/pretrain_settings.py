@@ -191,6 +191,14 @@ class StepSettings(BatchSettings):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise invalid(name, "must be a finite number above 0", value, "Try its default.")
+        for name in ("reg", "iterations"):
+            if self.plan != "entropic" and getattr(self, name) != getattr(BatchSettings, name):
+                raise invalid(
+                    name,
+                    "is an option of plan='entropic'",
+                    f"plan={self.plan!r}",
+                    "Add --plan entropic, or leave it out.",
+                )
         if not 0 <= self.weight_decay < math.inf:
             raise invalid("weight_decay", "must be at least 0", self.weight_decay, "Try 0.1.")
         if self.schedule == "cosine" and (self.steps is None or self.steps <= self.warmup):

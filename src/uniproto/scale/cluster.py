@@ -112,12 +112,15 @@ class Cluster:
         return self._tasks[function, taken].remote(*arguments)
 
     def start_workers(self, worker: type[Any], *arguments: Any) -> list[Any]:
-        """One worker on every GPU, or where there is none on every core; they survive a kill."""
+        """One worker on every GPU, or where there is none on every core; they survive a kill.
+
+        The arguments must be small: Ray sends those along, while it may have forgotten what lies
+        in the object store when a worker that was killed is started again.
+        """
         gpus = int(self._ray.cluster_resources().get("GPU", 0))
         each = {"num_gpus": 1} if gpus else {"num_cpus": 1}
         remote = self._ray.remote(**each, max_restarts=-1, max_task_retries=_RETRIES)(worker)
-        shared = [self._ray.put(argument) for argument in arguments]
-        return [remote.remote(*shared) for _ in range(gpus or self.workers)]
+        return [remote.remote(*arguments) for _ in range(gpus or self.workers)]
 
     def put(self, value: Any) -> Any:
         """Put a value into the object store, for every task to read."""

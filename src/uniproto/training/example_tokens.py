@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from uniproto.features.language import CHAT
-from uniproto.features.text import what_is_wrong
+from uniproto.features.text import is_unicode, what_is_wrong
 from uniproto.training.finetune.data import InstructionRow, cut_to_length, encoded
 from uniproto.training.losses import NO_LABEL
 
@@ -35,7 +35,7 @@ def what_is_wrong_with(example: Any) -> str | None:
         if len(example) != 2:
             return f"no prompt and answer but {len(example)} texts"
         for name, text in zip(("prompt", "answer"), example, strict=True):
-            if not isinstance(text, str):
+            if not isinstance(text, str) or not is_unicode(text):
                 return f"{name}: {what_is_wrong(text)}"
         return None if example[1].strip() else NO_ANSWER
     if not isinstance(example, list):
@@ -45,6 +45,8 @@ def what_is_wrong_with(example: Any) -> str | None:
             return "a message without a text"
         if not isinstance(message.get("role"), str):
             return "a message without a role"
+        if not is_unicode(message["content"]):
+            return f"a message: {what_is_wrong(message['content'])}"
     answers = [message for message in example if message["role"] == "assistant"]
     return None if any(message["content"].strip() for message in answers) else NO_ANSWER
 

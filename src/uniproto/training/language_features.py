@@ -42,7 +42,13 @@ from uniproto.features.models import (
 from uniproto.training.adam_steps import AdamMoments, adam_steps
 from uniproto.training.example_tokens import NO_ANSWER, tokens_of, what_is_wrong_with
 from uniproto.training.finetune.data import PaddingCollator
-from uniproto.training.finetune.model import find_model, load_model, padding_token
+from uniproto.training.finetune.model import (
+    ADAPTER,
+    find_model,
+    load_model,
+    padding_token,
+    with_adapter,
+)
 from uniproto.training.gradient_features import gradient_features, outer_sums, projected
 from uniproto.training.inner_products import differentiated, layer_pairs
 from uniproto.training.layers import lora_projections, unwrapped, value_projection
@@ -57,7 +63,6 @@ except ModuleNotFoundError as error:  # pragma: no cover
 _VERSION = 1  # raise it when what is computed here changes
 _PURPOSE, _EXTRA = "Looking at examples with a language model", "train"
 _BATCH, _BATCH_ON_GPU = {"value": 8, "lora": 4, "hidden": 8}, {"value": 64, "lora": 8, "hidden": 64}
-_ADAPTER = "adapter_config.json"
 
 
 def gradients(
@@ -294,7 +299,9 @@ class LanguageModelFeatures:
         self._load_tokenizer()
         network, _ = load_model(self.place, self.features.bf16)
         if self.features.adapter is not None:
-            network = with_adapter(network, self.features.adapter)
+            adapter = Path(self.features.adapter).expanduser()
+            remedy = "Name the model it was made for with --model (in Python model=)."
+            network = with_adapter(network, adapter, remedy, trainable=True)
             if self.features.adam:
                 self._moments = AdamMoments.read(self.features.adapter, network)
         self._network = network.to(torch_device(self.device)).eval()
@@ -324,14 +331,6 @@ def require_layer(place: str, name: str, layer: str | None) -> None:
     value_projection(skeleton, layer)
 
 
-def with_adapter(network: Any, adapter: str) -> Any:
-    """The model with LoRA weights from a folder."""
-    with loading(adapter, _EXTRA, _PURPOSE):
-        import peft
-
-        return peft.PeftModel.from_pretrained(network, adapter, is_trainable=True)
-
-
 def _place(name: str, *, download: bool) -> str:
     """Where a model is on this machine."""
     path = Path(name).expanduser()
@@ -348,9 +347,9 @@ def _identity(place: str) -> str:
 
 def _adapter_identity(adapter: str) -> str:
     folder = Path(adapter).expanduser()
-    if not (folder / _ADAPTER).is_file():
+    if not (folder / ADAPTER).is_file():
         raise InputFileError(
-            f"{adapter}: the adapter must be a folder with LoRA weights. Got none with {_ADAPTER} "
+            f"{adapter}: the adapter must be a folder with LoRA weights. Got none with {ADAPTER} "
             "in it instead. Name what 'uniproto finetune' wrote: OUT/model, or a checkpoint."
         )
     return folder_identity(folder)

@@ -60,7 +60,12 @@ def encoded_chat(tokenizer: Any, turns: Turns) -> tuple[list[int], list[int], li
     return before, answer, answered
 
 
-def _laid_out(tokenizer: Any, turns: Turns, asks: bool) -> list[int]:
+def chat_prompt(tokenizer: Any) -> str:
+    """The tokenizer's chat template as a prompt with {instruction} in it."""
+    return str(_laid_out(tokenizer, (("user", "{instruction}"),), asks=True, tokenize=False))
+
+
+def _laid_out(tokenizer: Any, turns: Turns, asks: bool, tokenize: bool = True) -> Any:
     if not getattr(tokenizer, "chat_template", None):
         raise invalid(
             "--template",
@@ -70,6 +75,6 @@ def _laid_out(tokenizer: Any, turns: Turns, asks: bool) -> list[int]:
         )
     messages = [{"role": role, "content": text} for role, text in turns]
     found = tokenizer.apply_chat_template(
-        messages, add_generation_prompt=asks, tokenize=True, return_dict=False
+        messages, add_generation_prompt=asks, tokenize=tokenize, return_dict=False
     )
-    return list(found)
+    return list(found) if tokenize else found

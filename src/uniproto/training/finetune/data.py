@@ -7,6 +7,7 @@ tokenizer's own chat template lays out the turns. Only answer tokens count in th
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from uniproto.data.files import json_objects, unpacked
 from uniproto.errors import InputFileError, MissingExtraError, UniprotoError, invalid, require_name
 from uniproto.features.language import CHAT, FURTHER, has_further, whole_prompt
+from uniproto.features.text import is_unicode
 from uniproto.training.finetune.chats import Turns, as_turns, encoded_chat
 from uniproto.training.finetune.settings import TOO_LONG, FinetuneSettings
 from uniproto.training.losses import NO_LABEL
@@ -169,11 +171,22 @@ def _checked(
                 )
         label = "all" if source is None else str(row[source])
         if messages is not None:
-            yield InstructionRow(label, "", "", as_turns(row[messages], path, number))
-            continue
-        question, answer = columns["--prompt"], columns["--answer"]
-        more = row[FURTHER] if has_further(row, question, answer) else None
-        yield InstructionRow(label, whole_prompt(row[question], more), row[answer])
+            found = InstructionRow(label, "", "", as_turns(row[messages], path, number))
+        else:
+            question, answer = columns["--prompt"], columns["--answer"]
+            more = row[FURTHER] if has_further(row, question, answer) else None
+            found = InstructionRow(label, whole_prompt(row[question], more), row[answer])
+        _require_unicode(found, path, number)
+        yield found
+
+
+def _require_unicode(row: InstructionRow, path: Path, number: int) -> None:
+    texts = (row.source, row.prompt, row.answer, *itertools.chain(*row.turns))
+    if not all(map(is_unicode, texts)):
+        raise InputFileError(
+            f"{path}: every row must hold Unicode text. Row {number} has half of a surrogate pair "
+            "in it. Correct or drop that row."
+        )
 
 
 # Files are opened here, not by Arrow: it takes every path for UTF-8, which not every one is.

@@ -31,12 +31,14 @@ def require_usable(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
     """
     checkpoints = [path.name for path in _checkpoints(out)]
     inputs = [*settings.data_files, settings.model]
+    if settings.validation_data is not None:
+        inputs.append(settings.validation_data)
     require_run_folder(out, SETTINGS, {*_WRITTEN, *checkpoints}, inputs)
     begun = (out / RESULT).exists() or last_checkpoint(out) is not None
     if begun and not fresh:
         try:
-            recorded = json.loads((out / SETTINGS).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            recorded = dict(json.loads((out / SETTINGS).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
             raise _unusable(out, error) from error
         require_same(recorded, _identity(settings), out, "a run of the same settings")
 
@@ -92,7 +94,7 @@ def _clear(out: Path) -> None:
     (out / SETTINGS).unlink()
 
 
-def _unusable(out: Path, error: OSError | ValueError) -> OutputError:
+def _unusable(out: Path, error: OSError | ValueError | TypeError) -> OutputError:
     return OutputError(
         f"{out}: the results must go to a folder that can be written. It cannot be used "
         f"({getattr(error, 'strerror', None) or error}). Choose another one with --out, or start "
@@ -108,9 +110,27 @@ def last_checkpoint(out: Path) -> Path | None:
             state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
             if state["global_step"] == step_of(folder):
                 found.append(folder)
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             continue
     return max(found, key=step_of, default=None)
+
+
+def require_complete(checkpoint: Path, process: int, processes: int) -> None:
+    """Refuse a checkpoint without a state that the Trainer would go on without, as if new.
+
+    Random states are named after the processes that saved them.
+    """
+    own = f"rng_state_{process}.pth" if processes > 1 else "rng_state.pth"
+    missing = [
+        name for name in ("optimizer.pt", "scheduler.pt", own) if not (checkpoint / name).is_file()
+    ]
+    if missing:
+        raise InputFileError(
+            f"{checkpoint}: the run must go on from a complete checkpoint, with as many processes "
+            f"as it was saved by. Got one without {', '.join(missing)} for {processes} of them "
+            "instead. Put the files back, move this folder away to go on from the checkpoint "
+            "before it, or start over with --fresh."
+        )
 
 
 def _checkpoints(out: Path) -> list[Path]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +29,9 @@ except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Fine-tuning", "train") from error
 
 _PATIENCE = 10.0  # seconds the hub has to answer
+ADAPTER = "adapter_config.json"  # in the folder of an adapter
+_LONGEST_REASON = 240  # characters of what a loader says
+_LORA_WEIGHT = re.compile(r"\.lora_(embedding_)?[AB]\b")
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 # By config.model_type. Phi-2 has separate projections, Phi-3 fused ones.
 _TARGETS = {
@@ -45,6 +50,7 @@ def load_model(name: str, half: bool = False, quantize: str | None = None) -> tu
     `quantize="4bit"` loads its weights in 4 bits (NF4), for QLoRA.
     """
     place, options = find_model(name)
+    _refuse_adapter(name, Path(place))
     options["trust_remote_code"] = False  # a model is data; its own code is never run
     dtype = torch.bfloat16 if half else torch.float32
     transformers.utils.logging.disable_progress_bar()  # its bars are about files, not about work
@@ -63,12 +69,68 @@ def load_model(name: str, half: bool = False, quantize: str | None = None) -> tu
                 bnb_4bit_use_double_quant=True,
                 bnb_4bit_compute_dtype=dtype,
             )
-        model = transformers.AutoModelForCausalLM.from_pretrained(place, dtype=dtype, **options)
+        loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            place, dtype=dtype, output_loading_info=True, **options
+        )
+        model, found = loaded
+    if missing := sorted(found["missing_keys"]):  # they would be random numbers
+        raise InputFileError(
+            f"{name}: the model must have all its weights. {len(missing)} of them are missing, "
+            f"such as {missing[0]!r}. Get the model again, or use another."
+        )
     if "gguf_file" in options:  # plain numbers now; marked as quantised, they could not be saved
         model.hf_quantizer, model.quantization_method, model.is_quantized = None, None, False
         del model.config.quantization_config
     model.config.use_cache = False
     return model, tokenizer
+
+
+def load_tokenizer(name: str) -> Any:
+    """The tokenizer of a model alone."""
+    place, options = find_model(name)
+    with report_damage(
+        name,
+        Path(place, options.get("gguf_file", "")),
+        "the model must come with its tokenizer",
+        "Check what is there; copy or download a damaged file again.",
+    ):
+        return transformers.AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
+
+
+def _refuse_adapter(name: str, folder: Path) -> None:
+    """Transformers would load it with its model, and the next adapter take its place."""
+    if (folder / ADAPTER).is_file() and not (folder / "config.json").is_file():
+        raise InputFileError(
+            f"{name}: the model must be a whole one. It is an adapter, which belongs to one. Name "
+            "that model, or one that the adapter was merged into (uniproto finetune --merge)."
+        )
+
+
+def with_adapter(model: Any, adapter: Path, remedy: str, *, trainable: bool = False) -> Any:
+    """The model with LoRA weights from a folder, which must all have their place in it.
+
+    An adapter of a model with more layers, or with fewer, would otherwise be put on in part.
+    """
+    if find_spec("peft") is None:
+        raise MissingExtraError("An adapter", "train")
+    import peft
+
+    name = model.config.name_or_path
+    with (
+        report_damage(str(adapter), adapter, f"the adapter must fit the model {name}", remedy),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("error", "Found missing adapter keys")
+        adapted = peft.PeftModel.from_pretrained(model, str(adapter), is_trainable=trainable)
+        saved = peft.load_peft_weights(str(adapter), device="cpu")
+        placed = peft.get_peft_model_state_dict(adapted, save_embedding_layers=False)
+        spare = sorted(key for key in saved if _LORA_WEIGHT.search(key) and key not in placed)
+        if spare:
+            raise InputFileError(
+                f"{adapter}: the adapter must fit the model {name}. That has no place for "
+                f"{len(spare)} of its {len(saved)} weights, such as {spare[0]!r}. {remedy}"
+            )
+    return adapted
 
 
 def padding_token(tokenizer: Any) -> int:
@@ -181,7 +243,9 @@ def report_damage(name: str, place: Path, requirement: str, remedy: str) -> Iter
     except (UniprotoError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        # The first line, and the second where the first only announces it.
+        reason = " ".join(str(error).replace(":\n", ": ").split("\n")[0].split())[:_LONGEST_REASON]
+        reason = reason or type(error).__name__
         damaged = next((each for each in _files(place) if is_damaged(each)), None)
         if damaged is not None:
             reason = f"{damaged.name} is truncated or damaged: {reason}"

@@ -31,6 +31,7 @@ from uniproto.training.finetune.folder import (
     claimed,
     last_checkpoint,
     read_result,
+    require_complete,
     require_usable,
     step_of,
 )
@@ -135,6 +136,8 @@ def _train(trainer: ValidatingTrainer, settings: FinetuneSettings, checkpoint: P
     trainer.add_callback(ValidateLastStep())
     trainer.before_saving = metrics.flush
     if done < settings.steps:
+        if checkpoint is not None:
+            require_complete(checkpoint, args.process_index, args.world_size)
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     else:  # killed after the last step: nothing is left but to write the results
         trainer._load_from_checkpoint(str(checkpoint))
