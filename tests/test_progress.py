@@ -43,6 +43,13 @@ def a_log(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     return found
 
 
+def wait_for(words: str, log: io.StringIO) -> None:
+    """Until a busy machine's other thread has written them."""
+    end = time.monotonic() + 30
+    while words not in log.getvalue() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
 def test_a_bar_where_a_person_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     a_terminal(monkeypatch)
     assert Progress().shown
@@ -72,7 +79,10 @@ def test_the_bar_moves_within_three_seconds_of_a_long_first_step(
     with Progress().stage("picks", 4):
         time.sleep(2.8)
         seen = re.findall(r"\[(\d\d:\d\d)<", terminal.getvalue())
-    assert seen[-1] == "00:02"  # counted from the beginning, not from when the bar came up
+    assert seen[-1] in (
+        "00:02",
+        "00:03",
+    )  # counted from the beginning, not from when the bar came up
     assert len(set(seen)) > 1
 
 
@@ -86,14 +96,13 @@ def test_short_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_lines_tell_the_share_done_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     log = a_log(monkeypatch)
     with Progress().stage("embedding texts", 2000) as advance:
-        time.sleep(0.15)
+        wait_for("0% done", log)
         advance(499.6)
-        time.sleep(0.2)
-    first, second, *_ = log.getvalue().splitlines()
+        wait_for("25% done", log)
+    first, *_, last = log.getvalue().splitlines()
     assert first == "uniproto: embedding texts: 0% done (0 of 2,000), 0 s passed"
-    assert re.fullmatch(
-        r"uniproto: embedding texts: 25% done \(500 of 2,000\), 0 s passed, about 1 s left", second
-    )
+    words = r"uniproto: embedding texts: 25% done \(500 of 2,000\), \d+ s passed, about \d+ s left"
+    assert re.fullmatch(words, last)
 
 
 def test_lines_are_half_a_minute_apart() -> None:
@@ -132,12 +141,18 @@ def test_without_stderr_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> Non
         advance(4)
 
 
-@pytest.mark.parametrize("total", [0, 1])
-def test_a_stage_without_steps(total: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_of_one_step_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     log = a_log(monkeypatch)
-    with Progress().stage("picks", total):
-        time.sleep(0.15)
-    assert len(log.getvalue().splitlines()) == total
+    with Progress().stage("picks", 1):
+        wait_for("picks: 0% done", log)
+    assert "picks: 0% done" in log.getvalue()
+
+
+def test_a_stage_without_steps_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = a_log(monkeypatch)
+    with Progress().stage("picks", 0):
+        time.sleep(0.25)
+    assert log.getvalue() == ""
 
 
 def _costs(rows: int, columns: int) -> Costs:
