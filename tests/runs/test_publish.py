@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ FILES = {"selection.parquet", "plan.npz", "manifest.json"}
 KILLS = """
 import os, signal, sys, traceback
 from pathlib import Path
+from typing import Any
 import pandas, pyarrow.parquet, uniproto.selection.storage  # once, not in every child
 
 folder, old, new = map(Path, sys.argv[1:])
@@ -112,6 +114,26 @@ def test_writers_side_by_side_leave_one_whole_result(tmp_path: Path) -> None:
     assert seen <= {3, 5, 8}
     assert uniproto.Selection.load(folder).k in (3, 5, 8)
     assert {path.name for path in folder.iterdir()} == FILES
+
+
+def test_a_folder_that_another_writer_removes_in_between_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, errors = Path.mkdir, [FileExistsError(17, "there"), FileNotFoundError(2, "gone")]
+
+    def mkdir(path: Path, *given: Any, **named: Any) -> None:
+        if path.name == PRIVATE and errors:
+            raise errors.pop()
+        make(path, *given, **named)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    folder = uniproto.select(X, 4).save(tmp_path / "result")
+    assert errors == []
+    assert {path.name for path in folder.iterdir()} == FILES
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / PRIVATE).write_text("a file of somebody's")
+    with pytest.raises(OutputError, match="File exists"):
+        uniproto.select(X, 4).save(tmp_path / "other")
 
 
 def test_a_new_folder_holds_the_result_alone(tmp_path: Path) -> None:

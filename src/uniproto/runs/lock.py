@@ -14,6 +14,7 @@ from uniproto.runs.atomic import open_own, unwritable
 
 # Our hidden folder inside an output folder: locks, checkpoints, unfinished files.
 PRIVATE = ".uniproto"
+_TRIES = 20  # to make a folder that others, who are done, remove again and again
 _PAUSE = 0.05
 
 
@@ -45,7 +46,13 @@ def hold(file: IO[bytes], path: Path, what: str, wait: float = 0.0) -> None:
 def private_folder(folder: Path) -> Path:
     """Make our hidden folder inside an output folder."""
     private = folder / PRIVATE
-    private.mkdir(parents=True, exist_ok=True)
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            private.mkdir(parents=True, exist_ok=True)
+            break
+        except (FileExistsError, FileNotFoundError):
+            if not tries_left:
+                raise
     if private.is_symlink():
         raise NotADirectoryError(20, f"{PRIVATE} in it is a link")
     return private
