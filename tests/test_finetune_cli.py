@@ -27,14 +27,10 @@ from uniproto.cli.finetune import read_config  # noqa: E402
 from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
 from uniproto.runs.metrics import read_metrics  # noqa: E402
 from uniproto.training import SelectionConfig  # noqa: E402
-from uniproto.training.finetune.data import (  # noqa: E402
-    InstructionRow,
-    read_rows,
-    split_places,
-    tokenise,
-)
+from uniproto.training.finetune.data import split_places, tokenise  # noqa: E402
 from uniproto.training.finetune.folder import claimed, last_checkpoint  # noqa: E402
 from uniproto.training.finetune.model import load_model, lora_targets  # noqa: E402
+from uniproto.training.finetune.rows import InstructionRow, read_rows  # noqa: E402
 from uniproto.training.finetune.settings import FinetuneSettings, preset  # noqa: E402
 from uniproto.training.methods import BATCH_METHODS  # noqa: E402
 

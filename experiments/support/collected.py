@@ -24,7 +24,7 @@ from support.runs import Setup
 from uniproto.features import embed_text, gradients, hashed_ngrams, hidden_states
 from uniproto.features.language import TEMPLATE
 from uniproto.runs.atomic import atomic_write, write_json
-from uniproto.training.finetune.data import InstructionRow
+from uniproto.training.finetune.rows import InstructionRow
 
 Row = Mapping[str, Any]
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from uniproto.features.language import CHAT
 from uniproto.features.text import is_unicode, what_is_wrong
-from uniproto.training.finetune.data import InstructionRow, cut_to_length, encoded
+from uniproto.training.finetune.data import cut_to_length, encoded
+from uniproto.training.finetune.rows import InstructionRow
 from uniproto.training.losses import NO_LABEL
 
 NO_ANSWER = "no answer token"

@@ -22,7 +22,6 @@ from uniproto.training.finetune.data import (
     PaddingCollator,
     TokenisedRows,
     prepare_examples,
-    read_files,
 )
 from uniproto.training.finetune.folder import (
     MAY_CHANGE,
@@ -48,6 +47,7 @@ from uniproto.training.finetune.monitoring import (
     ValidatingTrainer,
     save_curves,
 )
+from uniproto.training.finetune.rows import read_files
 from uniproto.training.finetune.settings import FinetuneSettings
 from uniproto.training.layers import unwrapped
 from uniproto.training.quotas import small_sources
