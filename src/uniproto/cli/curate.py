@@ -213,15 +213,12 @@ def _usable_rows(data: Items, on_error: str) -> list[bool]:
 
     if data.kind == "images":  # whether a picture can be read shows when it is
         return [True] * len(data)
-    try:
-        if data.language is None:
-            return usable_rows(list(map(what_is_wrong, data.texts())), "texts", on_error)
-        from uniproto.training.example_tokens import NO_ANSWER, what_is_wrong_with
+    if data.language is None:
+        return usable_rows(list(map(what_is_wrong, data.texts())), "texts", data.path, on_error)
+    from uniproto.training.example_tokens import NO_ANSWER, what_is_wrong_with
 
-        reasons = list(map(what_is_wrong_with, data))
-        return usable_rows(reasons, "examples", on_error, expected=NO_ANSWER)
-    except InputFileError as error:
-        raise InputFileError(f"{data.path}: {error}") from error
+    reasons = list(map(what_is_wrong_with, data))
+    return usable_rows(reasons, "examples", data.path, on_error, expected=NO_ANSWER)
 
 
 def _without_copies(

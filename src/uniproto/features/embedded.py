@@ -248,15 +248,15 @@ def unembeddable(skipped: Sequence[tuple[int, str]], what: str) -> InputFileErro
 
 
 def usable_rows(
-    reasons: Sequence[str | None], what: str, on_error: str, *, expected: str = ""
+    reasons: Sequence[str | None], what: str, where: object, on_error: str, *, expected: str = ""
 ) -> list[bool]:
     """Which rows can be embedded, by what is wrong with each; refuses what may not be skipped."""
     found = [(row, reason) for row, reason in enumerate(reasons) if reason is not None]
     unexpected = [(row, reason) for row, reason in found if reason != expected]
     if unexpected and on_error == "fail":
-        raise unembeddable(unexpected, what)
+        raise InputFileError(f"{where}: {unembeddable(unexpected, what)}")
     if len(found) == len(reasons):
-        raise _nothing(found, what)
+        raise InputFileError(f"{where}: {_nothing(found, what)}")
     return [reason is None for reason in reasons]
 
 

@@ -221,13 +221,10 @@ def _usable_rows(items: list[Any], name: str, features: str, on_error: str) -> l
     """Which items a model can look at; others are refused, unless they may be skipped."""
     if not items:
         return []
-    try:
-        if features == "text":
-            return usable_rows(list(map(what_is_wrong, items)), "texts", on_error)
-        reasons = list(map(what_is_wrong_with, items))
-        return usable_rows(reasons, "examples", on_error, expected=NO_ANSWER)
-    except InputFileError as error:
-        raise InputFileError(f"{name}: {error}") from error
+    if features == "text":
+        return usable_rows(list(map(what_is_wrong, items)), "texts", name, on_error)
+    reasons = list(map(what_is_wrong_with, items))
+    return usable_rows(reasons, "examples", name, on_error, expected=NO_ANSWER)
 
 
 def _embedded(
