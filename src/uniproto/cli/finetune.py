@@ -35,7 +35,7 @@ def add_parser(commands: Any) -> None:
 
             what is written to OUT:
               metrics.jsonl            one row per logged step: losses, times, chosen per source
-              curves.csv, .png, …      log-perplexity of held-out answers, overall and per source
+              curves.csv, .png         log-perplexity of held-out answers, overall and per source
               result.json              settings, versions, counts, first and last validation
               model/, checkpoint-*/    the trained model (with LoRA: the adapter); to go on from
             """),

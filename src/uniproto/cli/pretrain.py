@@ -45,7 +45,7 @@ def add_parser(commands: Any) -> None:
 
             what is written to OUT, the folder of -o:
               metrics.jsonl            one row per logged step: losses, seconds, tokens
-              curves.csv, .png, …      validation log-perplexity against steps and against time
+              curves.csv, .png         validation log-perplexity against steps and against time
               result.json              configuration, versions, first and last validation
               tokens/, checkpoints/    the corpus as tokens; the last two checkpoints
               nan_batch.npz            where a loss was not finite: the pool of that step

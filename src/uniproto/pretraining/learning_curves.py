@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from uniproto.report.charts import BLUE, GREEN, GREY, ORANGE, PINK
 
-CURVE_FILES = tuple(f"curves.{end}" for end in ("csv", "parquet", "json", "png", "svg", "html"))
 METHOD_COLOURS = {
     "uniproto": BLUE,
     "colm": PINK,
@@ -90,13 +88,3 @@ def curves_chart(points: Sequence[Mapping[str, Any]], title: str, subtitle: str 
         ),
     ]
     return styled(small_multiples(panels, 2, shared=["y"]), title, subtitle)
-
-
-def save_curves(
-    folder: Path, rows: Sequence[Mapping[str, Any]], record: Any, method: str, title: str
-) -> None:
-    """Write the `CURVE_FILES` of one run."""
-    from uniproto.comparing.results import save_results
-
-    points = curve_points(rows, method=method)
-    save_results(folder, "curves", points, record, curves_chart(points, title))

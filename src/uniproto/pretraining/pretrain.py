@@ -26,7 +26,7 @@ from uniproto.pretraining.checkpoints import (
     Checkpoints,
     remove_checkpoints,
 )
-from uniproto.pretraining.learning_curves import CURVE_FILES, save_curves
+from uniproto.pretraining.learning_curves import curve_points, curves_chart
 from uniproto.pretraining.model import ModelConfig, model_config, step_flops
 from uniproto.pretraining.preparation import prepare_tokens
 from uniproto.pretraining.pretrain_settings import PretrainSettings, StepSettings
@@ -38,6 +38,7 @@ from uniproto.pretraining.tokens import (
     load_vocabulary,
 )
 from uniproto.pretraining.train import NAN_BATCH, Plan, train
+from uniproto.report.curves import CURVE_FILES, save_curves
 from uniproto.runs.atomic import unwritable, write_json
 from uniproto.runs.folder import require_run_folder, require_same
 from uniproto.runs.lock import locked
@@ -227,7 +228,8 @@ def _publish(
         }
     )
     title = f"{settings.size}: {settings.method}, {plan.step.trained} of {settings.pool}"
-    save_curves(out, metrics.rows, result, settings.method, title)
+    points = curve_points(metrics.rows, method=settings.method)
+    save_curves(out, points, lambda: curves_chart(points, title))
     try:
         write_json(out / RESULT, result)
     except OSError as error:

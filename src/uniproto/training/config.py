@@ -13,7 +13,7 @@ from uniproto.runtime.settings import setting
 from uniproto.training.methods import BATCH_METHODS
 from uniproto.training.selector import MODES, BatchSelector
 
-FEATURES = ("gradient", "zeroth-order", "embedding")
+FEATURES = ("gradient", "zeroth-order", "adapters", "embedding")
 LOSSES = ("example", "token")
 MOMENTS = ("optimizer", "pool", "example")  # explained in `adam_moments.py`, which needs torch
 _USUAL_FEATURES = {"colm": "zeroth-order", "sbert": "embedding"}
@@ -46,9 +46,10 @@ class SelectionConfig:
         keep_small: take small sources whole, with every method: names of sources; or a share of
             the training data (0.01) below which a source is small; or, decided anew in every pool,
             True or a number of examples as in `BatchSelector`. Default: True for `colm`.
+        coordinates: compare only this many coordinates, as in `BatchSelector`.
         features: `gradient` (last block's value projection), `zeroth-order` (the same by two
-            forward passes) or `embedding` (of texts). Default: `zeroth-order` for `colm`,
-            `embedding` for `sbert`, otherwise `gradient`.
+            forward passes), `adapters` (all LoRA layers) or `embedding` (of texts). Default:
+            `zeroth-order` for `colm`, `embedding` for `sbert`, otherwise `gradient`.
         adam_aligned: divide gradients by the optimizer's √v. Default: True, but False for `greats`
             and `colm-raw`.
         moments: which v: `optimizer`, that of the last step; `pool`, with the pool's mean gradient
@@ -94,6 +95,7 @@ class SelectionConfig:
     loss: str | None = setting(None, "what counts equally (by method)", choices=LOSSES)
     budgets: str | Mapping[Hashable, int] = "proportional"
     keep_small: bool | int | float | Collection[Hashable] | None = None
+    coordinates: int | None = setting(None, "compare the largest coordinates only (by method)")
     features: str | None = setting(None, f"{', '.join(FEATURES)} (by method)", metavar="NAME")
     adam_aligned: bool | None = setting(None, "on the scale of Adam's steps (by method)")
     moments: str | None = setting(None, "Adam's moments (by method)", choices=MOMENTS)
@@ -269,5 +271,6 @@ class SelectionConfig:
             bandwidth=self.bandwidth,
             budgets=self.budgets,
             keep_small=small if isinstance(self.keep_small, float) else self.keep_small,
+            coordinates=self.coordinates,
             seed=seed,
         )

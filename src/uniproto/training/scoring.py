@@ -92,6 +92,11 @@ class Scorer:
 
     def _gradients(self, pool: Pool, seed: tuple[int, ...]) -> Scores:
         config = self.config
+        if config.usual_features == "adapters":
+            inner = gradient_inner_products(
+                self.model, pool.inputs, score_batch_size=config.score_batch_size or _AT_ONCE
+            )
+            return Scores(features=Gram(inner.pool), losses=inner.losses)
         options: dict[str, Any] = {
             "layer": config.layer,
             "normalise": self.optimizer if config.aligned else None,

@@ -12,6 +12,7 @@ from typing import Any
 
 from uniproto.data.tables import file_digest
 from uniproto.errors import InputFileError, OutputError
+from uniproto.report.curves import CURVE_FILES
 from uniproto.runs.atomic import write_json
 from uniproto.runs.folder import require_run_folder, require_same
 from uniproto.runs.lock import locked
@@ -21,7 +22,7 @@ from uniproto.training.finetune.settings import FinetuneSettings
 SETTINGS, RESULT, MODEL = "finetune.json", "result.json", "model"
 MAY_CHANGE = ("out", "quiet", "save_steps", "report_to", "device")  # on resuming
 _CHECKPOINT = "checkpoint-"
-_WRITTEN = (RESULT, MODEL, METRICS, *(f"curves.{kind}" for kind in ("csv", "json", "parquet")))
+_WRITTEN = (RESULT, MODEL, METRICS, *CURVE_FILES)
 
 
 def require_usable(out: Path, settings: FinetuneSettings, fresh: bool) -> None:

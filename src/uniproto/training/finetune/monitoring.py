@@ -230,20 +230,6 @@ class ShownProgress(TrainerCallback):
 # --- curves -----------------------------------------------------------------------------------
 
 
-def save_curves(
-    folder: Path,
-    rows: Sequence[Mapping[str, Any]],
-    record: Any,
-    title: str,
-    sizes: Mapping[str, int],
-) -> None:
-    """Write curves.csv, .parquet, .json, .png, .svg and .html: validation by step and source."""
-    from uniproto.comparing.results import save_results
-
-    points = curve_points(rows)
-    save_results(folder, "curves", points, record, curves_chart(points, rows, title, sizes))
-
-
 def curve_points(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Tidy rows: step, source (`(all sources)` for every example together), log-perplexity."""
     points = []

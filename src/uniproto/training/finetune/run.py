@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import InvalidInputError, MissingExtraError, UniprotoError, invalid
+from uniproto.report.curves import save_curves
 from uniproto.runs.atomic import write_json
 from uniproto.runs.cleanup import missing_folders, take_away
 from uniproto.runs.metrics import read_metrics
@@ -45,7 +46,8 @@ from uniproto.training.finetune.monitoring import (
     StepMetrics,
     ValidateLastStep,
     ValidatingTrainer,
-    save_curves,
+    curve_points,
+    curves_chart,
 )
 from uniproto.training.finetune.rows import read_files
 from uniproto.training.finetune.settings import FinetuneSettings
@@ -202,8 +204,10 @@ def training_arguments(settings: FinetuneSettings) -> Any:
 def kept_whole(settings: FinetuneSettings, train: TokenisedRows) -> tuple[Any, ...] | None:
     """The sources that `--keep-small` means; None where it says nothing."""
     wanted = settings.keep_small
-    if wanted is None or isinstance(wanted, float):
-        return None if wanted is None else small_sources(train.sources, wanted)
+    if wanted is None or isinstance(wanted, bool):
+        return None
+    if isinstance(wanted, float):
+        return small_sources(train.sources, wanted)
     unknown = [name for name in wanted if name not in train.sources]
     if unknown:
         raise invalid(
@@ -253,7 +257,8 @@ def _publish(out: Path, settings: FinetuneSettings, examples: Examples) -> dict[
     if validated:
         title = f"{Path(settings.model).name}: {settings.method}, per {settings.mode}, "
         title += f"{settings.keep} of {settings.pool}"
-        save_curves(out, rows, result, title, train.sources)
+        points = curve_points(rows)
+        save_curves(out, points, lambda: curves_chart(points, rows, title, train.sources))
     write_json(out / RESULT, result)
     return result
 

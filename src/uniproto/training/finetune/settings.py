@@ -114,7 +114,7 @@ class FinetuneSettings:
         None, "entropic plan: steps of its solver (by the pool)", group="selection"
     )
     loss: str | None = setting_of(SelectionConfig, "loss", group="selection")
-    keep_small: float | tuple[str, ...] | None = setting(
+    keep_small: bool | float | tuple[str, ...] | None = setting(
         None,
         "small sources kept whole: a share, or A,B (docs)",
         group="selection",
@@ -123,6 +123,7 @@ class FinetuneSettings:
     )
     metric: str | None = setting_of(SelectionConfig, "metric", group="selection")
     bandwidth: float | str | None = setting_of(SelectionConfig, "bandwidth", group="selection")
+    coordinates: int | None = setting_of(SelectionConfig, "coordinates", group="selection")
     features: str | None = setting_of(SelectionConfig, "features", group="selection")
     adam_aligned: bool | None = setting_of(SelectionConfig, "adam_aligned", group="selection")
     moments: str | None = setting_of(SelectionConfig, "moments", group="selection")
@@ -222,6 +223,7 @@ class FinetuneSettings:
             keep_small=self.keep_small if small is None else small,
             metric=self.metric,
             bandwidth=self.bandwidth,
+            coordinates=self.coordinates,
             features=self.features,
             adam_aligned=self.adam_aligned,
             moments=self.moments,

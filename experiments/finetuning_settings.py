@@ -1,0 +1,126 @@
+"""Which settings of UniPROT choose mini-batches best: features, metric, small sources, exchanges.
+
+The settings of the experiment `finetuning`, on seeds of their own (10 and 11), so that what is
+picked here can be judged on others: the winners run again with seeds 0 to 4, beside random choices,
+CoLM and all data (`--seeds 0,1,2,3,4 --part NAME`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from support.joined import publish_joined
+from support.runs import Setup, command_line, name_parts
+from support.statistics import by, difference
+from uniproto.comparing.results import aligned
+from uniproto.methods import UniProto
+
+TITLE = "settings of mini-batch selection, tried on seeds of their own"
+
+TRAINS = True
+
+STEPS, QUICK_STEPS = 100, 2
+SEEDS = (10, 11)
+REFERENCE = "random.batch"
+COLUMNS = ("overall", "of_sources", "of_smallest")
+_COLM_FEATURES = {"features": "zeroth-order", "moments": "example", "metric": "l1"}
+_COLM_FEATURES |= {"coordinates": 2560}
+_EXCHANGES = UniProto(search="greedy", seconds=0.03)  # a source has 1 to 15 of the pool's examples
+
+VARIATIONS: Mapping[str, Mapping[str, Any]] = {
+    "random.batch": {"method": "random", "mode": "batch"},
+    "random.source": {"method": "random", "mode": "source"},
+    "colm.batch": {"method": "colm", "mode": "batch"},
+    "colm.source": {"method": "colm", "mode": "source"},
+    "random.source.small": {"method": "random", "mode": "source", "keep_small": True},
+    "euclidean.source": {"metric": "euclidean"},
+    "euclidean.source.small": {"metric": "euclidean", "keep_small": True},
+    "cosine.source": {"metric": "cosine"},
+    "cosine.source.small": {"metric": "cosine", "keep_small": True},
+    "colmfeatures.batch": {**_COLM_FEATURES, "mode": "batch"},
+    "colmfeatures.source": _COLM_FEATURES,
+    "colmfeatures.source.small": {**_COLM_FEATURES, "keep_small": True},
+    "exchanges.source": {"metric": "euclidean", "method": _EXCHANGES},
+    "adapters.source": {"metric": "euclidean", "features": "adapters", "score_batch_size": 32},
+    "full.batch": {"method": "full", "mode": "batch"},
+}
+
+
+def parts(setup: Setup) -> list[str]:
+    """The names of all runs, one seed after the other."""
+    seeds = setup.training.seeds or (SEEDS[:1] if setup.quick else SEEDS)
+    return [f"{name}_{seed}" for seed in seeds for name in VARIATIONS]
+
+
+PARTS = parts(Setup(None, Path()))
+
+
+def run(setup: Setup) -> None:
+    """Run the parts of `setup`; once all have run, join and publish their results."""
+    from support.finetuning import math_settings, quick_settings, run_study
+
+    base = quick_settings(setup, QUICK_STEPS) if setup.quick else math_settings(setup, STEPS)
+    settings = {}
+    for name in parts(setup):
+        variation, seed = name_parts(name)
+        settings[name] = replace(base, **VARIATIONS[variation], seed=int(seed))
+    rows = run_study(setup, settings)
+    if setup.waits_for_others(dict.fromkeys(row["run"] for row in rows)):
+        return
+    found = [{"variation": name_parts(row["run"])[0], **row} for row in rows]
+    for row in found:
+        if not isinstance(row["method"], str):  # a method with its options
+            row["method"] = UniProto.name
+    publish_joined(setup, "finetuning_settings", found, table, chart)
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The last validation of every variation, less that of random choices with the same seed."""
+    from support.finetuning import at_the_end
+
+    ends = by(at_the_end(rows), "variation")
+    known = {row["seed"]: row for row in ends.get((REFERENCE,), [])}
+    shown: dict[str, list[str]] = {f"variation − {REFERENCE}": [], "seeds": []}
+    for (variation,), found in ends.items():
+        both = [(row, known[row["seed"]]) for row in found if row["seed"] in known]
+        if variation == REFERENCE or len(both) < 2:
+            continue
+        shown[f"variation − {REFERENCE}"].append(variation)
+        shown["seeds"].append(str(len(both)))
+        for column in COLUMNS:
+            apart = difference([ours[column] for ours, _ in both], [r[column] for _, r in both])
+            shown.setdefault(column, []).append(f"{apart.mean:+.4f} ± {apart.error:.4f}")
+    return aligned(shown) if shown["seeds"] else "No variation has two seeds yet."
+
+
+def chart(rows: Sequence[Mapping[str, Any]]) -> Any:
+    import altair as alt
+
+    from support.charts import dots_and_means
+    from support.finetuning import at_the_end
+    from uniproto.report.charts import BLUE, small_multiples, styled
+
+    last = [dict(row) | {"series": "all"} for row in at_the_end(rows)]
+    panels = [
+        dots_and_means(
+            last,
+            x=alt.X(f"{column}:Q", title="log-perplexity", scale=alt.Scale(zero=False)),
+            y=alt.Y("variation:N", title=None, sort=None, axis=alt.Axis(ticks=False)),
+            series="series",
+            colours={"all": BLUE},
+            title=words,
+        )
+        for column, words in (("overall", "all held-out answers"), ("of_smallest", "8 smallest"))
+    ]
+    return styled(
+        small_multiples(panels, columns=2),
+        "Settings of mini-batch selection",
+        "circles: seeds, diamonds: their mean",
+    )
+
+
+if __name__ == "__main__":
+    command_line(run, TITLE)
