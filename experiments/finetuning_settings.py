@@ -23,7 +23,7 @@ TITLE = "settings of mini-batch selection, tried on seeds of their own"
 TRAINS = True
 
 STEPS, QUICK_STEPS = 100, 2
-SEEDS = (10, 11)
+TRIAL_SEEDS, FINAL_SEEDS = (10, 11), (0, 1, 2, 3, 4)
 REFERENCE = "random.batch"
 COLUMNS = ("overall", "of_sources", "of_smallest")
 _COLM_FEATURES = {"features": "zeroth-order", "moments": "example", "metric": "l1"}
@@ -32,10 +32,8 @@ _EXCHANGES = UniProto(search="greedy", seconds=0.03)  # a source has 1 to 15 of 
 
 VARIATIONS: Mapping[str, Mapping[str, Any]] = {
     "random.batch": {"method": "random", "mode": "batch"},
-    "random.source": {"method": "random", "mode": "source"},
     "colm.batch": {"method": "colm", "mode": "batch"},
     "colm.source": {"method": "colm", "mode": "source"},
-    "random.source.small": {"method": "random", "mode": "source", "keep_small": True},
     "euclidean.source": {"metric": "euclidean"},
     "euclidean.source.small": {"metric": "euclidean", "keep_small": True},
     "cosine.source": {"metric": "cosine"},
@@ -47,12 +45,19 @@ VARIATIONS: Mapping[str, Mapping[str, Any]] = {
     "adapters.source": {"metric": "euclidean", "features": "adapters", "score_batch_size": 32},
     "full.batch": {"method": "full", "mode": "batch"},
 }
+REFERENCES = ("random.batch", "colm.batch", "colm.source", "full.batch")
+FINALISTS: tuple[str, ...] = ()  # the best of the trials, to be judged on the other seeds
 
 
 def parts(setup: Setup) -> list[str]:
-    """The names of all runs, one seed after the other."""
-    seeds = setup.training.seeds or (SEEDS[:1] if setup.quick else SEEDS)
-    return [f"{name}_{seed}" for seed in seeds for name in VARIATIONS]
+    """The names of all runs: the trials, then the finalists, one seed after the other."""
+    trials = [name for name in VARIATIONS if name != "full.batch"]
+    seeds = setup.training.seeds or (TRIAL_SEEDS[:1] if setup.quick else TRIAL_SEEDS)
+    names = [f"{name}_{seed}" for seed in seeds for name in trials]
+    if setup.quick or setup.training.seeds is not None or not FINALISTS:
+        return names
+    finals = [f"{name}_{n}" for n in FINAL_SEEDS for name in (*FINALISTS, *REFERENCES)]
+    return names + finals
 
 
 PARTS = parts(Setup(None, Path()))
