@@ -158,9 +158,19 @@ class Checkpoint:
 
 
 def _saved_picks(arrays: Mapping[str, NDArray[Any]]) -> SavedPicks:
+    """The picks in a file, of the types and lengths that compiled code relies on."""
+    rows, costs, plan = arrays["rows"], arrays["costs"], None
     stage, state = str(arrays["stage"]), json.loads(str(arrays["state"]))
-    plan = None
+    sound = stage in (PICKING, POLISHING, SEARCHING)
+    sound &= all(isinstance(value, int | float) for value in state.values())
+    sound &= rows.dtype.kind in "iu" and rows.ndim == 1 and len(np.unique(rows)) == len(rows)
+    sound &= costs.dtype == np.float64 and costs.shape == rows.shape and np.isfinite(costs).all()
     if "data" in arrays:
         shares = (arrays["data"], arrays["indices"], arrays["indptr"])
+        sound &= {each.dtype.kind for each in shares} <= set("iu")
         plan = sp.csr_array(shares, shape=tuple(arrays["shape"].tolist()))
-    return SavedPicks(arrays["rows"], arrays["costs"], plan, stage, state)
+        plan.check_format(full_check=True)
+        sound &= plan.shape[0] == len(rows) and (plan.data > 0).all()
+    if not sound:
+        raise ValueError("its numbers are not those of picks")
+    return SavedPicks(rows, costs, plan, stage, state)
