@@ -1,4 +1,4 @@
-"""`uniproto curate` and `uniproto.curate`: from a pool and a target to rows to train on."""
+"""`uniproto curate` and `uniproto.lm.curate`: from a pool and a target to rows to train on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from support.finetuning import tiny_model  # noqa: E402
 from uniproto.cli import main  # noqa: E402
 from uniproto.cli.curate import CHOSEN  # noqa: E402
 from uniproto.errors import InfeasibleError, InputFileError, InvalidInputError  # noqa: E402
-from uniproto.features import gradients  # noqa: E402
+from uniproto.lm import gradients  # noqa: E402
 from uniproto.methods import UniProto  # noqa: E402
 
 K, POOL, TARGET = 24, 120, 15
@@ -272,7 +272,7 @@ def test_a_target_with_usual_columns_of_its_own(more, model):
     assert TARGET_ROWS[0]["instruction"] in Path("out/report.html").read_text("utf-8")
     pool = [json.loads(line) for line in Path("pool.jsonl").read_text("utf-8").splitlines()]
     options = {"model": model, "template": TEMPLATE, "width": 128, "distinct": 1e-6}
-    np.testing.assert_array_equal(uniproto.curate(pool, wanted, K, **options).indices, rows)
+    np.testing.assert_array_equal(uniproto.lm.curate(pool, wanted, K, **options).indices, rows)
 
 
 def renamed(row, names):
@@ -308,10 +308,12 @@ def test_plain_texts_are_compared_by_hidden_states_unless_told_otherwise(model, 
     assert chosen() != chosen("gradients")
 
     options = {"model": model, "template": TEMPLATE, "distinct": 1e-6}
-    usual = uniproto.curate(texts["pool.jsonl"], texts["wanted.jsonl"], K, **options)
+    usual = uniproto.lm.curate(texts["pool.jsonl"], texts["wanted.jsonl"], K, **options)
     picks = [texts["pool.jsonl"][row]["text"] for row in usual.indices]
     assert picks == [row["text"] for row in chosen()]
-    of_width = uniproto.curate(texts["pool.jsonl"], texts["wanted.jsonl"], K, width=128, **options)
+    of_width = uniproto.lm.curate(
+        texts["pool.jsonl"], texts["wanted.jsonl"], K, width=128, **options
+    )
     picks = [texts["pool.jsonl"][row]["text"] for row in of_width.indices]
     assert picks == [row["text"] for row in chosen("gradients")]
 
@@ -335,7 +337,7 @@ def test_what_an_instruction_is_about_belongs_to_the_prompt(model, capsys):
     assert [f"Compute.\n\n{row['input']}" for row in chosen()] == prompts
     assert main(["verify", "out"]) == 0
 
-    from uniproto.training.finetune.rows import read_rows
+    from uniproto.lm.finetune.rows import read_rows
 
     named = {"prompt": "instruction", "answer": "output", "source": "source"}
     pq.write_table(pa.Table.from_pylist(chosen()), "chosen.parquet")
@@ -347,8 +349,8 @@ def test_what_an_instruction_is_about_belongs_to_the_prompt(model, capsys):
 
 def test_columns_of_text_mean_sentence_embeddings(model):
     rows = [{"question": f"how many are {n} apples"} for n in range(12)]
-    said = uniproto.curate(rows[:9], rows[9:], 3, features="text", text="question", model=model)
-    usual = uniproto.curate(rows[:9], rows[9:], 3, text="question", model=model)
+    said = uniproto.lm.curate(rows[:9], rows[9:], 3, features="text", text="question", model=model)
+    usual = uniproto.lm.curate(rows[:9], rows[9:], 3, text="question", model=model)
     np.testing.assert_array_equal(said.indices, usual.indices)
 
 
@@ -408,7 +410,7 @@ def unloaded(monkeypatch, tmp_path):
     def refuse(*_, **__):
         raise AssertionError("a model was loaded")
 
-    monkeypatch.setattr("uniproto.training.language_features.load_model", refuse)
+    monkeypatch.setattr("uniproto.lm.features.language_features.load_model", refuse)
 
 
 @pytest.mark.parametrize(
@@ -514,25 +516,25 @@ def test_no_model_and_other_people_s_files(model, capsys):
 
 def test_in_python(model):
     options = {"model": model, "template": TEMPLATE, "width": 128, "distinct": 1e-6}
-    selection = uniproto.curate(POOL_ROWS, TARGET_ROWS, K, **options)
+    selection = uniproto.lm.curate(POOL_ROWS, TARGET_ROWS, K, **options)
     assert curate(model, "--no-page", "--quiet") == 0
     np.testing.assert_array_equal(selection.indices, uniproto.Selection.load("out").indices)
     table = pa.Table.from_pylist(POOL_ROWS)
-    same = uniproto.curate(table, pa.Table.from_pylist(TARGET_ROWS), K, **options)
+    same = uniproto.lm.curate(table, pa.Table.from_pylist(TARGET_ROWS), K, **options)
     np.testing.assert_array_equal(same.indices, selection.indices)
 
 
 def test_rows_without_an_answer_keep_the_numbers_of_the_others(model):
     rows = [{"source": "add", "instruction": "?", "output": ""}, *POOL_ROWS]
     options = {"model": model, "template": TEMPLATE, "width": 128, "distinct": 1e-6}
-    shifted = uniproto.curate(rows, TARGET_ROWS, K, **options)
-    plain = uniproto.curate(POOL_ROWS, TARGET_ROWS, K, **options)
+    shifted = uniproto.lm.curate(rows, TARGET_ROWS, K, **options)
+    plain = uniproto.lm.curate(POOL_ROWS, TARGET_ROWS, K, **options)
     np.testing.assert_array_equal(shifted.indices, plain.indices + 1)
 
 
 def test_sources_benchmarks_and_copies_in_python(model):
     wanted = [*TARGET_ROWS, {n: POOL_ROWS[3][n] for n in ("instruction", "output")}]
-    selection = uniproto.curate(
+    selection = uniproto.lm.curate(
         POOL_ROWS, wanted, K, model=model, template=TEMPLATE, distinct=1e-6, source="source",
         at_least={"sub": 10}, exclude_near=([POOL_ROWS[7]], 1e-6),
     )  # fmt: skip
@@ -577,4 +579,4 @@ def test_sources_benchmarks_and_copies_in_python(model):
 def test_python_says_what_is_wrong(options, message, model, unloaded):
     question = {"pool": POOL_ROWS, "target": TARGET_ROWS, "k": K, "model": model, **options}
     with pytest.raises((InvalidInputError, InputFileError, InfeasibleError), match=message):
-        uniproto.curate(**question)
+        uniproto.lm.curate(**question)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.datasets import DATASETS, load_dataset
+from support.published import Dataset, read_cifar
 from uniproto import InputFileError, InvalidInputError
-from uniproto.data import DATASETS, Dataset, load_dataset
-from uniproto.data.published import read_cifar
 
 RNG = np.random.default_rng(7)
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.draws import balanced, balanced_source_and_target, long_tailed, skewed
 from uniproto import InfeasibleError, InvalidInputError
-from uniproto.data import balanced, balanced_source_and_target, long_tailed, skewed
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 500))
 
