@@ -33,9 +33,8 @@ def test_importing_uniproto_loads_nothing_heavy() -> None:
 
 
 def test_importing_lm_loads_nothing_heavy() -> None:
-    assert (
-        _loaded_after("import uniproto.lm, uniproto.lm.judging, uniproto.lm.pretraining") == set()
-    )
+    rooms = "import uniproto.lm, uniproto.lm.judging, uniproto.lm.pretraining"
+    assert _loaded_after(rooms) == set()
 
 
 @pytest.mark.parametrize(
@@ -46,10 +45,7 @@ def test_importing_lm_loads_nothing_heavy() -> None:
         ("from uniproto import pretraining", "uniproto.lm.pretraining"),
         ("from uniproto.judging import evaluate", "uniproto.lm.judging"),
         ("from uniproto.features import gradients", "uniproto.lm.gradients"),
-        (
-            "from uniproto.data import load_dataset",
-            "the experiments' support.datasets.load_dataset",
-        ),
+        ("from uniproto.data import DATASETS", "the experiments' support.datasets"),
     ],
 )
 def test_an_import_from_an_old_place_names_the_new_one(statement: str, new: str) -> None:

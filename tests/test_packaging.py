@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 import uniproto
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = {"compare", "faiss", "torch", "text", "images", "train", "judge", "jax", "ray"}
+EXTRAS = {"compare", "faiss", "torch", "text", "images", "train", "judge", "lm", "jax", "ray"}
 FOR_MAINTAINERS = {"dev", "docs"}
 
 

@@ -18,8 +18,13 @@ _MOVED = {
     "uniproto.data.datasets": _DATA_SETS,
     "uniproto.data.published": _DATA_SETS,
     "uniproto.data.longtail": _DATA_SETS,
-    "uniproto.data.load_dataset": "the experiments' support.datasets.load_dataset",
-    "uniproto.data.long_tailed": "the experiments' support.draws.long_tailed",
+    "uniproto.data.DATASETS": "the experiments' support.datasets",
+    "uniproto.data.Dataset": "the experiments' support.published",
+    "uniproto.data.load_dataset": "the experiments' support.datasets",
+    "uniproto.data.balanced": "the experiments' support.draws",
+    "uniproto.data.balanced_source_and_target": "the experiments' support.draws",
+    "uniproto.data.long_tailed": "the experiments' support.draws",
+    "uniproto.data.skewed": "the experiments' support.draws",
 }
 
 
