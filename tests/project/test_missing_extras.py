@@ -81,7 +81,7 @@ FOR_MAINTAINERS = {"dev", "docs"}  # of no command
 TOGETHER = {"lm"}  # several of the others
 
 
-PYPROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))
+PYPROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 
 
