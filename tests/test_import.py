@@ -40,10 +40,10 @@ def test_importing_lm_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("statement", "new"),
     [
-        ("import uniproto.lm", "uniproto.lm"),
-        ("from uniproto.lm.batches.config import SelectionConfig", "uniproto.lm"),
+        ("import uniproto.training", "uniproto.lm"),
+        ("from uniproto.training.config import SelectionConfig", "uniproto.lm"),
         ("from uniproto import pretraining", "uniproto.lm.pretraining"),
-        ("from uniproto.lm.judging import evaluate", "uniproto.lm.judging"),
+        ("from uniproto.judging import evaluate", "uniproto.lm.judging"),
         ("from uniproto.features import gradients", "uniproto.lm.gradients"),
         ("from uniproto.data import DATASETS", "the experiments' support.datasets"),
     ],

@@ -12,7 +12,7 @@ peft = pytest.importorskip("peft", reason="needs the extra 'train'")
 accelerate = pytest.importorskip("accelerate", reason="needs the extra 'train'")
 
 from uniproto.errors import InvalidInputError, UniprotoError  # noqa: E402
-from uniproto.lm import inner_products  # noqa: E402
+from uniproto.lm.features import inner_products  # noqa: E402
 from uniproto.lm.features.gradient_features import adam_divisor, gradient_features  # noqa: E402
 from uniproto.lm.features.inner_products import gradient_inner_products  # noqa: E402
 from uniproto.lm.features.layers import lora_projections, value_projection  # noqa: E402

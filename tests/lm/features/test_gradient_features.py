@@ -14,8 +14,8 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'trai
 peft = pytest.importorskip("peft", reason="needs the extra 'train'")
 
 from uniproto.errors import InvalidInputError, UniprotoError  # noqa: E402
-from uniproto.lm import gradient_features  # noqa: E402
 from uniproto.lm import losses as losses_module  # noqa: E402
+from uniproto.lm.features import gradient_features  # noqa: E402
 from uniproto.lm.features.layers import value_projection  # noqa: E402
 
 features_of = gradient_features.gradient_features
