@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 pytest.importorskip("sympy", reason="comparing formulas needs the extra 'judge'")
 
 from uniproto.errors import InvalidInputError, MissingExtraError, SolverError
-from uniproto.judging.answers import extract_answer, helpers, program_answer, same_answer
-from uniproto.judging.answers.equivalence import exact_value
-from uniproto.judging.answers.helpers import HelperProcess
-from uniproto.judging.answers.parser import NotAFormulaError, parse_formula
-from uniproto.judging.answers.reading import read_answer
-from uniproto.judging.answers.tokens import tokens_of
-from uniproto.judging.answers.words import options_of
+from uniproto.lm.judging.answers import extract_answer, helpers, program_answer, same_answer
+from uniproto.lm.judging.answers.equivalence import exact_value
+from uniproto.lm.judging.answers.helpers import HelperProcess
+from uniproto.lm.judging.answers.parser import NotAFormulaError, parse_formula
+from uniproto.lm.judging.answers.reading import read_answer
+from uniproto.lm.judging.answers.tokens import tokens_of
+from uniproto.lm.judging.answers.words import options_of
 
 DATASETS = ("gsm8k", "math", "numglue", "svamp", "deepmind", "simuleq", "some other")
 
@@ -222,7 +222,7 @@ def _is_running(process: int) -> bool:
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for processes in /proc")
 def test_no_worker_outlives_a_killed_judge() -> None:
     code = (
-        "import time; from uniproto.judging.answers import helpers, same_answer;"
+        "import time; from uniproto.lm.judging.answers import helpers, same_answer;"
         "same_answer('(x+1)^2', 'x^2+2x+1', 'math', time_limit=30);"
         "print(helpers.ALGEBRA.pid, flush=True); time.sleep(60)"
     )
@@ -250,7 +250,7 @@ def test_without_sympy_the_extra_is_named(monkeypatch) -> None:
 
 def test_the_judge_itself_never_loads_sympy() -> None:
     code = (
-        "import sys; from uniproto.judging.answers import same_answer;"
+        "import sys; from uniproto.lm.judging.answers import same_answer;"
         "assert same_answer('(x+1)^2', 'x^2+2x+1', 'math', time_limit=30);"
         "assert 'sympy' not in sys.modules"
     )

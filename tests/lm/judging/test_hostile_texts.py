@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from uniproto.judging.answers import extract_answer, helpers, program_answer, same_answer
-from uniproto.judging.answers.comparison import repeats_the_question
-from uniproto.judging.answers.helpers import (
+from uniproto.lm.judging.answers import extract_answer, helpers, program_answer, same_answer
+from uniproto.lm.judging.answers.comparison import repeats_the_question
+from uniproto.lm.judging.answers.helpers import (
     HelperProcess,
     UnreadableAnswerError,
     read_in_time,
 )
-from uniproto.judging.answers.programs import extract_program
-from uniproto.judging.benchmark_files import Question
-from uniproto.judging.session import Session
+from uniproto.lm.judging.answers.programs import extract_program
+from uniproto.lm.judging.benchmark_files import Question
+from uniproto.lm.judging.session import Session
 
 SIZES = (1_000, 60_000)  # what was quadratic took from 30 s to hours
 SHAPES = [  # (beginning, what is repeated, end)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 pytest.importorskip("sympy", reason="comparing formulas needs the extra 'judge'")
 
-from uniproto.judging.answers import extract_answer, program_answer, same_answer
-from uniproto.judging.answers.comparison import repeats_the_question
-from uniproto.judging.answers.equivalence import TooLargeError, exact_value
-from uniproto.judging.answers.parser import parse_formula
-from uniproto.judging.answers.tokens import tokens_of
-from uniproto.judging.answers.words import number_in_words
+from uniproto.lm.judging.answers import extract_answer, program_answer, same_answer
+from uniproto.lm.judging.answers.comparison import repeats_the_question
+from uniproto.lm.judging.answers.equivalence import TooLargeError, exact_value
+from uniproto.lm.judging.answers.parser import parse_formula
+from uniproto.lm.judging.answers.tokens import tokens_of
+from uniproto.lm.judging.answers.words import number_in_words
 
 SMALL = [
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from uniproto.errors import InvalidInputError, UniprotoError
-from uniproto.judging import sandbox
-from uniproto.judging.sandbox import (
+from uniproto.lm.judging import sandbox
+from uniproto.lm.judging.sandbox import (
     ContainmentError,
     ProgramResult,
     containment,
@@ -25,8 +25,8 @@ from uniproto.judging.sandbox import (
     run_program,
     run_programs,
 )
-from uniproto.judging.sandbox.inside import seccomp
-from uniproto.judging.sandbox.process import Outcome, run_trusted, verdict
+from uniproto.lm.judging.sandbox.inside import seccomp
+from uniproto.lm.judging.sandbox.process import Outcome, run_trusted, verdict
 
 needs_walls = pytest.mark.skipif(
     containment() is None, reason="this system offers no containment: nothing may be run"
@@ -174,13 +174,13 @@ def test_nothing_leaks_in_the_parent() -> None:
 
 # --- other users, other Pythons -----------------------------------------------------------------
 
-PACKAGE = Path(sandbox.__file__).parents[2]
+PACKAGE = Path(sandbox.__file__).parents[3]
 ELSEWHERE = """
 import sys, types
 package = types.ModuleType("uniproto")  # without its __init__, which needs what may not be here
 package.__path__ = [sys.argv[1]]
 sys.modules["uniproto"] = package
-from uniproto.judging import sandbox
+from uniproto.lm.judging import sandbox
 print(sandbox.containment(), sandbox.run_program(sys.argv[2]), sep="; ")
 """
 
