@@ -14,9 +14,9 @@ import pytest
 import scipy.sparse as sp
 
 import uniproto
+from support.published import checked_labels, checked_rows
 from uniproto.cli import main
 from uniproto.data.files import json_objects
-from uniproto.data.published import checked_labels, checked_rows
 from uniproto.errors import InputFileError, InvalidInputError, printable
 
 

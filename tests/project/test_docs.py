@@ -20,11 +20,10 @@ DOCS = ROOT / "docs"
 PACKAGES = [
     "uniproto",
     "uniproto.methods",
-    "uniproto.data",
     "uniproto.features",
-    "uniproto.training",
-    "uniproto.pretraining",
-    "uniproto.judging",
+    "uniproto.lm",
+    "uniproto.lm.pretraining",
+    "uniproto.lm.judging",
     "uniproto.scale",
 ]
 FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}

@@ -66,9 +66,9 @@ COMMANDS = {
 CALLS = {
     "text": "uniproto.features.embed_text(['one'])",
     "images": "uniproto.features.embed_images(['pictures/0.png'])",
-    "train": "uniproto.training.SelectionTrainer",
-    "judge": "import uniproto.judging.language_model",
-    "jax": "from uniproto.pretraining import make_step",
+    "train": "uniproto.lm.SelectionTrainer",
+    "judge": "import uniproto.lm.judging.language_model",
+    "jax": "from uniproto.lm.pretraining import make_step",
     "ray": "import uniproto.scale; uniproto.scale.select('pool/*.parquet', 2)",
 }
 DOES_WITHOUT = {  # packages that the command tried here needs for other models or data only
@@ -78,6 +78,7 @@ DOES_WITHOUT = {  # packages that the command tried here needs for other models 
     ("judge", "sympy"),
 }
 FOR_MAINTAINERS = {"dev", "docs"}  # of no command
+TOGETHER = {"lm"}  # several of the others
 
 
 PYPROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
@@ -130,7 +131,15 @@ def run(
 
 
 def test_every_extra_is_tried_here() -> None:
-    assert set(COMMANDS) == set(EXTRAS) - FOR_MAINTAINERS
+    assert set(COMMANDS) == set(EXTRAS) - FOR_MAINTAINERS - TOGETHER
+
+
+@pytest.mark.parametrize("extra", sorted(TOGETHER))
+def test_an_extra_of_several_names_those_there_are(extra: str) -> None:
+    (line,) = map(Requirement, EXTRAS[extra])
+    assert line.name == "uniproto"
+    assert line.extras
+    assert line.extras <= set(COMMANDS)
 
 
 @pytest.mark.parametrize("extra", COMMANDS)

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 import uniproto
 
 ROOT = Path(__file__).parents[2]
-EXTRAS = {"compare", "faiss", "torch", "text", "images", "train", "judge", "jax", "ray"}
+EXTRAS = {"compare", "faiss", "torch", "text", "images", "train", "judge", "lm", "jax", "ray"}
 FOR_MAINTAINERS = {"dev", "docs"}
 
 
@@ -71,9 +71,9 @@ def test_the_wheel_holds_the_package_and_the_experiments_and_nothing_else(wheel:
         "report/template.html.j2",
         "report/style.css",
         "report/page.js",
-        "judging/page.html.j2",
-        "judging/answers/helper_main.py",
-        "judging/sandbox/inside/launch.py",
+        "lm/judging/page.html.j2",
+        "lm/judging/answers/helper_main.py",
+        "lm/judging/sandbox/inside/launch.py",
         "experiments/synthetic.py",
         "experiments/support/runs.py",
     ):

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import InputFileError
+from uniproto.errors import InputFileError, UniprotoError
 
 _LONGEST_SHOWN = 200  # characters of a path
 _ADDRESS = re.compile(r"(?s)([A-Za-z][A-Za-z0-9+.-]+):/{1,2}([^/].*)")
@@ -131,3 +131,17 @@ def unpacked(path: Path) -> Iterator[Any]:
 
         with io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")) as lines:
             yield lines
+
+
+@contextmanager
+def reading(path: Path, what: str) -> Iterator[None]:
+    """Whatever goes wrong while reading becomes one message that names the file."""
+    try:
+        yield
+    except (UniprotoError, MemoryError):
+        raise
+    except Exception as error:  # what a parser makes of a damaged file can be anything
+        raise InputFileError(
+            f"{path}: the file must hold {what}. It could not be read ({first_line(error)}). "
+            "Download it again, and check that it is complete."
+        ) from error

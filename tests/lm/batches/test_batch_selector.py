@@ -17,10 +17,10 @@ import uniproto
 from uniproto import InfeasibleError, InvalidInputError, KMedoids, Stochastic, UniProto
 from uniproto.algorithm import transport_cost, uniprot
 from uniproto.geometry.costs import FEATURE_METRICS
+from uniproto.lm import BatchSelector, Gram
+from uniproto.lm.batches.methods import BATCH_METHODS, fill_picks
+from uniproto.lm.batches.quotas import small_sources
 from uniproto.problem.masses import integer_masses
-from uniproto.training import BatchSelector, Gram
-from uniproto.training.methods import BATCH_METHODS, fill_picks
-from uniproto.training.quotas import small_sources
 
 properties = settings(deadline=None, max_examples=60, derandomize=True)
 
@@ -658,8 +658,8 @@ def test_jax_arrays_are_taken_as_they_are() -> None:
 def test_importing_uniproto_leaves_training_alone() -> None:
     statements = """
 import sys, uniproto
-assert "uniproto.training" not in sys.modules
-from uniproto.training import BatchSelector
+assert "uniproto.lm" not in sys.modules
+from uniproto.lm import BatchSelector
 assert not {"torch", "jax", "transformers"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", statements], check=True, timeout=120)

@@ -20,7 +20,7 @@ tokenizers = pytest.importorskip("tokenizers", reason="needs the extra 'train'")
 pytest.importorskip("accelerate", reason="needs the extra 'train'")
 
 from uniproto.errors import InvalidInputError, UniprotoError  # noqa: E402
-from uniproto.training import SelectionConfig, SelectionMixin, SelectionTrainer  # noqa: E402
+from uniproto.lm import SelectionConfig, SelectionMixin, SelectionTrainer  # noqa: E402
 
 pytestmark = [
     # pinned memory is asked for by default, and there is no accelerator in the tests
@@ -190,8 +190,8 @@ def test_every_method_trains_in_both_modes(tmp_path, method, mode, lora):
 
 
 def test_selection_is_the_one_of_the_selector_on_the_same_gradients(tmp_path):
-    from uniproto.training import BatchSelector
-    from uniproto.training.gradient_features import gradient_features
+    from uniproto.lm import BatchSelector
+    from uniproto.lm.features.gradient_features import gradient_features
 
     class Watched(SelectionTrainer):
         def _choose(self, pool, place):
@@ -359,7 +359,7 @@ _DISTRIBUTED = """
     from pathlib import Path
     sys.path.insert(0, {tests!r})
     from test_selection_trainer import make, recorded, tiny_model, examples, weights
-    from uniproto.training.trainer import leave_together
+    from uniproto.lm.batches.trainer import leave_together
 
     out, method = sys.argv[1], sys.argv[2]
     trainer = make(

@@ -25,10 +25,10 @@ from test_selection_trainer import (  # noqa: E402
 )
 
 from uniproto.errors import InvalidInputError  # noqa: E402
-from uniproto.training import SelectionConfig, SelectionMixin, SelectionTrainer  # noqa: E402
-from uniproto.training.flat_batches import as_rows, end_to_end, spans  # noqa: E402
-from uniproto.training.gradient_features import gradient_features  # noqa: E402
-from uniproto.training.losses import example_losses  # noqa: E402
+from uniproto.lm import SelectionConfig, SelectionMixin, SelectionTrainer  # noqa: E402
+from uniproto.lm.batches.flat_batches import as_rows, end_to_end, spans  # noqa: E402
+from uniproto.lm.features.gradient_features import gradient_features  # noqa: E402
+from uniproto.lm.features.losses import example_losses  # noqa: E402
 
 needs_trl = pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="needs trl")
 pytestmark = [pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")]

@@ -25,14 +25,14 @@ from support.finetuning import tiny_model, validations  # noqa: E402
 from uniproto.cli import main  # noqa: E402
 from uniproto.cli.finetune import read_config  # noqa: E402
 from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
+from uniproto.lm import SelectionConfig  # noqa: E402
+from uniproto.lm.batches.methods import BATCH_METHODS  # noqa: E402
+from uniproto.lm.finetune.data import split_places, tokenise  # noqa: E402
+from uniproto.lm.finetune.folder import claimed, last_checkpoint  # noqa: E402
+from uniproto.lm.finetune.model import load_model, lora_targets  # noqa: E402
+from uniproto.lm.finetune.rows import InstructionRow, read_rows  # noqa: E402
+from uniproto.lm.finetune.settings import FinetuneSettings, preset  # noqa: E402
 from uniproto.runs.metrics import read_metrics  # noqa: E402
-from uniproto.training import SelectionConfig  # noqa: E402
-from uniproto.training.finetune.data import split_places, tokenise  # noqa: E402
-from uniproto.training.finetune.folder import claimed, last_checkpoint  # noqa: E402
-from uniproto.training.finetune.model import load_model, lora_targets  # noqa: E402
-from uniproto.training.finetune.rows import InstructionRow, read_rows  # noqa: E402
-from uniproto.training.finetune.settings import FinetuneSettings, preset  # noqa: E402
-from uniproto.training.methods import BATCH_METHODS  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -362,7 +362,7 @@ def test_small_sources_are_kept_whole(model_folder, data, tmp_path, capsys):
 
 
 def test_the_scale_of_adapters_follows_their_rank(model_folder, data, tmp_path, monkeypatch):
-    from uniproto.training.finetune import run
+    from uniproto.lm.finetune import run
 
     found = []
     monkeypatch.setattr(run, "finetune", lambda settings, fresh: found.append(settings) or {})

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("sympy", reason="comparing formulas needs the extra 'judge'")
 
-from uniproto.judging.answers import extract_answer, program_answer, same_answer
+from uniproto.lm.judging.answers import extract_answer, program_answer, same_answer
 
 ROWS = [
     json.loads(line)

@@ -21,17 +21,17 @@ pytest.importorskip("tokenizers", reason="needs the extra 'jax'")
 
 from uniproto.cli import main  # noqa: E402
 from uniproto.errors import InputFileError, InvalidInputError, OutputError  # noqa: E402
-from uniproto.pretraining import pretrain as pretraining  # noqa: E402
-from uniproto.pretraining import train as training_loop  # noqa: E402
-from uniproto.pretraining.checkpoints import CHECKPOINTS, Checkpoints  # noqa: E402
-from uniproto.pretraining.learning_curves import METHOD_COLOURS  # noqa: E402
-from uniproto.pretraining.pretrain import (  # noqa: E402
+from uniproto.lm.pretraining import pretrain as pretraining  # noqa: E402
+from uniproto.lm.pretraining import train as training_loop  # noqa: E402
+from uniproto.lm.pretraining.checkpoints import CHECKPOINTS, Checkpoints  # noqa: E402
+from uniproto.lm.pretraining.learning_curves import METHOD_COLOURS  # noqa: E402
+from uniproto.lm.pretraining.pretrain import (  # noqa: E402
     PretrainSettings,
     pretrain,
     remove_run,
 )
-from uniproto.pretraining.pretrain_settings import METHODS  # noqa: E402
-from uniproto.pretraining.tokens import (  # noqa: E402
+from uniproto.lm.pretraining.pretrain_settings import METHODS  # noqa: E402
+from uniproto.lm.pretraining.tokens import (  # noqa: E402
     TRAIN,
     batch_numbers,
     load_tokens,
