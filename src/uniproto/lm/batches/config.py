@@ -87,7 +87,7 @@ class SelectionConfig:
     keep: int = setting(64, "examples trained on, per device")
     source_column: str = "source"
     metric: str | None = setting(
-        None, "how examples are compared: dot, cosine, l1, rbf (by method)", metavar="NAME"
+        None, "compare examples by dot, cosine, l1 or rbf (by method)", metavar="NAME"
     )
     bandwidth: float | str | None = setting(
         None, "of rbf: a number, or a share such as 0.25median (auto)", metavar="SIGMA", parse=str
