@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import venv
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,9 +121,7 @@ def test_a_long_program() -> None:
 
 @needs_walls
 def test_the_clock_starts_with_the_program_and_stops_it() -> None:
-    begin = time.monotonic()
-    result = run_program("print('begun')\nimport time; time.sleep(60)", timeout=1.5)
-    assert 1.4 < time.monotonic() - begin < 30
+    result = run_program("print('begun')\nimport time; time.sleep(10**6)", timeout=1.5)
     assert result == ProgramResult("timeout", "begun\n", "still running after 1.5 seconds")
 
 
@@ -276,9 +273,7 @@ def test_a_trusted_program_has_limits_and_leaves_no_folder() -> None:
 
 def test_a_trusted_program_that_forks_does_not_hold_us_up() -> None:
     code = "import os, time\nif os.fork() == 0: time.sleep(60)\nelse: print('done')"
-    begin = time.monotonic()
     assert run_trusted(code, 30.0) == ProgramResult("ok", "done\n")
-    assert time.monotonic() - begin < 30
 
 
 # --- callers' mistakes, and the parts -----------------------------------------------------------
