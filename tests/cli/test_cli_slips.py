@@ -95,6 +95,7 @@ def test_other_separators_are_named(
     assert f"must be separated by commas. Got a first line with {name}" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_does_not_matter(closed: str) -> None:
     command = f"{sys.executable} -m uniproto select pool.npy -k 2 -o out {closed}"

@@ -428,6 +428,7 @@ def test_every_row_is_counted(run: Run) -> None:
     assert "repeated" not in out
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on(run: Run) -> None:
     """Batches that were finished when the process was killed are not computed again."""
     texts = [f"sentence number {row}" for row in range(64)]

@@ -213,7 +213,9 @@ class BatchMethod:
 BATCH_METHODS = {
     method.name: method
     for method in (
-        BatchMethod("uniproto", pick_uniproto),
+        # W₁ with Euclidean costs bounds the error of the batch's mean gradient; inner products
+        # favour long gradients, which bends it.
+        BatchMethod("uniproto", pick_uniproto, metric="euclidean"),
         BatchMethod("colm", pick_medoids, metric="l1", keep_small=True, coordinates=2560),
         # As the paper runs it: on raw gradients of the LoRA weights, by backpropagation.
         BatchMethod("colm-raw", pick_medoids, metric="l1", keep_small=True),
@@ -241,7 +243,8 @@ def from_object(method: Method) -> BatchMethod:
     if method == UniProto(search="greedy"):
         return BATCH_METHODS["uniproto"]
 
-    return BatchMethod(method.name, partial(_pick_with, method), random=True)
+    metric = BATCH_METHODS["uniproto"].metric if isinstance(method, UniProto) else "dot"
+    return BatchMethod(method.name, partial(_pick_with, method), random=True, metric=metric)
 
 
 def _pick_with(method: Method, part: Part, k: int) -> Rows:
