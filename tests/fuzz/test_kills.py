@@ -31,6 +31,7 @@ import os, signal, sys
 from uniproto.cli import main
 
 left = int(sys.argv[1])
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which is off in the background
 
 def counted(change):
     def changed(*arguments, **options):

@@ -371,6 +371,8 @@ from uniproto.cli import main
 from {module} import {name} as wanted
 import {module}
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which is off in the background
+
 def stopped(*arguments, **options):
     {before}
     found = wanted(*arguments, **options)
@@ -419,6 +421,7 @@ def test_what_is_said_after_a_signal_is_so(
 def test_ctrl_c_during_imports_is_one_line(tmp_path: Path, module: str, start: str) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class Stop:\n"
         "    def find_spec(self, name, *_):\n"
         f"        if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
