@@ -87,7 +87,7 @@ class SelectionConfig:
     keep: int = setting(64, "examples trained on, per device")
     source_column: str = "source"
     metric: str | None = setting(
-        None, "how examples are compared: euclidean, cosine, l1, dot (by method)", metavar="NAME"
+        None, "compare by euclidean, cosine, l1, dot (by method)", metavar="NAME"
     )
     bandwidth: float | str | None = setting(
         None, "of rbf: a number, or a share such as 0.25median (auto)", metavar="SIGMA", parse=str
@@ -96,7 +96,7 @@ class SelectionConfig:
     budgets: str | Mapping[Hashable, int] = "proportional"
     keep_small: bool | int | float | Collection[Hashable] | None = None
     coordinates: int | None = setting(None, "compare the largest coordinates only (by method)")
-    features: str | None = setting(None, f"{', '.join(FEATURES)} (by method)", metavar="NAME")
+    features: str | None = setting(None, f"{'/'.join(FEATURES)} (by method)", metavar="NAME")
     adam_aligned: bool | None = setting(None, "on the scale of Adam's steps (by method)")
     moments: str | None = setting(None, "Adam's moments (by method)", choices=MOMENTS)
     align_after: int = setting(8, "steps before gradients are aligned")
