@@ -1,7 +1,7 @@
 """Rows of a pool whose words are those of a benchmark or a target, whatever a model makes of them.
 
-What must not be trained on is a benchmark's text. Two texts are compared by their words (letters and
-digits, without case, accents and punctuation), prompts with prompts and answers with answers:
+What must not be trained on is a benchmark's text. Two texts are compared by their words (letters
+and digits, without case, accents and punctuation), prompts with prompts, answers with answers:
 
 - Prompts with the same letters and digits are the same, however they are spaced and punctuated.
 - A short prompt (fewer than 26 words) is found again where the numbers are the same, in the same
@@ -11,8 +11,8 @@ digits, without case, accents and punctuation), prompts with prompts and answers
 
 Numbers must agree because many questions, generated ones above all, differ in nothing else.
 
-The runs of the benchmark are held in a dictionary and the pool passes by once: counts are exact, and
-memory does not grow with the pool. MinHash would estimate the same counts, at more time for each row.
+The runs of the benchmark are held in a dictionary and the pool passes by once: counts are exact,
+and memory does not grow with the pool. MinHash would estimate the same counts, in more time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from uniproto.features.language import message_text
+from uniproto.problem.near import NearRows
 
 Words = list[str]
 Run = tuple[str, ...]
@@ -38,7 +44,8 @@ def words_of(text: str) -> Words:
     ['solve', 'x', '2', '1.5', 'elan']
     """
     if not text.isascii():
-        text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+        apart = unicodedata.normalize("NFKD", text)
+        text = "".join(each for each in apart if not unicodedata.combining(each))
     return _WORD.findall(text.lower())
 
 
@@ -126,6 +133,15 @@ class Overlap:
         return None
 
 
+def letters_of(text: str) -> str:
+    """The letters and digits of a text: texts that differ in other things have the same.
+
+    >>> letters_of("What is 1.5 + 2?") == letters_of("what is 15 2")
+    True
+    """
+    return _letters(words_of(text))
+
+
 def _letters(words: Words) -> str:
     return "".join(words).replace(".", "").replace(",", "")
 
@@ -138,3 +154,53 @@ def _runs(words: Words, length: int) -> Iterator[Run]:
     """All runs of so many words; of a shorter text, the text itself."""
     for start in range(max(1, len(words) - length + 1)):
         yield tuple(words[start : start + length])
+
+
+def repeated_rows(pool: Iterable[Any], others: Iterable[Any]) -> NearRows:
+    """The examples of a pool that repeat others: which, which of them, and in what.
+
+    >>> found = repeated_rows(["A b.", "c"], ["a, b!"])
+    >>> found.rows, found.why
+    (array([0]), ('same prompt',))
+    """
+    return _as_rows(Overlap(map(prompt_and_answer, others)).matches(map(prompt_and_answer, pool)))
+
+
+def repeated_in_itself(pool: Iterable[Any]) -> NearRows:
+    """The examples that an earlier one says in the same letters and digits, answer included."""
+    first: dict[str, int] = {}
+    found = []
+    for row, (prompt, answer) in enumerate(map(prompt_and_answer, pool)):
+        if letters := letters_of(prompt):
+            earlier = first.setdefault(f"{letters}\n{letters_of(answer)}", row)
+            if earlier != row:
+                found.append(Match(row, earlier, "prompt and answer"))
+    return _as_rows(found)
+
+
+def prompt_and_answer(example: Any) -> tuple[str, str]:
+    """What is asked and what is answered; a plain text is asked and not answered.
+
+    >>> prompt_and_answer([{"role": "user", "content": "1 + 1?"}]), prompt_and_answer(("Hi", "Yes"))
+    (('1 + 1?', ''), ('Hi', 'Yes'))
+    """
+    if isinstance(example, tuple):
+        prompt, answer = example[0], example[-1]
+        return str(prompt or ""), str(answer or "")
+    if isinstance(example, list):
+        said = [each for each in example if isinstance(each, Mapping)]
+        answers = [each for each in said if each.get("role") == "assistant"]
+        asked = [each for each in said if each.get("role") == "user"]
+        return str(message_text(asked)), str(message_text(answers))
+    return str(example or ""), ""
+
+
+def _as_rows(matches: Iterable[Match]) -> NearRows:
+    found = list(matches)
+    return NearRows(
+        distance=0.0,
+        rows=np.array([match.row for match in found], np.intp),
+        nearest=np.array([match.of for match in found], np.intp),
+        distances=np.full(len(found), np.nan),
+        why=tuple(f"same {match.part}" for match in found),
+    )

@@ -28,6 +28,11 @@ class InstructionRow:
     answer: str
     turns: Turns = ()
 
+    @property
+    def question(self) -> str:
+        """The prompt, or what comes before the answers of a chat."""
+        return self.prompt or "\n".join(text for role, text in self.turns if role != "assistant")
+
 
 def read_files(settings: FinetuneSettings, names: Sequence[str]) -> list[InstructionRow]:
     """The rows of files, or of data sets on the hub, one after another."""
