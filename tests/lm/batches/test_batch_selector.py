@@ -604,7 +604,7 @@ def test_the_record_holds_exact_costs(mode: str) -> None:
     assert record.cost < record.random_cost
     assert record.pool.size == 40
     assert record.indices is chosen
-    assert 0 < record.seconds < 60
+    assert record.seconds > 0
     assert sum(record.per_source.values()) == 16
 
 

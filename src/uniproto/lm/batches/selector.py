@@ -51,8 +51,8 @@ _RANDOM_DRAWS = 8
 class BatchRecord:
     """One selection: what was chosen, what was skipped and why that many of each source.
 
-    `cost`, `random_cost` and `least_cost` are computed on first use (a few milliseconds each), from the
-    features of the call, which the record holds until the next one takes its place. Both are
+    `cost`, `random_cost` and `least_cost` are computed on first use (a few milliseconds each), from
+    the features of the call, which the record holds until the next one takes its place. All are
     measured with the selector's metric, so they compare with each other, not across metrics.
     """
 
