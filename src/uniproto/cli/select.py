@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
     ids = _ids(inputs, options)
     shown = False if options.quiet else None
     machine = {"memory": options.memory, "device": options.device, "lists": options.lists}
-    problem = inputs.problem(warn=not options.quiet, **machine)
+    problem = inputs.problem(**machine)
     given = recorded(options, inputs.arguments["target_weights"], inputs)
     checkpoint = None
     if options.checkpoint:

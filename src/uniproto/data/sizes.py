@@ -25,9 +25,7 @@ _SMALL = 2**26  # bytes that are always allowed: `memory` is for the work, and m
 _COLUMN = 2**14  # bytes that readers take for a column of however few rows
 _NUMBER = 8
 _SAMPLED = 2**20  # bytes of lines whose keys are looked at
-_LONGEST_HEADER = 2**26
 _ARRAY = b"\x93NUMPY"
-_QUOTED = re.compile(rb'"(?:[^"]|"")*"')
 _KEY = re.compile(rb'"([^"\\]*)"\s*:')
 # Bytes of a value, by Parquet's physical types; texts are counted as they are stored.
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
@@ -66,16 +64,6 @@ def require_columns_in_bounds(count: int, path: str | Path) -> None:
         )
 
 
-def require_csv_fits(path: Path, memory: int | float | str | None) -> None:
-    """Check a table by its first line and the number of its lines."""
-    columns = _csv_columns(path)
-    require_columns_in_bounds(columns, path)
-    # Lines inside of quotes count too, but a cell takes at least a byte.
-    size = path.stat().st_size
-    rows = min(_lines(path), size // columns)
-    _require_table_fits(path, size, rows, columns, memory)
-
-
 def require_jsonl_fits(path: Path, memory: int | float | str | None) -> None:
     """Check lines of objects by their keys: every key is a column, filled up in every row."""
     size = _unpacked_size(path)
@@ -106,23 +94,6 @@ def _require_table_fits(
         memory,
         "Convert it to .parquet, from which features are read in parts.",
     )
-
-
-def _csv_columns(path: Path) -> int:
-    with path.open("rb") as file:
-        header = b""
-        # A line may end inside quotes, and then goes on; empty ones are passed over.
-        while line := file.readline(_LONGEST_HEADER):
-            header += line
-            if (header.strip() and header.count(b'"') % 2 == 0) or len(header) >= _LONGEST_HEADER:
-                break
-    return _QUOTED.sub(b"", header).count(b",") + 1
-
-
-def _lines(path: Path) -> int:
-    with path.open("rb") as file:
-        chunks = iter(lambda: file.read(_SAMPLED), b"")
-        return sum(max(chunk.count(b"\n"), chunk.count(b"\r")) for chunk in chunks)
 
 
 def _jsonl_shape(path: Path, share: float) -> tuple[int, int]:

@@ -113,6 +113,7 @@ def read_items(
     language: LanguageFeatures | None = None,
     examples: tuple[str | None, str | None, str | None] = (None, None, None),
     like: Sequence[str] = (),
+    encoding: str | None = None,
 ) -> Items:
     """The column of texts or pictures that the options name, or (`guess`) the only one there is.
 
@@ -133,7 +134,7 @@ def read_items(
             f"{path}: the input must be a table or a folder of pictures. Got a single picture "
             "instead. Name its folder."
         )
-    digest, table = read_content(path)
+    digest, table = read_content(path, encoding=encoding)
     if isinstance(table, np.ndarray):
         raise InputFileError(
             f"{path}: the input must be a table (.parquet, .csv or .jsonl) or a folder of "
@@ -144,7 +145,7 @@ def read_items(
         if columns in ((MESSAGES,), (examples[2],)):
             _require_kind(table, columns[0], "--messages", "conversations", path, is_list)
         if path.suffix.lower() == ".csv":
-            table = as_csv_texts(table, path, columns)
+            table = as_csv_texts(table, path, columns, encoding)
         return Items(
             path, digest, table, "language", ",".join(columns), columns=columns, language=language
         )
@@ -344,10 +345,12 @@ def read_embedded(
     language: LanguageFeatures | None = None,
     examples: tuple[str | None, str | None, str | None] = (None, None, None),
     like: Sequence[str] = (),
+    encoding: str | None = None,
     **options: Any,
 ) -> EmbeddedData:
     """Read a file and embed one of its columns."""
-    items = read_items(path, text, images, language=language, examples=examples, like=like)
+    reading: dict[str, Any] = {"language": language, "examples": examples, "like": like}
+    items = read_items(path, text, images, **reading, encoding=encoding)
     embedded = items.embed(model, **options)
     table = EmbeddedRows(items.table, embedded.rows) if embedded.left_out else items.table
     return EmbeddedData(
