@@ -80,7 +80,7 @@ DOES_WITHOUT = {  # packages that the command tried here needs for other models 
 FOR_MAINTAINERS = {"dev", "docs"}  # of no command
 
 
-PYPROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))
+PYPROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 NEEDS_TEXT_MODEL = {"summarise_text", "choose_finetuning_data", "curate_training_data"}
 NEEDS = {"choose_in_a_jax_step": ("jax",), "choose_in_a_flax_step": ("jax", "optax", "flax")}

@@ -25,7 +25,7 @@ import pytest
 import uniproto
 from uniproto.cli import build_parser
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = [
     "README.md",
     "docs/certificate.md",

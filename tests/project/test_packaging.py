@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 
 import uniproto
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 EXTRAS = {"compare", "faiss", "torch", "text", "images", "train", "judge", "jax", "ray"}
 FOR_MAINTAINERS = {"dev", "docs"}
 
@@ -114,7 +114,7 @@ def test_the_sdist_holds_what_it_takes_to_test_and_document(built: Path) -> None
         names = {member.name.partition("/")[2] for member in archive.getmembers()}
     for needed in (
         "src/uniproto/select.py",
-        "tests/test_packaging.py",
+        "tests/project/test_packaging.py",
         "docs/benchmarks.md",
         "examples/README.md",
         "experiments/synthetic.py",

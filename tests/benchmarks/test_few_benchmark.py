@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks import few
 from benchmarks.common import (
     FailedError,
     Report,
@@ -29,6 +28,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uniproto
+from benchmarks import few
 from uniproto.runs.journal import Journal
 
 TINY = Problem(mixture_5(600), k=6, seconds=100)

@@ -25,7 +25,7 @@ from uniproto.judging.model_files import ModelPlace, locate  # noqa: E402
 from uniproto.training.finetune.chats import encoded_chat  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-STORIES = Path(__file__).resolve().parents[3] / "shared" / "data" / "models" / "stories260k"
+STORIES = Path(__file__).resolve().parents[4] / "shared" / "data" / "models" / "stories260k"
 PROMPTS = [
     "Once upon a time",
     "The big dog ran to the park and",

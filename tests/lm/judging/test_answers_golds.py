@@ -15,7 +15,7 @@ pytest.importorskip("sympy", reason="comparing formulas needs the extra 'judge'"
 from uniproto.judging.answers import extract_answer, program_answer, same_answer
 
 DATA = Path(
-    os.environ.get("UNIPROTO_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data"
+    os.environ.get("UNIPROTO_DATA") or Path(__file__).resolve().parents[4] / "shared" / "data"
 )
 FILE = DATA / "math" / "math_test.jsonl.zst"
 

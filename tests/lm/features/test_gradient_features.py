@@ -21,7 +21,7 @@ from uniproto.training.layers import value_projection  # noqa: E402
 features_of = gradient_features.gradient_features
 
 _DATA = Path(
-    os.environ.get("UNIPROTO_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data"
+    os.environ.get("UNIPROTO_DATA") or Path(__file__).resolve().parents[4] / "shared" / "data"
 )
 _SMALL = {
     "vocab_size": 64,

@@ -16,7 +16,7 @@ from uniproto.judging import read_questions, superglue_rows
 from uniproto.judging.benchmark_files import last_boxed
 from uniproto.judging.benchmarks import BENCHMARKS, datasets_of
 
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
 
 
 def first(suite: str, folder: Path) -> Any:

@@ -15,7 +15,7 @@ import pytest
 
 from uniproto.errors import MissingExtraError
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PACKAGES = [
     "uniproto",
@@ -122,7 +122,7 @@ def test_every_line_of_the_algorithm_and_every_equation_has_a_place() -> None:
 
 
 def test_every_test_that_is_named_exists() -> None:
-    tests = "".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     for page in DOCS.glob("*.md"):
         for name in re.findall(r"`(test_\w+)`", page.read_text()):
             assert f"def {name}(" in tests, f"{page.name}: {name}"
@@ -145,4 +145,4 @@ def test_every_file_the_page_about_structure_names_exists() -> None:
     there = {path.name for path in (ROOT / "src").rglob("*.py")}
     named_files = re.findall(r"`(?:[\w/]+/)?(\w+\.py)`", (DOCS / "structure.md").read_text())
     assert len(named_files) > 10
-    assert set(named_files) - there <= {path.name for path in (ROOT / "tests").glob("*.py")}
+    assert set(named_files) - there <= {path.name for path in (ROOT / "tests").rglob("*.py")}

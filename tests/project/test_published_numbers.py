@@ -15,7 +15,7 @@ from support.longtail_report import differences, longtail_reports
 from uniproto.cli.experiment import find_scripts, load_script
 from uniproto.geometry.bandwidth import AUTO_SHARE
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 _PAIR = re.compile(r"[+-]?\d+\.\d+ ± \d+\.\d+")  # 1.2 ± 0.3: a difference and its standard error
 
 

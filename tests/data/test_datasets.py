@@ -55,7 +55,7 @@ REAL = {
     "credit": (24_000, 6_000, 33, 2),
 }
 _FOLDER = Path(
-    os.environ.get("UNIPROTO_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data"
+    os.environ.get("UNIPROTO_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data"
 )
 
 

@@ -23,6 +23,7 @@ from test_selection_trainer import (  # noqa: E402
     tiny_model,
     weights,
 )
+
 from uniproto.errors import InvalidInputError  # noqa: E402
 from uniproto.training import SelectionConfig, SelectionMixin, SelectionTrainer  # noqa: E402
 from uniproto.training.flat_batches import as_rows, end_to_end, spans  # noqa: E402

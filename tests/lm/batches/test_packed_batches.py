@@ -21,6 +21,7 @@ from test_selection_trainer import (  # noqa: E402
     small_tokenizer,
     tiny_model,
 )
+
 from uniproto.errors import InvalidInputError  # noqa: E402
 from uniproto.training import (  # noqa: E402
     BatchSelector,

@@ -25,6 +25,7 @@ from test_selection_trainer import (  # noqa: E402
     tiny_model,
     weights,
 )
+
 from uniproto.errors import InvalidInputError  # noqa: E402
 from uniproto.training import SelectionConfig, SelectionTrainer  # noqa: E402
 from uniproto.training.example_loss import ExampleLoss, counted_examples  # noqa: E402
