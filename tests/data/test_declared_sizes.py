@@ -44,25 +44,16 @@ def test_a_million_columns_are_refused_at_once(spoiled: str, tmp_path: Path) -> 
     assert peak.bytes is None or peak.bytes < 100 * 2**20
 
 
-def test_wide_tables_are_measured_by_their_columns(tmp_path: Path) -> None:
-    path = _csv(tmp_path / "wide.csv", 2000)
-    with pytest.raises(InfeasibleError, match=r"3 rows of 2,000 columns.*31.3.* MiB.*\.parquet"):
-        read_input(path, memory="8MB")
-    assert read_input(path, memory="64MB").features.shape == (2, 2000)
-    assert read_input(path).features.shape == (2, 2000)
-
-
 def test_a_comma_in_a_name_is_no_column(tmp_path: Path) -> None:
     path = tmp_path / "pool.csv"
     path.write_text('"net, EUR","gross, ""EUR"", all"\n1,2\n3,4\n')
-    assert sizes._csv_columns(path) == 2
     assert read_input(path).features.shape == (2, 2)
 
 
-def test_long_tables_are_measured_by_their_lines(tmp_path: Path) -> None:
+def test_long_tables_are_measured_by_their_size(tmp_path: Path) -> None:
     path = _csv(tmp_path / "long.csv", 3, rows=200_000)
-    with pytest.raises(InfeasibleError, match=r"200,00\d rows of 3 columns"):
-        read_input(path, memory="8MB")
+    with pytest.raises(InfeasibleError, match=r"long.csv holds a table.*\.parquet.*--memory"):
+        read_input(path, memory="4MB")
     assert read_input(path, memory="16MB").features.shape == (200_000, 3)
 
 
@@ -213,7 +204,7 @@ def _bomb(path: Path) -> Path:
 @pytest.mark.parametrize(
     ("name", "make"),
     [
-        ("wide.csv", lambda path: _csv(path, 3000)),
+        ("long.csv", lambda path: _csv(path, 300, 10_000)),
         ("pool.npz", _bomb),
         ("pool.jsonl", lambda path: path.write_text(_keys(3000, 3000)) and path),
     ],

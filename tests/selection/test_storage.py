@@ -107,7 +107,7 @@ def test_what_is_written(selection: Selection, folder: Path) -> None:
     assert manifest["uniproto"] == uniproto.__version__
     assert manifest["cost"] == selection.cost
     assert manifest["seed"] == 5
-    assert {"check", "pick", "plan"} <= manifest["timings"].keys()
+    assert {"prepare", "pick", "plan"} <= manifest["timings"].keys()
 
 
 @pytest.mark.parametrize(

@@ -92,21 +92,21 @@ def read_csv(
     A first column without a name is the index that pandas and R write.
     """
     require_room(
-        2 * path.stat().st_size, path, "a table", memory,
+        4 * path.stat().st_size, path, "a table", memory,
         "Convert it to .parquet, from which features are read in parts.",
     )  # fmt: skip
     form = csv_form(path, encoding)
-    table = _without_index(_csv_table(path, form))
+    table = checked_table(_csv_table(path, form), path)
     names = table.column_names
     if all(map(_is_number, names)) and not all(name.isdigit() for name in names):
         raise InputFileError(
             f"{path}: the first line must name the columns. Got the numbers {', '.join(names[:3])} "
             "… instead. Add a line of names."
         )
-    return codes_of_csv(
-        checked_table(table, path),
-        lambda named: _csv_table(path, form, named, strings_can_be_null=True),
+    coded = codes_of_csv(
+        table, lambda named: _csv_table(path, form, named, strings_can_be_null=True)
     )
+    return _without_index(coded)
 
 
 def as_csv_texts(
