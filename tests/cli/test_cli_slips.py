@@ -84,6 +84,7 @@ def test_a_misspelt_column_is_the_news(option: str, capsys: pytest.CaptureFixtur
     assert "Did you mean 'town'?" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_does_not_matter(closed: str) -> None:
     command = f"{sys.executable} -m uniproto select pool.npy -k 2 -o out {closed}"

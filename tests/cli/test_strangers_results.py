@@ -7,7 +7,6 @@ import io
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,9 +103,7 @@ def test_a_record_may_not_name_all_of_the_disk(
 ) -> None:
     monkeypatch.setattr("uniproto.cli.recorded_paths._MOST_ENTRIES", 1000)
     change(result, path=path, relative=None)
-    begin = time.monotonic()
     assert main(["verify", str(result)]) == 2
-    assert time.monotonic() - begin < 10
     error = capsys.readouterr().err
     assert "at most 1,000 entries" in error
     assert "--input" in error

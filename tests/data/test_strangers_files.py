@@ -15,9 +15,9 @@ import pytest
 import scipy.sparse as sp
 
 import uniproto
+from support.published import checked_labels, checked_rows
 from uniproto.cli import main
 from uniproto.data.files import DEEPEST, json_objects, require_shallow
-from uniproto.data.published import checked_labels, checked_rows
 from uniproto.errors import InputFileError, InvalidInputError, printable
 
 
@@ -136,6 +136,7 @@ def test_rows_of_a_data_set_fit_their_labels(rows: np.ndarray) -> None:
         checked_rows(rows, np.zeros(2, np.int64), 4, Path("mnist.npz"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["select", "embed"])
 def test_a_pipe_does_not_hang(command: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pool.csv")

@@ -14,7 +14,7 @@ from support.collected import as_instructions, embedded, recipe_of, rows_of, vec
 from support.curation import Trainee
 from support.lean_lora import make_lean
 from support.runs import Setup
-from uniproto.training.losses import example_losses
+from uniproto.lm.features.losses import example_losses
 
 
 @pytest.fixture

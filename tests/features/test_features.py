@@ -323,6 +323,7 @@ def test_no_flipped_byte_gives_a_wrong_vector(tmp_path: Path) -> None:
             assert all(cache.find(key) is not None for key in keys)
 
 
+@pytest.mark.slow
 def test_several_processes_fill_one_cache(tmp_path: Path) -> None:
     """Opening at once, writing at once: nothing is lost and nobody fails."""
     with ProcessPoolExecutor(4, multiprocessing.get_context("spawn")) as pool:

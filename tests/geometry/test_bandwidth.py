@@ -20,7 +20,7 @@ from uniproto.comparing.accuracy import nearest_prototype
 from uniproto.geometry.bandwidth import MedianShare, as_bandwidth, sampled_pairs
 from uniproto.geometry.costs import make_costs
 from uniproto.geometry.metrics import OF_FEATURES, WITH_BANDWIDTH, Saturating
-from uniproto.training import BatchSelector
+from uniproto.lm import BatchSelector
 
 X = np.random.default_rng(0).normal(size=(90, 4))
 Y = np.random.default_rng(1).normal(size=(70, 4)) + 0.5

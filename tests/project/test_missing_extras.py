@@ -66,9 +66,9 @@ COMMANDS = {
 CALLS = {
     "text": "uniproto.features.embed_text(['one'])",
     "images": "uniproto.features.embed_images(['pictures/0.png'])",
-    "train": "uniproto.training.SelectionTrainer",
-    "judge": "import uniproto.judging.language_model",
-    "jax": "from uniproto.pretraining import make_step",
+    "train": "uniproto.lm.SelectionTrainer",
+    "judge": "import uniproto.lm.judging.language_model",
+    "jax": "from uniproto.lm.pretraining import make_step",
     "ray": "import uniproto.scale; uniproto.scale.select('pool/*.parquet', 2)",
 }
 DOES_WITHOUT = {  # packages that the command tried here needs for other models or data only
@@ -78,6 +78,7 @@ DOES_WITHOUT = {  # packages that the command tried here needs for other models 
     ("judge", "sympy"),
 }
 FOR_MAINTAINERS = {"dev", "docs"}  # of no command
+TOGETHER = {"lm"}  # several of the others
 
 
 PYPROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
@@ -130,15 +131,25 @@ def run(
 
 
 def test_every_extra_is_tried_here() -> None:
-    assert set(COMMANDS) == set(EXTRAS) - FOR_MAINTAINERS
+    assert set(COMMANDS) == set(EXTRAS) - FOR_MAINTAINERS - TOGETHER
 
 
+@pytest.mark.parametrize("extra", sorted(TOGETHER))
+def test_an_extra_of_several_names_those_there_are(extra: str) -> None:
+    (line,) = map(Requirement, EXTRAS[extra])
+    assert line.name == "uniproto"
+    assert line.extras
+    assert line.extras <= set(COMMANDS)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", COMMANDS)
 def test_a_command_says_how_to_install_its_extra(extra: str, folder: Path) -> None:
     _expect_install_line(run(COMMAND, modules(requirements(extra)), COMMANDS[extra], folder), extra)
     assert not (folder / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", CALLS)
 def test_a_call_says_how_to_install_its_extra(extra: str, folder: Path) -> None:
     program = f"""{HIDE}
@@ -174,6 +185,7 @@ def _expect_install_line(done: subprocess.CompletedProcess[str], extra: str) -> 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_core_works_without_any_extra(folder: Path) -> None:
     assert {"torch", "transformers", "jax", "ray"} & EVERYTHING, "nothing is hidden here"
     program = f"""{HIDE}
@@ -187,6 +199,7 @@ for command in ({SELECT!r}, "report out", "verify out", "demo -k 5 --quiet"):
     assert uniproto.Selection.load(folder / "uniproto-demo").k == 5
 
 
+@pytest.mark.slow
 def test_every_help_is_there_without_any_extra(folder: Path) -> None:
     program = f"""{HIDE}
 from uniproto.cli import _COMMANDS, main

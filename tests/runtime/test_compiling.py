@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
+from numba.core import event
 
 from uniproto.runtime import compiling
 
@@ -43,6 +43,7 @@ def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_line_while_compiling_and_none_from_the_cache(tmp_path: Path) -> None:
     cache = str(tmp_path / "cache")
     first, second = (run(tmp_path, NUMBA_CACHE_DIR=cache) for _ in range(2))
@@ -80,20 +81,27 @@ def test_without_any_place_code_is_compiled_all_the_same(monkeypatch: pytest.Mon
     assert calls == [{"cache": True, "nogil": True}, {"nogil": True}]
 
 
-def test_the_clock_of_work_stands_still_while_code_is_compiled():
-    from uniproto.runtime.compiling import njit, working_time
+def test_the_clock_of_work_stands_still_while_code_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = SimpleNamespace(now=100.0, perf_counter=lambda: clock.now)
+    monkeypatch.setattr(compiling, "time", clock)
 
-    @njit(cache=False)
-    def total(values):
-        found = 0.0
-        for value in values:
-            found += value
-        return found
+    class Slow(event.Listener):
+        def on_start(self, event: object) -> None:
+            clock.now += 7.0
 
-    begin, worked = time.perf_counter(), working_time()
-    total(np.ones(3))
-    passed, worked = time.perf_counter() - begin, working_time() - worked
-    assert 0 <= worked < 0.5 * passed
-    begin, worked = time.perf_counter(), working_time()
-    time.sleep(0.05)
-    assert working_time() - worked == pytest.approx(time.perf_counter() - begin, abs=0.02)
+        def on_end(self, event: object) -> None:
+            pass
+
+    @compiling.njit(cache=False)
+    def add_one(value):
+        return value + 1.0
+
+    begin = compiling.working_time()
+    with event.install_listener("numba:compile", Slow()):
+        assert add_one(2.0) == 3.0
+    assert clock.now == 107.0
+    assert compiling.working_time() == begin
+    clock.now += 5.0
+    assert compiling.working_time() == begin + 5.0

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
 import sys
 import threading
-import time
-from contextlib import nullcontext
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from uniproto.features.embedded import Readable, embed
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.cpu_lists import CpuLists
 from uniproto.geometry.lists import lists_of
 from uniproto.problem.problem import Problem
 from uniproto.runtime import progress
-from uniproto.runtime.progress import Progress
+from uniproto.runtime.progress import Progress, unseen
 
 
 class Terminal(io.StringIO):
@@ -28,30 +28,46 @@ class Terminal(io.StringIO):
         return True
 
 
-# Not fixtures: pytest puts its own stderr in place again before a test begins.
-def a_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    found = Terminal()
-    monkeypatch.setattr(sys, "stderr", found)
-    return found
+class Clock:
+    """Time that passes only while the thread that shows progress waits.
+
+    After each wait but the last, the next thing happens.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *happenings: Callable[[], Any]) -> None:
+        self.now, self.happenings = 0.0, list(happenings)
+        monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr("tqdm.std.time", lambda: self.now)
+
+    def wait(self, seconds: float) -> bool:
+        self.now += seconds
+        if not self.happenings:
+            return True
+        self.happenings.pop(0)()
+        return False
 
 
-def a_log(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """A file to which lines go every tenth of a second."""
-    found = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", found)
-    monkeypatch.setattr(progress, "_LINES_APART", 0.1)
-    return found
+def show(
+    monkeypatch: pytest.MonkeyPatch,
+    stderr: io.StringIO,
+    total: int,
+    *happenings: Callable[[progress._Stage], Any],
+) -> str:
+    """What a stage writes while those things happen to it."""
+    monkeypatch.setattr(sys, "stderr", stderr)
+    clock = Clock(monkeypatch, *(lambda each=each: each(stage) for each in happenings))
+    stage = progress._Stage("picks", total)
+    stage.over = clock  # type: ignore[assignment]
+    (stage.draw_bar if stderr.isatty() else stage.print_lines)()
+    return stderr.getvalue()
 
 
-def wait_for(words: str, log: io.StringIO) -> None:
-    """Until a busy machine's other thread has written them."""
-    end = time.monotonic() + 30
-    while words not in log.getvalue() and time.monotonic() < end:
-        time.sleep(0.01)
+def nothing(stage: progress._Stage) -> None:
+    """One more wait."""
 
 
 def test_a_bar_where_a_person_watches(monkeypatch: pytest.MonkeyPatch) -> None:
-    a_terminal(monkeypatch)
+    monkeypatch.setattr(sys, "stderr", Terminal())
     assert Progress().shown
     assert not Progress(shown=False).shown
 
@@ -63,96 +79,69 @@ def test_no_bar_where_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_bar_with_the_time_left_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = a_terminal(monkeypatch)
-    with Progress().stage("picks", 4) as advance:
-        advance(2)
-        assert terminal.getvalue() == ""
-        time.sleep(1.7)
-    assert "picks:  50%" in terminal.getvalue()
-    assert "<" in terminal.getvalue()  # elapsed<left
+    said = show(monkeypatch, Terminal(), 4, lambda stage: stage.advance(2), nothing)
+    assert "picks:  50%" in said
+    assert "[00:01<00:01" in said  # elapsed<left
 
 
-def test_the_bar_moves_within_three_seconds_of_a_long_first_step(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    terminal = a_terminal(monkeypatch)
-    with Progress().stage("picks", 4):
-        time.sleep(2.8)
-        seen = re.findall(r"\[(\d\d:\d\d)<", terminal.getvalue())
-    assert seen[-1] in (
-        "00:02",
-        "00:03",
-    )  # counted from the beginning, not from when the bar came up
-    assert len(set(seen)) > 1
+def test_the_bar_moves_in_a_long_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = show(monkeypatch, Terminal(), 4, *[nothing] * 6)
+    seen = re.findall(r"\[(\d\d:\d\d)<", said)
+    assert seen[-1] == "00:04"  # counted from the beginning, not from when the bar came up
+    assert len(set(seen)) > 3
 
 
 def test_short_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = a_terminal(monkeypatch)
-    with Progress().stage("picks", 4) as advance:
-        advance(4)
-    assert terminal.getvalue() == ""
+    assert show(monkeypatch, Terminal(), 4) == ""
 
 
 def test_lines_tell_the_share_done_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = a_log(monkeypatch)
-    with Progress().stage("embedding texts", 2000) as advance:
-        wait_for("0% done", log)
-        advance(499.6)
-        wait_for("25% done", log)
-    first, *_, last = log.getvalue().splitlines()
-    assert first == "uniproto: embedding texts: 0% done (0 of 2,000), 0 s passed"
-    words = r"uniproto: embedding texts: 25% done \(500 of 2,000\), \d+ s passed, about \d+ s left"
-    assert re.fullmatch(words, last)
-
-
-def test_lines_are_half_a_minute_apart() -> None:
-    assert progress._LINES_APART == 30
-
-
-def test_quiet_work_writes_nothing_and_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = a_log(monkeypatch)
-    before = threading.active_count()
-    with Progress(shown=False).stage("picks", 4):
-        assert threading.active_count() == before
-        time.sleep(0.25)
-    assert log.getvalue() == ""
+    said = show(monkeypatch, io.StringIO(), 2000, nothing, lambda stage: stage.advance(499.6))
+    assert said.splitlines() == [
+        "uniproto: picks: 0% done (0 of 2,000), 30 s passed",
+        "uniproto: picks: 25% done (500 of 2,000), 1 min passed, about 3 min left",
+    ]
 
 
 def test_work_goes_on_where_nobody_reads_any_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = a_log(monkeypatch)
-    with Progress().stage("picks", 4) as advance:
-        log.close()
-        time.sleep(0.25)
-        advance(4)
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise ValueError("I/O operation on closed file.")
+
+    assert show(monkeypatch, Closed(), 4, nothing, nothing) == ""
 
 
-def test_the_thread_ends_with_an_error() -> None:
+@pytest.mark.parametrize(("shown", "total"), [(False, 4), (None, 0)])
+def test_quiet_and_empty_work_starts_no_thread(shown: bool | None, total: int) -> None:
     before = threading.active_count()
-    with pytest.raises(KeyError), Progress().stage("picks", 4):
+    with Progress(shown).stage("picks", total) as advance:
+        assert advance is unseen
+        assert threading.active_count() == before
+
+
+def test_a_thread_tells_of_a_stage_until_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real thread: each line that it prints is an event, not a moment."""
+    printed = threading.Event()
+
+    class Log(io.StringIO):
+        def flush(self) -> None:
+            printed.set()
+
+    monkeypatch.setattr(progress, "_LINES_APART", 0.01)
+    monkeypatch.setattr(sys, "stderr", log := Log())
+    before = threading.active_count()
+    with suppress(KeyError), Progress().stage("picks", 1):
+        printed.wait()
         raise KeyError
+    assert "picks: 0% done" in log.getvalue()
     assert threading.active_count() == before
 
 
 def test_without_stderr_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
-    with Progress().stage("picks", 4) as advance:
-        advance(4)
-    with Progress(shown=True).stage("picks", 4) as advance:
-        advance(4)
-
-
-def test_a_stage_of_one_step_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = a_log(monkeypatch)
-    with Progress().stage("picks", 1):
-        wait_for("picks: 0% done", log)
-    assert "picks: 0% done" in log.getvalue()
-
-
-def test_a_stage_without_steps_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = a_log(monkeypatch)
-    with Progress().stage("picks", 0):
-        time.sleep(0.25)
-    assert log.getvalue() == ""
+    for shown in (None, True):
+        with Progress(shown).stage("picks", 4) as advance:
+            advance(4)
 
 
 def _costs(rows: int, columns: int) -> Costs:
@@ -169,53 +158,41 @@ def test_neighbour_lists_move_before_the_first_piece_is_done() -> None:
     assert sum(told) == pytest.approx(2000)
 
 
+class Counted(Progress):
+    """What it is told, and of which stage."""
+
+    def __init__(self) -> None:
+        super().__init__(shown=False)
+        self.told: list[float] = []
+        self.stages: list[tuple[str, int]] = []
+
+    def stage(self, name: str, total: int) -> Any:
+        self.stages.append((name, total))
+        return nullcontext(lambda steps, note="": self.told.append(steps))
+
+
 def test_lists_are_told_of_once() -> None:
-    class Counted(Progress):
-        total = 0.0
-
-        def stage(self, name: str, total: int) -> Any:
-            def advance(steps: float) -> None:
-                self.total += steps
-
-            return nullcontext(advance)
-
-    bars = Counted(False)
+    bars = Counted()
     lists_of(CpuLists(), _costs(500, 900), np.arange(500), 4, 2**20, bars)
-    assert bars.total == pytest.approx(500)
+    assert sum(bars.told) == pytest.approx(500)
 
 
-_LONG_EMBEDDING = """
-import sys, time
-import numpy as np
-from uniproto.features.embedded import Readable, embed
-from uniproto.runtime import progress
-
-progress._LINES_APART = 0.2
-
-class Slow:
-    name = identity = "slow"
+class Model:
+    name = identity = "ones"
     batch_size = 4
 
-    def read(self, items, is_known):
+    def read(self, items: Any, is_known: Any) -> list[Readable]:
         return [Readable(item.encode(), item) for item in items]
 
-    def vectors(self, inputs):
-        time.sleep(0.06)
+    def vectors(self, inputs: Any) -> Any:
         return np.ones((len(inputs), 3), np.float32)
 
-embed(map(str, range(64)), 64, Slow(), cache=False, on_error="fail", progress=None, what="texts")
-"""
 
-
-def test_embedding_writes_lines_to_a_log(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _LONG_EMBEDDING], capture_output=True, text=True, check=True,
-        cwd=tmp_path,
-    )  # fmt: skip
-    lines = done.stderr.splitlines()
-    assert len(lines) >= 3
-    assert all(line.startswith("uniproto: embedding texts: ") for line in lines)
-    shares = [int(re.findall(r"(\d+)% done", line)[0]) for line in lines]
-    assert shares == sorted(shares)
-    assert shares[0] < shares[-1]
-    assert "left" in lines[-1]
+def test_embedding_tells_of_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    bars = Counted()
+    monkeypatch.setattr("uniproto.features.embedded.Progress", lambda shown: bars)
+    texts = map(str, range(64))
+    embed(texts, 64, Model(), cache=False, on_error="fail", progress=None, what="texts")
+    assert bars.stages == [("embedding texts", 64)]
+    assert sum(bars.told) == 64
+    assert len(bars.told) >= 16

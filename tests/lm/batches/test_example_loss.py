@@ -27,9 +27,9 @@ from test_selection_trainer import (  # noqa: E402
 )
 
 from uniproto.errors import InvalidInputError  # noqa: E402
-from uniproto.training import SelectionConfig, SelectionTrainer  # noqa: E402
-from uniproto.training.example_loss import ExampleLoss, counted_examples  # noqa: E402
-from uniproto.training.losses import example_losses  # noqa: E402
+from uniproto.lm import SelectionConfig, SelectionTrainer  # noqa: E402
+from uniproto.lm.batches.example_loss import ExampleLoss, counted_examples  # noqa: E402
+from uniproto.lm.features.losses import example_losses  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")]
 
@@ -134,7 +134,7 @@ _DISTRIBUTED = """
     sys.path.insert(0, {tests!r})
     from test_example_loss import uneven
     from test_selection_trainer import make, recorded, tiny_model, weights
-    from uniproto.training.trainer import leave_together
+    from uniproto.lm.batches.trainer import leave_together
 
     out = sys.argv[1]
     trainer = make(
@@ -155,6 +155,7 @@ _DISTRIBUTED = """
 """
 
 
+@pytest.mark.slow
 def test_two_processes_count_all_their_examples_equally(tmp_path):
     script = tmp_path / "run.py"
     here = str(Path(__file__).resolve().parent)

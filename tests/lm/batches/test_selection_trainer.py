@@ -20,7 +20,8 @@ tokenizers = pytest.importorskip("tokenizers", reason="needs the extra 'train'")
 pytest.importorskip("accelerate", reason="needs the extra 'train'")
 
 from uniproto.errors import InvalidInputError, UniprotoError  # noqa: E402
-from uniproto.training import SelectionConfig, SelectionMixin, SelectionTrainer  # noqa: E402
+from uniproto.lm import SelectionConfig, SelectionMixin, SelectionTrainer  # noqa: E402
+from uniproto.lm.finetune.run import CHECKPOINTING  # noqa: E402
 
 pytestmark = [
     # pinned memory is asked for by default, and there is no accelerator in the tests
@@ -190,8 +191,8 @@ def test_every_method_trains_in_both_modes(tmp_path, method, mode, lora):
 
 
 def test_selection_is_the_one_of_the_selector_on_the_same_gradients(tmp_path):
-    from uniproto.training import BatchSelector
-    from uniproto.training.gradient_features import gradient_features
+    from uniproto.lm import BatchSelector
+    from uniproto.lm.features.gradient_features import gradient_features
 
     class Watched(SelectionTrainer):
         def _choose(self, pool, place):
@@ -229,11 +230,11 @@ class Plain(transformers.Trainer):
         ("uniproto", {}, 1),
         ("uniproto", {}, 3),
         ("uniproto", {"bf16": True}, 2),
-        ("uniproto", {"gradient_checkpointing": True}, 2),
+        ("uniproto", {CHECKPOINTING: True}, 2),
         ("colm", {}, 2),
         _slow("colm", {"bf16": True}, 1),
         ("greats", {}, 2),
-        _slow("greats", {"gradient_checkpointing": True}, 1),
+        _slow("greats", {CHECKPOINTING: True}, 1),
         _slow("maxloss", {"bf16": True}, 2),
     ],
     ids=str,
@@ -359,7 +360,7 @@ _DISTRIBUTED = """
     from pathlib import Path
     sys.path.insert(0, {tests!r})
     from test_selection_trainer import make, recorded, tiny_model, examples, weights
-    from uniproto.training.trainer import leave_together
+    from uniproto.lm.batches.trainer import leave_together
 
     out, method = sys.argv[1], sys.argv[2]
     trainer = make(
@@ -385,6 +386,7 @@ _DISTRIBUTED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["uniproto", _slow("random")])
 def test_every_process_selects_from_its_own_pool(tmp_path, method):
     script = tmp_path / "run.py"
@@ -753,7 +755,7 @@ def test_mixin_in_front_of_trl(tmp_path):
             bf16=False,
             disable_tqdm=True,
             dataloader_pin_memory=False,
-            gradient_checkpointing=False,
+            **{CHECKPOINTING: False},
         ),
         train_dataset=data,
         processing_class=tokenizer,

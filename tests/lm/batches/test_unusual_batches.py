@@ -25,10 +25,11 @@ from test_selection_trainer import (  # noqa: E402
 )
 
 from uniproto.errors import InvalidInputError  # noqa: E402
-from uniproto.training import SelectionConfig, SelectionMixin, SelectionTrainer  # noqa: E402
-from uniproto.training.flat_batches import as_rows, end_to_end, spans  # noqa: E402
-from uniproto.training.gradient_features import gradient_features  # noqa: E402
-from uniproto.training.losses import example_losses  # noqa: E402
+from uniproto.lm import SelectionConfig, SelectionMixin, SelectionTrainer  # noqa: E402
+from uniproto.lm.batches.flat_batches import as_rows, end_to_end, spans  # noqa: E402
+from uniproto.lm.features.gradient_features import gradient_features  # noqa: E402
+from uniproto.lm.features.losses import example_losses  # noqa: E402
+from uniproto.lm.finetune.run import CHECKPOINTING  # noqa: E402
 
 needs_trl = pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="needs trl")
 pytestmark = [pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")]
@@ -178,7 +179,7 @@ def test_trl_pairs_are_refused_and_padding_free_works(tmp_path):
         "bf16": False,
         "disable_tqdm": True,
         "dataloader_pin_memory": False,
-        "gradient_checkpointing": False,
+        CHECKPOINTING: False,
     }
     answers = datasets.Dataset.from_list(
         [{"prompt": f"a b{n}", "completion": " c d", "source": f"s{n % 3}"} for n in range(24)]

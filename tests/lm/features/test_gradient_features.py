@@ -14,9 +14,10 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'trai
 peft = pytest.importorskip("peft", reason="needs the extra 'train'")
 
 from uniproto.errors import InvalidInputError, UniprotoError  # noqa: E402
-from uniproto.training import gradient_features  # noqa: E402
-from uniproto.training import losses as losses_module  # noqa: E402
-from uniproto.training.layers import value_projection  # noqa: E402
+from uniproto.lm.features import gradient_features  # noqa: E402
+from uniproto.lm.features import losses as losses_module  # noqa: E402
+from uniproto.lm.features.layers import value_projection  # noqa: E402
+from uniproto.lm.finetune.run import CHECKPOINTING  # noqa: E402
 
 features_of = gradient_features.gradient_features
 
@@ -278,7 +279,7 @@ def test_scoring_twice_as_many_examples_keeps_less_than_a_plain_step(monkeypatch
 def test_the_extra_is_named_where_it_is_missing():
     program = (
         "import sys; sys.modules['torch'] = None\n"
-        "try:\n    import uniproto.training.gradient_features\n"
+        "try:\n    import uniproto.lm.features.gradient_features\n"
         "except ImportError as error:\n    print(type(error).__name__, error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -447,7 +448,7 @@ def test_projection_some_examples_at_a_time(monkeypatch):
 def test_gradient_checkpointing_and_input_gradients():
     model, batch = build("llama", lora=True), make_batch()
     expected = features_of(model, batch).features
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": True})
+    getattr(model, f"{CHECKPOINTING}_enable")({"use_reentrant": True})
     model.enable_input_require_grads()
     assert torch.equal(features_of(model, batch).features, expected)
 

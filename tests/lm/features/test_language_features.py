@@ -18,12 +18,12 @@ pytest.importorskip("tokenizers", reason="needs the extra 'train'")
 from support.finetuning import tiny_model  # noqa: E402
 from uniproto.cli import main  # noqa: E402
 from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
-from uniproto.features import gradients, hidden_states  # noqa: E402
-from uniproto.training.adam_steps import Moments, adam_steps  # noqa: E402
-from uniproto.training.example_tokens import tokens_of, what_is_wrong_with  # noqa: E402
-from uniproto.training.finetune.model import load_model, lora_targets  # noqa: E402
-from uniproto.training.gradient_features import projected  # noqa: E402
-from uniproto.training.losses import NO_LABEL  # noqa: E402
+from uniproto.lm import gradients, hidden_states  # noqa: E402
+from uniproto.lm.features.adam_steps import Moments, adam_steps  # noqa: E402
+from uniproto.lm.features.example_tokens import tokens_of, what_is_wrong_with  # noqa: E402
+from uniproto.lm.features.gradient_features import projected  # noqa: E402
+from uniproto.lm.features.losses import NO_LABEL  # noqa: E402
+from uniproto.lm.finetune.model import load_model, lora_targets  # noqa: E402
 
 TEMPLATE = "Q {instruction} A "
 ROWS = [

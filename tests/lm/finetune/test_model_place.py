@@ -14,7 +14,7 @@ pytest.importorskip("transformers", reason="needs the extra 'train'")
 pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from uniproto.errors import InputFileError  # noqa: E402
-from uniproto.training.finetune.model import find_model, load_model  # noqa: E402
+from uniproto.lm.finetune.model import find_model, load_model  # noqa: E402
 
 
 @pytest.fixture

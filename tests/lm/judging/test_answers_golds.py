@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("sympy", reason="comparing formulas needs the extra 'judge'")
 
-from uniproto.judging.answers import extract_answer, program_answer, same_answer
+from uniproto.lm.judging.answers import extract_answer, program_answer, same_answer
 
 DATA = Path(
     os.environ.get("UNIPROTO_DATA") or Path(__file__).resolve().parents[4] / "shared" / "data"

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from uniproto.errors import InputFileError, InvalidInputError, OutputError
-from uniproto.judging import Evaluation, evaluate
-from uniproto.judging.benchmark_files import Question
-from uniproto.judging.session import PROGRAM_REQUEST, Session
+from uniproto.lm.judging import Evaluation, evaluate
+from uniproto.lm.judging.benchmark_files import Question
+from uniproto.lm.judging.session import PROGRAM_REQUEST, Session
 
 TEMPLATE = "### Instruction:\n{instruction}\n\n### Response:\n"
 
@@ -173,7 +173,7 @@ class Adder(Scripted):
 @pytest.fixture
 def quietly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """`evaluate` on made-up questions, in silence, with programs that need no sandbox."""
-    from uniproto.judging import run as evaluating
+    from uniproto.lm.judging import run as evaluating
 
     monkeypatch.setattr(evaluating, "run_program", lambda *_, **__: None)
     monkeypatch.setattr(evaluating, "containment", lambda: "pretended")
@@ -452,7 +452,7 @@ def test_a_damaged_file_of_answers_is_not_overwritten(tmp_path: Path, quietly: A
 def test_a_system_without_walls_refuses_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import uniproto.judging.sandbox as sandbox
+    import uniproto.lm.judging.sandbox as sandbox
 
     monkeypatch.setattr(sandbox, "_offered", lambda: (None, ("no namespaces",)))
     write_questions(tmp_path)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from uniproto.judging.benchmark_files import Question
-from uniproto.judging.page import page_items
-from uniproto.judging.sandbox import containment
-from uniproto.judging.session import PROGRAM_REQUEST, Session
+from uniproto.lm.judging.benchmark_files import Question
+from uniproto.lm.judging.page import page_items
+from uniproto.lm.judging.sandbox import containment
+from uniproto.lm.judging.session import PROGRAM_REQUEST, Session
 
 if containment() is None:
     pytest.skip("this system offers no containment for programs", allow_module_level=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,19 +9,18 @@ from typing import Any
 
 import pytest
 
-from uniproto.judging.answers import extract_answer, helpers, program_answer, same_answer
-from uniproto.judging.answers.comparison import repeats_the_question
-from uniproto.judging.answers.helpers import (
+from uniproto.lm.judging.answers import extract_answer, helpers, program_answer, same_answer
+from uniproto.lm.judging.answers.comparison import repeats_the_question
+from uniproto.lm.judging.answers.helpers import (
     HelperProcess,
     UnreadableAnswerError,
     read_in_time,
 )
-from uniproto.judging.answers.programs import extract_program
-from uniproto.judging.benchmark_files import Question
-from uniproto.judging.session import Session
+from uniproto.lm.judging.answers.programs import extract_program
+from uniproto.lm.judging.benchmark_files import Question
+from uniproto.lm.judging.session import Session
 
-SECONDS = 5.0  # of processor time; what was quadratic took from 30 s to hours
-SIZES = (1_000, 60_000)
+SIZES = (1_000, 60_000)  # what was quadratic took from 30 s to hours
 SHAPES = [  # (beginning, what is repeated, end)
     ("x", "\n", "y"),
     ("x", " ", "y"),
@@ -87,14 +85,12 @@ READERS: list[Callable[[str], object]] = [
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: repr("".join(shape))[1:31])
-def test_every_text_is_read_in_time(shape: tuple[str, str, str]) -> None:
+def test_every_text_is_read(shape: tuple[str, str, str], ends: None) -> None:
     first, repeated, last = shape
     for size in SIZES:
         text = first + repeated * (size // len(repeated)) + last
         for read in READERS:
-            began = time.process_time()
             read(text)
-            assert time.process_time() - began < SECONDS, (size, READERS.index(read))
 
 
 @pytest.fixture

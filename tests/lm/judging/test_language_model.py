@@ -15,14 +15,14 @@ peft = pytest.importorskip("peft", reason="needs the extra 'judge'")
 
 from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
 from uniproto.features.language import TEMPLATE  # noqa: E402
-from uniproto.judging import evaluate, language_model, model_files  # noqa: E402
-from uniproto.judging.language_model import (  # noqa: E402
+from uniproto.lm.finetune.chats import encoded_chat  # noqa: E402
+from uniproto.lm.judging import evaluate, language_model, model_files  # noqa: E402
+from uniproto.lm.judging.language_model import (  # noqa: E402
     Batches,
     LanguageModel,
     load_language_model,
 )
-from uniproto.judging.model_files import ModelPlace, locate  # noqa: E402
-from uniproto.training.finetune.chats import encoded_chat  # noqa: E402
+from uniproto.lm.judging.model_files import ModelPlace, locate  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 STORIES = Path(__file__).resolve().parents[4] / "shared" / "data" / "models" / "stories260k"

@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score
 
-from uniproto.judging.evaluation import Evaluation, Score, accuracy, exact_match, f1, macro_f1, mean
+from uniproto.lm.judging.evaluation import (
+    Evaluation,
+    Score,
+    accuracy,
+    exact_match,
+    f1,
+    macro_f1,
+    mean,
+)
 
 LABELS = st.sampled_from(["yes", "no", "maybe"])
 PAIRS = st.lists(st.tuples(LABELS, LABELS), min_size=1, max_size=40)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from fractions import Fraction
 
 import pytest
@@ -12,12 +11,12 @@ from hypothesis import strategies as st
 
 pytest.importorskip("sympy", reason="comparing formulas needs the extra 'judge'")
 
-from uniproto.judging.answers import extract_answer, program_answer, same_answer
-from uniproto.judging.answers.comparison import repeats_the_question
-from uniproto.judging.answers.equivalence import TooLargeError, exact_value
-from uniproto.judging.answers.parser import parse_formula
-from uniproto.judging.answers.tokens import tokens_of
-from uniproto.judging.answers.words import number_in_words
+from uniproto.lm.judging.answers import extract_answer, program_answer, same_answer
+from uniproto.lm.judging.answers.comparison import repeats_the_question
+from uniproto.lm.judging.answers.equivalence import TooLargeError, exact_value
+from uniproto.lm.judging.answers.parser import parse_formula
+from uniproto.lm.judging.answers.tokens import tokens_of
+from uniproto.lm.judging.answers.words import number_in_words
 
 SMALL = [
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
@@ -73,14 +72,12 @@ def test_a_binomial_is_its_number(of: int, draws: int, data: st.DataObject) -> N
     assert _value(data.draw(st.sampled_from(ways))) == math.comb(of, draws)
 
 
-def test_a_binomial_too_large_takes_no_time() -> None:
-    began = time.monotonic()
+def test_a_binomial_too_large_is_not_computed(ends: None) -> None:
     with pytest.raises(TooLargeError):
         _value(r"\binom{10^{100}}{10^{50}}")
     assert _value(r"\binom{10^{100}}{1}") == 10**100
     assert _value(r"\binom{3}{10^{100}}") == 0
     assert not same_answer(r"\binom{x}{999999}", "x", "math", time_limit=0.5)
-    assert time.monotonic() - began < 15
 
 
 @pytest.mark.parametrize(
@@ -147,9 +144,7 @@ LONG = [
 
 
 @pytest.mark.parametrize("text", LONG, ids=range(len(LONG)))
-def test_long_texts_in_these_notations_are_read_quickly(text: str) -> None:
-    began = time.monotonic()
+def test_long_texts_in_these_notations_are_read(text: str, ends: None) -> None:
     for dataset in ("gsm8k", "math"):
         for said in (extract_answer(text, dataset), program_answer(text, dataset), text[:1990]):
             same_answer(said, "5", dataset, time_limit=0.5)
-    assert time.monotonic() - began < 10

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from uniproto.judging.evaluation import Evaluation
-from uniproto.judging.page import render
+from uniproto.lm.judging.evaluation import Evaluation
+from uniproto.lm.judging.page import render
 
 NASTY = [
     "<script>window.hacked = 1</script>",

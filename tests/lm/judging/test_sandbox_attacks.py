@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from uniproto.judging import sandbox
-from uniproto.judging.sandbox import containment, run_program, run_programs
-from uniproto.judging.sandbox.process import run_trusted
+from uniproto.lm.judging import sandbox
+from uniproto.lm.judging.sandbox import containment, run_program, run_programs
+from uniproto.lm.judging.sandbox.process import run_trusted
 
 ATTACKS = Path(__file__).parent / "attacks"
 X86_ONLY = ("x32", "machine code")
@@ -180,13 +180,14 @@ import json, sys, types
 package = types.ModuleType("uniproto")  # without its __init__, which needs what may not be here
 package.__path__ = [sys.argv[1]]
 sys.modules["uniproto"] = package
-from uniproto.judging import sandbox
-from uniproto.judging.sandbox import containment, run_program
+from uniproto.lm.judging import sandbox
+from uniproto.lm.judging.sandbox import containment, run_program
 results = [run_program(code, timeout) for code, timeout in json.load(sys.stdin)]
 print(json.dumps([containment(), [[r.status, r.output + r.detail] for r in results]]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become others")
 @pytest.mark.parametrize("file", ["kernel", "sharing", "resources"])
 def test_attacks_as_an_ordinary_user(file: str, outside: Outside) -> None:
@@ -200,7 +201,7 @@ def test_attacks_as_an_ordinary_user(file: str, outside: Outside) -> None:
         some = [each for each in some if not any(word in each[1] for word in X86_ONLY)]
     codes = [(outside.fill_in(c), 0.3 if "timeout" in s else 10.0) for _, _, s, c in some]
     told = subprocess.run(
-        [python, "-B", "-c", AS_ANOTHER_USER, Path(sandbox.__file__).parents[2]],
+        [python, "-B", "-c", AS_ANOTHER_USER, Path(sandbox.__file__).parents[3]],
         input=json.dumps(codes), user=65534, group=65534, extra_groups=[], cwd="/", env={},
         capture_output=True, text=True,
     )  # fmt: skip
@@ -229,10 +230,11 @@ def test_good_programs_among_attacks(outside: Outside) -> None:
     outside.check("".join(result.output for result in results))
 
 
+@pytest.mark.slow
 def test_nothing_survives_the_death_of_the_parent(outside: Outside) -> None:
     """kill -9 of the evaluator ends launcher, init and program."""
     code = (
-        "from uniproto.judging.sandbox import run_program\n"
+        "from uniproto.lm.judging.sandbox import run_program\n"
         "print('begin', flush=True)\n"
         "run_program('while True: pass', timeout=3600)"
     )

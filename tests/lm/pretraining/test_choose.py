@@ -12,9 +12,9 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from uniproto.algorithm import fill_costs, uniprot  # noqa: E402
-from uniproto.pretraining import choose  # noqa: E402
+from uniproto.lm.batches.kernels import pick_by_coverage  # noqa: E402
+from uniproto.lm.pretraining import choose  # noqa: E402
 from uniproto.problem.masses import integer_masses  # noqa: E402
-from uniproto.training.kernels import pick_by_coverage  # noqa: E402
 from uniproto.transport import entropic  # noqa: E402
 
 POOL = 24  # one size for all: a size of its own is a compilation of its own

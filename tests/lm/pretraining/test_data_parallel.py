@@ -17,8 +17,8 @@ import json
 from dataclasses import replace
 import jax
 from uniproto.errors import InvalidInputError
-from uniproto.pretraining.model import ModelConfig
-from uniproto.pretraining.step import StepSettings, initial_state, make_step, make_validation
+from uniproto.lm.pretraining.model import ModelConfig
+from uniproto.lm.pretraining.step import StepSettings, initial_state, make_step, make_validation
 
 config = ModelConfig(vocab=40, width=16, layers=1, heads=2, kv_heads=1, hidden=24, length=8)
 settings = StepSettings(pool=8, keep=4, dtype="float32", learning_rate=1e-3, sketch=(8, 8))
@@ -72,6 +72,7 @@ def assert_same(pairs):
             assert norm == pytest.approx(same_norm, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_two_devices_choose_and_learn_as_one():
     answers = run_on_two([{}])
     assert "multiple of the number of devices" in answers.pop("refused")

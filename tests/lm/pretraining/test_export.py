@@ -17,15 +17,15 @@ from hypothesis import strategies as st  # noqa: E402
 from uniproto.algorithm import uniprot  # noqa: E402
 from uniproto.cli import main  # noqa: E402
 from uniproto.errors import InvalidInputError  # noqa: E402
-from uniproto.pretraining import choose_rows, initial_params, model_config  # noqa: E402
-from uniproto.pretraining.checkpoints import plain_tree  # noqa: E402
-from uniproto.pretraining.gradients import (  # noqa: E402
+from uniproto.lm.pretraining import choose_rows, initial_params, model_config  # noqa: E402
+from uniproto.lm.pretraining.checkpoints import plain_tree  # noqa: E402
+from uniproto.lm.pretraining.gradients import (  # noqa: E402
     exact_distances,
     l1_distances,
     largest_gradients,
 )
-from uniproto.pretraining.model import hidden_states, peak_flops  # noqa: E402
-from uniproto.pretraining.sampling import sampled  # noqa: E402
+from uniproto.lm.pretraining.model import hidden_states, peak_flops  # noqa: E402
+from uniproto.lm.pretraining.sampling import sampled  # noqa: E402
 from uniproto.problem.masses import integer_masses  # noqa: E402
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "while", "rain", "fell", "and", "nobody", "came"]
@@ -122,7 +122,7 @@ def test_peaks_are_known_by_the_names_of_devices():
 
 @pytest.mark.parametrize("count", [10, 10**6])
 def test_the_largest_coordinates_are_those_of_the_gradients(count, monkeypatch):
-    from uniproto.pretraining import gradients
+    from uniproto.lm.pretraining import gradients
 
     monkeypatch.setattr(gradients, "_COLUMNS_AT_ONCE", 13)
     config = model_config("tiny", vocab=50, length=8)

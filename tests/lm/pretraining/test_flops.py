@@ -8,14 +8,14 @@ import pytest
 
 jax = pytest.importorskip("jax")
 
-from uniproto.pretraining.model import (  # noqa: E402  # noqa: E402
+from uniproto.lm.pretraining.model import (  # noqa: E402  # noqa: E402
     ModelConfig,
     bare_products,
     model_config,
     sequence_flops,
     step_flops,
 )
-from uniproto.pretraining.pretrain_settings import StepSettings  # noqa: E402
+from uniproto.lm.pretraining.pretrain_settings import StepSettings  # noqa: E402
 
 CONFIG = model_config("60m", vocab=32_000, length=512)
 

@@ -8,8 +8,8 @@ import pytest
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
-from uniproto.pretraining import gradients as module  # noqa: E402
-from uniproto.pretraining.model import (  # noqa: E402
+from uniproto.lm.pretraining import gradients as module  # noqa: E402
+from uniproto.lm.pretraining.model import (  # noqa: E402
     hidden_states,
     initial_params,
     logits,

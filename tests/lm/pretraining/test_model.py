@@ -9,15 +9,15 @@ jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
 from uniproto.errors import InvalidInputError  # noqa: E402
-from uniproto.pretraining.gradients import mean_loss, token_losses  # noqa: E402
-from uniproto.pretraining.model import (  # noqa: E402
+from uniproto.lm.pretraining.gradients import mean_loss, token_losses  # noqa: E402
+from uniproto.lm.pretraining.model import (  # noqa: E402
     SIZES,
     ModelConfig,
     hidden_states,
     initial_params,
     model_config,
 )
-from uniproto.pretraining.model import logits as uncompiled_logits  # noqa: E402
+from uniproto.lm.pretraining.model import logits as uncompiled_logits  # noqa: E402
 
 CONFIG = ModelConfig(vocab=60, width=32, layers=2, heads=4, kv_heads=2, hidden=48, length=12)
 logits = jax.jit(uncompiled_logits, static_argnames=("config", "dtype"))

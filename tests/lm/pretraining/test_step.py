@@ -13,10 +13,10 @@ jnp = jax.numpy
 
 from uniproto.algorithm import uniprot  # noqa: E402
 from uniproto.errors import InvalidInputError, UniprotoError  # noqa: E402
-from uniproto.pretraining import choose  # noqa: E402
-from uniproto.pretraining.model import ModelConfig, logits  # noqa: E402
-from uniproto.pretraining.pretrain_settings import METHODS, StepSettings  # noqa: E402
-from uniproto.pretraining.step import (  # noqa: E402  # noqa: E402
+from uniproto.lm.pretraining import choose  # noqa: E402
+from uniproto.lm.pretraining.model import ModelConfig, logits  # noqa: E402
+from uniproto.lm.pretraining.pretrain_settings import METHODS, StepSettings  # noqa: E402
+from uniproto.lm.pretraining.step import (  # noqa: E402  # noqa: E402
     initial_state,
     learning_rates,
     make_optimizer,

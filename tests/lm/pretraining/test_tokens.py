@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 tokenizers = pytest.importorskip("tokenizers", reason="needs the extra 'jax'")
 
 from uniproto.errors import InputFileError, InvalidInputError, OutputError  # noqa: E402
-from uniproto.pretraining.preparation import (  # noqa: E402
+from uniproto.lm.pretraining.preparation import (  # noqa: E402
     Preparation,
     exclusive_folder,
     held_out,
     prepare_tokens,
 )
-from uniproto.pretraining.tokens import (  # noqa: E402
+from uniproto.lm.pretraining.tokens import (  # noqa: E402
     END_OF_TEXT,
     TRAIN,
     VALIDATION,
@@ -233,7 +233,7 @@ def test_reading_ahead_gives_the_batches_in_order(tmp_path):
 
 _SLOW = """
 import sys, time
-from uniproto.pretraining import preparation as made
+from uniproto.lm.pretraining import preparation as made
 real = made.read_documents
 def slowly(*given):
     for document in real(*given):
@@ -254,6 +254,7 @@ def _some_tokens_written(folder):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
 def test_killed_while_preparing_leaves_nothing_that_looks_complete(corpus, tmp_path):
     whole = prepared(tmp_path / "whole", corpus)
