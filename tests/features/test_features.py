@@ -552,11 +552,9 @@ def test_pictures_must_be_regular_files(tmp_path: Path) -> None:
     names = ["pipe.png", "link.png", "folder.png"]
     found = embed_images([*names, picture()], folder=tmp_path, on_error="skip", cache=False)
     assert [reason for _, reason in found.left_out] == [
-        "pipe.png: it is a pipe",
-        "link.png: it is a device",
-        "folder.png: it is a folder",
+        f"{name}: it is a folder, a pipe or a device" for name in names
     ]
-    with pytest.raises(PictureError, match="it is a pipe"):
+    with pytest.raises(PictureError, match="a pipe or a device"):
         data_uri(tmp_path / "pipe.png", 64)
 
 

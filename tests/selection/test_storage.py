@@ -213,16 +213,6 @@ def test_a_manifest_without_an_entry(folder: Path, missing: str) -> None:
         Selection.load(folder)
 
 
-@pytest.mark.parametrize("why", [None, 3])
-def test_a_search_without_its_reason(folder: Path, why: int | None) -> None:
-    """A summary says both; only `save` writes them."""
-    manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
-    manifest["notes"] = {"search": "greedy", "why": why}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(InputFileError, match="notes"):
-        Selection.load(folder)
-
-
 def test_a_summary_of_a_stranger_s_record_is_plain_text(folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
     manifest["notes"] = {"search": "\x1b[2J", "why": "\x1b]0;", "proof": "\x1b[31m"}

@@ -15,7 +15,7 @@ from uniproto.errors import InputFileError, invalid, unknown_name
 
 # What stands for a gap among numbers or dates, in tables as people have them.
 GAP_WORDS = frozenset(
-    "? - -- . .. na n/a #n/a nan -nan nat null none missing <na>".split(" ") + [""]
+    ("", "?", "-", "--", ".", "..", "na", "n/a", "#n/a", "nan", "nat", "null", "none", "missing")
 )
 GAPS = sorted({form(word) for word in GAP_WORDS for form in (str, str.upper, str.title)} | {"NaN"})
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from uniproto.data.codes import codes_of_csv, codes_of_json
 from uniproto.data.columns import GAPS, checked_table, is_text
-from uniproto.data.files import first_line, require_shallow, unpacked
-from uniproto.data.sizes import require_columns_in_bounds, require_jsonl_fits, require_room
+from uniproto.data.files import first_line, unpacked
+from uniproto.data.sizes import require_room
 from uniproto.errors import DataWarning, InputFileError, invalid
 
 _BLOCK = 2**26  # a reader's block must hold a whole line; long documents make long lines
@@ -56,7 +56,6 @@ def csv_form(path: Path, encoding: str | None = None) -> CsvForm:
     whole = lines[: min(20, max(1, len(lines) - 1))]  # the last may have been cut off
     counts = {mark: min((line.count(mark) for line in whole), default=0) for mark in _SEPARATORS}
     separator = max(counts, key=lambda mark: counts[mark])
-    require_columns_in_bounds(counts[separator] + 1, path)
     points, commas = (len(re.findall(_DECIMAL.format(mark), text)) for mark in (r"\.", ","))
     return CsvForm(encoding, separator, "," if separator != "," and commas > points else ".")
 
@@ -91,10 +90,7 @@ def read_csv(
 
     A first column without a name is the index that pandas and R write.
     """
-    require_room(
-        4 * path.stat().st_size, path, "a table", memory,
-        "Convert it to .parquet, from which features are read in parts.",
-    )  # fmt: skip
+    require_room(path, memory)
     form = csv_form(path, encoding)
     table = checked_table(_csv_table(path, form), path)
     names = table.column_names
@@ -162,7 +158,7 @@ def read_jsonl(path: Path, column: str | None, memory: int | float | str | None)
     import pyarrow.json as json
     import pyarrow.parquet as pq
 
-    require_jsonl_fits(path, memory)
+    require_room(path, memory)
     with unpacked(path) as lines:
         begin = next(filter(None, map(bytes.strip, lines)), b"")
     if not begin:  # Arrow makes a table without columns of blank lines
@@ -175,8 +171,6 @@ def read_jsonl(path: Path, column: str | None, memory: int | float | str | None)
             f"{path}: the file must hold a JSON object on each line. It holds a list instead. "
             "Write its objects one below the other."
         )
-    with unpacked(path) as lines:
-        require_shallow(lines, path)  # Arrow would run out of stack, and take the process with it
     with unpacked(path) as lines:
         table = json.read_json(lines, json.ReadOptions(block_size=_BLOCK))
     try:  # the chosen rows are written as .parquet: learn now what does not fit there
