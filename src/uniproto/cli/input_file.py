@@ -14,7 +14,6 @@ from uniproto.errors import InputFileError, InvalidInputError, UniprotoError, in
 if TYPE_CHECKING:
     from uniproto.data.tables import InputData
 
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _FEATURE_OPTIONS = ("column", "features", "ignore", "text", "images")
 
 
@@ -41,13 +40,12 @@ def read_file(
                 **chosen,
                 has_target=has_target,
                 memory=getattr(options, "memory", None),
+                encoding=getattr(options, "encoding", None),
                 raw=getattr(options, "prepare", None) is not False
                 and options.metric not in MATRIX_METRICS,
             )
-        except (InputFileError, InvalidInputError) as error:
-            refuse_other_separators(Path(path), error)
-            if isinstance(error, InvalidInputError):
-                _refuse_unknown_columns(options, path, like is None, error)
+        except InvalidInputError as error:
+            _refuse_unknown_columns(options, path, like is None, error)
             raise
     from uniproto.features.files import embedded_data
 
@@ -105,20 +103,6 @@ def refuse_pictures(path: Path) -> None:
             f"{path}: a folder must hold .parquet files, or pictures and --images must be given. "
             "Got pictures without it. Add --images."
         )
-
-
-def refuse_other_separators(path: Path, error: UniprotoError) -> None:
-    """A table whose columns are not separated by commas is read as one column of text."""
-    if path.suffix.lower() != ".csv" or not path.is_file():
-        return
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        header = file.readline(10_000)
-    found = next((name for mark, name in _SEPARATORS.items() if mark in header), None)
-    if found and "," not in header:
-        raise InputFileError(
-            f"{path}: the columns must be separated by commas. Got a first line with {found} "
-            "instead. Save the table with commas (and decimal points), or as .parquet."
-        ) from error
 
 
 def _refuse_unknown_columns(

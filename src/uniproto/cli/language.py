@@ -69,11 +69,12 @@ def read_rows(
 
     `like` are the columns of other examples.
     """
-    features = language_features(options)
+    features, encoding = language_features(options), getattr(options, "encoding", None)
     if features is None:
         from uniproto.features.files import read_items
 
-        return read_items(path, options.text, options.images, guess=guess)
+        return read_items(path, options.text, options.images, guess=guess, encoding=encoding)
     from uniproto.lm.features.files import read_examples
 
-    return read_examples(path, features, (options.prompt, options.answer, options.messages), like)
+    named = (options.prompt, options.answer, options.messages)
+    return read_examples(path, features, named, like, encoding)

@@ -13,6 +13,12 @@ from numpy.typing import NDArray
 
 from uniproto.errors import InputFileError, invalid, unknown_name
 
+# What stands for a gap among numbers or dates, in tables as people have them.
+GAP_WORDS = frozenset(
+    ("", "?", "-", "--", ".", "..", "na", "n/a", "#n/a", "nan", "nat", "null", "none", "missing")
+)
+GAPS = sorted({form(word) for word in GAP_WORDS for form in (str, str.upper, str.title)} | {"NaN"})
+
 
 def numeric_matrix(table: pa.Table, parameter: str) -> NDArray[Any]:
     """Rows of numbers from numeric columns side by side, or from one list column."""

@@ -19,7 +19,6 @@ from uniproto.data.hub import is_saved_dataset
 from uniproto.data.tables import (
     InputData,
     content_digest,
-    data_files,
     read_content,
     require_column,
 )
@@ -90,7 +89,12 @@ class Items:
 
 
 def read_items(
-    path: str | Path, text: str | None, images: str | None, *, guess: bool = False
+    path: str | Path,
+    text: str | None,
+    images: str | None,
+    *,
+    guess: bool = False,
+    encoding: str | None = None,
 ) -> Items:
     """The column of texts or pictures that the options name, or (`guess`) the only one there is."""
     path = possible_path(path)
@@ -102,7 +106,7 @@ def read_items(
                 "--text", "needs a table", f"{path}, a folder without one", "Did you mean --images?"
             )
         return _folder_items(path, images)
-    digest, table = read_table(path)
+    digest, table = read_table(path, encoding)
     if guess and text is None and images is None:
         text, images = _only_column(table, path)
     if text is not None:
@@ -115,14 +119,14 @@ def read_items(
     return _table_of_pictures(path, digest, table, images)
 
 
-def read_table(path: Path) -> tuple[str, Any]:
+def read_table(path: Path, encoding: str | None = None) -> tuple[str, Any]:
     """The digest and the rows of a file; a picture and bare vectors are refused."""
     if not path.is_dir() and path.suffix.lower() in ENDINGS:
         raise InputFileError(
             f"{path}: the input must be a table or a folder of pictures. Got a single picture "
             "instead. Name its folder."
         )
-    digest, table = read_content(path)
+    digest, table = read_content(path, encoding=encoding)
     if isinstance(table, np.ndarray):
         raise InputFileError(
             f"{path}: the input must be a table (.parquet, .csv or .jsonl) or a folder of "
@@ -147,13 +151,6 @@ def input_digest(path: Path, embedding: Mapping[str, Any] | None = None) -> str:
     if embedding is not None and is_picture_folder(path):
         return _folder_items(path, embedding["named"]).sha256
     return content_digest(path)
-
-
-def input_bytes(path: Path, embedding: Mapping[str, Any] | None = None) -> int | None:
-    """How much a file or a data set takes on the disk; None for pictures, checked one by one."""
-    if embedding is not None and is_picture_folder(path):
-        return None
-    return sum(file.stat().st_size for file in data_files(path))
 
 
 def _folder_items(path: Path, images: str | None) -> Items:

@@ -38,18 +38,19 @@ def read_examples(
     language: LanguageFeatures,
     named: tuple[str | None, str | None, str | None] = (None, None, None),
     like: Sequence[str] = (),
+    encoding: str | None = None,
 ) -> Examples:
     """The examples of a file, whose columns are named (prompt, answer, messages) or the usual ones.
 
     `like` are the columns of other examples, which count before the usual ones.
     """
     path = possible_path(path)
-    digest, table = read_table(path)
+    digest, table = read_table(path, encoding)
     columns = example_columns(table.column_names, *named, like=like, where=str(path))
     if columns in ((MESSAGES,), (named[2],)):
         require_kind(table, columns[0], "--messages", "conversations", path, is_list)
     if path.suffix.lower() == ".csv":
-        table = as_csv_texts(table, path, columns)
+        table = as_csv_texts(table, path, columns, encoding)
     return Examples(
         path, digest, table, "language", ",".join(columns), columns=columns, language=language
     )
