@@ -121,8 +121,8 @@ def run(options: argparse.Namespace) -> None:
         _print_summary(options, inputs, selection, output)
         items: Items = inputs.pool.items  # type: ignore[attr-defined]
         if command := finetune_command(options, items, rows, output, target):
-            print(f"\nTrain on it:\n  {command}")
-            print("With --mix FILE, half of it on other rows of the target than are validated on.")
+            print("\nTo train on rows of the target as well, give finetune --mix FILE with others")
+            print(f"than it validates on. Train on it:\n  {command}")
 
 
 def _completed(options: argparse.Namespace) -> argparse.Namespace:
@@ -323,6 +323,8 @@ def _print_summary(
         columns = ", ".join(inputs.pool.feature_columns)
         print(f"  compared by             {how}, of {printable(columns)}")
     for path, near in inputs.near:
+        if not len(near):
+            continue
         how = "that repeat" if near.why else "near"
         print(
             f"  dropped                 {len(near):,} rows {how} {printable(path)}, in {EXCLUDED}"
@@ -384,8 +386,7 @@ def finetune_command(
     words += [] if longest == Usual.max_length else ["--max-length", str(longest)]
     words += ["--bf16"] if options.bf16 and items.kind == "language" else []
     validates = target.columns == items.columns
-    unknown = validates and options.source not in target.table.column_names
-    if unknown or any(row.get(options.source) is None for row in rows):
+    if any(row.get(options.source) is None for row in rows):
         words += ["--no-source"]  # finetune needs it in every row
     elif options.source != Usual.source:
         words += ["--source", options.source]

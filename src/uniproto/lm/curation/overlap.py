@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from uniproto.lm.features.language import message_text
+from uniproto.data.columns import message_text
 from uniproto.problem.near import NearRows
 
 Words = list[str]

@@ -237,14 +237,14 @@ def prepare_examples(
             f"Pass --max-length {most}.",
         )
     options = (tokenizer, settings.max_length, settings.too_long, settings.template)
-    added = [] if settings.mix is None else read_files(settings, [settings.mix])
+    added = [] if settings.mix is None else read_files(settings, [settings.mix], beside=True)
     tokens, too_long = tokenise([*rows, *added], *options)
     mixed = {id(row) for row in added}
     own = [place for place, row in enumerate(tokens.rows) if id(row) not in mixed]
     others = [place for place, row in enumerate(tokens.rows) if id(row) in mixed]
     validation = None
     if settings.validation_data is not None:
-        held_rows = read_files(settings, [settings.validation_data])
+        held_rows = read_files(settings, [settings.validation_data], beside=True)
         validation, also_too_long = tokenise(held_rows, *options)
         too_long += also_too_long
     else:
