@@ -303,5 +303,7 @@ def split_places(
             held.update(random.choice(places, count, replace=False).tolist())
     if questions is not None:
         asked = {questions[place] for place in held}
-        held.update(place for place, question in enumerate(questions) if question in asked)
+        asking = {place for place, question in enumerate(questions) if question in asked}
+        if len(asking) <= 2 * len(held):  # else one instruction serves many rows
+            held = asking
     return [place for place in range(len(sources)) if place not in held], sorted(held)
