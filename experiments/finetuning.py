@@ -80,7 +80,11 @@ def _settings(setup: Setup, names: Sequence[str]) -> dict[str, Any]:
         # GREATS differentiates the whole model: fewer examples at a time.
         at_once = 32 if method == "greats" else None
         found[name] = replace(
-            base, method=method, mode=mode, seed=int(seed), score_batch_size=at_once
+            base,
+            method="greedy" if method == "uniproto" else method,  # the paper's algorithm
+            mode=mode,
+            seed=int(seed),
+            score_batch_size=at_once,
         )
         if method == "uniproto" and setup.training.plan is not None:
             found[name] = replace(found[name], plan=setup.training.plan)

@@ -18,7 +18,7 @@ from uniproto.data.disk import LargeTable, parquet_files
 from uniproto.data.tables import read_input
 
 # The search that also runs where memory is short.
-select_greedily = partial(uniproto.select, method=uniproto.UniProto(search="greedy"))
+select_greedily = partial(uniproto.select, method=uniproto.Greedy())
 
 
 @pytest.fixture

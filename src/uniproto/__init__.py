@@ -24,8 +24,10 @@ from uniproto.methods import (
     DSIR,
     LESS,
     TSDS,
+    Entropic,
     FacilityLocation,
     FasterPAM,
+    Greedy,
     KCenter,
     KMeansNearest,
     KMedoids,
@@ -34,7 +36,6 @@ from uniproto.methods import (
     NearestToAny,
     ProtoDash,
     Random,
-    Stochastic,
     UniProto,
 )
 from uniproto.problem.problem import Problem
@@ -57,8 +58,10 @@ __all__ = [
     "TSDS",
     "Comparison",
     "DensityWeights",
+    "Entropic",
     "FacilityLocation",
     "FasterPAM",
+    "Greedy",
     "InfeasibleError",
     "InputFileError",
     "InvalidInputError",
@@ -77,7 +80,6 @@ __all__ = [
     "Random",
     "Selection",
     "SolverError",
-    "Stochastic",
     "UniProto",
     "UniprotoError",
     "compare",
@@ -112,4 +114,6 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_LATE[name]), name)
     if name in _ROOMS:
         return import_module(_ROOMS[name])
+    if name == "Stochastic":
+        raise AttributeError("uniproto has no Stochastic any more. Use Greedy(sample=0.1).")
     raise AttributeError(f"module 'uniproto' has no attribute {name!r}")

@@ -7,14 +7,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.select import chosen_method
+from uniproto.cli.select import OWN_OPTIONS, chosen_method
 
 if TYPE_CHECKING:
     from uniproto.methods import Method
     from uniproto.problem.problem import Group, Problem
 
 SUMS = 1e-12  # how far rounding puts sums off, as a share of them
-_NO_OPTIONS = dict.fromkeys(("plan", "gains", "reg", "polish", "search", "seconds"))
+_NO_OPTIONS = dict.fromkeys(name for names in OWN_OPTIONS.values() for name in names)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ _OPTIMUM = 1e-8  # how far the search and rounding put an optimum off
 _REPEATED_ENTRIES = 4_000_000  # costs up to which a selection is made again
 _REPEATED_ROWS = 100  # and prototypes
 # Methods whose every pick is the best by its gain.
-_GREEDY = ("uniproto", "kmedoids", "facility_location")
+_GREEDY = ("uniproto", "greedy", "kmedoids", "facility_location")
 
 
 def pick_checks(
@@ -34,7 +34,7 @@ def pick_checks(
     from uniproto.select import run_method
 
     options, method = recorded_options(manifest), recorded_method(manifest)
-    by_clock = options.polish or options.seconds is not None or options.search == "multilevel"
+    by_clock = options.seconds is not None or options.search == "multilevel"
     alike = not by_clock and options.engine == "local" and options.lists == "exact"
     m, n = selection.shape
     if not alike or m * n > _REPEATED_ENTRIES or selection.k > _REPEATED_ROWS:

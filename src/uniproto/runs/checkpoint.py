@@ -31,7 +31,7 @@ CHECKPOINT = "checkpoint.npz"
 _SECONDS_BETWEEN_WRITES = 1.0
 
 
-PICKING, POLISHING, SEARCHING = "picking", "polishing", "searching"  # what was going on
+PICKING, IMPROVING, SEARCHING = "picking", "improving", "searching"  # what was going on
 State = dict[str, float]
 
 
@@ -163,7 +163,7 @@ def _saved_picks(arrays: Mapping[str, NDArray[Any]]) -> SavedPicks:
     """
     rows, costs = arrays["rows"], arrays["costs"]
     stage, state = str(arrays["stage"]), json.loads(str(arrays["state"]))
-    if stage not in (PICKING, POLISHING, SEARCHING) or not isinstance(state, dict):
+    if stage not in (PICKING, IMPROVING, SEARCHING) or not isinstance(state, dict):
         raise ValueError("it does not say what was going on")
     if not all(isinstance(value, int | float) for value in state.values()):
         raise ValueError("its state is not made of numbers")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from uniproto.problem.problem import Problem
     from uniproto.selection.selection import Selection
 
+_OURS = ("uniproto", "greedy")
 _ROUNDINGS = 16  # of single numbers, which add up
 _GAIN_SUMS = 1e-8  # how far rounding may put sums of gains off, as a share of the largest cost
 _SHARES = 1e-9  # how far rounding may put sums of shares off, as a share of what they should be
@@ -165,7 +166,7 @@ def require_sums(selection: Selection) -> None:
     with np.errstate(all="ignore"):
         if not (_are_shares(selection.weights) and math.isclose(selection.weights.sum(), 1)):
             raise ValueError("its prototype weights do not sum to 1")
-        if selection.method == "uniproto" and np.ptp(selection.weights) > _SHARES / selection.k:
+        if selection.method in _OURS and np.ptp(selection.weights) > _SHARES / selection.k:
             raise ValueError("its prototypes do not all have the same weight")
         off = np.abs(plan.sum(axis=1) * selection.k - 1)
         if not (_are_shares(plan.data) and (off <= _SHARES).all()):
@@ -185,8 +186,8 @@ def _are_shares(values: Any) -> bool:
 def gain_errors(selection: Selection, problem: Problem, slack: float = 0.0) -> list[str]:
     """What is wrong with the size of the gains. `slack` is how far costs may be off.
 
-    A pick of `uniproto` costs β − its gain, between 0 and β. Together the picks cost what some plan
-    of these rows costs: the best one with exact gains and after polishing, else one that is no
+    A pick of ours costs β − its gain, between 0 and β. Together the picks cost what some plan
+    of these rows costs: the best one with exact gains and after exchanges, else one that is no
     better. (An entropic plan may leave less than a unit unclaimed, so it proves no such sum.)
 
     >>> import uniproto
@@ -200,14 +201,16 @@ def gain_errors(selection: Selection, problem: Problem, slack: float = 0.0) -> l
     costs, options, gains = problem.costs, selection.options, selection.gains
     if not np.isfinite(gains).all():
         return ["they are not finite"]
-    if selection.method != "uniproto":
+    if selection.method not in _OURS:
         return []
     paid = costs.ceiling - gains
     single = costs.rounding + float(np.finfo(costs.dtype).eps) * costs.ceiling
     tolerance = _ROUNDINGS * single + _GAIN_SUMS * costs.ceiling + slack
     if not ((paid >= -tolerance) & (paid <= costs.ceiling + tolerance)).all():
         return ["a pick cost what no row costs"]
-    if not selection.cost_is_exact or (options["plan"] == "entropic" and not options["polish"]):
+    exchanged = "exchanged" in selection.notes
+    is_entropic = str(options.get("plan", "")).startswith("Entropic")
+    if not selection.cost_is_exact or (is_entropic and not exchanged):
         return []
     parts = [(paid, selection.cost)]
     if problem.groups:
@@ -219,7 +222,7 @@ def gain_errors(selection: Selection, problem: Problem, slack: float = 0.0) -> l
     if min(excess) < -tolerance:
         return ["the picks cost less than their best plan"]
     searched = selection.notes.get("search") == "multilevel"
-    is_best = bool(options["polish"]) or options["gains"] == "exact" or searched
+    is_best = exchanged or options.get("gains") == "exact" or searched
     if is_best and max(excess) > tolerance:
         return ["the picks cost more than their best plan"]
     return []

@@ -19,7 +19,7 @@ from uniproto.errors import invalid
 from uniproto.geometry.bandwidth import MedianShare
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.geometry.cpu_lists import sort_rows
-from uniproto.methods import Method, UniProto
+from uniproto.methods import Greedy, Method, UniProto
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 from uniproto.training.inputs import (
@@ -212,6 +212,7 @@ BATCH_METHODS = {
     method.name: method
     for method in (
         BatchMethod("uniproto", pick_uniproto),
+        BatchMethod("greedy", pick_uniproto),
         BatchMethod("colm", pick_medoids, metric="l1", keep_small=True, coordinates=2560),
         # As the paper runs it: on raw gradients of the LoRA weights, by backpropagation.
         BatchMethod("colm-raw", pick_medoids, metric="l1", keep_small=True),
@@ -233,12 +234,9 @@ BATCH_METHODS = {
 
 def from_object(method: Method) -> BatchMethod:
     """A method object of `uniproto.methods` with its options, on the same costs."""
-    if isinstance(method, UniProto) and method.search == "auto":
-        # Inside a training step every pick counts: the paper's algorithm, no second of search.
-        method = replace(method, search="greedy")
-    if method == UniProto(search="greedy"):
-        return BATCH_METHODS["uniproto"]
-
+    if method in (UniProto(), Greedy()):
+        # Inside a training step every pick counts: compiled loops, no second of search.
+        return BATCH_METHODS[method.name]
     return BatchMethod(method.name, partial(_pick_with, method), random=True)
 
 
