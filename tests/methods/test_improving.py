@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-<<<<<<<< HEAD:tests/test_improving.py
 from pathlib import Path
-========
->>>>>>>> main:tests/methods/test_polish.py
 from typing import Any
 
 import numpy as np
@@ -251,19 +248,10 @@ def test_the_same_every_time() -> None:
     assert first.cost == second.cost
 
 
-<<<<<<<< HEAD:tests/test_improving.py
 def test_no_time_is_no_exchange() -> None:
     points = np.random.default_rng(7).normal(size=(500, 8))
     plain = uniproto.select(points, 50, method=GREEDY)
     shortest = plain.improve(1e-9)
-========
-def test_time_limit() -> None:
-    points = np.random.default_rng(7).normal(size=(2000, 8))
-    plain = uniproto.select(points, 100, method=GREEDY)
-    polished = uniproto.select(points, 100, method=UniProto(polish=0.5))
-    assert polished.cost <= plain.cost * (1 + 1e-9)
-    shortest = uniproto.select(points, 100, method=UniProto(polish=1e-9))
->>>>>>>> main:tests/methods/test_polish.py
     assert shortest.notes["exchanged"] == 0
     assert shortest.cost == pytest.approx(plain.cost, rel=1e-9)
     assert shortest.indices.tolist() == plain.indices.tolist()
