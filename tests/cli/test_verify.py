@@ -72,8 +72,8 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def select(run: Run) -> Callable[..., Path]:
     def call(*arguments: object) -> Path:
-        told = any(word in arguments for word in ("--method", "--search"))
-        search = () if told else ("--search", "greedy")  # which leaves a gap to certify
+        told = any(word in arguments for word in ("--method", "--search", "--seconds"))
+        search = () if told else ("--method", "greedy")  # which leaves a gap to certify
         status, _, err = run("select", "-k", K, "-o", "out", "--quiet", *search, *arguments)
         assert (status, err) == (0, "")
         return Path("out")
@@ -537,7 +537,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], list[str]]] = {
     "k": (update("k", 5), []),
     "seed": (update("seed", 9), ["the record agrees"]),
     "method": (
-        lambda manifest: manifest["arguments"].update(method="random", search=None),
+        lambda manifest: manifest["arguments"].update(method="random"),
         ["the record agrees"],
     ),
     "weights": (update("weights", "weight"), ["the plan gives"]),
@@ -556,7 +556,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], list[str]]] = {
     ),
     "plan": (update("plan", "resolve"), ["the record agrees with the inputs (options)"]),
     "no option": (
-        lambda manifest: manifest["options"].pop("seconds"),
+        lambda manifest: manifest["options"].pop("sample"),
         ["the record agrees with the inputs (options)"],
     ),
     "timings": (

@@ -308,7 +308,7 @@ def test_everything_is_saved(every: Comparison, tmp_path: Path) -> None:
     assert record["k"] == 6
     assert record["seeds"] == [0, 1, 2]
     assert record["skipped"] == every.skipped
-    assert record["methods"]["uniproto"]["options"]["plan"] == "extend"
+    assert record["methods"]["greedy"]["options"]["plan"] == "extend"
     assert len(record["rows"][0]["indices"]) == 6
     assert record["versions"]["uniproto"] == uniproto.__version__
     assert (out / "comparison.png").read_bytes().startswith(b"\x89PNG")

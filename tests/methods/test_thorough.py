@@ -205,7 +205,7 @@ def test_a_false_proof_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixtur
 
     pool, out = tmp_path / "pool.npy", tmp_path / "out"
     np.save(pool, np.random.default_rng(0).normal(size=(12, 2)))
-    assert main(["select", str(pool), "-k", "3", "-o", str(out), "--search", "greedy"]) == 0
+    assert main(["select", str(pool), "-k", "3", "-o", str(out), "--method", "greedy"]) == 0
     path = out / "manifest.json"
     manifest = json.loads(path.read_text("utf-8"))
     manifest["notes"] |= {"proof": "trust me"}

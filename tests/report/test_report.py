@@ -181,7 +181,7 @@ def test_without_certificate_the_page_says_how_to_get_one() -> None:
 
 def test_a_result_of_the_command_is_certified_by_the_command(run: Run) -> None:
     np.save("pool.npy", X)
-    assert run("select", "pool.npy", "-k", 4, "--search", "greedy", "-o", "out")[0] == 0
+    assert run("select", "pool.npy", "-k", 4, "--method", "greedy", "-o", "out")[0] == 0
     assert run("report", "out", "--random", 0)[0] == 0
     assert Path("out/report.html").read_text("utf-8").count("uniproto certify OUT&#39;") == 3
 

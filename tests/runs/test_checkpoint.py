@@ -207,7 +207,7 @@ def test_another_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
         "-k",
         "5",
         "--checkpoint",
-        "--search",
+        "--method",
         "greedy",
         "-o",
         str(out),
@@ -242,14 +242,14 @@ def test_killed_process_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "out"
     checkpoint = out / ".uniproto" / "checkpoint.npz"
     for _ in range(20):  # kill as soon as there is something to go on from
-        process = subprocess.Popen([*command, "--checkpoint", "--search", "greedy", "-o", str(out)])
+        process = subprocess.Popen([*command, "--checkpoint", "--method", "greedy", "-o", str(out)])
         while process.poll() is None and not checkpoint.exists():
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()
         if process.returncode == -signal.SIGKILL:
             break
-    subprocess.run([*command, "--checkpoint", "--search", "greedy", "-o", str(out)], check=True)
+    subprocess.run([*command, "--checkpoint", "--method", "greedy", "-o", str(out)], check=True)
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["resumed_from_pick"] > 0
     whole, resumed = (
