@@ -89,7 +89,9 @@ def reference_medoids(costs: np.ndarray, k: int) -> list[int]:
 def reference_picks(method: str, part: dict[str, Any], k: int) -> list[int]:
     features = part["features"]
     if method == "uniproto":
-        return uniprot(reference_costs(features, "dot"), k, integer_masses(k, len(features)))[0]
+        return uniprot(reference_costs(features, "euclidean"), k, integer_masses(k, len(features)))[
+            0
+        ]
     if method in ("colm", "colm-raw", "sbert", "kmedoids"):
         metric = {"colm": "l1", "colm-raw": "l1", "sbert": "cosine", "kmedoids": "dot"}[method]
         return reference_medoids(reference_costs(features, metric), k)
@@ -215,7 +217,7 @@ def test_features_pick_what_the_front_door_picks(metric: str) -> None:
 def test_sources_pick_what_groups_pick() -> None:
     features, sources = pool(128, 64, seed=4), labels(128)
     greedy = uniproto.Greedy()
-    expected = uniproto.select(features, 50, metric="dot", groups=sources, method=greedy)
+    expected = uniproto.select(features, 50, metric="euclidean", groups=sources, method=greedy)
     budgets = dict(Counter(sources[expected.indices].tolist()))
     chosen = BatchSelector("uniproto", "source", 50, budgets=budgets)(features, sources=sources)
     assert chosen.tolist() == expected.indices.tolist()
@@ -223,7 +225,7 @@ def test_sources_pick_what_groups_pick() -> None:
 
 def test_a_similarity_matrix_is_read_as_inner_products_are() -> None:
     features = pool()
-    by_features = BatchSelector("uniproto", "batch", 13)(features)
+    by_features = BatchSelector("uniproto", "batch", 13, metric="dot")(features)
     by_matrix = BatchSelector("uniproto", "batch", 13, metric="similarity")(features @ features.T)
     assert by_matrix.tolist() == by_features.tolist()
 
@@ -595,7 +597,7 @@ def test_the_record_holds_exact_costs(mode: str) -> None:
     chosen = selector(**given)
     record = selector.last
     assert record is not None
-    costs = reference_costs(given["features"], "dot")
+    costs = reference_costs(given["features"], "euclidean")
     expected = transport_cost(costs, chosen.tolist(), integer_masses(16, 40))
     assert record.cost == pytest.approx(expected)
     assert record.cost < record.random_cost

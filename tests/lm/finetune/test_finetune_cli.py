@@ -93,7 +93,7 @@ def test_run_ends_with_curves_metrics_and_a_model(model_folder, data, tmp_path, 
         assert row["selection_cost"] <= row["selection_random_cost"] * 1.5
         assert 0 < row["selection_share"] <= 1
     assert [row["seconds"] for row in steps] == sorted(row["seconds"] for row in steps)
-    for ending in ("csv", "parquet", "json", "png", "svg", "html"):
+    for ending in ("csv", "png"):
         assert (out / f"curves.{ending}").stat().st_size > 0
     assert (out / "model" / "adapter_model.safetensors").exists()
     result = json.loads((out / "result.json").read_text())

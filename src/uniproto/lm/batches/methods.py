@@ -213,8 +213,10 @@ class BatchMethod:
 BATCH_METHODS = {
     method.name: method
     for method in (
-        BatchMethod("uniproto", pick_uniproto),
-        BatchMethod("greedy", pick_uniproto),
+        # W₁ with Euclidean costs bounds the error of the batch's mean gradient; inner products
+        # favour long gradients, which bends it.
+        BatchMethod("uniproto", pick_uniproto, metric="euclidean"),
+        BatchMethod("greedy", pick_uniproto, metric="euclidean"),
         BatchMethod("colm", pick_medoids, metric="l1", keep_small=True, coordinates=2560),
         # As the paper runs it: on raw gradients of the LoRA weights, by backpropagation.
         BatchMethod("colm-raw", pick_medoids, metric="l1", keep_small=True),
@@ -239,7 +241,9 @@ def from_object(method: Method) -> BatchMethod:
     if method in (UniProto(), Greedy()):
         # Inside a training step every pick counts: compiled loops, no second of search.
         return BATCH_METHODS[method.name]
-    return BatchMethod(method.name, partial(_pick_with, method), random=True)
+    ours = BATCH_METHODS.get(method.name) if isinstance(method, UniProto | Greedy) else None
+    metric = "dot" if ours is None else ours.metric
+    return BatchMethod(method.name, partial(_pick_with, method), random=True, metric=metric)
 
 
 def _pick_with(method: Method, part: Part, k: int) -> Rows:

@@ -254,6 +254,7 @@ def _option(name: str) -> str:
 
 
 _PAPER = {
+    "metric": "dot",
     "lora_r": 128,
     "lora_alpha": 512,
     "lora_dropout": 0.05,
