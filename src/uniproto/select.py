@@ -108,9 +108,9 @@ def select(
         device=device,
         lists=lists,
     ).with_k(k)
-    checked = time.perf_counter() - begin
+    prepared = time.perf_counter() - begin
     selection = run_method(problem, chosen, progress=progress)
-    selection.timings = {"check": checked, **selection.timings}
+    selection.timings = {"prepare": prepared, **selection.timings}
     if certified:
         selection.certify(time_limit=limit, progress=progress)
     return selection

@@ -643,6 +643,7 @@ def start(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
 
 
+@pytest.mark.slow
 def test_a_terminal_that_cannot_show_everything_and_a_reader_that_leaves() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     arguments = ["pool.parquet", "-k", "6", "--column", "embedding", "--groups", "source"]
@@ -664,6 +665,7 @@ def stage_holds(folder: Path, count: int) -> bool:
     return any(len(list(stage.iterdir())) >= count for stage in folder.glob(".uniproto-*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", [0.5, 1.5, 3, "first file", "third file"])
 def test_kill_leaves_all_or_nothing(inside: Path, moment: float | str) -> None:
     np.save("large.npy", RNG.normal(size=(3000, 64)).astype(np.float32))

@@ -287,6 +287,7 @@ def test_killed_exchanges_go_on_to_the_same_rows(
     assert resumed.notes["exchanged"] == whole.notes["exchanged"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_best_rows(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", clusters(3000).astype(np.float32))
     command = [sys.executable, "-m", "uniproto", "select", "rows.npy", "-k", "12", "-o", "out"]

@@ -215,6 +215,7 @@ def test_a_false_proof_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "it ended without a proof" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_for_a_small_problem() -> None:
     import subprocess
     import sys

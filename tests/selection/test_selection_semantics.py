@@ -89,7 +89,7 @@ def assert_contract(selection: Selection, k: int, shape: tuple[int, int], nu: np
     np.testing.assert_allclose(selection.plan.sum(axis=1), 1 / k, rtol=1e-12)
     np.testing.assert_allclose(selection.plan.sum(axis=0), nu, atol=1e-12)
     np.testing.assert_allclose(selection.weights, 1 / k)
-    assert {"check", "pick"} <= set(selection.timings)
+    assert {"prepare", "pick"} <= set(selection.timings)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -608,7 +608,7 @@ def test_summary_is_for_people(source, groups) -> None:
     assert "6 prototypes of 26 source rows for 26 targets (uniproto, cosine)" in text
     assert f"exactly {selection.cost:.6g}" in text
     assert all(f"{label}: {cost:.4g}" in text for label, cost in selection.group_costs.items())
-    assert "check" in text
+    assert "prepare" in text
 
 
 def test_options_are_on_record(source) -> None:

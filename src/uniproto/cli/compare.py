@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LabelsWarning)  # they stand under the table
         comparison = compare(
-            inputs.problem(warn=not options.quiet, **machine),
+            inputs.problem(**machine),
             options.k,
             labels=labels,
             target_labels=target_labels,

@@ -64,6 +64,9 @@ class ProblemOptions:
         parse=str,
         repeated=True,
     )
+    encoding: str | None = setting(
+        None, "of a .csv file, such as latin-1 (utf-8)", group=_COLUMNS, metavar="NAME"
+    )
     prepare: bool | None = setting(
         None,
         "make a table's columns comparable (if no vector)",

@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> None:
     inputs = read_inputs(options)
     machine = {"memory": options.memory, "device": options.device, "lists": options.lists}
     found = path(
-        inputs.problem(warn=not options.quiet, **machine),
+        inputs.problem(**machine),
         options.ks,
         method=options.method,
         max_cost=options.max_cost,

@@ -16,6 +16,7 @@ _MOVED = {
     "uniproto.judging": "uniproto.lm.judging",
     "uniproto.features.gradients": "uniproto.lm.gradients",
     "uniproto.features.hidden_states": "uniproto.lm.hidden_states",
+    "uniproto.features.language": "uniproto.lm.features.language",
     "uniproto.data.datasets": _DATA_SETS,
     "uniproto.data.published": _DATA_SETS,
     "uniproto.data.longtail": _DATA_SETS,

@@ -386,6 +386,7 @@ _DISTRIBUTED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["uniproto", _slow("random")])
 def test_every_process_selects_from_its_own_pool(tmp_path, method):
     script = tmp_path / "run.py"

@@ -120,6 +120,7 @@ def test_every_method(model_folder, data, tmp_path, method, monkeypatch):
     assert kept == ([12, 12] if method == "full" else [4, 4])
 
 
+@pytest.mark.slow
 def test_killed_and_run_again_gives_the_same_as_one_run(model_folder, data, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     more = ("--steps", "24", "--method", "uniproto")
@@ -151,6 +152,7 @@ def test_killed_and_run_again_gives_the_same_as_one_run(model_folder, data, tmp_
         assert [row.get(name) for row in first] == [row.get(name) for row in second], name
 
 
+@pytest.mark.slow
 def test_two_processes_train_one_model_and_leave_together(model_folder, data, tmp_path):
     out = tmp_path / "run"
     done = subprocess.run(

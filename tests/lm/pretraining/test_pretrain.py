@@ -178,6 +178,7 @@ def test_help_does_not_import_jax():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
 def test_killed_and_run_again_gives_the_same_as_one_run(
     tokens, whole, tmp_path, compiled_once, no_curves

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from uniproto.errors import invalid, require_int, require_name
-from uniproto.features.language import TEMPLATE
 from uniproto.lm.batches.config import SelectionConfig
+from uniproto.lm.features.language import TEMPLATE
 from uniproto.methods.greedy import PLANS, Entropic, Greedy, plan_from
 from uniproto.runtime.settings import setting, setting_of
 
