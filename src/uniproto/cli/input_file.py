@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.language import example_options
+from uniproto.cli.language import language_features, read_rows
 from uniproto.cli.limits import limited_column
 from uniproto.cli.option_values import names_weights
 from uniproto.errors import InputFileError, InvalidInputError, UniprotoError, invalid
@@ -28,8 +28,7 @@ def read_file(
     possible_path(path)
     chosen = named_features(options)
     text, images = getattr(options, "text", None), getattr(options, "images", None)
-    examples = example_options(options)
-    if text is None and images is None and not examples:
+    if text is None and images is None and language_features(options) is None:
         refuse_pictures(Path(path))
         try:
             has_target = like is None and options.target is not None
@@ -48,7 +47,7 @@ def read_file(
         except InvalidInputError as error:
             _refuse_unknown_columns(options, path, like is None, error)
             raise
-    from uniproto.features.files import read_embedded
+    from uniproto.features.files import embedded_data
 
     option = "--images" if images is not None else "--text"
     if options.column is not None:
@@ -57,10 +56,8 @@ def read_file(
         raise invalid(
             option, "needs a metric of vectors", f"--metric {options.metric}", "Use cosine."
         )
-    return read_embedded(
-        path,
-        text,
-        images,
+    return embedded_data(
+        read_rows(options, path, like=() if like is None else like.feature_columns),
         options.model,
         batch_size=getattr(options, "batch_size", None),
         device=options.device,
@@ -70,9 +67,6 @@ def read_file(
         on_error=options.on_error,
         model_digest=getattr(options, "model_digest", None),
         progress=False if getattr(options, "quiet", False) else None,
-        like=() if like is None else like.feature_columns,
-        encoding=getattr(options, "encoding", None),
-        **examples,
     )
 
 
