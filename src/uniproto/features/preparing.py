@@ -297,8 +297,14 @@ class _Column:
             self.medians = (
                 (first, second) if abs(first - second) * _QUARTILES > high - low else None
             )
-        scaling = {"centre": float(centre), "scale": float(spread) or 1.0, "bend": bend}
-        return replace(column, **scaling, fill=float(middle), flag=gaps)
+        return replace(
+            column,
+            centre=float(centre),
+            scale=float(spread) or 1.0,
+            bend=bend,
+            fill=float(middle),
+            flag=gaps,
+        )
 
     def _text(self, scale: str) -> PreparedColumn | str:
         found, _ = distinct_values(self.values)
