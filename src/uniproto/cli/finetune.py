@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 from uniproto.cli.options import add_settings
 from uniproto.cli.parser import Parser
 from uniproto.errors import InputFileError, MissingExtraError, invalid, printable, require_name
+from uniproto.lm.finetune.settings import PRESETS, FinetuneSettings, preset
 from uniproto.runtime.settings import described
-from uniproto.training.finetune.settings import PRESETS, FinetuneSettings, preset
 
 
 def add_parser(commands: Any) -> None:
@@ -66,8 +66,8 @@ def run(options: argparse.Namespace) -> None:
         if name not in values:
             raise invalid(f"--{name}", "must be given", "none", remedy)
     settings = FinetuneSettings(**values)
-    from uniproto.training.finetune import finetune
-    from uniproto.training.trainer import leave_together
+    from uniproto.lm.batches.trainer import leave_together
+    from uniproto.lm.finetune import finetune
 
     result = finetune(settings, fresh=options.fresh)
     leave_together()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import InputFileError
+from uniproto.errors import InputFileError, UniprotoError
 
 DEEPEST = 64  # levels of JSON; a reader that calls itself takes memory with every one
 _LONGEST_SHOWN = 200  # characters of a path
@@ -205,3 +205,17 @@ def _too_deep(name: str | Path, number: int) -> InputFileError:
         f"{name}: values must lie at most {DEEPEST} levels deep. Line {number} has some that lie "
         "deeper. Flatten it, or drop it."
     )
+
+
+@contextmanager
+def reading(path: Path, what: str) -> Iterator[None]:
+    """Whatever goes wrong while reading becomes one message that names the file."""
+    try:
+        yield
+    except (UniprotoError, MemoryError):
+        raise
+    except Exception as error:  # what a parser makes of a damaged file can be anything
+        raise InputFileError(
+            f"{path}: the file must hold {what}. It could not be read ({first_line(error)}). "
+            "Download it again, and check that it is complete."
+        ) from error
