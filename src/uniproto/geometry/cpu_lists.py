@@ -112,17 +112,16 @@ class _Nearest:
         limits = self.limits
         if limits is None:
             limits = _guessed_limits(block, self.length)
-        entries, starts = _entries_below(limits, block)
-        few = np.diff(starts) < min(self.length, block.shape[1])
+        entries, starts, counts = _entries_below(limits, block)
+        few = counts < min(self.length, block.shape[1])
         if self.limits is None and few.any():
             limits[few] = _limits_of(block[few], self.length)
-            entries, starts = _entries_below(limits, block)
-        counts = np.diff(starts)
+            entries, starts, counts = _entries_below(limits, block)
         listed = np.arange(counts.max()) < counts[:, None]
         costs = np.full(listed.shape, np.inf, block.dtype)
         columns = np.zeros(listed.shape, np.int32)
         costs[listed] = block.ravel().take(entries)
-        columns[listed] = entries % block.shape[1] + first_column
+        columns[listed] = entries - np.repeat(starts[:-1], counts) + first_column
         if self.costs.size:
             costs = np.concatenate([self.costs, costs], axis=1)
             columns = np.concatenate([self.columns, columns], axis=1)
@@ -140,10 +139,14 @@ class _Nearest:
 
 def _entries_below(
     limits: NDArray[Any], block: NDArray[Any]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Places in the block, counted row by row, of costs below each row's limit; where rows start."""
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+    """Where costs are below each row's limit, where rows start, and how many costs each has.
+
+    Places are counted row by row.
+    """
     entries = np.flatnonzero(block < limits[:, None])
-    return entries, np.searchsorted(entries, np.arange(len(block) + 1) * block.shape[1])
+    starts = np.arange(len(block) + 1) * block.shape[1]
+    return entries, starts, np.diff(np.searchsorted(entries, starts))
 
 
 def _cut_back(
@@ -206,7 +209,7 @@ def _guessed_limits(block: NDArray[Any], length: int) -> NDArray[Any]:
     stride = max(1, width // _SAMPLED_COLUMNS)
     sample = block[:, ::stride]
     expected = length / stride
-    rank = min(int(expected + 3 * np.sqrt(expected)) + 2, sample.shape[1] - 1)
+    rank = min(int(expected + 4 * np.sqrt(expected)) + 2, sample.shape[1] - 1)
     return np.partition(sample, rank, axis=1)[:, rank]
 
 
