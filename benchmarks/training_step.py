@@ -124,7 +124,9 @@ def make_model(kind: str, quick: bool) -> Any:
         model = LlamaForCausalLM(config).to(torch.bfloat16)
     model.train()
     if kind == "checkpointing":
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        from uniproto.lm.finetune.run import CHECKPOINTING
+
+        getattr(model, f"{CHECKPOINTING}_enable")({"use_reentrant": False})
     if kind == "lora":
         from peft import LoraConfig, get_peft_model
 

@@ -60,7 +60,7 @@ def validations(
 ) -> Iterator[dict[str, Any]]:
     """One row per validation of a run."""
     settings = result["settings"]
-    shown = ("method", "mode", "pool", "keep", "plan", "reg", "iterations", "seed")
+    shown = ("method", "metric", "mode", "pool", "keep", "plan", "reg", "iterations", "seed")
     smallest = sorted(result["train_rows"], key=result["train_rows"].__getitem__)[:SMALLEST]
     step_seconds = [row["selection_step_seconds"] for row in metrics if "kept" in row]
     for row in metrics:

@@ -255,9 +255,13 @@ def test_initial_exclude_and_distinct(uniproto_: Callable[..., Ended]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "method"),
     [
-        (["--plan", "resolve"], uniproto.UniProto(plan="resolve")),
-        (["--gains", "exact"], uniproto.UniProto(gains="exact")),
-        (["--plan", "entropic", "--reg", "0.1"], uniproto.UniProto(plan="entropic", reg=0.1)),
+        (["--method", "greedy", "--plan", "resolve"], uniproto.Greedy(plan="resolve")),
+        (["--method", "greedy", "--gains", "exact"], uniproto.Greedy(gains="exact")),
+        (
+            ["--method", "greedy", "--plan", "entropic", "--reg", "0.1", "--iterations", "50"],
+            uniproto.Greedy(plan=uniproto.Entropic(reg=0.1, iterations=50)),
+        ),
+        (["--method", "greedy", "--sample", "0.5", "--seed", "3"], uniproto.Greedy(sample=0.5)),
         (["--method", "random", "--seed", "9"], "random"),
     ],
 )
@@ -390,14 +394,14 @@ REFUSED = {
     "pool.npy -k 41": "'k' must not exceed the 40 rows",
     "pool.npy -k 2 --metric cosin": "Did you mean 'cosine'",
     "pool.npy -k 2 --method uniprot": "Did you mean 'uniproto'",
-    "pool.npy -k 2 --plan extent": "Did you mean 'extend'",
-    "pool.npy -k 2 --gains aprox": "Did you mean 'approx'",
-    "pool.npy -k 2 --method random --plan extend": "'--plan' is an option of --method uniproto",
-    "pool.npy -k 2 --method random --gains exact": "'--gains' is an option of --method uniproto",
-    "pool.npy -k 2 --method random --reg 1": "'--reg' is an option of --method uniproto",
-    "pool.npy -k 2 --reg 1": "'reg' is an option of plan='entropic'",
-    "pool.npy -k 2 --plan entropic --reg 0": "'reg' must be positive",
-    "pool.npy -k 2 --plan entropic --reg nan": "'reg' must be positive",
+    "pool.npy -k 2 --method greedy --plan extent": "Did you mean 'extend'",
+    "pool.npy -k 2 --method greedy --gains aprox": "Did you mean 'approx'",
+    "pool.npy -k 2 --method random --plan extend": "'--plan' is an option of --method greedy",
+    "pool.npy -k 2 --method random --gains exact": "'--gains' is an option of --method greedy",
+    "pool.npy -k 2 --reg 1": "'--reg' is an option of --method greedy",
+    "pool.npy -k 2 --method greedy --reg 1": "'--reg' needs --plan entropic",
+    "pool.npy -k 2 --method greedy --plan entropic --reg 0": "'reg' must be positive",
+    "pool.npy -k 2 --method greedy --plan entropic --reg nan": "'reg' must be positive",
     "pool.npy -k 2 --seed -1": "'seed' must be at least 0",
     "pool.npy -k 2 --initial 40": "row numbers from 0 to 39",
     "pool.npy -k 2 --initial 1,1": "must not repeat",
@@ -538,7 +542,7 @@ ODD = ["", "0", "-1", "1e400", "nan", "inf", "²", "9" * 30, "x", "a=b", "=", ",
 VALUES = {
     "-k": ["1", "5", "12", "13", "1_0", " 3"],
     "--metric": ["cosine", "euclidean", "l1", "dot", "precomputed", "Cosine", "cos ine"],
-    "--method": ["uniproto", "random", "uni"],
+    "--method": ["uniproto", "greedy", "random", "uni"],
     "--plan": ["extend", "resolve", "entropic"],
     "--gains": ["approx", "exact"],
     "--reg": ["0.1", "1e-9", "1e9"],
@@ -639,6 +643,7 @@ def start(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
 
 
+@pytest.mark.slow
 def test_a_terminal_that_cannot_show_everything_and_a_reader_that_leaves() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     arguments = ["pool.parquet", "-k", "6", "--column", "embedding", "--groups", "source"]
@@ -660,6 +665,7 @@ def stage_holds(folder: Path, count: int) -> bool:
     return any(len(list(stage.iterdir())) >= count for stage in folder.glob(".uniproto-*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", [0.5, 1.5, 3, "first file", "third file"])
 def test_kill_leaves_all_or_nothing(inside: Path, moment: float | str) -> None:
     np.save("large.npy", RNG.normal(size=(3000, 64)).astype(np.float32))

@@ -12,7 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -338,16 +338,8 @@ def test_a_record_does_not_choose_the_cache(run: Run) -> None:
     assert not Path("planted").exists()
 
 
-def _devices() -> Iterator[tuple[str, str]]:
-    yield "/dev/zero", "a device"
-    yield "pipe.npy", "a pipe"
-    yield "link.npy", "a device"
-    if Path("/proc/self/mem").exists():
-        yield "/proc/self/mem", "a file of the kernel"
-
-
-@pytest.mark.parametrize(("path", "kind"), list(_devices()))
-def test_a_record_that_names_no_regular_file(run: Run, path: str, kind: str) -> None:
+@pytest.mark.parametrize("path", ["/dev/zero", "pipe.npy", "link.npy"])
+def test_a_record_that_names_no_regular_file(run: Run, path: str) -> None:
     np.save("pool.npy", np.random.default_rng(0).normal(size=(20, 3)))
     assert run("select", "pool.npy", "-k", 3, "-o", "out")[0] == 0
     os.mkfifo("pipe.npy")
@@ -356,7 +348,7 @@ def test_a_record_that_names_no_regular_file(run: Run, path: str, kind: str) -> 
     for command in ("verify", "report", "certify"):
         status, _, err = run(command, "out")
         assert status == 2
-        assert f"must be a regular file. Got {kind}" in err
+        assert "must be a regular file. Got a pipe or a device" in err
 
 
 def test_a_target_is_embedded_too(run: Run) -> None:
@@ -436,6 +428,7 @@ def test_every_row_is_counted(run: Run) -> None:
     assert "repeated" not in out
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on(run: Run) -> None:
     """Batches that were finished when the process was killed are not computed again."""
     texts = [f"sentence number {row}" for row in range(64)]

@@ -31,6 +31,7 @@ def uniproto(locale: dict[str, str], folder: Path, *arguments: str) -> tuple[int
     return done.returncode, done.stdout.decode("ascii", "replace"), done.stderr.decode("utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "locale",
     ["C", "ASCII terminal"],

@@ -72,8 +72,8 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def select(run: Run) -> Callable[..., Path]:
     def call(*arguments: object) -> Path:
-        told = any(word in arguments for word in ("--method", "--search"))
-        search = () if told else ("--search", "greedy")  # which leaves a gap to certify
+        told = any(word in arguments for word in ("--method", "--search", "--seconds"))
+        search = () if told else ("--method", "greedy")  # which leaves a gap to certify
         status, _, err = run("select", "-k", K, "-o", "out", "--quiet", *search, *arguments)
         assert (status, err) == (0, "")
         return Path("out")
@@ -159,8 +159,8 @@ OPTIONS: dict[str, list[object]] = {
     "similarity": ["costs.npy", "--metric", "similarity"],
     "another method": ["pool.npy", "--method", "random", "--seed", 5],
     "learned weights": ["pool.npy", "--method", "protodash"],
-    "polish": ["pool.npy", "--polish", "5"],
-    "resolve": ["pool.npy", "--plan", "resolve"],
+    "seconds": ["pool.npy", "--seconds", "5"],
+    "resolve": ["pool.npy", "--method", "greedy", "--plan", "resolve"],
     "a folder": ["parts", "--column", "embedding", "--id", "doc"],
 }  # fmt: skip
 
@@ -194,7 +194,7 @@ def test_the_same_certificate_as_from_python(select: Select, run: Run) -> None:
     select("pool.npy", "--target", "target.npy")
     run("certify", "out")
     found = Selection.load("out").certificate
-    greedy = uniproto.UniProto(search="greedy")
+    greedy = uniproto.Greedy()
     expected = uniproto.select(X, K, Y, method=greedy, certify=True).certificate
     assert found.lower_bound == expected.lower_bound
     np.testing.assert_array_equal(found.prices, expected.prices)
@@ -203,18 +203,16 @@ def test_the_same_certificate_as_from_python(select: Select, run: Run) -> None:
     assert_yes(run)
 
 
-def test_polish_and_certify_of_select(run: Run) -> None:
-    status, out, _ = run("select", "pool.npy", "-k", K, "-o", "out", "--polish", "--certify")
+def test_seconds_and_certify_of_select(run: Run) -> None:
+    status, out, _ = run("select", "pool.npy", "-k", K, "-o", "out", "--seconds", "2", "--certify")
     assert status == 0
     assert "no choice can be below" in out or "is the least possible" in out
     manifest = read_manifest()
-    assert manifest["options"]["polish"] is True
-    assert manifest["notes"]["exchanged"] >= 0
+    assert manifest["options"]["seconds"] == 2
     assert manifest["cost"] <= uniproto.select(X, K).cost
-    for bad in (["--polish", "0"], ["--polish", "nan"], ["--polish", "--method", "random"]):
-        status, _, err = run("select", "pool.npy", "-k", K, "-o", "out", *bad)
-        assert status == 2
-        assert "polish" in err
+    status, _, err = run("select", "pool.npy", "-k", K, "--seconds", "1", "--method", "random")
+    assert status == 2
+    assert "'--seconds' is an option of --method uniproto" in err
 
 
 def test_another_folder_at_another_time(select: Select, run: Run, inside: Path) -> None:
@@ -322,90 +320,43 @@ def test_a_changed_index(select: Select, run: Run) -> None:
     cases = [
         (lambda rows: np.where(np.arange(K) == 2, other, rows), "the plan costs what is written"),
         (lambda rows: rows[::-1].copy(), "the plan costs what is written"),
-        (lambda rows: np.where(np.arange(K) == 2, rows[0], rows), "6 different rows"),
-        (lambda rows: np.where(np.arange(K) == 2, M, rows), "6 different rows"),
-        (lambda rows: np.where(np.arange(K) == 2, -1, rows), "6 different rows"),
+        (lambda rows: np.where(np.arange(K) == 2, rows[0], rows), None),
+        (lambda rows: np.where(np.arange(K) == 2, M, rows), None),
+        (lambda rows: np.where(np.arange(K) == 2, -1, rows), None),
     ]
     for change, claim in cases:
         shutil.copytree("honest", "out", dirs_exist_ok=True)
         change_column("index", change)
         assert_no(run, "files of the result")
         forge()
-        assert_no(run, claim)
-        if "different" in claim:
-            status, _, err = run("certify", "out")
-            assert (status, "It is damaged" in err) == (2, True)
+        assert_no(run, *([claim] if claim else []))
+        if claim is None:
+            for command in ("verify", "certify"):
+                status, _, err = run(command, "out")
+                assert (status, "its rows are not different rows of the source" in err) == (2, True)
 
 
 def test_prototypes_that_no_longer_have_equal_weights(select: Select, run: Run) -> None:
     select("pool.npy")
     change_column("mass", lambda mass: np.where(np.arange(K) == 0, 1.5, 0.9) * mass)
     forge()
-    assert_no(run, "its prototypes do not all have the same weight")
-
-
-@pytest.mark.parametrize(
-    ("options", "change", "doubt"),
-    [
-        ([], lambda gains: gains + 0.05, "cost less than their best plan"),
-        ([], lambda gains: gains / 10 + 1.8, "cost less than their best plan"),
-        ([], lambda gains: gains - 3, "a pick cost what no row costs"),
-        (["--plan", "resolve"], lambda gains: gains + 0.05, "cost less than their best plan"),
-        (["--gains", "exact"], lambda gains: gains - 1e-3, "cost more than their best plan"),
-        (["--polish", "0.1"], lambda gains: gains - 1e-3, "cost more than their best plan"),
-        (["--plan", "entropic"], lambda gains: gains * 9, "a pick cost what no row costs"),
-    ],
-)
-def test_gains_that_cannot_be(
-    select: Select, run: Run, options: list[str], change: Callable[[Any], Any], doubt: str
-) -> None:
-    select("pool.npy", *options)
-    assert_yes(run)
-    change_column("gain", change)
-    forge()
-    assert_no(run, "the gains can be those of these rows")
-    assert doubt in run("verify", "out")[1]
-
-
-@pytest.mark.parametrize(
-    ("options", "change"),
-    [
-        ([], lambda gains: gains - 1e-3),
-        (["--plan", "resolve"], lambda gains: gains[::-1].copy()),
-        (["--method", "random"], lambda gains: gains + 1),
-        (["--method", "kmedoids"], lambda gains: gains * 1.01),
-    ],
-)
-def test_gains_of_a_small_selection_are_compared_one_by_one(
-    select: Select, run: Run, options: list[str], change: Callable[[Any], Any]
-) -> None:
-    select("pool.npy", *options)
-    assert_yes(run)
-    change_column("gain", change)
-    forge()
-    assert_no(run, "and to these gains and weights")
-
-
-def test_gains_of_a_group_are_its_own(select: Select, run: Run) -> None:
-    select(*GROUPS, "--gains", "exact")
-    assert_yes(run)
-    change_column("gain", lambda gains: gains - np.where(np.arange(K) == K - 1, 1e-3, 0.0))
-    forge()
-    assert_no(run, "the gains can be those of these rows (the picks cost more than their best")
+    assert "its prototypes do not all have the same weight" in run("verify", "out")[2]
+    assert_no(run)
 
 
 def test_ranks_in_another_order(select: Select, run: Run) -> None:
     select("pool.npy")
     change_column("rank", lambda ranks: ranks[::-1].copy())
     forge()
-    assert_no(run)
+    assert_no(run, "rows and ids are those of the inputs (selection.parquet)")
 
 
 @pytest.mark.parametrize("factor", [0.999, 1.001, 0.0, -1.0, float("nan")])
 def test_a_changed_cost(select: Select, run: Run, factor: float) -> None:
     select("pool.npy", "--certify")
     forge(lambda manifest: manifest.update(cost=manifest["cost"] * factor))
-    assert_no(run, "the plan costs what is written")
+    # Below the lower bound, no number of the folder can be trusted.
+    assert_no(run, *(["the plan costs what is written"] if factor > 0.99 else []))
 
 
 def test_a_changed_cost_is_not_certified(select: Select, run: Run) -> None:
@@ -436,11 +387,17 @@ def test_a_changed_plan(select: Select, run: Run) -> None:
         whole[1, :2] += [-0.1, 0.1]
         return sp.csr_array(whole)
 
-    for change in (more, elsewhere, negative, lambda plan: plan * np.nan, lambda plan: plan * 0):
+    def other_target(plan: sp.csr_array) -> sp.csr_array:
+        whole = plan.toarray()
+        whole[0] = whole[0][::-1]
+        return sp.csr_array(whole)
+
+    damages = (more, negative, lambda plan: plan * np.nan, lambda plan: plan * 0)
+    for change in (elsewhere, other_target, *damages):
         shutil.copytree("honest", "out", dirs_exist_ok=True)
         change_plan(change)
         forge()
-        assert_no(run, "the plan gives every chosen row")
+        assert_no(run, *([] if change in damages else ["the plan gives every chosen row"]))
 
 
 def test_a_worse_plan_at_its_own_cost(select: Select, run: Run) -> None:
@@ -505,9 +462,110 @@ def test_a_raised_bound(select: Select, run: Run) -> None:
         forge(lambda manifest, raised=raised: raise_bound(manifest, raised))
         assert_no(run, "the prices prove it")
     forge(lambda manifest: raise_bound(manifest, cost * 1.01))
-    assert_no(run, "the prices prove it", "not above the cost")
+    assert "its lower bound is above its cost" in run("verify", "out")[2]
+    assert_no(run)
     forge(lambda manifest: raise_bound(manifest, bound * 0.9))  # weaker, and true
     assert_yes(run)
+
+
+def write_prices(change: Callable[[np.ndarray], np.ndarray]) -> None:
+    with np.load(Path("out", "certificate.npz")) as arrays:
+        prices = arrays["prices"]
+    np.savez(Path("out", "certificate.npz"), prices=change(prices))
+
+
+@pytest.mark.parametrize("constant", [1e14, 1e16, 1e300, -1e14, -1e300])
+def test_a_constant_added_to_the_prices_excuses_no_bound(
+    select: Select, run: Run, constant: float
+) -> None:
+    """The tolerance once grew with the prices: any bound passed, also one above the cost."""
+    select("pool.npy", "--certify")
+    manifest = read_manifest()
+    cost, bound = manifest["cost"], manifest["certificate"]["lower_bound"]
+    write_prices(lambda prices: prices + constant)
+    for raised in (bound * 1.01, cost, 5 * cost):
+
+        def raise_bound(manifest: dict[str, Any], raised: float = raised) -> None:
+            gap = {"gap": max(cost / raised - 1, 0.0), "absolute_gap": max(cost - raised, 0.0)}
+            manifest["certificate"].update(lower_bound=raised, **gap)
+
+        forge(raise_bound)
+        assert_no(run, *(["the prices prove it"] if raised <= cost else []))
+
+
+@pytest.mark.parametrize(
+    "options", [["-k", 1, "--method", "random"], ["--initial", "3,7"], ["--weights", "weight"]]
+)
+@pytest.mark.parametrize("place", [0, -1])
+def test_one_huge_price_excuses_no_bound(
+    select: Select, run: Run, options: list[object], place: int
+) -> None:
+    pool = PARQUET if "--weights" in options else ["pool.npy"]
+    select(*pool, "--certify", *options)
+    bound = read_manifest()["certificate"]["lower_bound"]
+    for price in (1e15, 1e300, -1e15):
+        write_prices(lambda prices, price=price: np.where(np.arange(M) == place % M, price, prices))
+        forge(lambda manifest: manifest["certificate"].update(lower_bound=bound * 1.001))
+        assert_no(run, "the prices prove it")
+
+
+def test_a_small_constant_added_to_the_prices_is_harmless(select: Select, run: Run) -> None:
+    select("pool.npy", "--certify")
+    write_prices(lambda prices: prices + 0.25)
+    forge()
+    assert_yes(run)
+
+
+@pytest.mark.parametrize("array", ["prototype_ids", "target_ids"])
+@pytest.mark.parametrize("change", ["changed", "dropped", "reversed"])
+def test_ids_in_the_plan(select: Select, run: Run, array: str, change: str) -> None:
+    select(*PARQUET, "--id", "doc", "--target", "target.parquet")
+    assert_yes(run)
+    path = Path("out", "plan.npz")
+    with np.load(path) as arrays:
+        content = dict(arrays)
+    if change == "changed":
+        content[array][1] = "doc 999"
+    elif change == "dropped":
+        del content[array]
+    else:
+        content[array] = content[array][::-1]
+    np.savez(path, **content)
+    forge()
+    assert_no(run, "rows and ids are those of the inputs (plan.npz)")
+
+
+def test_ids_that_nobody_asked_for(select: Select, run: Run) -> None:
+    select("pool.npy")
+    path = Path("out", "plan.npz")
+    with np.load(path) as arrays:
+        np.savez(path, **arrays, prototype_ids=np.arange(K))
+    forge()
+    assert_no(run, "rows and ids are those of the inputs (plan.npz)")
+
+
+def test_a_proof_by_search_is_not_repeated(select: Select, run: Run) -> None:
+    select("pool.npy")
+    forge(lambda manifest: manifest["notes"].update(proof="every other choice costs more"))
+    status, out, _ = run("verify", "out")
+    assert status == 0
+    assert "  -    not checked: that no choice of 6 rows costs less" in out
+
+
+def test_verify_writes_nothing(select: Select, run: Run, inside: Path) -> None:
+    select(*GROUPS, "--certify", "--id", "doc")
+
+    def state() -> dict[str, Any]:
+        paths = [path for path in inside.rglob("*") if path.is_file()]
+        return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
+
+    before = state()
+    assert_yes(run)
+    Path("out", "prototypes.csv").write_text("mine")
+    assert_no(run, "files of the result have not changed (prototypes.csv)")
+    assert {**state(), str(inside / "out" / "prototypes.csv"): None} == {
+        **before, str(inside / "out" / "prototypes.csv"): None,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("entry", ["gap", "absolute_gap", "relative"])
@@ -521,48 +579,31 @@ def update(entry: str, value: Any) -> Callable[[dict[str, Any]], None]:
     return lambda manifest: manifest["arguments"].update({entry: value})
 
 
+ALLOWED = "6 different rows of the source are chosen, all of them allowed"
+NAMES = "rows and ids are those of the inputs"
 CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], list[str]]] = {
     "metric": (update("metric", "euclidean"), ["the record agrees"]),
     "k": (update("k", 5), []),
-    "seed": (update("seed", 9), ["the record agrees"]),
-    "method": (
-        lambda manifest: manifest["arguments"].update(method="random", search=None),
-        ["the record agrees"],
-    ),
     "weights": (update("weights", "weight"), ["the plan gives"]),
-    "exclude": (update("exclude", "{first}"), ["no excluded row"]),
-    "initial": (update("initial", "{last},{first}"), ["the given rows come first"]),
-    "budgets": (update("budgets", "web=5,本=1"), ["every group has its number"]),
-    "id": (update("id", "source"), ["the ids are those"]),
+    "exclude": (update("exclude", "{first}"), [f"{ALLOWED} (an excluded row is chosen)"]),
+    "initial": (update("initial", "{last},{first}"), [f"{ALLOWED} (the given rows do not come"]),
+    "budgets": (update("budgets", "web=5,本=1"), [f"{ALLOWED} (group web has another number"]),
+    "id": (update("id", "source"), [f"{NAMES} (selection.parquet, plan.npz, manifest.json)"]),
     "column": (update("column", "nothing"), []),
     "no column": (lambda manifest: manifest["arguments"].pop("column"), []),
     "odd rows": (update("exclude", 7), []),
     "target": (update("target", "target.npy"), []),
-    "beta": (lambda manifest: manifest.update(beta=1.0), ["the record agrees"]),
-    "options": (
-        lambda manifest: manifest["options"].update(plan="resolve"),
-        ["the record agrees with the inputs (options)"],
-    ),
-    "plan": (update("plan", "resolve"), ["the record agrees with the inputs (options)"]),
-    "no option": (
-        lambda manifest: manifest["options"].pop("polish"),
-        ["the record agrees with the inputs (options)"],
-    ),
-    "timings": (
-        lambda manifest: manifest["timings"].update(pick=-1.0),
-        ["the record agrees with the inputs (timings)"],
-    ),
     "group cost": (
         lambda manifest: manifest["group_costs"].__setitem__(0, ["web", 0.001]),
         ["the groups cost what is written"],
     ),
     "group label": (
         lambda manifest: manifest["group_costs"].__setitem__(0, ["net", 0.001]),
-        ["the record agrees"],
+        ["the groups cost what is written"],
     ),
     "ids": (
         lambda manifest: manifest["id"]["prototypes"].__setitem__(2, "doc 1 é"),
-        ["the ids are those"],
+        [f"{NAMES} (manifest.json)"],
     ),
     "no digests": (lambda manifest: manifest.update(files={}), ["files of the result"]),
     "digest of the input": (
@@ -599,9 +640,9 @@ def test_twins(select: Select, run: Run) -> None:
     apart = np.linalg.norm(X[rows][:, None] - X[rows][None], axis=2)
     nearest = float(apart[np.triu_indices(K, 1)].min())
     forge(update("distinct", nearest * 0.99))
-    assert "near-duplicates" in assert_yes(run)
+    assert_yes(run)
     forge(update("distinct", nearest * 1.01))
-    assert_no(run, "no two chosen rows are near-duplicates")
+    assert_no(run, "two chosen rows are near-duplicates")
 
 
 def test_copied_rows_of_another_choice(select: Select, run: Run) -> None:
@@ -609,12 +650,12 @@ def test_copied_rows_of_another_choice(select: Select, run: Run) -> None:
     others = as_table(X).take(np.arange(K))
     pq.write_table(others, Path("out", "prototypes.parquet"))
     forge()
-    assert_no(run, "prototypes.parquet holds the chosen rows")
+    assert_no(run, f"{NAMES} (prototypes.parquet)")
     select(*PARQUET)
     text = Path("out", "prototypes.csv").read_text()
     Path("out", "prototypes.csv").write_text(text.replace("1", "2", 1))
     forge()
-    assert_no(run, "prototypes.csv holds the same")
+    assert_no(run, f"{NAMES} (prototypes.csv)")
 
 
 # Inputs and folders
@@ -708,6 +749,9 @@ def test_one_huge_cost_that_no_plan_pays_excuses_nothing(select: Select, run: Ru
     select("costs.npy", "--metric", "precomputed", "--certify")
     assert_yes(run)
     forge(lambda manifest: manifest.update(cost=0.2 * manifest["cost"]))
+    assert_no(run)  # below its own lower bound
+    select("costs.npy", "--metric", "precomputed")
+    forge(lambda manifest: manifest.update(cost=0.2 * manifest["cost"]))
     assert_no(run, "the plan costs what is written", "no plan of these rows costs less")
     select("costs.npy", "--metric", "precomputed", "--certify")
 
@@ -719,26 +763,13 @@ def test_one_huge_cost_that_no_plan_pays_excuses_nothing(select: Select, run: Ru
     assert_no(run, "the prices prove it")
 
 
-def test_options_that_lead_to_other_rows(select: Select, run: Run) -> None:
-    folder = select("pool.npy")
-    first = int(Selection.load(folder).indices[0])
-    select("pool.npy", "--exclude", first, "--distinct", "0.001")
-    assert_yes(run)
-    forge(lambda manifest: manifest["arguments"].update(exclude=None))
-    assert_no(run, "the options on record lead to these rows")
-    select("pool.npy", "--exclude", first, "--distinct", "0.001")
-    forge(lambda manifest: manifest["arguments"].update(distinct=1.0))
-    status, out, err = run("verify", "out")
-    assert status != 0, out + err
-
-
 def test_an_exact_cost_is_called_exact(select: Select, run: Run) -> None:
     select("pool.npy")
     forge(lambda manifest: manifest.update(cost_is_exact=False))
     assert_no(run, "no plan of these rows costs less")
 
 
-@pytest.mark.parametrize("value", [True, 1.0, "1", 2, None])
+@pytest.mark.parametrize("value", ["1", 2, None])
 def test_a_format_is_the_number_1(select: Select, run: Run, value: Any) -> None:
     select("pool.npy")
     forge(lambda manifest: manifest.update(format=value))
@@ -749,13 +780,4 @@ def test_a_format_is_the_number_1(select: Select, run: Run, value: Any) -> None:
 def test_a_manifest_is_utf_8(select: Select, run: Run, encoding: str) -> None:
     path = select("pool.npy") / "manifest.json"
     path.write_bytes(path.read_text("utf-8").encode(encoding))
-    assert_no(run)
-
-
-def test_endless_timings(select: Select, run: Run) -> None:
-    path = select("pool.npy") / "manifest.json"
-    text = path.read_text("utf-8")
-    path.write_text(text.replace('"timings": {', '"timings": {"select": 1e999, '), "utf-8")
-    assert_no(run, "the record agrees with the inputs")
-    path.write_text(json.dumps({**json.loads(text), "timings": float("inf")}), "utf-8")
     assert_no(run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -17,64 +16,13 @@ import scipy.sparse as sp
 import uniproto
 from support.published import checked_labels, checked_rows
 from uniproto.cli import main
-from uniproto.data.files import DEEPEST, json_objects, require_shallow
+from uniproto.data.files import json_objects
 from uniproto.errors import InputFileError, InvalidInputError, printable
 
 
-def nested(levels: int, *, line_by_line: bool = False) -> bytes:
-    end = b"\n" if line_by_line else b""
-    return (b'{"a":' + end) * levels + b"1" + end + (b"}" + end) * levels
-
-
-@pytest.mark.parametrize("line_by_line", [False, True])
-def test_depth_is_bounded_before_anything_is_parsed(tmp_path: Path, line_by_line: bool) -> None:
-    """Nine hundred levels took a reader 2.7 GB, on one line or on nine hundred."""
-    path = tmp_path / "deep.jsonl"
-    path.write_bytes(b'{"a": {"a": 1}}\n' + nested(900, line_by_line=line_by_line))
-    line = 2 + (DEEPEST if line_by_line else 0)
-    with pytest.raises(InputFileError, match=rf"deep.jsonl.*{DEEPEST} levels.*Line {line} "):
-        uniproto.select(path, 1)
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        [nested(DEEPEST)],
-        [nested(DEEPEST, line_by_line=True)],
-        [b'{"text": "' + b"[{" * 500 + b'"}'],
-        [b'{"text": "a \\" ' + b"[{" * 500 + b'"}'],
-        [b'{"a": [' + b",".join([b"[[1]]"] * 500) + b"]}"],
-        [b'{"a": 1}'] * 500,
-        [b'{"a": [\n', b"1]\n", b"}\n"] * 500,
-        [b'{"a": 1}\n', b"\n", b" \n"] * 500,
-    ],
-)
-def test_shallow_values_pass(lines: list[bytes]) -> None:
-    require_shallow([line for part in lines for line in part.splitlines(keepends=True)], "x.jsonl")
-
-
-@pytest.mark.parametrize(
-    "attack",
-    [
-        b'{"a":{}\n,"b":\n' * 900,  # every second line looks like a whole object
-        b'{"a":{},"b":\n' * 900,
-        b"[\n" * 900,
-        b'{"a": "' + b"\\" * 3 + b'",\n' + b'"b":{' * 900,
-    ],
-)
-def test_depth_cannot_be_hidden_in_lines(attack: bytes) -> None:
-    with pytest.raises(InputFileError, match=f"{DEEPEST} levels"):
-        require_shallow(attack.splitlines(keepends=True), "x.jsonl")
-
-
-def test_depth_is_measured_in_one_pass() -> None:
-    """A text that never ends, full of quotes: a careless pattern would begin at each of them."""
-    require_shallow([b'["' + b'\\"[' * 500_000], "x.jsonl")
-
-
 def test_deep_objects_are_refused_wherever_lines_are_read() -> None:
-    deep = nested(100_000).decode()
-    with pytest.raises(InputFileError, match="Line 2 has some"):
+    deep = '{"a":' * 100_000 + "1" + "}" * 100_000
+    with pytest.raises(InputFileError, match="Line 2 does not"):
         list(json_objects(['{"a": 1}', deep], "x.jsonl"))
 
 
@@ -136,6 +84,7 @@ def test_rows_of_a_data_set_fit_their_labels(rows: np.ndarray) -> None:
         checked_rows(rows, np.zeros(2, np.int64), 4, Path("mnist.npz"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["select", "embed"])
 def test_a_pipe_does_not_hang(command: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pool.csv")
@@ -146,31 +95,6 @@ def test_a_pipe_does_not_hang(command: str, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 2
     assert "must be a regular file. Got a pipe" in done.stderr
-
-
-FORGED_COMPARISONS = {
-    "a number for a name": {"method": 7},
-    "no cost": {"cost": "low"},
-    "an endless cost": {"cost": 1e999},
-    "half a run": {"runs": 0.5},
-    "a spread of text": {"cost_spread": "wide"},
-    "no name": {"method": None},
-}
-
-
-@pytest.mark.parametrize("forgery", FORGED_COMPARISONS)
-def test_a_forged_comparison_is_refused(
-    forgery: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    np.save(tmp_path / "pool.npy", np.random.default_rng(0).normal(size=(20, 3)))
-    out = tmp_path / "out"
-    assert main(["select", str(tmp_path / "pool.npy"), "-k", "3", "-o", str(out), "--quiet"]) == 0
-    row = {"method": "kcenter", "cost": 1.0, "cost_spread": None, "runs": 1}
-    record = {"k": 3, "shape": [20, 20], "metric": "cosine", "rows": [row], "summary": [row]}
-    record["summary"] = [{**row, **FORGED_COMPARISONS[forgery]}]
-    (out / "comparison.json").write_text(json.dumps(record))
-    assert main(["report", str(out), "--random", "0"]) == 2
-    assert "must hold a comparison" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

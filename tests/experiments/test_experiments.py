@@ -20,12 +20,11 @@ from uniproto.cli.experiment import find_scripts, load_script
 from uniproto.errors import InputFileError, InvalidInputError, OutputError
 
 SCRIPTS = find_scripts()
-SLOW = ("longtail", "finetuning_ablations", "bandwidth")  # half a minute each, and more
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in SCRIPTS],
+    [pytest.param(name, marks=() if name == "gains" else pytest.mark.slow) for name in SCRIPTS],
 )
 def test_every_experiment_runs_without_data(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -78,6 +77,7 @@ def test_a_misspelt_name_is_refused_with_the_nearest(capsys: pytest.CaptureFixtu
     assert "Did you mean 'weights'?" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_script_runs_alone(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPTS["weights"]), "--quick", "--quiet", "--out", str(tmp_path)],
@@ -211,6 +211,7 @@ for unit in range(40):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
 def test_a_killed_run_goes_on_and_ends_with_the_same_rows(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _SLOW_WORK, str(tmp_path)]

@@ -323,6 +323,7 @@ def test_no_flipped_byte_gives_a_wrong_vector(tmp_path: Path) -> None:
             assert all(cache.find(key) is not None for key in keys)
 
 
+@pytest.mark.slow
 def test_several_processes_fill_one_cache(tmp_path: Path) -> None:
     """Opening at once, writing at once: nothing is lost and nobody fails."""
     with ProcessPoolExecutor(4, multiprocessing.get_context("spawn")) as pool:
@@ -551,11 +552,9 @@ def test_pictures_must_be_regular_files(tmp_path: Path) -> None:
     names = ["pipe.png", "link.png", "folder.png"]
     found = embed_images([*names, picture()], folder=tmp_path, on_error="skip", cache=False)
     assert [reason for _, reason in found.left_out] == [
-        "pipe.png: it is a pipe",
-        "link.png: it is a device",
-        "folder.png: it is a folder",
+        f"{name}: it is a folder, a pipe or a device" for name in names
     ]
-    with pytest.raises(PictureError, match="it is a pipe"):
+    with pytest.raises(PictureError, match="a pipe or a device"):
         data_uri(tmp_path / "pipe.png", 64)
 
 

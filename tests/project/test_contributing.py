@@ -112,6 +112,7 @@ def run(program: str, source: Path, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_recipe_for_a_method(tmp_path: Path) -> None:
     recipe = section("Add a method")
     proposed = re.findall(r"```python\n(def test.*?)```", recipe, re.S)[0]
@@ -119,10 +120,12 @@ def test_the_recipe_for_a_method(tmp_path: Path) -> None:
     assert "\ncentral " in printed
 
 
+@pytest.mark.slow
 def test_the_recipe_for_a_metric(tmp_path: Path) -> None:
     run(METRIC, follow(section("Add a metric"), tmp_path), tmp_path)
 
 
+@pytest.mark.slow
 def test_the_recipe_for_a_command(tmp_path: Path) -> None:
     printed = run(COMMAND, follow(section("Add a command"), tmp_path), tmp_path)
     assert printed.startswith("2 prototypes of 3 source rows")

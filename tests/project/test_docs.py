@@ -64,6 +64,7 @@ class Seen(HTMLParser):
             self.fetched.append(given.get(FETCHED.get(tag, "")) or "")
 
 
+@pytest.mark.slow
 def test_no_page_needs_the_network(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 30
@@ -74,6 +75,7 @@ def test_no_page_needs_the_network(site: Path) -> None:
         assert not re.search(r"(@import|url\()\s*['\"]?(https?:)?//", style.read_text()), style
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_public_name_is_in_the_reference(package: str, site: Path) -> None:
     anchors = {anchor for page in site.glob("api/*.html") for anchor in Seen(page).anchors}

@@ -30,18 +30,13 @@ PAGES = [
     "README.md",
     "docs/certificate.md",
     "docs/faq.md",
-    *(
-        pytest.param(page, marks=pytest.mark.slow)
-        for page in (
-            "docs/index.md",
-            "docs/quickstart.md",
-            "docs/summarise.md",
-            "docs/large-data.md",
-            "docs/comparing.md",
-            "docs/choosing-k.md",
-            "docs/embedding.md",
-        )
-    ),
+    "docs/index.md",
+    "docs/quickstart.md",
+    "docs/summarise.md",
+    "docs/large-data.md",
+    "docs/comparing.md",
+    "docs/choosing-k.md",
+    "docs/embedding.md",
 ]
 NUMBER = re.compile(r"\d[\d,]*\.?\d*")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -81,6 +76,7 @@ def made_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pa.csv.write_csv(pa.table(customers), "customers.csv")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_everything_on_the_page_can_be_typed(page: str, made_data: None) -> None:
     names: dict[str, Any] = {}

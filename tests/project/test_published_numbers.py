@@ -136,3 +136,22 @@ def test_what_is_said_of_the_picks_of_curation_is_in_the_rows() -> None:
         f"{picked['dsir', 'asdiv']} from asdiv and {picked['dsir', 'gsm_train']} from gsm",
     ):
         assert words in about
+
+
+def test_fine_tuning_is_that_of_the_rows() -> None:
+    methods, settings = (
+        load_script(find_scripts()[name]) for name in ("finetuning", "finetuning_settings")
+    )
+    known = [methods.tables(rows_of("finetuning")), settings.table(rows_of("finetuning_settings"))]
+    about = page("training.md").partition("**Quality.**")[2].partition("**Share selected")[0]
+    lines = lines_of("\n".join(known).replace("−", "-"))
+    printed = [
+        line
+        for block in re.findall(r"^```text\n(.*?)\n```$", about, re.MULTILINE | re.DOTALL)
+        for line in lines_of(block)
+    ]
+    assert printed
+    assert set(printed) <= set(lines)
+    assert pairs(about) <= pairs("\n".join(known))
+    of_training = page("reproduction.md").partition("## Training language models")[2]
+    assert pairs(of_training.partition("\n## ")[0]) <= pairs("\n".join(known))

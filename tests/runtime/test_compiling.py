@@ -43,6 +43,7 @@ def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_line_while_compiling_and_none_from_the_cache(tmp_path: Path) -> None:
     cache = str(tmp_path / "cache")
     first, second = (run(tmp_path, NUMBA_CACHE_DIR=cache) for _ in range(2))

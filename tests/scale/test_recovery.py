@@ -142,6 +142,7 @@ def undisturbed(
     return picks(out)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_changes_nothing(
     slow_pool: str, undisturbed: tuple[list[int], float], tmp_path: Path
 ) -> None:
@@ -160,6 +161,7 @@ def test_a_killed_worker_changes_nothing(
     assert picks(out) == undisturbed
 
 
+@pytest.mark.slow
 def test_a_killed_copy_of_a_model_is_started_again() -> None:
     class Copy:
         def __init__(self, model: str) -> None:
@@ -177,6 +179,7 @@ def test_a_killed_copy_of_a_model_is_started_again() -> None:
     assert (model, second != first) == ("tiny", True)
 
 
+@pytest.mark.slow
 def test_a_killed_driver_goes_on_without_computing_finished_parts_again(
     slow_pool: str, undisturbed: tuple[list[int], float], tmp_path: Path
 ) -> None:

@@ -60,6 +60,8 @@ def run(options: argparse.Namespace) -> None:
     values = {**(preset(options.preset) if options.preset else {}), **given}
     if "lora_r" in given and "lora_alpha" not in given:
         values.pop("lora_alpha", None)  # the preset's belongs to the preset's rank
+    if values.get("method", "uniproto") != "uniproto" and "metric" not in given:
+        values.pop("metric", None)  # the preset's is that of UniPROT
     if "model" not in values:
         raise invalid("--model", "must be given", "none", "Name a folder, or use --preset.")
     for name, remedy in (("data", "Name a file."), ("out", "Name a folder for the results.")):

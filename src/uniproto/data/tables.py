@@ -33,13 +33,7 @@ from uniproto.data.files import (
     unreadable,
 )
 from uniproto.data.hub import arrow_files, is_saved_dataset, read_saved_dataset
-from uniproto.data.sizes import (
-    has_texts,
-    parquet_bytes,
-    require_columns_in_bounds,
-    require_npy_fits,
-    require_npz_fits,
-)
+from uniproto.data.sizes import has_texts, parquet_bytes, require_room
 from uniproto.data.text_tables import read_csv, read_jsonl
 from uniproto.errors import (
     InputFileError,
@@ -134,6 +128,7 @@ def read_input(
     has_target: bool = False,
     raw: bool = False,
     memory: Memory = None,
+    encoding: str | None = None,
 ) -> InputData:
     """Read a file. Features are `column`, or every column not `named` by another option.
 
@@ -142,9 +137,10 @@ def read_input(
     `has_target`, `ignore` may also name columns of a target, which is read later. With `raw`, the
     features of a table in memory are the columns themselves, whatever they hold. What would take
     more than `memory` stays on disk where the format allows that, and is refused where not.
+    `encoding` is that of a .csv file.
     """
     path = Path(path)
-    digest, content = read_content(path, column, memory)
+    digest, content = read_content(path, column, memory, encoding)
     if isinstance(content, np.ndarray):
         if features or ignore:
             raise invalid(
@@ -178,7 +174,9 @@ def read_input(
     return InputData(path, digest, matrix, content, tuple(names))
 
 
-def read_content(path: Path, column: str | None = None, memory: Memory = None) -> tuple[str, Any]:
+def read_content(
+    path: Path, column: str | None = None, memory: Memory = None, encoding: str | None = None
+) -> tuple[str, Any]:
     """The digest of a file, and its table or array; `column` names an array of an archive."""
     name = path.name.lower()
     suitable = (reader for ending, reader in READERS.items() if name.endswith(ending))
@@ -191,6 +189,8 @@ def read_content(path: Path, column: str | None = None, memory: Memory = None) -
         )
     digest = content_digest(path)
     try:
+        if reader is read_csv:
+            return digest, read_csv(path, column, memory, encoding)
         return digest, reader(path, column, memory)
     except UniprotoError:
         raise
@@ -257,9 +257,7 @@ def feature_columns(schema: pa.Schema, named: Collection[str], path: str | Path)
     names = [name for name in schema.names if name not in (*named, *pandas_index)]
     if "" in names:
         raise InputFileError(
-            f"{path}: every column of features must have a name. Got one without instead. If it is "
-            "the row number that pandas writes, use to_csv(index=False); otherwise name it, or "
-            "name the features by --features."
+            f"{path}: every column of features must have a name. Got one without instead. Name it."
         )
     return names
 
@@ -278,7 +276,6 @@ def aligned_columns(
 
 def _read_numpy(path: Path, column: str | None, memory: Memory) -> NDArray[Any]:
     try:
-        require_npy_fits(path)
         if path.suffix.lower() == ".npy" and path.stat().st_size > memory_budget(memory) // 4:
             content = np.load(path, allow_pickle=False, mmap_mode="r")  # stays on disk
             if isinstance(content, np.ndarray) and column is None:
@@ -287,7 +284,7 @@ def _read_numpy(path: Path, column: str | None, memory: Memory) -> NDArray[Any]:
             content = np.load(file, allow_pickle=False)
             if not isinstance(content, np.ndarray):  # an archive
                 name = _array_name(content.files, column, path)
-                require_npz_fits(path, name, memory)
+                require_room(path, memory)
                 return np.asarray(content[name])
     except ValueError as error:
         if "pickle" not in str(error):
@@ -357,11 +354,9 @@ def _footer(file: Path) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        footer = pq.read_metadata(file)
+        return pq.read_metadata(file)
     except (pa.ArrowException, OSError) as error:
         raise unreadable(file, error) from error
-    require_columns_in_bounds(footer.num_columns, file)
-    return footer
 
 
 def read_within(file: Path | IO[bytes], most: int, footer: Any = None) -> pa.Table | None:
@@ -388,6 +383,7 @@ READERS: dict[str, Callable[[Path, str | None, Memory], Any]] = {
     ".npz": _read_numpy,
     ".parquet": read_parquet,
     ".csv": read_csv,
+    ".tsv": read_csv,
     ".jsonl": read_jsonl,
     ".jsonl.zst": read_jsonl,
 }

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uniproto
-from uniproto import InfeasibleError, InvalidInputError, KMedoids, Stochastic, UniProto
+from uniproto import Entropic, Greedy, InfeasibleError, InvalidInputError, KMedoids, UniProto
 from uniproto.algorithm import transport_cost, uniprot
 from uniproto.geometry.costs import FEATURE_METRICS
 from uniproto.lm import BatchSelector, Gram
@@ -89,7 +89,9 @@ def reference_medoids(costs: np.ndarray, k: int) -> list[int]:
 def reference_picks(method: str, part: dict[str, Any], k: int) -> list[int]:
     features = part["features"]
     if method == "uniproto":
-        return uniprot(reference_costs(features, "dot"), k, integer_masses(k, len(features)))[0]
+        return uniprot(reference_costs(features, "euclidean"), k, integer_masses(k, len(features)))[
+            0
+        ]
     if method in ("colm", "colm-raw", "sbert", "kmedoids"):
         metric = {"colm": "l1", "colm-raw": "l1", "sbert": "cosine", "kmedoids": "dot"}[method]
         return reference_medoids(reference_costs(features, metric), k)
@@ -207,15 +209,15 @@ def test_features_pick_what_the_plain_algorithm_picks(metric: str, k: int, dtype
 def test_features_pick_what_the_front_door_picks(metric: str) -> None:
     features = pool(128, 64, seed=3)
     chosen = BatchSelector("uniproto", "batch", 32, metric=metric)(features)
-    greedy = uniproto.UniProto(search="greedy")
+    greedy = uniproto.Greedy()
     expected = uniproto.select(features, 32, metric=metric, method=greedy, device="cpu")
     assert chosen.tolist() == expected.indices.tolist()
 
 
 def test_sources_pick_what_groups_pick() -> None:
     features, sources = pool(128, 64, seed=4), labels(128)
-    greedy = uniproto.UniProto(search="greedy")
-    expected = uniproto.select(features, 50, metric="dot", groups=sources, method=greedy)
+    greedy = uniproto.Greedy()
+    expected = uniproto.select(features, 50, metric="euclidean", groups=sources, method=greedy)
     budgets = dict(Counter(sources[expected.indices].tolist()))
     chosen = BatchSelector("uniproto", "source", 50, budgets=budgets)(features, sources=sources)
     assert chosen.tolist() == expected.indices.tolist()
@@ -223,7 +225,7 @@ def test_sources_pick_what_groups_pick() -> None:
 
 def test_a_similarity_matrix_is_read_as_inner_products_are() -> None:
     features = pool()
-    by_features = BatchSelector("uniproto", "batch", 13)(features)
+    by_features = BatchSelector("uniproto", "batch", 13, metric="dot")(features)
     by_matrix = BatchSelector("uniproto", "batch", 13, metric="similarity")(features @ features.T)
     assert by_matrix.tolist() == by_features.tolist()
 
@@ -231,9 +233,9 @@ def test_a_similarity_matrix_is_read_as_inner_products_are() -> None:
 @pytest.mark.parametrize(
     "method",
     [
-        UniProto(plan="resolve"),
-        UniProto(plan="entropic", reg=0.05, iterations=20),
-        UniProto(gains="exact"),
+        Greedy(plan="resolve"),
+        Greedy(plan=Entropic(reg=0.05, iterations=20)),
+        Greedy(gains="exact"),
         KMedoids(),
     ],
 )
@@ -550,7 +552,7 @@ def test_copies_of_one_example_are_no_reason_to_refuse() -> None:
 # --- random numbers -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["random", UniProto(candidates=Stochastic(0.5))])
+@pytest.mark.parametrize("method", ["random", Greedy(sample=0.5)])
 @pytest.mark.parametrize("mode", ["batch", "source"])
 def test_draws_depend_on_the_seed_and_the_number_of_the_call(method: Any, mode: str) -> None:
     def run(seed: int, calls: int = 3) -> list[list[int]]:
@@ -595,7 +597,7 @@ def test_the_record_holds_exact_costs(mode: str) -> None:
     chosen = selector(**given)
     record = selector.last
     assert record is not None
-    costs = reference_costs(given["features"], "dot")
+    costs = reference_costs(given["features"], "euclidean")
     expected = transport_cost(costs, chosen.tolist(), integer_masses(16, 40))
     assert record.cost == pytest.approx(expected)
     assert record.cost < record.random_cost
@@ -620,7 +622,7 @@ def test_methods_that_do_not_look_at_features_need_none() -> None:
 
 
 def test_a_selector_survives_pickling() -> None:
-    for method in ("uniproto", UniProto(plan="resolve")):
+    for method in ("uniproto", Greedy(plan="resolve")):
         selector = pickle.loads(pickle.dumps(BatchSelector(method, "batch", 9)))
         assert len(selector(pool())) == 9
 
@@ -765,5 +767,5 @@ def test_costs_that_are_negative_by_rounding_alone_are_taken() -> None:
     costs[0, 0] = -1e-16
     chosen = BatchSelector("uniproto", "batch", 9, metric="precomputed")(costs)
     assert chosen.tolist() == uniprot(costs, 9, integer_masses(9, 40))[0]
-    entropic = UniProto(plan="entropic", iterations=5)
+    entropic = Greedy(plan=Entropic(iterations=5))
     assert len(BatchSelector(entropic, "batch", 9, metric="precomputed")(costs)) == 9

@@ -155,6 +155,7 @@ _DISTRIBUTED = """
 """
 
 
+@pytest.mark.slow
 def test_two_processes_count_all_their_examples_equally(tmp_path):
     script = tmp_path / "run.py"
     here = str(Path(__file__).resolve().parent)

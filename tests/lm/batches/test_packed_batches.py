@@ -33,6 +33,7 @@ from uniproto.lm.batches.flat_batches import spans  # noqa: E402
 from uniproto.lm.batches.pools import Pool, PoolCollator, as_pool  # noqa: E402
 from uniproto.lm.features.gradient_features import gradient_features  # noqa: E402
 from uniproto.lm.features.losses import example_losses  # noqa: E402
+from uniproto.lm.finetune.run import CHECKPOINTING  # noqa: E402
 
 needs_trl = pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="needs trl")
 pytestmark = [pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")]
@@ -344,7 +345,7 @@ def trl_trainer(folder, selection=None, data=None, **settings):
         "bf16": False,
         "disable_tqdm": True,
         "dataloader_pin_memory": False,
-        "gradient_checkpointing": False,
+        CHECKPOINTING: False,
         "logging_steps": 1,
         "packing": True,
     }

@@ -21,6 +21,7 @@ pytest.importorskip("accelerate", reason="needs the extra 'train'")
 
 from uniproto.errors import InvalidInputError, UniprotoError  # noqa: E402
 from uniproto.lm import SelectionConfig, SelectionMixin, SelectionTrainer  # noqa: E402
+from uniproto.lm.finetune.run import CHECKPOINTING  # noqa: E402
 
 pytestmark = [
     # pinned memory is asked for by default, and there is no accelerator in the tests
@@ -229,11 +230,11 @@ class Plain(transformers.Trainer):
         ("uniproto", {}, 1),
         ("uniproto", {}, 3),
         ("uniproto", {"bf16": True}, 2),
-        ("uniproto", {"gradient_checkpointing": True}, 2),
+        ("uniproto", {CHECKPOINTING: True}, 2),
         ("colm", {}, 2),
         _slow("colm", {"bf16": True}, 1),
         ("greats", {}, 2),
-        _slow("greats", {"gradient_checkpointing": True}, 1),
+        _slow("greats", {CHECKPOINTING: True}, 1),
         _slow("maxloss", {"bf16": True}, 2),
     ],
     ids=str,
@@ -385,6 +386,7 @@ _DISTRIBUTED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["uniproto", _slow("random")])
 def test_every_process_selects_from_its_own_pool(tmp_path, method):
     script = tmp_path / "run.py"
@@ -753,7 +755,7 @@ def test_mixin_in_front_of_trl(tmp_path):
             bf16=False,
             disable_tqdm=True,
             dataloader_pin_memory=False,
-            gradient_checkpointing=False,
+            **{CHECKPOINTING: False},
         ),
         train_dataset=data,
         processing_class=tokenizer,

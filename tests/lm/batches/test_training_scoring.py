@@ -18,6 +18,7 @@ from uniproto.lm.features.inner_products import gradient_inner_products  # noqa:
 from uniproto.lm.features.layers import lora_projections, value_projection  # noqa: E402
 from uniproto.lm.features.losses import example_losses  # noqa: E402
 from uniproto.lm.features.zeroth_order import zeroth_order_features  # noqa: E402
+from uniproto.lm.finetune.run import CHECKPOINTING  # noqa: E402
 
 
 def build(lora=True, dtype=torch.float32, layers=2, dropout=0.3, random_b=True):
@@ -99,7 +100,7 @@ def test_a_step_with_scoring_equals_a_plain_step_bit_for_bit(score, checkpointin
     optimizers = [adam_of(plain), adam_of(scored)]
     if checkpointing:
         for model in (plain, scored):
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            getattr(model, f"{CHECKPOINTING}_enable")({"use_reentrant": False})
             model.enable_input_require_grads()
     for number in range(3):
         chosen = rows_of(pool, [number, 3, 5])

@@ -29,6 +29,7 @@ from uniproto.lm import SelectionConfig, SelectionMixin, SelectionTrainer  # noq
 from uniproto.lm.batches.flat_batches import as_rows, end_to_end, spans  # noqa: E402
 from uniproto.lm.features.gradient_features import gradient_features  # noqa: E402
 from uniproto.lm.features.losses import example_losses  # noqa: E402
+from uniproto.lm.finetune.run import CHECKPOINTING  # noqa: E402
 
 needs_trl = pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="needs trl")
 pytestmark = [pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")]
@@ -178,7 +179,7 @@ def test_trl_pairs_are_refused_and_padding_free_works(tmp_path):
         "bf16": False,
         "disable_tqdm": True,
         "dataloader_pin_memory": False,
-        "gradient_checkpointing": False,
+        CHECKPOINTING: False,
     }
     answers = datasets.Dataset.from_list(
         [{"prompt": f"a b{n}", "completion": " c d", "source": f"s{n % 3}"} for n in range(24)]

@@ -14,9 +14,10 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'trai
 peft = pytest.importorskip("peft", reason="needs the extra 'train'")
 
 from uniproto.errors import InvalidInputError, UniprotoError  # noqa: E402
-from uniproto.lm import losses as losses_module  # noqa: E402
 from uniproto.lm.features import gradient_features  # noqa: E402
+from uniproto.lm.features import losses as losses_module  # noqa: E402
 from uniproto.lm.features.layers import value_projection  # noqa: E402
+from uniproto.lm.finetune.run import CHECKPOINTING  # noqa: E402
 
 features_of = gradient_features.gradient_features
 
@@ -447,7 +448,7 @@ def test_projection_some_examples_at_a_time(monkeypatch):
 def test_gradient_checkpointing_and_input_gradients():
     model, batch = build("llama", lora=True), make_batch()
     expected = features_of(model, batch).features
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": True})
+    getattr(model, f"{CHECKPOINTING}_enable")({"use_reentrant": True})
     model.enable_input_require_grads()
     assert torch.equal(features_of(model, batch).features, expected)
 

@@ -219,6 +219,7 @@ def _is_running(process: int) -> bool:
     return state != "Z"  # ended, though nobody has asked how
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for processes in /proc")
 def test_no_worker_outlives_a_killed_judge() -> None:
     code = (

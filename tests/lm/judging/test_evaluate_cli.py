@@ -55,6 +55,7 @@ def items(out: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda item: item["id"])
 
 
+@pytest.mark.slow
 def test_a_run_killed_goes_on_and_ends_the_same(
     tiny_model: Path, data: Path, tmp_path: Path
 ) -> None:

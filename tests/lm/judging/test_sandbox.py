@@ -185,6 +185,7 @@ print(sandbox.containment(), sandbox.run_program(sys.argv[2]), sep="; ")
 """
 
 
+@pytest.mark.slow
 @needs_walls
 def test_a_virtual_environment_in_a_temporary_folder_with_an_odd_name(tmp_path: Path) -> None:
     place = tmp_path / "odd näme"
@@ -199,6 +200,7 @@ def test_a_virtual_environment_in_a_temporary_folder_with_an_odd_name(tmp_path: 
     assert "output=\"42 ['six.py']\\n\"" in told.stdout, told
 
 
+@pytest.mark.slow
 @needs_walls
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become others")
 def test_an_ordinary_user_and_the_python_of_the_system() -> None:

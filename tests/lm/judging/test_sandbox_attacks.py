@@ -187,6 +187,7 @@ print(json.dumps([containment(), [[r.status, r.output + r.detail] for r in resul
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become others")
 @pytest.mark.parametrize("file", ["kernel", "sharing", "resources"])
 def test_attacks_as_an_ordinary_user(file: str, outside: Outside) -> None:
@@ -229,6 +230,7 @@ def test_good_programs_among_attacks(outside: Outside) -> None:
     outside.check("".join(result.output for result in results))
 
 
+@pytest.mark.slow
 def test_nothing_survives_the_death_of_the_parent(outside: Outside) -> None:
     """kill -9 of the evaluator ends launcher, init and program."""
     code = (

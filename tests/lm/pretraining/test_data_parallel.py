@@ -72,6 +72,7 @@ def assert_same(pairs):
             assert norm == pytest.approx(same_norm, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_two_devices_choose_and_learn_as_one():
     answers = run_on_two([{}])
     assert "multiple of the number of devices" in answers.pop("refused")

@@ -140,7 +140,7 @@ def test_a_run_ends_with_curves_metrics_and_checkpoints(tokens, whole):
     assert [row["tokens"] for row in rows] == [row["step"] * 4 * 16 for row in rows]
     assert [row["seconds"] for row in rows] == sorted(row["seconds"] for row in rows)
     assert all(row["selection_cost"] > 0 and row["kept"] == 4 for row in rows[1:])
-    for ending in ("csv", "parquet", "json", "png", "svg", "html"):
+    for ending in ("csv", "png"):
         assert (whole / f"curves.{ending}").stat().st_size > 0
     kept = sorted(int(p.name) for p in (whole / CHECKPOINTS).iterdir() if p.name.isdigit())
     assert kept == [10, 12]
@@ -178,6 +178,7 @@ def test_help_does_not_import_jax():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
 def test_killed_and_run_again_gives_the_same_as_one_run(
     tokens, whole, tmp_path, compiled_once, no_curves

@@ -254,6 +254,7 @@ def _some_tokens_written(folder):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
 def test_killed_while_preparing_leaves_nothing_that_looks_complete(corpus, tmp_path):
     whole = prepared(tmp_path / "whole", corpus)

@@ -9,7 +9,7 @@ from typing import Any
 from uniproto.errors import invalid, require_int, require_name
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.lm.batches.methods import BATCH_METHODS
-from uniproto.lm.batches.selector import MODES, BatchSelector
+from uniproto.lm.batches.selector import MODES, BatchSelector, as_batch_method
 from uniproto.methods import Method
 from uniproto.runtime.settings import setting
 
@@ -87,7 +87,7 @@ class SelectionConfig:
     keep: int = setting(64, "examples trained on, per device")
     source_column: str = "source"
     metric: str | None = setting(
-        None, "how examples are compared: dot, cosine, l1, rbf (by method)", metavar="NAME"
+        None, "compare by euclidean, cosine, l1, dot (by method)", metavar="NAME"
     )
     bandwidth: float | str | None = setting(
         None, "of rbf: a number, or a share such as 0.25median (auto)", metavar="SIGMA", parse=str
@@ -96,7 +96,7 @@ class SelectionConfig:
     budgets: str | Mapping[Hashable, int] = "proportional"
     keep_small: bool | int | float | Collection[Hashable] | None = None
     coordinates: int | None = setting(None, "compare the largest coordinates only (by method)")
-    features: str | None = setting(None, f"{', '.join(FEATURES)} (by method)", metavar="NAME")
+    features: str | None = setting(None, f"{'/'.join(FEATURES)} (by method)", metavar="NAME")
     adam_aligned: bool | None = setting(None, "on the scale of Adam's steps (by method)")
     moments: str | None = setting(None, "Adam's moments (by method)", choices=MOMENTS)
     align_after: int = setting(8, "steps before gradients are aligned")
@@ -139,7 +139,7 @@ class SelectionConfig:
                 "metric",
                 "must compare features, which are computed at every step",
                 repr(self.metric),
-                "Use 'dot', 'cosine' or 'l1'.",
+                "Use 'euclidean', 'cosine' or 'dot'.",
             )
         if self.usual_features != "gradient" and self.method == "greats":
             raise invalid(
@@ -211,8 +211,7 @@ class SelectionConfig:
         """The metric chosen, or else the method's default."""
         if self.metric is not None:
             return self.metric
-        known = BATCH_METHODS.get(self.name) if isinstance(self.method, str) else None
-        return "dot" if known is None else known.metric
+        return as_batch_method(self.method).metric
 
     @property
     def needs(self) -> frozenset[str]:
@@ -234,7 +233,9 @@ class SelectionConfig:
         """The loss chosen, or else the method's default."""
         if self.loss is not None:
             return self.loss
-        return "example" if self.name == "uniproto" and self.loss_fn is None else "token"
+        return (
+            "example" if self.name in ("uniproto", "greedy") and self.loss_fn is None else "token"
+        )
 
     @property
     def scores(self) -> bool:

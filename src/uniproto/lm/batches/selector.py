@@ -118,19 +118,19 @@ class BatchSelector:
     """Chooses which `keep` examples of a pool to train on, in every step of a training run.
 
     Args:
-        method: `uniproto`; `colm` (L1 medoids in the coordinates of largest magnitude, small
-            sources whole) and `colm-raw` (in all coordinates); `greats` (largest fall of the
-            validation loss); `gradnorm` (longest gradients); `maxloss` (largest losses); `sbert`
-            (medoids by the cosine of sentence embeddings, passed as the features); `kmedoids`
-            (greedy medoids); `random`; `full` (everything, whatever `keep` is). Or a method object
-            with its options, such as `UniProto(plan="entropic", reg=0.01, iterations=20)`.
+        method: `uniproto`; `greedy` (the paper's algorithm); `colm` (L1 medoids in the coordinates
+            of largest magnitude, small sources whole) and `colm-raw` (in all coordinates); `greats`
+            (largest fall of the validation loss); `gradnorm` (longest gradients); `maxloss`
+            (largest losses); `sbert` (medoids by the cosine of sentence embeddings, passed as the
+            features); `kmedoids` (greedy medoids); `random`; `full` (everything, whatever `keep`
+            is). Or a method object with its options, such as `Greedy(plan=Entropic(0.01, 20))`.
         mode: `batch`, one selection over the pool, or `source`, one inside each source.
         keep: how many examples to choose.
-        metric: how examples are compared: `dot` (inner products, as in the paper's fine-tuning),
-            `cosine` (as in its pretraining), `l1`, `euclidean`, `sqeuclidean`, `rbf`, `laplacian`,
-            or `precomputed` and `similarity`, where the features are an n × n matrix. Default: `l1`
-            for `colm`, `cosine` for `sbert`, otherwise `dot`. Methods that compare nothing use it
-            for `last.cost` alone.
+        metric: how examples are compared: `euclidean`, `dot` (inner products, as in the paper's
+            fine-tuning), `cosine` (as in its pretraining), `l1`, `sqeuclidean`, `rbf`, `laplacian`,
+            or `precomputed` and `similarity`, where the features are an n × n matrix. Default:
+            `euclidean` for `uniproto`, `l1` for `colm`, `cosine` for `sbert`, otherwise `dot`.
+            Methods that compare nothing use it for `last.cost` alone.
         bandwidth: of `rbf` and `laplacian`: a number, a share of the median distance among the
             examples compared, such as `"0.25 median"`, or `"auto"`, the default.
         budgets: how `keep` is shared among sources: `proportional` to their examples in the pool,
@@ -177,7 +177,7 @@ class BatchSelector:
     last: BatchRecord | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._chooses = _as_batch_method(self.method)
+        self._chooses = as_batch_method(self.method)
         require_name("mode", self.mode, MODES)
         if self.metric is not None:
             require_name("metric", self.metric, METRICS)
@@ -397,7 +397,8 @@ class BatchSelector:
             require_costs_of_at_least_zero(pool.features)
 
 
-def _as_batch_method(method: str | Method) -> BatchMethod:
+def as_batch_method(method: str | Method) -> BatchMethod:
+    """A method by its name, or a method object with its options."""
     if isinstance(method, str):
         require_name("method", method, BATCH_METHODS)
         return BATCH_METHODS[method]

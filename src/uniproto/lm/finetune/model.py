@@ -30,6 +30,7 @@ except ModuleNotFoundError as error:  # pragma: no cover
 
 _PATIENCE = 10.0  # seconds the hub has to answer
 ADAPTER = "adapter_config.json"  # in the folder of an adapter
+_OLD_NAME = "`is_gradient_checkpointing` is deprecated"  # peft asks transformers by it
 _LONGEST_REASON = 240  # characters of what a loader says
 _LORA_WEIGHT = re.compile(r"\.lora_(embedding_)?[AB]\b")
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -120,6 +121,7 @@ def with_adapter(model: Any, adapter: Path, remedy: str, *, trainable: bool = Fa
         report_damage(str(adapter), adapter, f"the adapter must fit the model {name}", remedy),
         warnings.catch_warnings(),
     ):
+        warnings.filterwarnings("ignore", _OLD_NAME, FutureWarning)
         warnings.filterwarnings("error", "Found missing adapter keys")
         adapted = peft.PeftModel.from_pretrained(model, str(adapter), is_trainable=trainable)
         saved = peft.load_peft_weights(str(adapter), device="cpu")
@@ -308,17 +310,17 @@ def with_lora(model: Any, settings: FinetuneSettings) -> Any:
         model = peft.prepare_model_for_kbit_training(
             model, use_gradient_checkpointing=settings.gradient_checkpointing
         )
-    return peft.get_peft_model(
-        model,
-        peft.LoraConfig(
-            task_type="CAUSAL_LM",
-            r=settings.lora_r,
-            lora_alpha=settings.usual_lora_alpha,
-            lora_dropout=settings.lora_dropout,
-            target_modules=lora_targets(model, settings.lora_targets),
-            fan_in_fan_out=getattr(model.config, "model_type", "") == "gpt2",
-        ),
+    layers = peft.LoraConfig(
+        task_type="CAUSAL_LM",
+        r=settings.lora_r,
+        lora_alpha=settings.usual_lora_alpha,
+        lora_dropout=settings.lora_dropout,
+        target_modules=lora_targets(model, settings.lora_targets),
+        fan_in_fan_out=getattr(model.config, "model_type", "") == "gpt2",
     )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _OLD_NAME, FutureWarning)
+        return peft.get_peft_model(model, layers)
 
 
 def require_quantisation(settings: FinetuneSettings) -> None:

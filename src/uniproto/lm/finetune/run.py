@@ -60,6 +60,13 @@ try:
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Fine-tuning", "train") from error
 
+# What transformers calls it, later versions first.
+CHECKPOINTING = next(
+    name
+    for name in ("activation_checkpointing", "gradient_checkpointing")
+    if name in transformers.TrainingArguments.__dataclass_fields__
+)
+
 
 def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
     """Run or resume a fine-tuning run; returns the content of OUT/result.json.
@@ -157,6 +164,9 @@ def training_arguments(settings: FinetuneSettings) -> Any:
                 repr(tracker),
                 f"Install it (pip install {tracker}), or leave the option out.",
             )
+    checkpointing: dict[str, Any] = {}
+    if settings.gradient_checkpointing:
+        checkpointing = {CHECKPOINTING: True, f"{CHECKPOINTING}_kwargs": {"use_reentrant": False}}
     try:
         args = transformers.TrainingArguments(
             output_dir=settings.out,
@@ -173,8 +183,7 @@ def training_arguments(settings: FinetuneSettings) -> Any:
             save_steps=settings.save_steps,
             save_total_limit=2,
             bf16=settings.bf16,
-            gradient_checkpointing=settings.gradient_checkpointing,
-            gradient_checkpointing_kwargs={"use_reentrant": False},
+            **checkpointing,
             seed=settings.seed,
             logging_nan_inf_filter=False,  # it would log 0 for a loss of NaN
             report_to=trackers,
