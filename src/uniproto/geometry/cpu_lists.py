@@ -102,7 +102,8 @@ class _Nearest:
 
     def __init__(self, length: int, limits: NDArray[Any] | None) -> None:
         self.length, self.limits = length, limits
-        self.costs, self.columns = np.empty((0, 0)), np.empty((0, 0), np.int32)
+        self.costs: NDArray[Any] = np.empty((0, 0))
+        self.columns: NDArray[np.int32] = np.empty((0, 0), np.int32)
 
     def add(self, block: NDArray[Any], first_column: int) -> None:
         """Merge a block of columns that come after those seen so far.
@@ -119,7 +120,7 @@ class _Nearest:
             entries, starts, counts = _entries_below(limits, block)
         listed = np.arange(counts.max()) < counts[:, None]
         costs = np.full(listed.shape, np.inf, block.dtype)
-        columns = np.zeros(listed.shape, np.int32)
+        columns: NDArray[np.int32] = np.zeros(listed.shape, np.int32)
         costs[listed] = block.ravel().take(entries)
         columns[listed] = entries - np.repeat(starts[:-1], counts) + first_column
         if self.costs.size:
@@ -178,11 +179,12 @@ def sort_rows(
     rises = found[:, 1:] > found[:, :-1]
     tied = np.flatnonzero(~rises.all(axis=1))
     if len(tied):  # sort places among equal costs
-        keys = np.zeros((len(tied), costs.shape[1]), np.int64)
-        np.cumsum(rises[tied], axis=1, out=keys[:, 1:])
-        keys = keys << 32 | order[tied]
-        keys.sort(axis=1)
-        order[tied] = keys & 0xFFFFFFFF
+        ranks = np.zeros((len(tied), costs.shape[1]), np.int64)
+        np.cumsum(rises[tied], axis=1, out=ranks[:, 1:])
+        ranks <<= 32
+        ranks |= order[tied]
+        ranks.sort(axis=1)
+        order[tied] = ranks & 0xFFFFFFFF
     return found[:, :length], np.take_along_axis(columns, order[:, :length], axis=1)
 
 
