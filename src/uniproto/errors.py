@@ -55,6 +55,10 @@ class InputFileError(UniprotoError, OSError):
     """A file cannot be read, or does not hold what it should."""
 
 
+class DataWarning(UserWarning):
+    """The data may not be what you think: a column that decides alone, an unusual encoding, …"""
+
+
 class OutputError(UniprotoError, OSError):
     """A result cannot be written."""
 

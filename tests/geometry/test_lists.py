@@ -15,7 +15,14 @@ import pytest
 import scipy.sparse as sp
 
 import uniproto
-from uniproto import InfeasibleError, InvalidInputError, MissingExtraError, UniProto
+from uniproto import (
+    Entropic,
+    Greedy,
+    InfeasibleError,
+    InvalidInputError,
+    MissingExtraError,
+    UniProto,
+)
 from uniproto.algorithm import uniprot
 from uniproto.fills import lazy_fills
 from uniproto.geometry import cpu_lists, faiss_lists, gpu_lists
@@ -26,13 +33,13 @@ from uniproto.geometry.faiss_lists import FaissLists
 from uniproto.geometry.features import RowsOnDisk
 from uniproto.geometry.gpu_lists import GpuLists, _GpuIndex
 from uniproto.geometry.lists import ListBuilder, lists_of, make_builder
-from uniproto.methods import uniproto_plans
+from uniproto.methods import greedy_plans
 from uniproto.problem.masses import integer_masses
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
 # Lists are what the greedy search reads.
-select_greedily = partial(uniproto.select, method=uniproto.UniProto(search="greedy"))
+select_greedily = partial(uniproto.select, method=uniproto.Greedy())
 
 # Each pick claims about 12 targets, and the rows come in more than one group of 64.
 M, N, K, WIDTH = 100, 160, 13, 6
@@ -88,7 +95,7 @@ def stored_lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             assert self._lists.costs.shape == self._lists.columns.shape
             lengths.append(self._lists.columns.shape[1])
 
-    monkeypatch.setattr(uniproto_plans, "LazyFills", Noted)
+    monkeypatch.setattr(greedy_plans, "LazyFills", Noted)
     return lengths
 
 
@@ -176,7 +183,7 @@ def test_short_lists_with_rows_given_and_barred(length: int, stored_lengths: lis
 def test_short_lists_of_other_plans(plan: dict[str, str]) -> None:
     costs = np.random.default_rng(17).random((120, 90))
     selection = select_greedily(
-        costs, 9, metric="precomputed", method=UniProto(**plan), memory=memory_for(3, 120, float)
+        costs, 9, metric="precomputed", method=Greedy(**plan), memory=memory_for(3, 120, float)
     )
     assert_picks_of_oracle(selection, costs, **plan)
 
@@ -508,7 +515,7 @@ def test_the_certificate_of_faiss_picks_is_no_less_true(
     monkeypatch.setattr(faiss_lists, "_PROBES", 1)
     source, target = points(60, 1), points(1500, 2)
     selection = select_greedily(source, 5, target, lists="faiss", certify=True)
-    exact = select_greedily(source, 5, target, method=UniProto(polish=True))
+    exact = select_greedily(source, 5, target, method=UniProto(seconds=60))
     assert selection.certificate is not None
     assert selection.certificate.lower_bound <= exact.cost
 
@@ -516,9 +523,9 @@ def test_the_certificate_of_faiss_picks_is_no_less_true(
 def test_faiss_recall_is_noted_by_every_plan(faiss: Any) -> None:
     source, target = points(60, 1), points(900, 2)
     for method in (
-        UniProto(plan="resolve"),
-        UniProto(plan="entropic", reg=0.1, iterations=50),
-        UniProto(candidates=uniproto.Stochastic(0.5)),
+        Greedy(plan="resolve"),
+        Greedy(plan=Entropic(reg=0.1, iterations=50)),
+        Greedy(sample=0.5),
     ):
         selection = select_greedily(source, 4, target, lists="faiss", method=method)
         assert 0 < selection.notes["list_recall"] <= 1
@@ -677,7 +684,7 @@ def test_picks_with_a_gpu(pretended_gpu: Any, metric: str, dtype: type) -> None:
         {"memory": memory_for(3, M, dtype)},
         {"groups": np.arange(M) % 3, "target_groups": np.arange(N) % 3},
         {"initial": [3, 90], "exclude": [0], "distinct": True},
-        {"method": UniProto(plan="resolve")},
+        {"method": Greedy(plan="resolve")},
     ):
         plain = select_greedily(source, K, target, metric=metric, device="cpu", **question)
         quick = select_greedily(source, K, target, metric=metric, device="cuda", **question)

@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 
 import uniproto
-from uniproto import UniProto
+from uniproto import Greedy
 from uniproto.algorithm import uniprot
 from uniproto.geometry.costs import FEATURE_METRICS
 from uniproto.problem.problem import Problem
@@ -175,7 +175,7 @@ def test_an_upper_bound_where_no_exact_solve_fits(
 def assert_exact_gains(source: Any, k: int, target: Any = None, **given: Any) -> None:
     """The picks of the plain algorithm, one by one, or others that rise by as little."""
     problem = Problem(source, target, k=k, **given)
-    selection = uniproto.select(source, k, target, **given, method=UniProto(gains="exact"))
+    selection = uniproto.select(source, k, target, **given, method=Greedy(gains="exact"))
     picks, rises = uniprot(
         problem.costs.exact_block(slice(None)),
         k,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from uniproto.cli.embed import embedding_notes
 from uniproto.cli.input_file import refuse_pictures
 from uniproto.cli.inputs import Inputs, file_rows, input_paths, read_inputs, recorded
-from uniproto.cli.language import example_options, refuse_language_options
+from uniproto.cli.language import language_features, read_rows, refuse_language_options
 from uniproto.cli.option_values import checked_distance
 from uniproto.cli.options import SOURCE, CurateOptions, add_settings
 from uniproto.cli.parser import add_output
@@ -68,7 +68,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.features.language import is_plain_text
+    from uniproto.lm.features.language import is_plain_text
     from uniproto.select import run_method
     from uniproto.selection.storage import require_result_folder, save_selection
 
@@ -145,17 +145,15 @@ def _completed(options: argparse.Namespace) -> argparse.Namespace:
 def _require_answerable(options: argparse.Namespace, method: Method) -> Items:
     """The pool; refuses, before a model looks at anything, a question that has no answer."""
     from uniproto.data.tables import require_column
-    from uniproto.features.files import read_items
     from uniproto.problem.near import require_distance
 
-    named = {"language": None, **example_options(options)}
-    if named["language"] is None:  # these two are for the command that trains
+    if language_features(options) is None:  # these two are for the command that trains
         refuse_language_options(options, but=("template", "max_length"))
 
     def read(path: str, like: tuple[str, ...] = ()) -> Items:
         if options.images is None:
             refuse_pictures(Path(path))
-        return read_items(path, options.text, options.images, like=like, **named)
+        return read_rows(options, path, like=like)
 
     pool = read(options.pool)
     target = read(options.target, pool.columns)
@@ -213,7 +211,7 @@ def _usable_rows(data: Items, on_error: str) -> list[bool]:
 
     if data.kind == "images":  # whether a picture can be read shows when it is
         return [True] * len(data)
-    if data.language is None:
+    if data.kind == "text":
         return usable_rows(list(map(what_is_wrong, data.texts())), "texts", data.path, on_error)
     from uniproto.lm.features.example_tokens import NO_ANSWER, what_is_wrong_with
 
@@ -326,14 +324,14 @@ def finetune_command(
     options: argparse.Namespace, items: Items, rows: list[dict[str, Any]], output: Path
 ) -> str | None:
     """The command that trains on the chosen rows as they were compared; none without answers."""
-    from uniproto.features.language import FURTHER
+    from uniproto.lm.features.language import FURTHER
     from uniproto.lm.finetune.settings import FinetuneSettings as Usual
 
     talks = len(items.columns) == 1 and isinstance(rows[0][items.columns[0]], list)
     if not talks and len(items.columns) != 2 and FURTHER not in items.columns[1:2]:
         return None
     longest, model = options.max_length, "MODEL"
-    if items.language is not None:
+    if items.kind == "language":
         from uniproto.lm.features.language_features import tokens_read
 
         longest, model = tokens_read(options.model, longest), options.model
@@ -348,7 +346,7 @@ def finetune_command(
         template = options.template or Usual.template
         words += [] if template == Usual.template else ["--template", template]
     words += [] if longest == Usual.max_length else ["--max-length", str(longest)]
-    words += ["--bf16"] if options.bf16 and items.language is not None else []
+    words += ["--bf16"] if options.bf16 and items.kind == "language" else []
     if any(row.get(options.source) is None for row in rows):  # finetune needs it in every row
         words += ["--no-source"]
     elif options.source != Usual.source:

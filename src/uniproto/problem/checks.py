@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import align_tables, as_matrix, as_rows, finite_number, float_type
-from uniproto.errors import invalid, require_int
+from uniproto.errors import DataWarning, invalid, require_int
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.costs import MATRIX_METRICS, Costs, make_costs, metric_name
 
@@ -66,7 +66,7 @@ def checked_costs(
     return make_costs(checked, checked if _are_equal(checked, aim) else aim, metric, bandwidth)
 
 
-class ScaleWarning(UserWarning):
+class ScaleWarning(DataWarning):
     """Columns of very different scales are compared as they are, or one column by its sign."""
 
 

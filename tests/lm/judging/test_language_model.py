@@ -14,7 +14,7 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'judg
 peft = pytest.importorskip("peft", reason="needs the extra 'judge'")
 
 from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
-from uniproto.features.language import TEMPLATE  # noqa: E402
+from uniproto.lm.features.language import TEMPLATE  # noqa: E402
 from uniproto.lm.finetune.chats import encoded_chat  # noqa: E402
 from uniproto.lm.judging import evaluate, language_model, model_files  # noqa: E402
 from uniproto.lm.judging.language_model import (  # noqa: E402

@@ -28,7 +28,7 @@ from uniproto.lm.batches.inputs import (
     norms,
     pool_costs,
 )
-from uniproto.methods import Method, UniProto
+from uniproto.methods import Greedy, Method, UniProto
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
@@ -216,6 +216,7 @@ BATCH_METHODS = {
         # W₁ with Euclidean costs bounds the error of the batch's mean gradient; inner products
         # favour long gradients, which bends it.
         BatchMethod("uniproto", pick_uniproto, metric="euclidean"),
+        BatchMethod("greedy", pick_uniproto, metric="euclidean"),
         BatchMethod("colm", pick_medoids, metric="l1", keep_small=True, coordinates=2560),
         # As the paper runs it: on raw gradients of the LoRA weights, by backpropagation.
         BatchMethod("colm-raw", pick_medoids, metric="l1", keep_small=True),
@@ -237,13 +238,11 @@ BATCH_METHODS = {
 
 def from_object(method: Method) -> BatchMethod:
     """A method object of `uniproto.methods` with its options, on the same costs."""
-    if isinstance(method, UniProto) and method.search == "auto":
-        # Inside a training step every pick counts: the paper's algorithm, no second of search.
-        method = replace(method, search="greedy")
-    if method == UniProto(search="greedy"):
-        return BATCH_METHODS["uniproto"]
-
-    metric = BATCH_METHODS["uniproto"].metric if isinstance(method, UniProto) else "dot"
+    if method in (UniProto(), Greedy()):
+        # Inside a training step every pick counts: compiled loops, no second of search.
+        return BATCH_METHODS[method.name]
+    ours = BATCH_METHODS.get(method.name) if isinstance(method, UniProto | Greedy) else None
+    metric = "dot" if ours is None else ours.metric
     return BatchMethod(method.name, partial(_pick_with, method), random=True, metric=metric)
 
 

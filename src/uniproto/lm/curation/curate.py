@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from uniproto.data.columns import message_text
 from uniproto.errors import InputFileError, invalid, require_int, require_name
 from uniproto.features.embedded import Embedded, usable_rows
-from uniproto.features.language import as_example, example_columns, is_plain_text, message_text
 from uniproto.features.text import embed_text, what_is_wrong
 from uniproto.lm.features.example_tokens import NO_ANSWER, what_is_wrong_with
+from uniproto.lm.features.language import as_example, example_columns, is_plain_text
 from uniproto.lm.features.language_features import gradients, hidden_states
 from uniproto.methods import Method, as_method
 from uniproto.methods.rehearsal import rehearse, require_enough

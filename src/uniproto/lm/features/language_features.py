@@ -29,7 +29,6 @@ from uniproto.features.embedded import (
     embed,
     unembeddable,
 )
-from uniproto.features.language import TEMPLATE, LanguageFeatures, as_example, example_columns
 from uniproto.features.models import (
     folder_identity,
     loading,
@@ -43,6 +42,7 @@ from uniproto.lm.features.adam_steps import AdamMoments, adam_steps
 from uniproto.lm.features.example_tokens import NO_ANSWER, tokens_of, what_is_wrong_with
 from uniproto.lm.features.gradient_features import gradient_features, outer_sums, projected
 from uniproto.lm.features.inner_products import differentiated, layer_pairs
+from uniproto.lm.features.language import TEMPLATE, LanguageFeatures, as_example, example_columns
 from uniproto.lm.features.layers import lora_projections, unwrapped, value_projection
 from uniproto.lm.features.losses import before_the_head, micro_batches
 from uniproto.lm.features.preserved_state import preserve_state

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.errors import MissingExtraError, invalid, require_name
-from uniproto.features.language import CHAT
+from uniproto.lm.features.language import CHAT
 from uniproto.lm.features.losses import NO_LABEL
 from uniproto.lm.finetune.chats import encoded_chat
 from uniproto.lm.finetune.rows import InstructionRow, read_files

@@ -10,8 +10,8 @@ from typing import Any
 
 from uniproto.data.files import json_objects, unpacked
 from uniproto.errors import InputFileError, UniprotoError, invalid
-from uniproto.features.language import FURTHER, has_further, whole_prompt
 from uniproto.features.text import is_unicode
+from uniproto.lm.features.language import FURTHER, has_further, whole_prompt
 from uniproto.lm.finetune.chats import Turns, as_turns
 from uniproto.lm.finetune.settings import FinetuneSettings
 

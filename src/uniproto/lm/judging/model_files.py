@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import InputFileError
-from uniproto.features.language import CHAT
+from uniproto.lm.features.language import CHAT
 from uniproto.lm.finetune.folder import MODEL, SETTINGS
 from uniproto.runs.atomic import write_json
 from uniproto.runs.records import sha256_of

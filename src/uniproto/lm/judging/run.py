@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import InputFileError, invalid, require_int, require_name
-from uniproto.features.language import CHAT
+from uniproto.lm.features.language import CHAT
 from uniproto.lm.finetune.settings import TEMPLATE
 from uniproto.lm.judging.benchmark_files import Question
 from uniproto.lm.judging.benchmarks import BENCHMARKS, DataSet, digest, read_questions
