@@ -19,6 +19,7 @@ from uniproto.problem.problem import Problem
 from uniproto.transport.line import line_of, plan_on_line
 from uniproto.transport.prototypes import transport
 
+pytestmark = pytest.mark.usual_effort
 MOST_SETS = 800
 METRICS = ["euclidean", "sqeuclidean", "cosine", "l1", "rbf", "precomputed"]
 SLACK = 1 + 1e-9
