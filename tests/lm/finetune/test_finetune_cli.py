@@ -103,6 +103,7 @@ def test_run_ends_with_curves_metrics_and_a_model(model_folder, data, tmp_path, 
     assert read_metrics(out) == steps
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("method", sorted(BATCH_METHODS))
 def test_every_method(model_folder, data, tmp_path, method, monkeypatch):
     if method == "sbert":  # the vectors of a real model are the business of test_features.py
@@ -230,6 +231,7 @@ def test_chats_are_laid_out_by_the_tokenizer_and_all_answers_are_learned(chat_fo
     assert found.texts[1] == "1+1\n\n2"
 
 
+@pytest.mark.slow
 def test_messages_several_files_and_validation_data(chat_folder, tmp_path):
     listed = [
         {
@@ -322,6 +324,7 @@ def test_an_option_without_a_value_in_a_config_file_is_not_given(tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_data_sets_on_the_hub_are_read_by_name(model_folder, tmp_path, monkeypatch, capsys):
     asked = []
 
@@ -346,6 +349,7 @@ def test_data_sets_on_the_hub_are_read_by_name(model_folder, tmp_path, monkeypat
     assert "pip install datasets" in said
 
 
+@pytest.mark.slow
 def test_small_sources_are_kept_whole(model_folder, data, tmp_path, capsys):
     """`rare` is a tenth of the data: all of its examples are trained on, whatever the method."""
     for way in ("0.2", "rare"):
@@ -363,6 +367,7 @@ def test_small_sources_are_kept_whole(model_folder, data, tmp_path, capsys):
     assert "must lie between 0 and 1" in said
 
 
+@pytest.mark.slow
 def test_the_scale_of_adapters_follows_their_rank(model_folder, data, tmp_path, monkeypatch):
     from uniproto.lm.finetune import run
 
@@ -390,6 +395,7 @@ def test_other_settings_are_refused_until_fresh(model_folder, data, tmp_path, ca
     assert json.loads((out / "result.json").read_text())["settings"]["seed"] == 5
 
 
+@pytest.mark.slow
 def test_a_corrected_command_may_use_the_same_folder(model_folder, data, tmp_path, capsys):
     out = tmp_path / "run"
     short = ("--steps", "1", "--method", "random", "--validation", "0")
@@ -397,6 +403,7 @@ def test_a_corrected_command_may_use_the_same_folder(model_folder, data, tmp_pat
     assert main(words(model_folder, data, out, *short)) == 0
 
 
+@pytest.mark.slow
 def test_last_step_is_validated_and_written_again_after_a_late_kill(model_folder, data, tmp_path):
     out = tmp_path / "run"
     arguments = words(model_folder, data, out, "--steps", "3", "--eval-steps", "2")
@@ -412,6 +419,7 @@ def test_last_step_is_validated_and_written_again_after_a_late_kill(model_folder
     assert (out / "curves.png").exists()
 
 
+@pytest.mark.slow
 def test_full_fine_tuning_without_lora_or_sources(model_folder, tmp_path):
     plain = [{"q": row["instruction"], "a": row["output"]} for row in rows()]
     path = tmp_path / "plain.jsonl"
@@ -423,6 +431,7 @@ def test_full_fine_tuning_without_lora_or_sources(model_folder, tmp_path):
     assert [row["kept"] for row in read_metrics(out)[1:]] == [8, 8]
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("method", ["uniproto", "greats", "colm"])
 def test_short_memory(model_folder, data, tmp_path, method):
     """bfloat16 weights under LoRA, checkpointing, few examples at a time."""
@@ -436,6 +445,7 @@ def test_short_memory(model_folder, data, tmp_path, method):
 # --- bad input -----------------------------------------------------------------------------------
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -523,6 +533,7 @@ def test_sources_are_named_or_there_are_none(model_folder, data, tmp_path, capsy
     assert "not allowed with" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_that_diverged_says_so(model_folder, data, tmp_path, capsys):
     """Of a method that scores nothing: the others stop."""
     out = tmp_path / "run"
@@ -540,6 +551,7 @@ def test_a_run_that_diverged_says_so(model_folder, data, tmp_path, capsys):
     assert np.isnan([last["overall"], last["of_sources"], last["of_smallest"]]).all()
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("length", [0, 4, 9, 0.5, -1])
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
 def test_a_truncated_model_is_one_clear_error(model_folder, data, tmp_path, capsys, name, length):
@@ -629,6 +641,7 @@ def test_no_code_of_a_model_is_run(model_folder, tmp_path, monkeypatch):
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_one_clear_error(model_folder, data, tmp_path, capsys):
     out = tmp_path / "run"
     assert main(words(model_folder, data, out)) == 0
@@ -650,6 +663,7 @@ def test_a_damaged_checkpoint_is_one_clear_error(model_folder, data, tmp_path, c
     assert main(words(model_folder, data, out)) == 0
 
 
+@pytest.mark.slow
 def test_files_of_a_run_that_hold_something_else_are_told(model_folder, data, tmp_path, capsys):
     out = tmp_path / "run"
     assert main(words(model_folder, data, out)) == 0
@@ -667,6 +681,7 @@ def test_files_of_a_run_that_hold_something_else_are_told(model_folder, data, tm
         assert last_checkpoint(out) == out / "checkpoint-2"
 
 
+@pytest.mark.slow
 def test_a_damaged_result_is_one_clear_error(model_folder, data, tmp_path, capsys):
     out = tmp_path / "run"
     assert main(words(model_folder, data, out, "--steps", "1")) == 0

@@ -138,12 +138,12 @@ class BatchSelector:
     """Chooses which `keep` examples of a pool to train on, in every step of a training run.
 
     Args:
-        method: `uniproto`; `colm` (L1 medoids in the coordinates of largest magnitude, small
-            sources whole) and `colm-raw` (in all coordinates); `greats` (largest fall of the
-            validation loss); `gradnorm` (longest gradients); `maxloss` (largest losses); `sbert`
-            (medoids by the cosine of sentence embeddings, passed as the features); `kmedoids`
-            (greedy medoids); `random`; `full` (everything, whatever `keep` is). Or a method object
-            with its options, such as `UniProto(plan="entropic", reg=0.01, iterations=20)`.
+        method: `uniproto`; `greedy` (the paper's algorithm); `colm` (L1 medoids in the coordinates
+            of largest magnitude, small sources whole) and `colm-raw` (in all coordinates); `greats`
+            (largest fall of the validation loss); `gradnorm` (longest gradients); `maxloss`
+            (largest losses); `sbert` (medoids by the cosine of sentence embeddings, passed as the
+            features); `kmedoids` (greedy medoids); `random`; `full` (everything, whatever `keep`
+            is). Or a method object with its options, such as `Greedy(plan=Entropic(0.01, 20))`.
         mode: `batch`, one selection over the pool, or `source`, one inside each source.
         keep: how many examples to choose.
         metric: how examples are compared: `euclidean`, `dot` (inner products, as in the paper's
