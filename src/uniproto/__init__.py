@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from uniproto.errors import (
+    RENAMED,
     InfeasibleError,
     InputFileError,
     InvalidInputError,
@@ -38,7 +39,8 @@ from uniproto.methods import (
     UniProto,
 )
 from uniproto.problem.problem import Problem
-from uniproto.problem.weights import DensityWeights
+from uniproto.problem.values import RBF, Balanced, Columns, Compute, Groups, Laplacian, Limits
+from uniproto.problem.weights import Density
 from uniproto.select import cost, select
 from uniproto.selection.selection import Selection
 from uniproto.version import __version__ as __version__
@@ -54,11 +56,16 @@ if TYPE_CHECKING:
 __all__ = [
     "DSIR",
     "LESS",
+    "RBF",
     "TSDS",
+    "Balanced",
+    "Columns",
     "Comparison",
-    "DensityWeights",
+    "Compute",
+    "Density",
     "FacilityLocation",
     "FasterPAM",
+    "Groups",
     "InfeasibleError",
     "InputFileError",
     "InvalidInputError",
@@ -66,6 +73,8 @@ __all__ = [
     "KMeansNearest",
     "KMedoids",
     "KPath",
+    "Laplacian",
+    "Limits",
     "MMDCritic",
     "MissingExtraError",
     "NearestOnAverage",
@@ -112,4 +121,5 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_LATE[name]), name)
     if name in _ROOMS:
         return import_module(_ROOMS[name])
-    raise AttributeError(f"module 'uniproto' has no attribute {name!r}")
+    new = f". Did you mean {RENAMED[name]!r}?" if name in RENAMED else ""
+    raise AttributeError(f"module 'uniproto' has no attribute {name!r}{new}")
