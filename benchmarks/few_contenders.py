@@ -120,7 +120,7 @@ def ours(options: Mapping[str, Any], timed: bool = False) -> Callable[[Question]
             metric=question.metric,
             method=uniproto.UniProto(**own),
             seed=question.seed,
-            device="cpu",
+            compute=uniproto.Compute(device="cpu"),
             progress=False,
         ).indices
 

@@ -239,6 +239,6 @@ def test_commands_honour_memory(
 def test_python_honours_memory(tmp_path: Path) -> None:
     path = _bomb(tmp_path / "pool.npz")
     with pytest.raises(InfeasibleError, match=r"pool\.npz holds an array of shape"):
-        uniproto.select(path, 2, memory="20MB")
+        uniproto.select(path, 2, compute=uniproto.Compute(memory="20MB"))
     with pytest.raises(InfeasibleError, match=r"pool\.npz holds an array of shape"):
-        uniproto.Problem(np.eye(2), path, memory="20MB")
+        uniproto.Problem(np.eye(2), path, compute=uniproto.Compute(memory="20MB"))

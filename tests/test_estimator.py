@@ -146,7 +146,9 @@ def test_at_the_end_of_a_pipeline_it_predicts(rows):
 
 def test_parameters_survive_clone_and_set_params(rows):
     method = UniProto(plan="resolve")
-    selector = PrototypeSelector(3, metric="l1", method=method, distinct=True, random_state=None)
+    selector = PrototypeSelector(
+        3, metric="l1", method=method, min_distance="auto", random_state=None
+    )
     assert selector.get_params() == {
         "n_prototypes": 3,
         "metric": "l1",

@@ -55,7 +55,7 @@ def assert_polished(source: Any, k: int, target: Any = None, **given: Any) -> in
     """Polish never raises the cost, and leaves no exchange that lowers it."""
     plain = uniproto.select(source, k, target, **given, method=GREEDY)
     polished = uniproto.select(source, k, target, **given, method=POLISH)
-    problem = Problem(source, target, k=k, **given)
+    problem = Problem(source, target, **given).with_k(k)
     assert polished.cost <= plain.cost * (1 + 1e-9) + 1e-12 * problem.costs.ceiling
     assert_local_optimum(problem, polished)
     rows = polished.indices.tolist()
@@ -112,7 +112,7 @@ def test_no_exchange_improves(kind: str, list_length: None) -> None:
         costs = rng.random((m, n)) if seed % 3 else rng.integers(0, 4, (m, n)).astype(float)
         given = {"metric": "precomputed", "target_weights": weights_of(kind, rng, n)}
         assert_polished(costs, k, **given)
-        exchanged += assert_polished_from_anywhere(Problem(costs, k=k, **given), rng)
+        exchanged += assert_polished_from_anywhere(Problem(costs, **given).with_k(k), rng)
     assert exchanged > 12
 
 
@@ -126,7 +126,7 @@ def test_features(metric: str, dtype: type, list_length: None) -> None:
             source[:10] = source[0] + rng.normal(size=(10, 4)) * 1e-4
         source, target = source.astype(dtype), target.astype(dtype)
         assert_polished(source, 4, target, metric=metric)
-        assert_polished_from_anywhere(Problem(source, target, k=4, metric=metric), rng)
+        assert_polished_from_anywhere(Problem(source, target, metric=metric).with_k(4), rng)
 
 
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
@@ -136,7 +136,7 @@ def test_bounds_from_single_precision_rule_nothing_better_out(metric: str) -> No
         rng = np.random.default_rng(seed)
         source = (rng.normal(size=20) + rng.normal(size=(40, 20)) * 1e-4).astype(np.float32)
         target = rng.normal(size=(12, 20)).astype(np.float32)
-        assert_polished_from_anywhere(Problem(source, target, k=1, metric=metric), rng)
+        assert_polished_from_anywhere(Problem(source, target, metric=metric).with_k(1), rng)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "heavy"])
@@ -148,18 +148,18 @@ def test_given_and_excluded_rows_are_honoured(kind: str) -> None:
         given = {
             "metric": "precomputed",
             "target_weights": weights_of(kind, rng, 9),
-            "initial": rows[: seed % 4],
+            "include": rows[: seed % 4],
             "exclude": rows[8 + seed % 4 :],
         }
         assert_polished(costs, 4, **given)
-        exchanged += assert_polished_from_anywhere(Problem(costs, k=4, **given), rng)
+        exchanged += assert_polished_from_anywhere(Problem(costs, **given).with_k(4), rng)
     assert exchanged > 12
 
 
 def test_nothing_to_exchange() -> None:
     costs = np.random.default_rng(0).random((6, 8))
     given = {"metric": "precomputed", "method": POLISH}
-    for options in ({"initial": [4, 2, 0]}, {"exclude": [0, 1, 2]}):
+    for options in ({"include": [4, 2, 0]}, {"exclude": [0, 1, 2]}):
         selection = uniproto.select(costs, 3, **given, **options)
         assert selection.notes["exchanged"] == 0
     assert sorted(uniproto.select(costs, 6, **given).indices) == list(range(6))
@@ -179,10 +179,10 @@ def test_near_duplicates_stay_apart(distinct: bool | float) -> None:
         rng = np.random.default_rng(seed)
         centres = rng.normal(size=(10, 2)) * 3
         points = np.vstack([centres, centres + 1e-3, rng.normal(size=(10, 2))])
-        given = {"metric": "euclidean", "distinct": distinct}
+        given = {"metric": "euclidean", "min_distance": distinct}
         exchanged += assert_polished(points, 5, **given)
         selection = uniproto.select(points, 5, **given, method=POLISH)
-        problem = Problem(points, k=5, **given)
+        problem = Problem(points, **given).with_k(5)
         chosen = points[selection.indices]
         apart = np.linalg.norm(chosen[:, None] - chosen[None], axis=2)[np.triu_indices(5, 1)]
         assert apart.min() > problem.twin_distance
@@ -194,8 +194,11 @@ def test_groups_keep_their_numbers_and_no_group_gets_worse() -> None:
     for seed in range(8):
         rng = np.random.default_rng(seed)
         points, labels = rng.normal(size=(24, 2)), np.arange(24) % 3
-        given = {"groups": labels, "budgets": {0: 4, 1: 2, 2: 1}, "metric": "euclidean"}
-        given |= {"initial": [3, 4], "exclude": [0, 1, 2]}
+        given = {
+            "groups": uniproto.Groups(labels, budgets={0: 4, 1: 2, 2: 1}),
+            "metric": "euclidean",
+        }
+        given |= {"include": [3, 4], "exclude": [0, 1, 2]}
         plain = uniproto.select(points, 7, **given, method=GREEDY)
         polished = uniproto.select(points, 7, **given, method=POLISH)
         rows = polished.indices
@@ -214,7 +217,7 @@ def test_after_any_plan(plan: str) -> None:
     plain = uniproto.select(points, 6, method=UniProto(plan=plan, search="greedy"))
     polished = uniproto.select(points, 6, method=UniProto(plan=plan, polish=60.0))
     assert polished.cost <= plain.cost * (1 + 1e-9)
-    assert_local_optimum(Problem(points, k=6), polished)
+    assert_local_optimum(Problem(points).with_k(6), polished)
 
 
 def test_it_lowers_the_cost_and_the_certificate_agrees() -> None:

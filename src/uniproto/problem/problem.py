@@ -342,9 +342,8 @@ class Problem:
     def too_few_distinct(self, found: int) -> TooFewApartError:
         limited = "" if self.limits is None else " within the limits of their sources"
         return TooFewApartError(
-            f"'min_distance' must leave at least k={self.k} examples to choose. Got only {found} that "
-            f"are more than {self.twin_distance:g} apart{limited} instead. Lower it or "
-            "k."
+            f"'min_distance' must leave at least k={self.k} examples to choose. Got only {found} "
+            f"that are more than {self.twin_distance:g} apart{limited} instead. Lower it or k."
         )
 
     @staticmethod
@@ -459,7 +458,8 @@ def _split(
         if mass == 0:
             raise InfeasibleError(
                 f"'target_weights' must give group {name!r} some weight, because its budget is "
-                f"{quota[index]}. Got a total of 0 instead. Give it no budget and no row of 'include'."
+                f"{quota[index]}. Got a total of 0 instead. Give it no budget, and include no row "
+                "of it."
             )
         share = None if problem.target_weights is None else weights[target_rows] / mass
         part = problem.among(source_rows, target_rows, share)

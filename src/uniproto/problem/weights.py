@@ -132,14 +132,14 @@ def named_weights(target_weights: Any, named: NamedColumns) -> Any:
     """The same weights, with the values of a column where they are its name."""
     if isinstance(target_weights, Balanced):
         return Balanced(named.of_target(target_weights.labels, "target_weights"))
-    if isinstance(target_weights, str) and target_weights in WEIGHTS:
-        if not named.target_has(target_weights):
-            raise invalid(
-                "target_weights",
-                "must be weights, or the name of the target's column of weights",
-                repr(target_weights),
-                f"Pass uniproto.{WEIGHTS[target_weights]}.",
-            )
+    word = target_weights if isinstance(target_weights, str) else ""
+    if word in WEIGHTS and not named.target_has(word):
+        raise invalid(
+            "target_weights",
+            "must be weights, or the name of the target's column of weights",
+            repr(word),
+            f"Pass uniproto.{WEIGHTS[word]}.",
+        )
     return named.of_target(target_weights, "target_weights")
 
 
