@@ -151,7 +151,6 @@ def _remedy(called: str, name: str, names: Sequence[str]) -> str:
 
 
 RENAMED = {  # names of before, and other libraries' words for ours
-    "DensityWeights": "Density",
     "algorithm": "method",
     "at_least": "limits=Limits(labels, at_least=…)",
     "at_most": "limits=Limits(labels, at_most=…)",
