@@ -31,7 +31,7 @@ import uniproto
 from benchmarks import few
 from uniproto.runs.journal import Journal
 
-TINY = Problem(mixture_5(600), seconds=100).with_k(6)
+TINY = Problem(mixture_5(600), k=6, seconds=100)
 
 
 def test_a_mixture_is_the_same_everywhere() -> None:
@@ -112,7 +112,7 @@ def test_every_contender_chooses_k_rows(name: str, metric: str, tmp_path: Path) 
     except importlib.metadata.PackageNotFoundError:
         pytest.skip(f"{library} is not installed")
     data = Data("mixture", 2_100, metric, width=5, components=30, seed=1)
-    problem = Problem(data, seconds=0.5).with_k(6)
+    problem = Problem(data, k=6, seconds=0.5)
     few.write_rows(data, tmp_path / "rows.npy")
     spent, rows = few.choose(tmp_path / "rows.npy", problem, name, None)
     assert len(set(rows)) == 6
@@ -180,7 +180,7 @@ def test_a_part_of_a_run(here: list[Any], tmp_path: Path) -> None:
 def test_missing_data_are_said_once(here: list[Any], tmp_path: Path) -> None:
     report = Report("few", few.TITLE, tmp_path, quick=True)
     with Journal(tmp_path / "few.jsonl", "lines") as journal:
-        gone = Problem(Data("mnist", 100, "cosine"), seconds=1).with_k(5)
+        gone = Problem(Data("mnist", 100, "cosine"), k=5, seconds=1)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("UNIPROTO_DATA", str(tmp_path))
             few.Few(report, journal, tmp_path, "").compare_all((gone, TINY))
@@ -198,7 +198,7 @@ def test_who_does_not_finish_is_not_waited_for_again(
         raise UnfinishedError(f"did not finish within {limit:g} s")
 
     monkeypatch.setattr(few, "in_limited_process", never)
-    larger = Problem(mixture_5(700), seconds=0.5).with_k(7)
+    larger = Problem(mixture_5(700), k=7, seconds=0.5)
     monkeypatch.setattr(few, "QUICK_PROBLEMS", (TINY, larger))
     for _ in range(2):  # measured, then from the journal
         rows = _report(tmp_path, "k = *random")["rows"]
@@ -223,7 +223,7 @@ def test_a_sample_grows_as_far_as_the_time_allows(
         return few.Spent(3 * seconds, seconds, 0), list(range(problem.k))
 
     monkeypatch.setattr(few, "in_limited_process", pretend)
-    monkeypatch.setattr(few, "QUICK_PROBLEMS", (Problem(mixture_5(2_000), seconds=0.5).with_k(6),))
+    monkeypatch.setattr(few, "QUICK_PROBLEMS", (Problem(mixture_5(2_000), k=6, seconds=0.5),))
     for first_size, expected in (
         (100, [None, 100, 200, 400, 800]),
         (3_000, [None, 1_500, 750, 375]),

@@ -98,7 +98,7 @@ def test_other_names_and_those_of_before_lead_to_ours(call: Any, offered: str) -
 
 
 def test_a_class_of_before_leads_to_ours() -> None:
-    with pytest.raises(AttributeError, match="is now uniproto.Density"):
+    with pytest.raises(AttributeError, match=r"is now uniproto\.Density"):
         _ = uniproto.DensityWeights
 
 
