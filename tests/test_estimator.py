@@ -152,12 +152,10 @@ def test_parameters_survive_clone_and_set_params(rows):
     assert selector.get_params() == {
         "n_prototypes": 3,
         "metric": "l1",
-        "bandwidth": None,
         "method": method,
-        "distinct": True,
+        "min_distance": "auto",
         "random_state": None,
-        "memory": None,
-        "device": "auto",
+        "compute": None,
     }
     assert clone(selector.fit(rows)).get_params() == selector.get_params()
     before = selector.transform(rows)
@@ -168,7 +166,7 @@ def test_parameters_survive_clone_and_set_params(rows):
 
 def test_every_option_does_something(rows):
     default = PrototypeSelector(5).fit(rows).indices_.tolist()
-    for option in ({"metric": "dot"}, {"method": "random"}, {"distinct": 2.1}):
+    for option in ({"metric": "dot"}, {"method": "random"}, {"min_distance": 2.1}):
         assert PrototypeSelector(5, **option).fit(rows).indices_.tolist() != default
     draws = [
         PrototypeSelector(5, method="random", random_state=state).fit(rows).indices_.tolist()
@@ -217,7 +215,7 @@ def test_a_fitted_selector_travels(rows):
         ({"method": "unipruto"}, "'method' must be one of .* Did you mean 'uniproto'"),
         ({"random_state": -1}, "'random_state' must be None or a whole number"),
         ({"random_state": "x"}, "'random_state' must be None or a whole number"),
-        ({"distinct": -1.0}, "'distinct' must be"),
+        ({"min_distance": -1.0}, "'min_distance' must be"),
     ],
 )
 def test_bad_parameters_are_told_in_fit(rows, options, message):

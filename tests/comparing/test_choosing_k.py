@@ -141,7 +141,7 @@ def test_conditions_reach_every_k() -> None:
         ({"certify": 0.0}, "'certify' must be"),
         ({"random_seeds": -2}, "'random_seeds' must be"),
         ({"method": "unipro"}, "Did you mean"),
-        ({"groups": uniproto.Groups([0] * 60, budgets={0: 5})}, "'budgets' must be"),
+        ({"groups": uniproto.Groups([0] * 60, budgets={0: 5})}, "'groups' must have the budgets"),
     ],
 )
 def test_bad_arguments_are_refused(arguments: dict[str, Any], words: str) -> None:

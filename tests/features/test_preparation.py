@@ -247,13 +247,13 @@ def test_a_target_has_the_same_preparation() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"features": ["agee"]}, "Did you mean 'age'"),
-        ({"ignore": ["nothing at all"]}, "'ignore' must be one of"),
-        ({"features": "age"}, "list of column names"),
-        ({"scale": "robot"}, "Did you mean 'robust'"),
+        ({"columns": uniproto.Columns(use=["agee"])}, "Did you mean 'age'"),
+        ({"columns": uniproto.Columns(ignore=["nothing"])}, "'columns' must be one of"),
+        ({"columns": uniproto.Columns(use="age")}, "lists of names"),
+        ({"columns": uniproto.Columns(scale="robot")}, "Did you mean 'robust'"),
         ({"columns": uniproto.Columns(prepare=3)}, "fitted transformer"),
         ({"columns": StandardScaler()}, "must be fitted"),
-        ({"features": ["channel", "empty"]}, "tells rows apart"),
+        ({"columns": uniproto.Columns(use=["channel", "empty"])}, "tells rows apart"),
     ],
 )
 def test_what_cannot_be_prepared_is_told(options: dict[str, Any], words: str) -> None:
@@ -262,13 +262,9 @@ def test_what_cannot_be_prepared_is_told(options: dict[str, Any], words: str) ->
 
 
 def test_options_of_tables_need_one() -> None:
-    for option in (
-        {"features": ["a"]},
-        {"ignore": ["a"]},
-        {"columns": uniproto.Columns(prepare=True)},
-    ):
-        with pytest.raises(InvalidInputError, match="needs a table"):
-            uniproto.select(np.eye(4), 2, **option)  # type: ignore[arg-type]
+    for said in ({"use": ["a"]}, {"ignore": ["a"]}, {"prepare": True}):
+        with pytest.raises(InvalidInputError, match="'columns' needs a table"):
+            uniproto.select(np.eye(4), 2, columns=uniproto.Columns(**said))
     with pytest.raises(InvalidInputError, match="one list column"):
         uniproto.select(pd.DataFrame({"v": [[1.0], [2.0]], "a": [1, 2]}), 1)
     with pytest.raises(InvalidInputError, match="infinity"):

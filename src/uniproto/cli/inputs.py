@@ -117,6 +117,8 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
         target = _sampled(target or pool, sample, options)
     aim = target or pool
     weights = _weights(options.weights, label_column, pool, aim)
+    if label_column:
+        aim.column(label_column, "--labels")
     groups = pool.column(options.groups, "--groups") if options.groups else None
     arguments = {
         "source": pool.features,
