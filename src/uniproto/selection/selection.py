@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -44,6 +44,16 @@ if TYPE_CHECKING:
 
 _MOMENT = 3.0  # seconds for random choices to compare with
 _MOST_COLUMNS = 15  # shown in a summary
+
+
+class Details(NamedTuple):
+    """How a selection came about."""
+
+    notes: dict[str, Any]  # of the method, by name
+    timings: dict[str, float]  # seconds of each stage
+    gains: NDArray[np.float64]  # β − fill of every pick: what it brought when it was picked
+    beta: float  # the largest cost, from which gains are counted
+    options: dict[str, Any]  # of the method
 
 
 class Selection:
@@ -270,6 +280,25 @@ class Selection:
         from uniproto.selection.assigning import assigned
 
         return assigned(self, self._problem, rows)
+
+    def nearest(self, rows: Any) -> Assignment:
+        """The nearest prototype of each of these rows (a position in `indices`), and its distance.
+
+        A table is prepared as the selected one was.
+
+        >>> import uniproto
+        >>> sel = uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean")
+        >>> sel.nearest([[0.5], [7.0]]).prototype
+        array([0, 1])
+        """
+        from uniproto.selection.assigning import assigned
+
+        return assigned(self, self._problem, rows, by_plan=False)
+
+    @property
+    def details(self) -> Details:
+        """How the rows were found: what the method notes, its gains and β, and the time it took."""
+        return Details(self.notes, self.timings, self.gains, self.beta, self.options)
 
     def to_frame(self) -> pd.DataFrame:
         """A pandas table with a line per prototype: rank, index, gain, mass and its own values."""
