@@ -9,10 +9,13 @@ import subprocess
 import sys
 import time
 import tracemalloc
+import types
 from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
@@ -326,15 +329,20 @@ def test_an_option_without_a_value_in_a_config_file_is_not_given(tmp_path):
 def test_data_sets_on_the_hub_are_read_by_name(model_folder, tmp_path, monkeypatch, capsys):
     asked = []
 
-    class Fake:
-        @staticmethod
-        def load_dataset(name, split):
-            asked.append((name, split))
-            if name == "nobody/nothing":
-                raise FileNotFoundError("Dataset 'nobody/nothing' doesn't exist on the Hub")
-            return rows()
+    class Found:
+        _fingerprint = "f00"
 
-    monkeypatch.setitem(sys.modules, "datasets", Fake)
+        def to_parquet(self, path):
+            pq.write_table(pa.Table.from_pylist(rows()), path)
+
+    def load_dataset(name, configuration, split):
+        asked.append((name, split))
+        if name == "nobody/nothing":
+            raise FileNotFoundError("Dataset 'nobody/nothing' doesn't exist on the Hub")
+        return Found()
+
+    monkeypatch.setenv("UNIPROTO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
     out = tmp_path / "run"
     arguments = words(model_folder, "somebody/sums:test", out, "--steps", "1")
     assert main(arguments) == 0
@@ -727,8 +735,6 @@ def test_only_answer_tokens_have_labels(model_folder):
 
 
 def test_files_of_all_kinds_hold_the_same_rows(data, tmp_path):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
     packed, table = tmp_path / "train.jsonl.zst", tmp_path / "train.parquet"
     with pa.output_stream(str(packed), compression="zstd") as stream:
