@@ -29,7 +29,7 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             is not that of `select`: a scikit-learn estimator must accept rows of zeros, and cosine
             cannot.
         bandwidth: of `rbf` and `laplacian`: a number, `"0.25 median"` or `"auto"` (None).
-        method: the name of a method, or a method object such as `UniProto(plan="resolve")`.
+        method: the name of a method, or a method object such as `UniProto(seconds=10)`.
         distinct: True, or a distance: never choose two rows that close to each other.
         random_state: the seed of methods that draw random numbers; None: a new one in every fit.
         memory: how much working memory to use, such as "4GB". Default: a quarter of the free.

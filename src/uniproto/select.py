@@ -63,7 +63,7 @@ def select(
         k: how many rows to choose. The first 15 picks of k=60 are not the picks of k=15.
         target: what the chosen rows must represent. Default: the source itself.
         method: the name of a method, or a method object with its options, such as
-            `UniProto(plan="resolve")`.
+            `UniProto(seconds=10)`.
         metric, bandwidth, target_weights, target_labels, groups, target_groups, budgets, sources,
             at_most, at_least, initial, exclude, distinct, prepare, features, ignore, scale, seed,
             memory, device, lists: as for `Problem`, which explains each.

@@ -8,6 +8,7 @@ import io
 import json
 import multiprocessing
 import os
+import shutil
 import sqlite3
 import sys
 import types
@@ -43,14 +44,13 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-@pytest.fixture
-def tiny_bert(tmp_path: Path) -> str:
+@pytest.fixture(scope="session")
+def saved_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A plain transformers model with random weights, saved to a folder."""
     import torch
     from transformers import BertConfig, BertModel, BertTokenizer
 
-    folder = tmp_path / "tiny"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("bert")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
     (folder / "vocab.txt").write_text("\n".join(words))
     BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
@@ -64,7 +64,13 @@ def tiny_bert(tmp_path: Path) -> str:
         max_position_embeddings=12,
     )
     BertModel(config).save_pretrained(folder)
-    return str(folder)
+    return folder
+
+
+@pytest.fixture
+def tiny_bert(saved_bert: Path, tmp_path: Path) -> str:
+    """A copy of it, to change and damage."""
+    return str(shutil.copytree(saved_bert, tmp_path / "tiny"))
 
 
 @pytest.fixture

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 
 from uniproto import (
     DensityWeights,
+    Entropic,
     FasterPAM,
+    Greedy,
     KMeansNearest,
     MMDCritic,
     ProtoDash,
-    Stochastic,
     UniProto,
 )
 from uniproto.methods import METHODS
@@ -176,18 +177,17 @@ def _bad_weights(draw: st.DrawFn, n: int) -> Any:
 def methods() -> st.SearchStrategy[Any]:
     """Methods by name, and method objects with options that are legal, also odd ones."""
     objects = [
-        UniProto(plan="resolve"),
-        UniProto(plan="entropic"),
-        UniProto(plan="entropic", reg=1e-12),
-        UniProto(plan="entropic", reg=1e300),
-        UniProto(plan="entropic", reg=5e-324, iterations=3),
-        UniProto(plan="entropic", iterations=1),
-        UniProto(gains="exact"),
-        UniProto(gains="exact", plan="resolve", candidates=Stochastic(0.3)),
-        UniProto(candidates=Stochastic(0.999999)),
-        UniProto(candidates=Stochastic(5e-324)),
-        UniProto(polish=0.02),
-        UniProto(polish=0.02, plan="resolve"),
+        Greedy(plan="resolve"),
+        Greedy(plan=Entropic()),
+        Greedy(plan=Entropic(reg=1e-12)),
+        Greedy(plan=Entropic(reg=1e300)),
+        Greedy(plan=Entropic(reg=5e-324, iterations=3)),
+        Greedy(plan=Entropic(iterations=1)),
+        Greedy(gains="exact"),
+        Greedy(gains="exact", plan="resolve", sample=0.3),
+        Greedy(sample=0.999999),
+        Greedy(sample=5e-324),
+        UniProto(seconds=0.02),
         MMDCritic(bandwidth=1e-300),
         MMDCritic(bandwidth=1e300),
         ProtoDash(bandwidth=1e-9),
@@ -205,13 +205,13 @@ def methods() -> st.SearchStrategy[Any]:
 def _misfit_methods() -> st.SearchStrategy[Any]:
     """Options that methods must refuse; made inside the case, because making them is refused."""
     makers: list[Callable[[Any], Any]] = [
-        lambda odd: UniProto(plan=odd),
-        lambda odd: UniProto(gains=odd),
-        lambda odd: UniProto(plan="entropic", reg=odd),
-        lambda odd: UniProto(plan="entropic", iterations=odd),
-        lambda odd: UniProto(candidates=odd),
-        lambda odd: UniProto(polish=odd),
-        lambda odd: UniProto(candidates=Stochastic(odd)),
+        lambda odd: Greedy(plan=odd),
+        lambda odd: Greedy(gains=odd),
+        lambda odd: Greedy(plan=Entropic(reg=odd)),
+        lambda odd: Greedy(plan=Entropic(iterations=odd)),
+        lambda odd: UniProto(search=odd),
+        lambda odd: UniProto(seconds=odd),
+        lambda odd: Greedy(sample=odd),
         lambda odd: MMDCritic(bandwidth=odd),
         lambda odd: ProtoDash(bandwidth=odd),
         lambda odd: FasterPAM(iterations=odd),

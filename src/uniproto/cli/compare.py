@@ -31,7 +31,7 @@ class CompareOptions(ProblemOptions):
 
     methods: list[str] | None = setting(
         None,
-        "as 'uniproto select --method' takes them, and uniproto+polish (all that can answer)",
+        "as 'uniproto select --method' takes them (all that can answer)",
         common=True,
         metavar="A,B,C",
         parse=names,

@@ -10,6 +10,7 @@ from typing import Any
 _DATA_SETS = "the experiments' support.datasets and support.draws"
 _MOVED = {
     "uniproto.curate": "uniproto.lm.curate",
+    "uniproto.Stochastic": "Greedy(sample=0.1)",
     "uniproto.training": "uniproto.lm",
     "uniproto.pretraining": "uniproto.lm.pretraining",
     "uniproto.judging": "uniproto.lm.judging",

@@ -72,9 +72,8 @@ def select(
             itself, all of its rows. It must fit in half of each node's object store.
         column: the list column of features. Default: every column not set aside, all numeric.
         aside: columns that are no features.
-        method: `"uniproto"`, a `UniProto` with options (`polish` and `seconds` work on the union
-            alone), or any other method but `"random"` and `"fasterpam"`. It picks from every
-            shard, and again from their picks.
+        method: any but `"random"` and `"fasterpam"`. It picks from every shard, and again from
+            their picks; `"uniproto"` picks greedily from shards and searches their union.
         metric: `cosine`, `euclidean`, `sqeuclidean`, `l1`, `dot`, `rbf` or `laplacian`.
         bandwidth: of `rbf` and `laplacian`, as for `uniproto.select`. A share of the median costs
             one more reading of the shards; a number does not.
