@@ -227,7 +227,9 @@ def test_the_page_shows_values_as_they_are(tmp_path: Path) -> None:
 
 def test_labels_of_the_nearest_prototype() -> None:
     labels = np.where(X[:, 0] > 0, "right", "left")
-    selector = uniproto.PrototypeSelector(12, memory="1GB", device="cpu").fit(X, labels)
+    selector = uniproto.PrototypeSelector(
+        12, compute=uniproto.Compute(memory="1GB", device="cpu")
+    ).fit(X, labels)
     assert set(selector.predict(X)) <= {"left", "right"}
     assert selector.score(X, labels) == np.mean(selector.predict(X) == labels) > 0.8
     assert selector.classes_.tolist() == ["left", "right"]

@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
     inputs = read_inputs(options)
     ids = ids_of(inputs, options)
     shown = False if options.quiet else None
-    machine = {"memory": options.memory, "device": options.device, "lists": options.lists}
+    machine = {"memory": options.memory, "device": options.device, "neighbours": options.lists}
     problem = inputs.problem(**machine)
     given = recorded(options, inputs.arguments["target_weights"], inputs)
     checkpoint = None
@@ -126,16 +126,18 @@ def _stem(pool: str) -> str:
 
 
 def excluded_file(inputs: Inputs) -> dict[str, str]:
-    """The rows that --exclude-near has excluded, for people to look at."""
+    """The rows that were excluded for what they are near to or repeat, for people to look at."""
     if not inputs.near:
         return {}
     lines = io.StringIO(newline="")
     table = csv.writer(lines)
-    table.writerow(("row", "file", "near_to", "distance"))
+    table.writerow(("row", "file", "near_to", "distance", "why"))
     numbers, _ = file_rows(inputs.pool)
     for path, near in inputs.near:
         files = [path] * len(near)
-        table.writerows(zip(numbers[near.rows], files, near.nearest, near.distances, strict=True))
+        apart = [""] * len(near) if near.why else near.distances
+        why = near.why or ["near"] * len(near)
+        table.writerows(zip(numbers[near.rows], files, near.nearest, apart, why, strict=True))
     return {EXCLUDED: lines.getvalue()}
 
 
