@@ -58,6 +58,8 @@ def certified(
     import uniproto
 
     method = uniproto.UniProto(seconds=search)
-    sel = uniproto.select(source, k, target, method=method, device="cpu", progress=False)
+    sel = uniproto.select(
+        source, k, target, method=method, compute=uniproto.Compute(device="cpu"), progress=False
+    )
     sel.certify(time_limit=time_limit, progress=False)
     return sel

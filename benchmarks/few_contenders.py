@@ -122,7 +122,7 @@ def ours(
             metric=question.metric,
             method=uniproto.Greedy() if greedy else uniproto.UniProto(**own),
             seed=question.seed,
-            device="cpu",
+            compute=uniproto.Compute(device="cpu"),
             progress=False,
         ).indices
 

@@ -18,7 +18,12 @@ def run(report: Report, quick: bool) -> None:
         method = uniproto.Greedy(plan=plan, search="greedy")
         part = costs[:size, :size].copy()
         return uniproto.select(
-            part, count, metric="precomputed", method=method, device="cpu", progress=False
+            part,
+            count,
+            metric="precomputed",
+            method=method,
+            compute=uniproto.Compute(device="cpu"),
+            progress=False,
         )
 
     plans = ("extend", "resolve")

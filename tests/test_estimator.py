@@ -146,16 +146,16 @@ def test_at_the_end_of_a_pipeline_it_predicts(rows):
 
 def test_parameters_survive_clone_and_set_params(rows):
     method = Greedy(plan="resolve")
-    selector = PrototypeSelector(3, metric="l1", method=method, distinct=True, random_state=None)
+    selector = PrototypeSelector(
+        3, metric="l1", method=method, min_distance="auto", random_state=None
+    )
     assert selector.get_params() == {
         "n_prototypes": 3,
         "metric": "l1",
-        "bandwidth": None,
         "method": method,
-        "distinct": True,
+        "min_distance": "auto",
         "random_state": None,
-        "memory": None,
-        "device": "auto",
+        "compute": None,
     }
     assert clone(selector.fit(rows)).get_params() == selector.get_params()
     before = selector.transform(rows)
@@ -166,7 +166,7 @@ def test_parameters_survive_clone_and_set_params(rows):
 
 def test_every_option_does_something(rows):
     default = PrototypeSelector(5).fit(rows).indices_.tolist()
-    for option in ({"metric": "dot"}, {"method": "random"}, {"distinct": 2.1}):
+    for option in ({"metric": "dot"}, {"method": "random"}, {"min_distance": 2.1}):
         assert PrototypeSelector(5, **option).fit(rows).indices_.tolist() != default
     draws = [
         PrototypeSelector(5, method="random", random_state=state).fit(rows).indices_.tolist()
@@ -215,7 +215,7 @@ def test_a_fitted_selector_travels(rows):
         ({"method": "unipruto"}, "'method' must be one of .* Did you mean 'uniproto'"),
         ({"random_state": -1}, "'random_state' must be None or a whole number"),
         ({"random_state": "x"}, "'random_state' must be None or a whole number"),
-        ({"distinct": -1.0}, "'distinct' must be"),
+        ({"min_distance": -1.0}, "'min_distance' must be"),
     ],
 )
 def test_bad_parameters_are_told_in_fit(rows, options, message):

@@ -170,10 +170,10 @@ def test_given_and_excluded_rows(name: str, kind: str) -> None:
         metric="precomputed",
         method=METHODS[name],
         target_weights=weights,
-        initial=initial,
+        include=initial,
         exclude=exclude,
     )
-    given = {"initial": tuple(initial), "exclude": tuple(exclude)}
+    given = {"include": tuple(initial), "exclude": tuple(exclude)}
     _assert_agrees_with_oracle(selection, costs, METHODS[name], weights, **given)
 
 
@@ -182,7 +182,7 @@ def test_initial_rows_may_be_all_of_k(name: str) -> None:
     costs = np.random.default_rng(23).random((M, N))
     initial = (8, 2, 5)
     selection = uniproto.select(
-        costs, 3, metric="precomputed", method=METHODS[name], initial=initial
+        costs, 3, metric="precomputed", method=METHODS[name], include=initial
     )
     _assert_agrees_with_oracle(selection, costs, METHODS[name], initial=initial)
 
@@ -215,7 +215,7 @@ def test_extend_with_many_ties(problem) -> None:
             k,
             metric="precomputed",
             target_weights=weights,
-            initial=initial,
+            include=initial,
             method=METHODS["extend"],
         )
     _assert_agrees_with_oracle(selection, costs, METHODS["extend"], weights, initial=tuple(initial))

@@ -38,7 +38,8 @@ from uniproto.methods import (
     UniProto,
 )
 from uniproto.problem.problem import Problem
-from uniproto.problem.weights import DensityWeights
+from uniproto.problem.values import RBF, Balanced, Columns, Compute, Groups, Laplacian, Limits
+from uniproto.problem.weights import Density
 from uniproto.runtime.late import explain_moved_names, late_names
 from uniproto.select import cost, select
 from uniproto.selection.selection import Selection
@@ -54,13 +55,18 @@ if TYPE_CHECKING:
 __all__ = [
     "DSIR",
     "LESS",
+    "RBF",
     "TSDS",
+    "Balanced",
+    "Columns",
     "Comparison",
-    "DensityWeights",
+    "Compute",
+    "Density",
     "Entropic",
     "FacilityLocation",
     "FasterPAM",
     "Greedy",
+    "Groups",
     "InfeasibleError",
     "InputFileError",
     "InvalidInputError",
@@ -68,6 +74,8 @@ __all__ = [
     "KMeansNearest",
     "KMedoids",
     "KPath",
+    "Laplacian",
+    "Limits",
     "MMDCritic",
     "MissingExtraError",
     "NearestOnAverage",

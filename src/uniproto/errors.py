@@ -11,7 +11,7 @@ import operator
 import sys
 import unicodedata
 import warnings
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import wraps
 from inspect import signature
 from numbers import Real
@@ -36,6 +36,10 @@ class WrongTypeError(InvalidInputError, TypeError):
 
 class InfeasibleError(UniprotoError, ValueError):
     """Every argument is legal, but together they admit no answer."""
+
+
+class TooFewApartError(InfeasibleError):
+    """Fewer rows than asked for are far enough apart."""
 
 
 class SolverError(UniprotoError, RuntimeError):
@@ -123,39 +127,70 @@ def unknown_name(parameter: str, received: object, valid: Iterable[str]) -> Inva
     return invalid(parameter, f"must be one of {', '.join(names)}", repr(received), remedy)
 
 
-def known_keywords(function: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
+def known_keywords(
+    function: Callable[_Given, _Returned], also: Iterable[str] = ()
+) -> Callable[_Given, _Returned]:
     """Refuse keywords that a function does not have, and offer the nearest that it has.
+
+    `also` are those that it passes on.
 
     >>> @known_keywords
     ... def choose(rows, k, *, target_weights=None): ...
     >>> choose([], 3, weights=[1])
     Traceback (most recent call last):
-    uniproto.errors.WrongTypeError: 'weights' must be a parameter of choose(): rows, k,
-    target_weights. Got one that it does not have instead. Did you mean 'target_weights'?
+    uniproto.errors.WrongTypeError: choose() has no parameter 'weights'. Did you mean
+    'target_weights'?
     """
-    names = [name for name in signature(function).parameters if name != "self"]
+    own = [each for each in signature(function).parameters.values() if each.name != "self"]
+    names = [each.name for each in own if each.kind is not each.VAR_KEYWORD] + list(also)
     called = function.__qualname__.removesuffix(".__init__")
 
     @wraps(function)
     def checked(*args: _Given.args, **kwargs: _Given.kwargs) -> _Returned:
         for name in kwargs.keys() - set(names):
-            near = difflib.get_close_matches(_SYNONYMS.get(name, name), names, n=1, cutoff=0.5)
-            remedy = f"Did you mean {near[0]!r}?" if near else "Use one of those names."
-            constraint = f"must be a parameter of {called}(): {', '.join(names)}"
-            refusal = invalid(name, constraint, "one that it does not have", remedy)
-            raise WrongTypeError(str(refusal))
+            raise WrongTypeError(
+                f"{called}() has no parameter {name!r}. {_remedy(called, name, names)}"
+            )
         return function(*args, **kwargs)
 
     return checked
 
 
-_SYNONYMS = {  # other libraries' words for ours
-    "y": "target_labels",
+def _remedy(called: str, name: str, names: Sequence[str]) -> str:
+    new = RENAMED.get(f"{called}.{name}") or RENAMED.get(name)
+    if new is not None and new.partition("=")[0] in names:
+        return f"Did you mean {new if '=' in new else repr(new)}?"
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"Did you mean {near[0]!r}?" if near else f"It takes {', '.join(names)}."
+
+
+RENAMED = {  # names of before, and other libraries' words for ours
+    "algorithm": "method",
+    "at_least": "limits=Limits(labels, at_least=…)",
+    "at_most": "limits=Limits(labels, at_most=…)",
+    "bandwidth": "metric=RBF(bandwidth)",
+    "budgets": "groups=Groups(labels, budgets=…)",
+    "compare.seed": "seeds",
+    "compare.target_labels": "labels=(labels, target_labels)",
+    "device": "compute=Compute(device=…)",
+    "distance": "metric",
+    "distinct": "min_distance",
+    "features": "columns=Columns(use=…)",
+    "ignore": "columns=Columns(ignore=…)",
+    "indices": "rows",
+    "initial": "include",
+    "lists": "compute=Compute(neighbours=…)",
+    "memory": "compute=Compute(memory=…)",
     "n_prototypes": "k",
     "n_samples": "k",
+    "polish": "seconds",
+    "prepare": "columns=Columns(prepare=…)",
     "random_state": "seed",
-    "distance": "metric",
-    "algorithm": "method",
+    "scale": "columns=Columns(scale=…)",
+    "sources": "limits=Limits(labels, at_most=…)",
+    "target_groups": "groups=Groups(labels, target=…)",
+    "target_labels": "target_weights=Balanced(labels)",
+    "y": "target_weights=Balanced(labels)",
 }
 
 

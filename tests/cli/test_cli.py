@@ -221,9 +221,7 @@ def test_groups(
         X,
         K,
         Y if target else None,
-        groups=labels,
-        target_groups=wanted if target else None,
-        budgets=budgets,
+        groups=uniproto.Groups(labels, target=wanted if target else None, budgets=budgets),
     )
     np.testing.assert_array_equal(found.indices, expected.indices)
     assert found.group_costs == expected.group_costs
@@ -245,7 +243,7 @@ def test_initial_exclude_and_distinct(uniproto_: Callable[..., Ended]) -> None:
     assert len(np.unique(found.indices // 2)) == M // 2
     given = ["twins.npy", "-k", K, "--metric", "euclidean"]
     near = select(uniproto_, *given, "--distinct", "1.2")
-    expected = uniproto.select(twins, K, metric="euclidean", distinct=1.2)
+    expected = uniproto.select(twins, K, metric="euclidean", min_distance=1.2)
     np.testing.assert_array_equal(near.indices, expected.indices)
     chosen = twins[near.indices]
     apart = np.linalg.norm(chosen[:, None] - chosen[None], axis=2) + 9 * np.eye(K)

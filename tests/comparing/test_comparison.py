@@ -65,7 +65,7 @@ def test_a_row_is_what_select_gives(every: Comparison, method: str) -> None:
         alone = uniproto.select(X, 6, method=method, seed=row["seed"] or 0)
         assert row["indices"] == alone.indices.tolist()
         assert row["cost"] == alone.cost
-        problem = Problem(X, k=6)
+        problem = Problem(X).with_k(6)
         predicted = LABELS[alone.indices][nearest_prototype(problem.costs, alone.indices)]
         assert row["accuracy"] == pytest.approx(np.mean(predicted == LABELS))
 
@@ -241,7 +241,7 @@ def test_costs_alone_are_enough() -> None:
 def test_doubtful_labels_warn_and_stand_under_the_table() -> None:
     source_labels = np.where(LABELS == "c", "a", LABELS)
     with pytest.warns(LabelsWarning) as caught:
-        found = compare(X, 2, X, labels=source_labels, target_labels=LABELS, methods=["uniproto"])
+        found = compare(X, 2, X, labels=(source_labels, LABELS), methods=["uniproto"])
     assert [str(each.message) for each in caught] == found.warnings
     assert len(found.warnings) == 2
     assert found.rows[0]["class_accuracy"]["c"] == 0
@@ -254,8 +254,8 @@ def test_doubtful_labels_warn_and_stand_under_the_table() -> None:
     ("arguments", "words"),
     [
         ({"labels": LABELS[:-1]}, "'labels' must hold one label per row, 76"),
-        ({"target_labels": LABELS}, "needs 'labels'"),
-        ({"labels": LABELS, "target": Y}, "'target_labels' must be given"),
+        ({"labels": LABELS, "target": Y}, "'labels' must have those of the target"),
+        ({"seed": 3}, "Did you mean 'seeds'"),
         ({"labels": LABELS, "minority": ["d"]}, "'minority' must be one of a, b, c"),
         ({"minority": ["a"]}, "'minority' needs 'labels'"),
         ({"k": 77}, "'k' must not exceed"),
@@ -273,9 +273,8 @@ def test_the_problem_may_have_conditions() -> None:
         methods=["uniproto", "random"],
         seeds=2,
         metric="euclidean",
-        groups=LABELS,
-        budgets="balanced",
-        initial=[3],
+        groups=uniproto.Groups(LABELS, budgets="balanced"),
+        include=[3],
         exclude=[4],
     )
     for row in found.rows:
@@ -287,8 +286,10 @@ def test_the_problem_may_have_conditions() -> None:
 
 
 def test_balanced_weights_take_the_labels() -> None:
-    found = compare(X, 6, labels=LABELS, target_weights="balanced", methods=["uniproto"])
-    alone = uniproto.select(X, 6, target_weights="balanced", target_labels=LABELS)
+    found = compare(
+        X, 6, labels=LABELS, target_weights=uniproto.Balanced(LABELS), methods=["uniproto"]
+    )
+    alone = uniproto.select(X, 6, target_weights=uniproto.Balanced(LABELS))
     assert found.rows[0]["indices"] == alone.indices.tolist()
 
 

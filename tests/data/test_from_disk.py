@@ -75,7 +75,9 @@ def test_command_on_a_data_set_larger_than_memory(
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "l1", "dot"])
 def test_array_larger_than_memory(metric: str, vectors: np.ndarray, tmp_path: Path) -> None:
     np.save(tmp_path / "pool.npy", vectors)
-    sel = select_greedily(tmp_path / "pool.npy", 9, metric=metric, memory="2MB")
+    sel = select_greedily(
+        tmp_path / "pool.npy", 9, metric=metric, compute=uniproto.Compute(memory="2MB")
+    )
     expected = select_greedily(vectors, 9, metric=metric)
     assert sel.indices.tolist() == expected.indices.tolist()
     assert sel.cost == pytest.approx(expected.cost, rel=1e-6)

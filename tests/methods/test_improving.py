@@ -55,7 +55,7 @@ def assert_improved(source: Any, k: int, target: Any = None, **given: Any) -> in
     """The cost never rises, and leaves no exchange that lowers it."""
     plain = uniproto.select(source, k, target, **given, method=GREEDY)
     improved = plain.improve(LONG)
-    problem = Problem(source, target, k=k, **given)
+    problem = Problem(source, target, **given).with_k(k)
     assert improved.cost <= plain.cost * (1 + 1e-9) + 1e-12 * problem.costs.ceiling
     assert_local_optimum(problem, improved)
     rows = improved.indices.tolist()
@@ -113,7 +113,7 @@ def test_no_exchange_improves(kind: str, list_length: None) -> None:
         costs = rng.random((m, n)) if seed % 3 else rng.integers(0, 4, (m, n)).astype(float)
         given = {"metric": "precomputed", "target_weights": weights_of(kind, rng, n)}
         assert_improved(costs, k, **given)
-        exchanged += assert_improved_from_anywhere(Problem(costs, k=k, **given), rng)
+        exchanged += assert_improved_from_anywhere(Problem(costs, **given).with_k(k), rng)
     assert exchanged > 12
 
 
@@ -128,7 +128,7 @@ def test_features(metric: str, dtype: type, list_length: None) -> None:
             source[:10] = source[0] + rng.normal(size=(10, 4)) * 1e-4
         source, target = source.astype(dtype), target.astype(dtype)
         assert_improved(source, 4, target, metric=metric)
-        assert_improved_from_anywhere(Problem(source, target, k=4, metric=metric), rng)
+        assert_improved_from_anywhere(Problem(source, target, metric=metric).with_k(4), rng)
 
 
 @pytest.mark.cross_product
@@ -139,7 +139,7 @@ def test_bounds_from_single_precision_rule_nothing_better_out(metric: str) -> No
         rng = np.random.default_rng(seed)
         source = (rng.normal(size=20) + rng.normal(size=(40, 20)) * 1e-4).astype(np.float32)
         target = rng.normal(size=(12, 20)).astype(np.float32)
-        assert_improved_from_anywhere(Problem(source, target, k=1, metric=metric), rng)
+        assert_improved_from_anywhere(Problem(source, target, metric=metric).with_k(1), rng)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "heavy"])
@@ -151,11 +151,11 @@ def test_given_and_excluded_rows_are_honoured(kind: str) -> None:
         given = {
             "metric": "precomputed",
             "target_weights": weights_of(kind, rng, 9),
-            "initial": rows[: seed % 4],
+            "include": rows[: seed % 4],
             "exclude": rows[8 + seed % 4 :],
         }
         assert_improved(costs, 4, **given)
-        exchanged += assert_improved_from_anywhere(Problem(costs, k=4, **given), rng)
+        exchanged += assert_improved_from_anywhere(Problem(costs, **given).with_k(4), rng)
     assert exchanged > 12
 
 
@@ -185,7 +185,7 @@ def test_near_duplicates_stay_apart(distinct: bool | float) -> None:
         given = {"metric": "euclidean", "distinct": distinct}
         exchanged += assert_improved(points, 5, **given)
         selection = uniproto.select(points, 5, **given, method=GREEDY).improve(LONG)
-        problem = Problem(points, k=5, **given)
+        problem = Problem(points, **given).with_k(5)
         chosen = points[selection.indices]
         apart = np.linalg.norm(chosen[:, None] - chosen[None], axis=2)[np.triu_indices(5, 1)]
         assert apart.min() > problem.twin_distance
@@ -197,8 +197,11 @@ def test_groups_keep_their_numbers_and_no_group_gets_worse() -> None:
     for seed in range(8):
         rng = np.random.default_rng(seed)
         points, labels = rng.normal(size=(24, 2)), np.arange(24) % 3
-        given = {"groups": labels, "budgets": {0: 4, 1: 2, 2: 1}, "metric": "euclidean"}
-        given |= {"initial": [3, 4], "exclude": [0, 1, 2]}
+        given = {
+            "groups": uniproto.Groups(labels, budgets={0: 4, 1: 2, 2: 1}),
+            "metric": "euclidean",
+        }
+        given |= {"include": [3, 4], "exclude": [0, 1, 2]}
         plain = uniproto.select(points, 7, **given, method=GREEDY)
         improved = plain.improve(LONG)
         rows = improved.indices
@@ -221,7 +224,7 @@ def test_after_any_method(method: Any) -> None:
     assert improved.weights.tolist() == [1 / 6] * 6
     replaced = set(improved.indices.tolist()) - set(plain.indices.tolist())
     assert improved.notes["improved"]["replaced"] == len(replaced)
-    assert_local_optimum(Problem(points, k=6), improved)
+    assert_local_optimum(Problem(points).with_k(6), improved)
 
 
 def test_a_proof_outlives_improving_in_vain(tmp_path: Path) -> None:

@@ -72,11 +72,11 @@ def test_matrices_and_sparse_rows() -> None:
 
 def test_conditions_hold() -> None:
     rows = clusters(800).astype(np.float32)
-    found = both(rows, 8, metric="euclidean", initial=[5, 7])
+    found = both(rows, 8, metric="euclidean", include=[5, 7])
     assert found.indices[:2].tolist() == [5, 7]
     barred = np.arange(0, 400)
     assert not np.isin(both(rows, 8, metric="euclidean", exclude=barred).indices, barred).any()
-    apart = both(rows, 8, metric="euclidean", distinct=2.0).indices
+    apart = both(rows, 8, metric="euclidean", min_distance=2.0).indices
     distances = np.linalg.norm(rows[apart][:, None] - rows[apart][None], axis=2)
     assert distances[np.triu_indices(8, 1)].min() > 2
     labels = np.arange(800) % 3
@@ -188,7 +188,7 @@ def test_rows_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_the_road_follows_the_size(m: int, n: int, k: int, road: str) -> None:
     target = np.column_stack([np.arange(1.0, n + 1), np.arange(n) % 7])  # not on a line
-    problem = Problem(np.ones((m, 2)), target, metric="l1", k=k)
+    problem = Problem(np.ones((m, 2)), target, metric="l1").with_k(k)
     assert choose_search(problem, "auto").search == road
     scarce = "thorough" if road == "thorough" else "greedy"
     assert choose_search(problem.changed(memory=10), "auto").search == scarce
@@ -227,13 +227,15 @@ def test_bad_options_are_refused(options: dict[str, Any], parameter: str) -> Non
 
 def test_too_little_memory_is_refused() -> None:
     with pytest.raises(uniproto.UniprotoError, match=r"memory=14400, or use method='greedy'"):
-        uniproto.select(clusters(300), 4, method=MULTILEVEL, memory=10_000)
+        uniproto.select(
+            clusters(300), 4, method=MULTILEVEL, compute=uniproto.Compute(memory=10_000)
+        )
 
 
 def test_a_killed_search_goes_on_to_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = Problem(clusters(2000), metric="euclidean", k=8)
+    problem = Problem(clusters(2000), metric="euclidean").with_k(8)
     whole = run_method(problem, MULTILEVEL)
 
     def resumable() -> Problem:
@@ -262,7 +264,7 @@ def test_a_killed_search_goes_on_to_the_same_rows(
 def test_killed_exchanges_go_on_to_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = Problem(clusters(1_100), metric="euclidean", k=8)
+    problem = Problem(clusters(1_100), metric="euclidean").with_k(8)
     method = UniProto(seconds=60)
     whole = run_method(problem, method)
     checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})

@@ -55,7 +55,7 @@ def problems(draw: st.DrawFn) -> Problem:
         given["initial"] = rows[: draw(st.integers(0, k - 1))]
     if draw(st.booleans()):
         given["exclude"] = rows[k + draw(st.integers(0, m - k)) :]
-    return Problem(source, target, k=k, metric=metric, **given)
+    return Problem(source, target, metric=metric, **given).with_k(k)
 
 
 def cost_of(problem: Problem, rows: Any) -> float:
@@ -106,8 +106,8 @@ def test_rows_on_a_line(metric: str, given_rows: list[int]) -> None:
         source = np.column_stack([rng.lognormal(0, 1.5, 11), np.full(11, 4.0)])
         weights = rng.random(23) * (rng.random(23) < 0.8)
         problem = Problem(
-            source, target, k=4, metric=metric, target_weights=weights, initial=given_rows
-        )
+            source, target, include=given_rows, metric=metric, target_weights=weights
+        ).with_k(4)
         found = uniproto.select(problem, 4)
         assert "on a line" in found.proof
         assert found.indices[: len(given_rows)].tolist() == given_rows
@@ -143,11 +143,14 @@ def test_other_costs_know_no_line(metric: str) -> None:
 def test_conditions_are_kept() -> None:
     rng = np.random.default_rng(4)
     points = rng.normal(size=(30, 2)).repeat(2, axis=0)
-    apart = uniproto.select(points, 6, metric="euclidean", distinct=True)
+    apart = uniproto.select(points, 6, metric="euclidean", min_distance="auto")
     assert len(np.unique(points[apart.indices], axis=0)) == 6
     sources = np.array(["a", "b", "c"] * 20)
     limited = uniproto.select(
-        points, 6, metric="euclidean", sources=sources, at_most={"a": 1}, at_least={"b": 4}
+        points,
+        6,
+        metric="euclidean",
+        limits=uniproto.Limits(sources, at_most={"a": 1}, at_least={"b": 4}),
     )
     assert (sources[limited.indices] == "a").sum() <= 1
     assert (sources[limited.indices] == "b").sum() >= 4
@@ -234,9 +237,14 @@ def test_nothing_is_compiled_for_a_small_problem() -> None:
 def test_memory_changes_no_answer_and_too_little_is_said() -> None:
     points = np.random.default_rng(0).normal(size=(1_100, 3))
     few = points[:60]
-    plenty, scarce = (uniproto.select(few, 3, memory=memory) for memory in ("1GB", "20KB"))
+    plenty, scarce = (
+        uniproto.select(few, 3, compute=uniproto.Compute(memory=memory))
+        for memory in ("1GB", "20KB")
+    )
     assert plenty.indices.tolist() == scarce.indices.tolist()
     with pytest.raises(uniproto.UniprotoError, match="even lists of one target"):
-        uniproto.select(few, 3, memory=20)
+        uniproto.select(few, 3, compute=uniproto.Compute(memory=20))
     with pytest.raises(uniproto.UniprotoError, match="search holds 1,100 × 1,100 costs"):
-        uniproto.select(points, 3, memory="2MB", method=UniProto(search="thorough"))
+        uniproto.select(
+            points, 3, compute=uniproto.Compute(memory="2MB"), method=UniProto(search="thorough")
+        )

@@ -213,7 +213,7 @@ def test_the_worst_covered_targets() -> None:
 
 def test_coverage_marks() -> None:
     labels = np.array(["big"] * 24 + ["middle"] * 12 + ["small"] * 4)
-    selection = uniproto.select(X, 10, initial=list(range(10)))
+    selection = uniproto.select(X, 10, include=list(range(10)))
     coverage = content_of(selection, labels=labels).coverage[0]
     found = {share.name: share for share in coverage.shares}
     assert found["big"].mark == "over"
@@ -295,7 +295,7 @@ def with_plan(points: np.ndarray, k: int) -> Selection:
         timings={"pick": 1.0},
         notes={},
         transport=Transport(0.5, plan, True),
-        problem=Problem(points, k=k),
+        problem=Problem(points).with_k(k),
     )
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import uniproto
+from uniproto.comparing.path import path_of
 
 RNG = np.random.default_rng(0)
 COUNT = 400
@@ -100,7 +101,9 @@ def test_other_pages_look_alike(chromium: Any, tmp_path: Path) -> None:
     few = FRAME.head(60)
     methods = ["uniproto", "random"]
     uniproto.compare(few, 5, methods=methods, seeds=2, progress=False).save(tmp_path)
-    uniproto.path(few, ks=[2, 4, 8], random_seeds=2, certify=False, progress=False).save(tmp_path)
+    path_of(uniproto.Problem(few), [2, 4, 8], random_seeds=2, certify=False, progress=False).save(
+        tmp_path
+    )
     for name, charts in (("comparison", 2), ("path", 1)):
         for scheme in ("light", "dark"):
             context = chromium(color_scheme=scheme, viewport={"width": 390, "height": 800})

@@ -63,7 +63,7 @@ def test_resumed_picks_are_those_of_an_uninterrupted_run(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    problem = Problem(rows, k=15, initial=[7, 2], distinct=distinct)
+    problem = Problem(rows, include=[7, 2], min_distance=distinct).with_k(15)
     whole = run_method(problem, METHODS[name])
     saved = problem.with_checkpoint(Checkpoint(tmp_path / "checkpoint.npz", {"run": 1}))
     with monkeypatch.context() as patch:
@@ -80,7 +80,7 @@ def test_resumed_picks_are_those_of_an_uninterrupted_run(
 def test_groups_resume_each_on_its_own(
     rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = Problem(rows, k=12, groups=["a", "b", "c"] * 40)
+    problem = Problem(rows, groups=["a", "b", "c"] * 40).with_k(12)
     whole = run_method(problem, uniproto.Greedy())
     checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
     saved = problem.with_checkpoint(checkpoint)
@@ -161,7 +161,7 @@ def test_forged_numbers_never_reach_compiled_code(
     forgery: str | None, rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
-    problem = Problem(rows, k=15, initial=[7], exclude=[11]).with_checkpoint(checkpoint)
+    problem = Problem(rows, include=[7], exclude=[11]).with_k(15).with_checkpoint(checkpoint)
     with monkeypatch.context() as patch:
         _stop_after(2, patch)
         with pytest.raises(KeyboardInterrupt):
@@ -177,7 +177,7 @@ def test_forged_numbers_never_reach_compiled_code(
 def test_more_picks_than_wanted_are_refused(rows: np.ndarray, tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
     checkpoint.write(SavedPicks(np.arange(20), np.zeros(20), None), now=True)
-    problem = Problem(rows, k=15).with_checkpoint(checkpoint)
+    problem = Problem(rows).with_k(15).with_checkpoint(checkpoint)
     with pytest.raises(uniproto.InputFileError, match="more picks than the 15 wanted"):
         run_method(problem, uniproto.Greedy())
 
@@ -267,7 +267,7 @@ def test_lists_are_saved_while_they_are_built(
 
     monkeypatch.setattr("uniproto.runs.saved_lists._SECONDS_BETWEEN_WRITES", 0.0)
     rng = np.random.default_rng(0)
-    problem = Problem(rng.normal(size=(1500, 4)), k=20, initial=[3])
+    problem = Problem(rng.normal(size=(1500, 4)), include=[3]).with_k(20)
     whole = run_method(problem, Greedy())
 
     def resumable() -> Problem:

@@ -16,7 +16,7 @@ from uniproto.cli.embed import embedding_notes
 from uniproto.cli.input_file import refuse_pictures
 from uniproto.cli.inputs import Inputs, file_rows, input_paths, read_inputs, recorded
 from uniproto.cli.language import language_features, read_rows, refuse_language_options
-from uniproto.cli.option_values import checked_distance
+from uniproto.cli.option_values import checked_distance, min_distance
 from uniproto.cli.options import SOURCE, CurateOptions, add_settings
 from uniproto.cli.parser import add_output
 from uniproto.cli.recorded_inputs import numbered_as_in_files
@@ -204,14 +204,23 @@ def _require_choosable(
     from uniproto.data.tables import InputData
     from uniproto.features.files import EmbeddedRows
     from uniproto.methods.rehearsal import rehearse, require_enough
+    from uniproto.problem.values import Compute
 
     if pool.kind != "images":
         copies = None if options.keep_duplicates else "--keep-duplicates"
         require_enough(options.k, compress(pool, usable), target, len(pool), copies=copies)
-    conditions = {name: getattr(options, name) for name in ("distinct", "seed", "memory")}
     rows = EmbeddedRows(pool.table, np.flatnonzero(usable))
     limits = limits_of(options, InputData(pool.path, pool.sha256, None, rows))
-    rehearse(method, options.k, sum(usable), targets, **conditions, **limits)
+    rehearse(
+        method,
+        options.k,
+        sum(usable),
+        targets,
+        limits=limits,
+        min_distance=min_distance(options.distinct),
+        seed=options.seed,
+        compute=Compute(memory=options.memory),
+    )
 
 
 def _usable_rows(data: Items, on_error: str) -> list[bool]:

@@ -90,7 +90,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.comparing.path import path
+    from uniproto.comparing.path import path_of
     from uniproto.comparing.results import require_results_folder
     from uniproto.runs.publish import refuse_inputs_inside
 
@@ -98,8 +98,8 @@ def run(options: argparse.Namespace) -> None:
         refuse_inputs_inside(Path(options.output), input_paths(options))
         require_results_folder(Path(options.output), "path")
     inputs = read_inputs(options)
-    machine = {"memory": options.memory, "device": options.device, "lists": options.lists}
-    found = path(
+    machine = {"memory": options.memory, "device": options.device, "neighbours": options.lists}
+    found = path_of(
         inputs.problem(**machine),
         options.ks,
         method=options.method,

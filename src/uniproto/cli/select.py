@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
     inputs = read_inputs(options)
     ids = ids_of(inputs, options)
     shown = False if options.quiet else None
-    machine = {"memory": options.memory, "device": options.device, "lists": options.lists}
+    machine = {"memory": options.memory, "device": options.device, "neighbours": options.lists}
     problem = inputs.problem(**machine)
     given = recorded(options, inputs.arguments["target_weights"], inputs)
     checkpoint = None

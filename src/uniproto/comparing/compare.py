@@ -20,7 +20,7 @@ from uniproto.comparing.accuracy import (
     weight_skew,
 )
 from uniproto.comparing.results import JUDGED, Comparison, as_seeds
-from uniproto.errors import UniprotoError, invalid, known_keywords, require_name
+from uniproto.errors import InvalidInputError, UniprotoError, invalid, require_name
 from uniproto.methods import (
     FOR_A_TASK,
     METHODS,
@@ -28,14 +28,21 @@ from uniproto.methods import (
     UniProto,
     as_method,
 )
-from uniproto.problem.problem import Problem, as_problem
+from uniproto.problem.problem import (
+    Problem,
+    ProblemOptions,
+    Unpack,
+    as_problem,
+    takes_problem_options,
+)
+from uniproto.problem.values import ignoring
 from uniproto.runtime.memory import PeakMemory
 from uniproto.runtime.progress import Progress
 from uniproto.select import run_method
 from uniproto.selection.selection import Selection
 
 
-@known_keywords
+@takes_problem_options
 def compare(
     source: Any,
     k: int,
@@ -43,22 +50,10 @@ def compare(
     *,
     methods: Iterable[str | Method] | Mapping[str, str | Method] | None = None,
     labels: Any = None,
-    target_labels: Any = None,
     minority: Collection[Hashable] | None = None,
     seeds: int | Iterable[int] = 5,
-    metric: str | None = None,
-    bandwidth: float | str | None = None,
-    target_weights: Any = None,
-    groups: Any = None,
-    target_groups: Any = None,
-    budgets: str | Mapping[Hashable, int] = "proportional",
-    initial: Any = None,
-    exclude: Any = None,
-    distinct: bool | float = False,
-    memory: int | float | str | None = None,
-    device: str = "auto",
-    lists: str = "exact",
     progress: bool | None = None,
+    **problem: Unpack[ProblemOptions],
 ) -> Comparison:
     """Run several methods on the same problem and set their results side by side.
 
@@ -68,19 +63,20 @@ def compare(
     target rows count alike there, whatever their weights.
 
     Args:
-        source, k, target: as for `select`; `source` may be a `Problem`.
+        source: the pool, or a `Problem`, as for `select`.
+        k: how many rows to choose.
+        target: what the chosen rows must represent. Default: the source itself.
         methods: names, method objects, or a mapping from a label of your own to either. A method
             that cannot answer the problem is an error. Default: every method that can; those that
             cannot are in `skipped` with the reason.
-        labels: one class label per source row.
-        target_labels: one per target row. Default: `labels`, where the target is the source.
+        labels: one class per source row, or the name of a column; where the target is another
+            set of rows, a pair: the classes of the source's rows and of the target's.
         minority: the classes `minority_accuracy` is the mean over. Default: those below half the
             mean class size of the target.
         seeds: how many seeds (0, 1, …), or which. Methods that draw at random run once for each,
             the others once, with the seed None.
-        target_weights: as for `select`; `"balanced"` balances the classes of the target.
-        metric, bandwidth, groups, target_groups, budgets, initial, exclude, distinct, memory,
-            device, lists, progress: as for `select`.
+        progress: True or False to force or forbid progress bars.
+        problem: as for `Problem`.
 
     Returns:
         A `Comparison`: `rows`, `summary_rows`, `table()`, `save(folder)`.
@@ -94,38 +90,24 @@ def compare(
     >>> len(found.rows), found.rows[0]["method"], found.rows[0]["accuracy"]
     (6, 'uniproto', 1.0)
     """
+    if "seed" in problem:
+        raise InvalidInputError("compare() has no parameter 'seed'. Did you mean 'seeds'?")
     chosen = _labelled(_COMPARED if methods is None else methods)
     listed = as_seeds(seeds)
-    balanced = isinstance(target_weights, str) and target_weights == "balanced"
-    balanced_by = labels if target is None and target_labels is None else target_labels
-    problem = as_problem(
-        source,
-        target,
-        metric=metric,
-        bandwidth=bandwidth,
-        target_weights=target_weights,
-        target_labels=balanced_by if balanced else None,
-        groups=groups,
-        target_groups=target_groups,
-        budgets=budgets,
-        initial=initial,
-        exclude=exclude,
-        distinct=distinct,
-        memory=memory,
-        device=device,
-        lists=lists,
-    )
-    problem = problem.with_k(k).with_seed(listed[0])
-    judge = _Judge(problem, checked_labels(labels, target_labels, problem), minority)
+    if isinstance(labels, str) and not isinstance(source, Problem):
+        problem["columns"] = ignoring(problem.get("columns"), labels)
+    question = as_problem("compare", source, target, problem)
+    question = question.with_k(k).with_seed(listed[0])
+    judge = _Judge(question, checked_labels(labels, question), minority)
     for text in judge.warnings:
         warnings.warn(LabelsWarning(text), stacklevel=2)
     ran = _run(judge, chosen, listed, Progress(progress), explicit=methods is not None)
     return Comparison(
         rows=ran.rows,
-        k=problem.k,
-        shape=problem.costs.shape,
-        metric=problem.costs.metric,
-        bandwidth=problem.costs.bandwidth,
+        k=question.k,
+        shape=question.costs.shape,
+        metric=question.costs.metric,
+        bandwidth=question.costs.bandwidth,
         seeds=listed,
         methods=ran.methods,
         skipped=ran.skipped,

@@ -72,25 +72,7 @@ class InputData:
                 "Put the column in a table, or leave the option out.",
             )
         require_column(self.table, name, parameter, self.path)
-        values = self.table.column(name)
-        kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
-        if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
-            values = values.cast(pa.string())
-        elif not (is_numeric(kind) or is_text(kind)):
-            raise invalid(
-                parameter,
-                "must name a column of text or numbers",
-                f"{name!r} of {self.path.name}, which holds {kind}",
-                "Name another column.",
-            )
-        if values.null_count:
-            raise invalid(
-                parameter,
-                "must name a column with a value in every row",
-                f"{name!r} of {self.path.name} with {values.null_count} missing",
-                "Fill or drop those rows.",
-            )
-        return values.to_numpy(zero_copy_only=False)
+        return column_values(self.table.column(name), name, parameter, self.path.name)
 
     def identity(self) -> dict[str, Any]:
         """What a manifest says about this file."""
@@ -100,6 +82,28 @@ class InputData:
             "shape": list(self.features.shape),
             "columns": list(self.feature_columns),
         }
+
+
+def column_values(values: pa.ChunkedArray, name: str, parameter: str, owner: str) -> NDArray[Any]:
+    """A column of text or numbers without gaps, as an array; dates become text."""
+    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
+        values = values.cast(pa.string())
+    elif not (is_numeric(kind) or is_text(kind)):
+        raise invalid(
+            parameter,
+            "must name a column of text or numbers",
+            f"{name!r} of {owner}, which holds {kind}",
+            "Name another column.",
+        )
+    if values.null_count:
+        raise invalid(
+            parameter,
+            "must name a column with a value in every row",
+            f"{name!r} of {owner} with {values.null_count} missing",
+            "Fill or drop those rows.",
+        )
+    return values.to_numpy(zero_copy_only=False)
 
 
 @dataclass(frozen=True)

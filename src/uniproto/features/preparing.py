@@ -132,8 +132,8 @@ def fit_preparation(
             "source",
             "must have a column that tells rows apart",
             f"none ({said})" if said else "none",
-            "Name other columns with features=[…] (--features), or compare numbers as they are "
-            "with prepare=False (--no-prepare).",
+            "Name other columns with columns=Columns(use=[…]) (--features), or compare numbers as "
+            "they are with columns=False (--no-prepare).",
         )
     preparation = Preparation(tuple(columns), aside, scale)
     warn_of_columns(columns)

@@ -9,6 +9,7 @@ from typing import Any
 
 _DATA_SETS = "the experiments' support.datasets and support.draws"
 _MOVED = {
+    "uniproto.DensityWeights": "uniproto.Density",
     "uniproto.curate": "uniproto.lm.curate",
     "uniproto.Stochastic": "Greedy(sample=0.1)",
     "uniproto.training": "uniproto.lm",

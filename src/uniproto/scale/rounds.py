@@ -90,7 +90,7 @@ def run_rounds(
             per_part=settings.per_part,
             width=placed.width,
             groups=None if settings.groups is None else len(settings.groups.labels),
-            varying=settings.distinct is not None,
+            varying=settings.min_distance is not None,
         )
     parts, first_round = _first_round(request, cluster, placed, finished, bars)
     rounds.append(first_round)

@@ -272,7 +272,7 @@ class Selection:
         return assigned(self, self._problem, rows)
 
     def to_frame(self) -> pd.DataFrame:
-        """A pandas table with a line per prototype: rank, index, gain, mass and its own values."""
+        """A pandas table: row number, rank, how many targets it represents, its own values."""
         from uniproto.selection.prototypes import prototype_table
 
         try:

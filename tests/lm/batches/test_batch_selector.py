@@ -214,7 +214,9 @@ def test_features_pick_what_the_front_door_picks(metric: str) -> None:
     features = pool(128, 64, seed=3)
     chosen = BatchSelector("uniproto", "batch", 32, metric=metric)(features)
     greedy = uniproto.Greedy()
-    expected = uniproto.select(features, 32, metric=metric, method=greedy, device="cpu")
+    expected = uniproto.select(
+        features, 32, metric=metric, method=greedy, compute=uniproto.Compute(device="cpu")
+    )
     assert chosen.tolist() == expected.indices.tolist()
 
 

@@ -103,7 +103,7 @@ def test_from_files_to_files(model, capsys):
     # The picks are those of the same gradients in Python.
     options = {"model": model, "template": TEMPLATE, "width": 128}
     pool, wanted = (gradients(rows, **options).vectors for rows in (POOL_ROWS, TARGET_ROWS))
-    expected = uniproto.select(pool, K, wanted, distinct=1e-6)
+    expected = uniproto.select(pool, K, wanted, min_distance=1e-6)
     np.testing.assert_array_equal(selection.indices, expected.indices)
     assert f"uniproto finetune --model {model} --data out/{CHOSEN} --method full" in said
     assert "source: chosen of the rows there are" in said

@@ -30,6 +30,7 @@ from uniproto.lm.batches.inputs import (
 )
 from uniproto.methods import Greedy, Method, UniProto
 from uniproto.problem.problem import Problem
+from uniproto.problem.values import Compute
 from uniproto.runtime.progress import Progress
 
 Rows = NDArray[np.int64]
@@ -247,9 +248,8 @@ def _pick_with(method: Method, part: Part, k: int) -> Rows:
     costs = part.costs
     problem = Problem(
         costs - min(costs.min(), 0),  # rounding may have put some below 0
-        k=k,
         metric="precomputed",
         seed=int(part.random.integers(2**31)),
-        device="cpu",
-    )
+        compute=Compute(device="cpu"),
+    ).with_k(k)
     return method.pick(problem, Progress(shown=False)).rows.astype(np.int64)

@@ -19,7 +19,8 @@ from uniproto.lm.features.language_features import gradients, hidden_states
 from uniproto.methods import Method, as_method
 from uniproto.methods.rehearsal import rehearse, require_enough
 from uniproto.problem.near import near_targets, require_distance, rows_near
-from uniproto.problem.problem import Problem
+from uniproto.problem.problem import Problem, ProblemOptions
+from uniproto.problem.values import Limits
 from uniproto.select import run_method
 from uniproto.selection.selection import Selection
 
@@ -98,14 +99,13 @@ def curate(
     copies = None if distinct is False else "distinct=False"
     require_enough(k, compress(items, usable), aims, len(rows), copies=copies)
     sources = _sources(rows, source, at_most, at_least)
-    conditions: dict[str, Any] = {
-        "at_most": at_most,
-        "at_least": at_least,
-        "distinct": distinct,
-        "seed": seed,
-    }
-    some = None if sources is None else list(compress(sources, usable))
-    rehearse(chosen, k, sum(usable), targets, sources=some, **conditions)
+    min_distance = "auto" if distinct is True else None if distinct is False else distinct
+
+    def conditions(labels: Any) -> ProblemOptions:
+        limits = None if sources is None else Limits(list(labels), at_most, at_least)
+        return {"limits": limits, "min_distance": min_distance, "seed": seed}
+
+    rehearse(chosen, k, sum(usable), targets, **conditions(compress(sources or (), usable)))
 
     def embed(these: list[Any]) -> Embedded:
         return _embedded(these, features, model, {**embedding, "progress": progress})
@@ -113,8 +113,8 @@ def curate(
     of_target = embed(aims)  # first: it shows what is wrong
     of_others = None if nearest is None else embed(others)
     of_pool = embed(items)
-    limited = None if sources is None else [sources[row] for row in of_pool.rows]
-    problem = Problem(of_pool.vectors, of_target.vectors, sources=limited, **conditions)
+    limited = () if sources is None else (sources[row] for row in of_pool.rows)
+    problem = Problem(of_pool.vectors, of_target.vectors, **conditions(limited))
     dropped: set[int] = set()
     if problem.twin_distance is not None:
         dropped.update(near_targets(problem.costs, problem.twin_distance).rows.tolist())
