@@ -135,7 +135,7 @@ def measure(data: Dataset, part: Part, k: int, seed: int) -> Iterator[dict[str, 
             k,
             metric="precomputed",
             target_weights=given,
-            method=uniproto.UniProto(search="greedy"),  # as in the paper
+            method=uniproto.Greedy(),  # as in the paper
             compute=uniproto.Compute(device="cpu"),
             progress=False,
         ).indices

@@ -34,7 +34,7 @@ from support.longtail_report import (
 )
 from support.published import Dataset
 from support.runs import Runs, Setup, command_line, rounded
-from uniproto import Density, UniProto
+from uniproto import Density, Entropic, Greedy, UniProto
 from uniproto.comparing.accuracy import accuracy, nearest_prototype, weight_skew
 from uniproto.comparing.compare import small_problem, warms_up
 from uniproto.geometry.blocks import EVERY
@@ -62,9 +62,9 @@ class Part:
 
 def curves(draw: Draw, k: int, seed: int, polish: float = POLISH_SECONDS) -> list[dict[str, Any]]:
     """Every method; UniPROT polished; UniPROT and k-medoids with weights and with budgets."""
-    greedy = UniProto(search="greedy")  # as in the paper
+    greedy = Greedy()  # as in the paper
     every = {name: METHODS[name]() for name in METHODS if name not in ("fasterpam", *FOR_A_TASK)}
-    every |= {"uniproto": greedy, "uniproto+polish": UniProto(search="greedy", polish=polish)}
+    every |= {"uniproto": greedy, "uniproto+polish": UniProto(seconds=polish)}
     beside = {"uniproto": greedy, "kmedoids": METHODS["kmedoids"]()}
     asked: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "plain": (every, {}),
@@ -145,10 +145,10 @@ def plans(draw: Draw, k: int, seed: int) -> list[dict[str, Any]]:
     matrix = make_costs(draw.source, draw.target, draw.metric).block(EVERY)
     methods = {
         "kmedoids": "kmedoids",
-        "uniproto": UniProto(search="greedy"),
-        "uniproto, resolve": UniProto(plan="resolve"),
-        "uniproto, entropic 0.01": UniProto(plan="entropic", reg=0.01),
-        "uniproto, entropic 0.1": UniProto(plan="entropic", reg=0.1),
+        "uniproto": Greedy(),
+        "uniproto, resolve": Greedy(plan="resolve"),
+        "uniproto, entropic 0.01": Greedy(plan=Entropic(reg=0.01)),
+        "uniproto, entropic 0.1": Greedy(plan=Entropic(reg=0.1)),
     }
     return [
         {"method": name, "aim": "plain"} | _judged(matrix, draw, k, method, {})

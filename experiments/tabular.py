@@ -20,7 +20,7 @@ from support.draws import balanced_source_and_target
 from support.published import Dataset
 from support.runs import Runs, Setup, command_line
 from support.statistics import by, difference, mean_and_interval, not_lowest
-from uniproto import Compute, UniProto
+from uniproto import Compute, Greedy, UniProto
 from uniproto.comparing.accuracy import accuracy, nearest_prototype, weight_skew
 from uniproto.comparing.compare import small_problem, warms_up
 from uniproto.comparing.results import aligned
@@ -125,8 +125,8 @@ def measure(data: Dataset, part: Part, k: int, seed: int, polish: float) -> list
     methods: dict[str, Any] = {
         name: method() for name, method in METHODS.items() if name not in FOR_A_TASK
     }
-    methods["uniproto"] = UniProto(search="greedy")  # as in the paper
-    methods["uniproto+polish"] = UniProto(search="greedy", polish=polish)
+    methods["uniproto"] = Greedy()  # as in the paper
+    methods["uniproto+polish"] = UniProto(seconds=polish)
     if part.longtail:
         del methods["fasterpam"]  # needs source and target to be one set
         order = random.permutation(classes).tolist()

@@ -18,7 +18,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import uniproto
-from uniproto import InvalidInputError, PrototypeSelector, UniProto, UniprotoError
+from uniproto import Greedy, InvalidInputError, PrototypeSelector, UniprotoError
 from uniproto.problem.checks import ScaleWarning
 
 FEATURE_METRICS = ["cosine", "euclidean", "sqeuclidean", "l1", "dot", "rbf", "laplacian"]
@@ -127,7 +127,7 @@ def test_in_a_pipeline_with_a_classifier_and_a_grid_search(rows):
     pipeline = make_pipeline(StandardScaler(), PrototypeSelector(), DecisionTreeClassifier())
     grid = {
         "prototypeselector__n_prototypes": [3, 6],
-        "prototypeselector__method": ["random", UniProto(plan="resolve")],
+        "prototypeselector__method": ["random", Greedy(plan="resolve")],
     }
     search = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(rows, labels)
     best = search.best_estimator_["prototypeselector"]
@@ -145,7 +145,7 @@ def test_at_the_end_of_a_pipeline_it_predicts(rows):
 
 
 def test_parameters_survive_clone_and_set_params(rows):
-    method = UniProto(plan="resolve")
+    method = Greedy(plan="resolve")
     selector = PrototypeSelector(
         3, metric="l1", method=method, min_distance="auto", random_state=None
     )

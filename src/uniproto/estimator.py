@@ -29,7 +29,7 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         metric: `euclidean`, `sqeuclidean`, `l1`, `cosine`, `dot`, `rbf` or `RBF(bandwidth)`,
             `laplacian` or `Laplacian(bandwidth)`. The default is not that of `select`: a
             scikit-learn estimator must accept rows of zeros, and cosine cannot.
-        method: the name of a method, or a method object with its options.
+        method: the name of a method, or a method object such as `UniProto(seconds=10)`.
         min_distance: a distance, or `"auto"`: no two chosen rows are that close to each other.
         random_state: the seed of methods that draw random numbers; None: a new one in every fit.
         compute: `Compute(memory=…, device=…)`, as for `select`.

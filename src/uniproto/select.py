@@ -47,7 +47,7 @@ def select(
         k: how many rows to choose. The first 15 picks of k=60 are not the picks of k=15.
         target: what the chosen rows must represent. Default: the source itself.
         method: the name of a method, or a method object with its options, such as
-            `UniProto(search="greedy")`.
+            `Greedy(plan="resolve")`.
         seconds: how long to look for better rows in all. Default: as long as the method takes.
         certify: also compute the certificate (as `Selection.certify` does later): a lower bound
             on the cost of any k rows. A number limits the search to so many seconds.
@@ -67,9 +67,9 @@ def select(
     certified, limit = as_time_limit(certify)
     chosen = with_seconds(as_method(method), seconds)
     question = as_problem("select", source, target, problem).with_k(k)
-    checked = time.perf_counter() - begin
+    prepared = time.perf_counter() - begin
     selection = run_method(question, chosen, progress=progress)
-    selection.timings = {"check": checked, **selection.timings}
+    selection.timings = {"prepare": prepared, **selection.timings}
     if certified:
         selection.certify(time_limit=limit, progress=progress)
     return selection

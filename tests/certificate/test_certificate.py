@@ -17,7 +17,7 @@ import pytest
 from scipy.spatial.distance import cdist
 
 import uniproto
-from uniproto import RBF, Laplacian, UniProto
+from uniproto import RBF, Greedy, Laplacian, UniProto
 from uniproto.algorithm import transport_cost
 from uniproto.certificate.ascent import certify
 from uniproto.certificate.bound import extreme_costs, proven_bound
@@ -29,7 +29,7 @@ from uniproto.selection.selection import Selection
 from uniproto.selection.storage import save_certificate
 
 # Which leaves a gap to certify, where other searches prove an optimum.
-select_greedily = partial(uniproto.select, method=uniproto.UniProto(search="greedy"))
+select_greedily = partial(uniproto.select, method=uniproto.Greedy())
 
 WEIGHTS = ["uniform", "uneven", "heavy", "zeros"]
 SHARES = (1e-5, 0.01, 0.25, 1, 1e4)
@@ -313,7 +313,7 @@ def test_a_second_search_proves_no_more_than_is_true(monkeypatch: pytest.MonkeyP
 
 def test_the_bound_rises_well_above_the_first_one() -> None:
     points = np.random.default_rng(6).normal(size=(300, 3))
-    method = UniProto(polish=10.0)
+    method = UniProto(seconds=10.0)
     selection = select_greedily(points, 12, metric="euclidean", method=method, certify=True)
     problem = Problem(points, metric="euclidean").with_k(12)
     assert selection.certificate.gap < 0.03
@@ -383,11 +383,11 @@ def test_certify_as_an_option_and_as_a_method() -> None:
     assert found.prices.min() >= 0
 
 
-@pytest.mark.parametrize("method", ["kmedoids", "random", UniProto(plan="resolve"), "kcenter"])
+@pytest.mark.parametrize("method", ["kmedoids", "random", Greedy(plan="resolve"), "kcenter"])
 def test_every_method_can_be_certified(method: Any) -> None:
     points = np.random.default_rng(9).normal(size=(40, 3))
     selection = select_greedily(points, 4, method=method, certify=True)
-    ours = select_greedily(points, 4, method=UniProto(polish=5.0), certify=True)
+    ours = select_greedily(points, 4, method=UniProto(seconds=5.0), certify=True)
     assert selection.certificate.lower_bound <= ours.cost  # it bounds everyone's cost
     assert ours.certificate.lower_bound <= selection.cost
 

@@ -118,7 +118,7 @@ def test_resuming_does_not_depend_on_it(tmp_path: Path, monkeypatch: pytest.Monk
     pool, out = tmp_path / "pool.npy", tmp_path / "out"
     np.save(pool, POINTS)
     command = ["select", str(pool), "-k", "3", "--checkpoint", "--quiet", "-o", str(out)]
-    command += ["--search", "greedy"]
+    command += ["--method", "greedy"]
 
     def interrupted(*arguments: Any, **options: Any) -> None:
         raise KeyboardInterrupt

@@ -19,7 +19,7 @@ from uniproto.cli import main
 from uniproto.comparing.path import knee_of, path_of
 from uniproto.errors import InvalidInputError
 
-GREEDY = uniproto.UniProto(search="greedy")
+GREEDY = uniproto.Greedy()
 X = np.random.default_rng(3).normal(size=(60, 3))
 Y = np.random.default_rng(4).normal(size=(40, 3))
 KS = [2, 4, 8, 16]

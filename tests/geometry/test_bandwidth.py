@@ -190,7 +190,7 @@ def test_memory_maps_give_the_same_answer(tmp_path: Path) -> None:
 
 def test_faiss_finds_the_same_neighbours() -> None:
     pytest.importorskip("faiss")
-    greedy = uniproto.UniProto(search="greedy")  # the one that lists are for
+    greedy = uniproto.Greedy()  # the one that lists are for
     exact = uniproto.select(X, 6, metric=uniproto.RBF("1 median"), method=greedy)
     found = uniproto.select(
         X, 6, metric=uniproto.RBF("1 median"), compute=uniproto.Compute(neighbours="faiss")
@@ -216,7 +216,7 @@ def test_kernels_of_other_methods_speak_the_same_language() -> None:
 
 def test_a_training_step_takes_it_from_its_pool() -> None:
     chosen = BatchSelector(keep=6, metric="rbf", bandwidth="0.5 median")(X)
-    greedy = uniproto.UniProto(search="greedy")
+    greedy = uniproto.Greedy()
     expected = uniproto.select(X, 6, metric=uniproto.RBF("0.5 median"), method=greedy).indices
     assert chosen.tolist() == expected.tolist()
     with pytest.raises(InvalidInputError, match="'bandwidth' is an option of metric='rbf'"):

@@ -15,7 +15,14 @@ import pytest
 import scipy.sparse as sp
 
 import uniproto
-from uniproto import InfeasibleError, InvalidInputError, MissingExtraError, UniProto
+from uniproto import (
+    Entropic,
+    Greedy,
+    InfeasibleError,
+    InvalidInputError,
+    MissingExtraError,
+    UniProto,
+)
 from uniproto.algorithm import uniprot
 from uniproto.fills import lazy_fills
 from uniproto.geometry import cpu_lists, faiss_lists, gpu_lists
@@ -26,13 +33,13 @@ from uniproto.geometry.faiss_lists import FaissLists
 from uniproto.geometry.features import RowsOnDisk
 from uniproto.geometry.gpu_lists import GpuLists, _GpuIndex
 from uniproto.geometry.lists import ListBuilder, lists_of, make_builder
-from uniproto.methods import uniproto_plans
+from uniproto.methods import greedy_plans
 from uniproto.problem.masses import integer_masses
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
 # Lists are what the greedy search reads.
-select_greedily = partial(uniproto.select, method=uniproto.UniProto(search="greedy"))
+select_greedily = partial(uniproto.select, method=uniproto.Greedy())
 
 # Each pick claims about 12 targets, and the rows come in more than one group of 64.
 M, N, K, WIDTH = 100, 160, 13, 6
@@ -88,13 +95,14 @@ def stored_lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             assert self._lists.costs.shape == self._lists.columns.shape
             lengths.append(self._lists.columns.shape[1])
 
-    monkeypatch.setattr(uniproto_plans, "LazyFills", Noted)
+    monkeypatch.setattr(greedy_plans, "LazyFills", Noted)
     return lengths
 
 
 # --- short lists ----------------------------------------------------------------------------------
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("length", [1, 3, 8])
 @pytest.mark.parametrize("kind", WEIGHTS)
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -115,6 +123,7 @@ def test_short_lists_of_a_matrix_give_the_picks_of_the_oracle(
     assert_picks_of_oracle(selection, costs, weights)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("kind", ["uniform", "uneven"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
@@ -187,7 +196,7 @@ def test_short_lists_of_other_plans(plan: dict[str, str]) -> None:
         costs,
         9,
         metric="precomputed",
-        method=UniProto(**plan),
+        method=Greedy(**plan),
         compute=uniproto.Compute(memory=memory_for(3, 120, float)),
     )
     assert_picks_of_oracle(selection, costs, **plan)
@@ -257,6 +266,7 @@ ROW_ORDERS = {
 }
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("order", ROW_ORDERS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", KINDS)
@@ -427,6 +437,7 @@ def faiss() -> Any:
     return pytest.importorskip("faiss")
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("metric", FAISS_METRICS)
 def test_picks_of_faiss_are_nearly_as_good(faiss: Any, metric: str, dtype: type) -> None:
@@ -537,7 +548,7 @@ def test_the_certificate_of_faiss_picks_is_no_less_true(
     selection = select_greedily(
         source, 5, target, compute=uniproto.Compute(neighbours="faiss"), certify=True
     )
-    exact = select_greedily(source, 5, target, method=UniProto(polish=True))
+    exact = select_greedily(source, 5, target, method=UniProto(seconds=60))
     assert selection.certificate is not None
     assert selection.certificate.lower_bound <= exact.cost
 
@@ -545,9 +556,9 @@ def test_the_certificate_of_faiss_picks_is_no_less_true(
 def test_faiss_recall_is_noted_by_every_plan(faiss: Any) -> None:
     source, target = points(60, 1), points(900, 2)
     for method in (
-        UniProto(plan="resolve"),
-        UniProto(plan="entropic", reg=0.1, iterations=50),
-        UniProto(candidates=uniproto.Stochastic(0.5)),
+        Greedy(plan="resolve"),
+        Greedy(plan=Entropic(reg=0.1, iterations=50)),
+        Greedy(sample=0.5),
     ):
         selection = select_greedily(
             source, 4, target, compute=uniproto.Compute(neighbours="faiss"), method=method
@@ -686,6 +697,7 @@ def test_auto_takes_a_gpu_where_there_is_work_enough(
     assert isinstance(make_builder("auto", "exact", costs), GpuLists)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("length", [1, 9, 3 * N])
 @pytest.mark.parametrize("chosen", [None, *COLUMN_SETS])
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -702,6 +714,7 @@ def test_lists_of_a_gpu_are_those_of_the_processor(
     assert_same_lists(GpuLists().index(costs, columns).nearest(rows, length), expected, costs)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_picks_with_a_gpu(pretended_gpu: Any, metric: str, dtype: type) -> None:
@@ -712,7 +725,7 @@ def test_picks_with_a_gpu(pretended_gpu: Any, metric: str, dtype: type) -> None:
         {"compute": uniproto.Compute(memory=memory_for(3, M, dtype))},
         {"groups": uniproto.Groups(np.arange(M) % 3, target=np.arange(N) % 3)},
         {"include": [3, 90], "min_distance": "auto", "exclude": [0]},
-        {"method": UniProto(plan="resolve")},
+        {"method": Greedy(plan="resolve")},
     ):
         plain = select_greedily(
             source, K, target, metric=metric, compute=uniproto.Compute(device="cpu"), **question

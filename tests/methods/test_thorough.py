@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uniproto
-from uniproto import InvalidInputError, Selection, UniProto
+from uniproto import Greedy, Selection, UniProto
 from uniproto.cli import main
 from uniproto.problem.problem import Problem
 from uniproto.transport.line import line_of, plan_on_line
 from uniproto.transport.prototypes import transport
 
+pytestmark = pytest.mark.usual_effort
 MOST_SETS = 800
 METRICS = ["euclidean", "sqeuclidean", "cosine", "l1", "rbf", "precomputed"]
 SLACK = 1 + 1e-9
@@ -80,7 +81,7 @@ def test_nothing_is_better(problem: Problem) -> None:
     floor = 1e-13 * problem.costs.ceiling
     for some in sets:
         assert found.cost <= cost_of(problem, own + some) * SLACK + floor
-    greedy = uniproto.select(problem, problem.k, method=UniProto(search="greedy"))
+    greedy = uniproto.select(problem, problem.k, method=Greedy())
     assert found.cost <= greedy.cost * SLACK + floor
 
 
@@ -166,11 +167,12 @@ def test_the_same_seed_gives_the_same_rows() -> None:
     np.testing.assert_array_equal(first.gains, second.gains)
 
 
-def test_more_time_and_polish_are_never_worse() -> None:
+def test_more_time_and_improving_are_never_worse() -> None:
     points = np.random.default_rng(2).normal(size=(120, 5))
     usual = uniproto.select(points, 15)
-    for method in (UniProto(seconds=2.0), UniProto(polish=1.0)):
-        assert uniproto.select(points, 15, method=method).cost <= usual.cost * SLACK
+    longer = uniproto.select(points, 15, method=UniProto(seconds=2.0))
+    for found in (longer, usual.improve(seconds=1.0)):
+        assert found.cost <= usual.cost * SLACK
 
 
 def test_greedy_order_and_gains() -> None:
@@ -207,7 +209,7 @@ def test_a_false_proof_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixtur
 
     pool, out = tmp_path / "pool.npy", tmp_path / "out"
     np.save(pool, np.random.default_rng(0).normal(size=(12, 2)))
-    assert main(["select", str(pool), "-k", "3", "-o", str(out), "--search", "greedy"]) == 0
+    assert main(["select", str(pool), "-k", "3", "-o", str(out), "--method", "greedy"]) == 0
     path = out / "manifest.json"
     manifest = json.loads(path.read_text("utf-8"))
     manifest["notes"] |= {"proof": "trust me"}
@@ -230,14 +232,6 @@ def test_nothing_is_compiled_for_a_small_problem() -> None:
         "assert 'numba' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
-
-
-@pytest.mark.parametrize(
-    "options", [{"plan": "resolve"}, {"gains": "exact"}, {"polish": True}], ids=str
-)
-def test_it_is_no_way_of_picking_one_by_one(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInputError, match="thorough"):
-        UniProto(search="thorough", **options)
 
 
 def test_memory_changes_no_answer_and_too_little_is_said() -> None:

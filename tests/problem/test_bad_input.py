@@ -18,7 +18,7 @@ import pytest
 import scipy.sparse as sp
 
 import uniproto
-from uniproto import InfeasibleError, InvalidInputError, Stochastic, UniProto, UniprotoError
+from uniproto import Entropic, Greedy, InfeasibleError, InvalidInputError, UniProto, UniprotoError
 from uniproto.cli import main
 from uniproto.runs.checkpoint import Checkpoint
 
@@ -117,7 +117,7 @@ def test_a_count_that_cannot_be(k: Any, said: list[str]) -> None:
     _assert_says(_refusal(POINTS, k), *said)
 
 
-@pytest.mark.parametrize("method", ["uniproto", "random", UniProto(plan="resolve")])
+@pytest.mark.parametrize("method", ["uniproto", "random", Greedy(plan="resolve")])
 def test_more_prototypes_than_candidates(method: Any) -> None:
     message = _refusal(POINTS, 6, exclude=[0, 1, 2], method=method)
     _assert_says(message, "'k'", "the 5 rows that may be chosen", "Got 6", "exclude fewer")
@@ -164,32 +164,46 @@ def test_a_misspelt_name_meets_the_nearest_valid_one(
     [
         ({"plan": "extent"}, ["'plan'", "'extent'", "Did you mean 'extend'?"]),
         ({"plan": "Resolve"}, ["'plan'", "'Resolve'", "Did you mean 'resolve'?"]),
-        ({"plan": "entropy"}, ["'plan'", "'entropy'", "Did you mean 'entropic'?"]),
+        ({"plan": "entropic"}, ["'plan'", "'entropic'", "Entropic()"]),
         ({"gains": "aprox"}, ["'gains'", "'aprox'", "Did you mean 'approx'?"]),
         ({"gains": "exactly"}, ["'gains'", "'exactly'", "Did you mean 'exact'?"]),
-        ({"candidates": "some"}, ["'candidates'", "'some'", "Stochastic(0.1)"]),
-        ({"reg": 0.1}, ["'reg'", "plan='entropic'", "plan='extend'", "Drop it"]),
-        ({"iterations": 9, "plan": "resolve"}, ["'iterations'", "plan='resolve'", "Drop it"]),
-        ({"reg": 0.0, "plan": "entropic"}, ["'reg'", "positive", "Got 0.0", "Try"]),
-        ({"reg": -1.0, "plan": "entropic"}, ["'reg'", "positive", "Got -1.0", "Try"]),
-        ({"reg": np.nan, "plan": "entropic"}, ["'reg'", "positive", "Got nan", "Try"]),
-        ({"reg": np.inf, "plan": "entropic"}, ["'reg'", "positive", "Got inf", "Try"]),
-        ({"iterations": 0, "plan": "entropic"}, ["'iterations'", "at least 1", "Got 0"]),
-        ({"gains": "exact", "plan": "entropic"}, ["'gains'", "plan='entropic'", "'resolve'"]),
+        ({"sample": 0.0}, ["'sample'", "between 0 and 1", "Got 0.0", "Try 0.1"]),
+        ({"sample": 1.0}, ["'sample'", "between 0 and 1", "Got 1.0", "Try 0.1"]),
+        ({"sample": np.nan}, ["'sample'", "between 0 and 1", "Got nan", "Try 0.1"]),
+        ({"gains": "exact", "plan": Entropic()}, ["'gains'", "plan=Entropic(…)", "'resolve'"]),
     ],
 )
 def test_options_of_the_method(options: dict[str, Any], said: list[str]) -> None:
     with pytest.raises(UniprotoError) as caught:
-        UniProto(**options)
+        Greedy(**options)
     assert isinstance(caught.value, ValueError)
     _assert_says(str(caught.value), *said)
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 1.0, -0.1, 2.0, np.nan])
-def test_a_sampling_error_outside_its_range(epsilon: float) -> None:
-    with pytest.raises(UniprotoError, match="'epsilon' must lie between 0 and 1") as caught:
-        Stochastic(epsilon)
-    _assert_says(str(caught.value), f"Got {epsilon}", "Try 0.1.")
+@pytest.mark.parametrize("reg", [0.0, -1.0, np.nan, np.inf])
+def test_a_strength_that_is_none(reg: float) -> None:
+    with pytest.raises(InvalidInputError, match="'reg' must be positive and finite"):
+        Entropic(reg=reg)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("plan", "Greedy(plan=…)"),
+        ("gains", "Greedy(gains=…)"),
+        ("reg", "Greedy(plan=Entropic(reg, iterations))"),
+        ("candidates", "Greedy(sample=…)"),
+        ("polish", "UniProto(seconds=…), or Selection.improve(seconds)"),
+    ],
+)
+def test_options_of_old_say_where_they_went(option: str, said: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        UniProto(**{option: 1})
+    assert str(caught.value) == f"UniProto has no option {option!r}. Use {said}."
+    with pytest.raises(AttributeError, match=r"is now Greedy\(sample=0\.1\)"):
+        uniproto.Stochastic  # noqa: B018
+    with pytest.raises(InvalidInputError, match="Use Greedy"):
+        UniProto(search="greedy")
 
 
 def test_a_name_like_no_other_lists_the_valid_ones() -> None:
@@ -198,7 +212,7 @@ def test_a_name_like_no_other_lists_the_valid_ones() -> None:
 
 
 def test_a_method_that_is_none() -> None:
-    _assert_says(_refusal(method=7), "'method'", "Got 7", "uniproto.UniProto(plan='resolve')")
+    _assert_says(_refusal(method=7), "'method'", "Got 7", "uniproto.Greedy(plan='resolve')")
 
 
 @pytest.mark.parametrize("parameter", ["include", "exclude"])
@@ -357,14 +371,12 @@ def test_budgets_that_are_neither_a_name_nor_a_mapping() -> None:
 @pytest.mark.parametrize(
     ("make", "parameter"),
     [
-        (lambda: UniProto(plan="entropic", reg="small"), "reg"),
-        (lambda: UniProto(plan="entropic", iterations=2.5), "iterations"),
-        (lambda: UniProto(candidates=5), "candidates"),
-        (lambda: UniProto(candidates=np.array([0, 1])), "candidates"),
-        (lambda: UniProto(candidates=Stochastic), "candidates"),
-        (lambda: UniProto(polish="x"), "polish"),
-        (lambda: UniProto(polish=None), "polish"),
-        (lambda: Stochastic("0.1"), "epsilon"),
+        (lambda: Greedy(plan=Entropic(reg="small")), "reg"),
+        (lambda: Greedy(plan=Entropic(iterations=2.5)), "iterations"),
+        (lambda: Greedy(sample=5), "sample"),
+        (lambda: Greedy(sample=np.array([0, 1])), "sample"),
+        (lambda: Greedy(sample="0.1"), "sample"),
+        (lambda: UniProto(seconds="x"), "seconds"),
         (lambda: uniproto.select(POINTS, 2, method=UniProto), "method"),
     ],
 )
@@ -435,9 +447,9 @@ def test_a_wish_for_a_certificate_that_is_neither(certify: Any) -> None:
 @pytest.mark.parametrize(
     ("make", "parameter"),
     [
-        (lambda: UniProto(plan=np.array(["a", "b"])), "plan"),
-        (lambda: UniProto(plan="entropic", reg=10**400), "reg"),
-        (lambda: UniProto(polish=10**400), "polish"),
+        (lambda: Greedy(plan=np.array(["a", "b"])), "plan"),
+        (lambda: Greedy(plan=Entropic(reg=10**400)), "reg"),
+        (lambda: UniProto(seconds=10**400), "seconds"),
         (lambda: uniproto.MMDCritic(bandwidth="wide"), "bandwidth"),
         (lambda: uniproto.ProtoDash(bandwidth=np.array([1.0, 2.0])), "bandwidth"),
         (lambda: uniproto.FasterPAM(iterations="many"), "iterations"),
@@ -517,12 +529,12 @@ def test_faiss_is_not_given_what_would_end_the_process() -> None:
 
 
 def test_sampling_with_the_smallest_error() -> None:
-    method = UniProto(candidates=Stochastic(5e-324))
+    method = Greedy(sample=5e-324)
     assert len(uniproto.select(POINTS, 2, method=method).indices) == 2
 
 
 def test_the_weakest_entropy() -> None:
-    method = UniProto(plan="entropic", reg=5e-324, iterations=3)
+    method = Greedy(plan=Entropic(reg=5e-324, iterations=3))
     assert len(uniproto.select(POINTS, 3, metric="dot", method=method).indices) == 3
 
 

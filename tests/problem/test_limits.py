@@ -19,9 +19,9 @@ from uniproto.cli import main
 from uniproto.errors import InfeasibleError, InvalidInputError
 from uniproto.geometry.metrics import FEATURE_METRICS, OF_FEATURES
 from uniproto.geometry.twins import are_within, distances_from
-from uniproto.methods import METHODS, UniProto
-from uniproto.methods.greedy import Pool
-from uniproto.methods.uniproto_plans import pick_extend, pick_resolve
+from uniproto.methods import METHODS, Entropic, Greedy, UniProto
+from uniproto.methods.greedy_plans import pick_extend, pick_resolve
+from uniproto.methods.picking import Pool
 from uniproto.problem.near import rows_near
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
@@ -72,8 +72,9 @@ def test_every_method_keeps_to_the_limits(name, pool, target, sources):
     assert sum(found.values()) == K
 
 
-@pytest.mark.parametrize("method", [UniProto(plan="resolve"), UniProto(gains="exact"),
-                                    UniProto(plan="entropic"), UniProto(polish=1.0)])  # fmt: skip
+@pytest.mark.cross_product
+@pytest.mark.parametrize("method", [Greedy(plan="resolve"), Greedy(gains="exact"),
+                                    Greedy(plan=Entropic()), UniProto(seconds=1.0)])  # fmt: skip
 def test_every_plan_keeps_to_the_limits(method, pool, target, sources):
     selection = uniproto.select(
         pool,
@@ -189,6 +190,7 @@ def test_within_a_distance_means_what_the_distance_says(seed, metric, single, di
     assert are_within(rows[:1], rows, told_by, 0.0)[20]
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("pick", [pick_extend, pick_resolve])
 @pytest.mark.parametrize("metric", [*FEATURE_METRICS, "precomputed"])
 def test_told_late_or_early_the_picks_are_the_same(pick, metric, rng):
@@ -275,7 +277,7 @@ def test_rows_near_a_benchmark_are_excluded_counted_and_listed(files, pool, targ
     assert main([*words, "--exclude-near", "bench.parquet", "0.001"]) == 0
     assert "excluded                3 rows, in excluded.csv" in capsys.readouterr().out
     listed = Path("out/excluded.csv").read_text().splitlines()
-    assert listed[0] == "row,file,near_to,distance"
+    assert listed[0] == "row,file,near_to,distance,why"
     assert [line.rsplit(",", 1)[0] for line in listed[1:]] == [
         "3,bench.parquet,0",
         "20,bench.parquet,1",

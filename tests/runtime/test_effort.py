@@ -25,7 +25,8 @@ def test_groups_share_the_effort(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [group.problem.effort for group in problem.groups] == [0.25, 0.25]
 
 
-def test_the_usual_effort_is_one(usual_effort: None) -> None:
+@pytest.mark.usual_effort
+def test_the_usual_effort_is_one() -> None:
     assert effort() == 1.0
 
 

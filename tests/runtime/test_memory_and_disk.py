@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 import uniproto
-from uniproto import InfeasibleError, InvalidInputError, Stochastic, UniProto
+from uniproto import Entropic, Greedy, InfeasibleError, InvalidInputError, UniProto
 from uniproto.geometry import cpu_lists, features
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import FEATURE_METRICS, make_costs
@@ -31,7 +30,7 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import free_bytes, memory_budget, readable, require_memory
 
 M, N, K, WIDTH = 90, 130, 11, 5
-GREEDY = UniProto(search="greedy")
+GREEDY = Greedy()
 TYPES = ("f4", "f2", "u1", "f8", "i1", "i2", "i8", "?", ">f4", ">f8")
 
 
@@ -144,7 +143,7 @@ def test_a_refusal_says_what_why_and_what_to_do() -> None:
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize(
     "method",
-    [GREEDY, UniProto(candidates=Stochastic(0.5))],
+    [GREEDY, Greedy(sample=0.5)],
     ids=["extend", "stochastic"],
 )
 def test_following_the_advice_of_a_refusal_works(method: UniProto, dtype: str) -> None:
@@ -163,12 +162,12 @@ def test_following_the_advice_of_a_refusal_works(method: UniProto, dtype: str) -
 
 @pytest.mark.parametrize(
     "method",
-    [UniProto(plan="resolve"), UniProto(gains="exact"), UniProto(polish=True)],
-    ids=["resolve", "exact", "polish"],
+    [Greedy(plan="resolve"), Greedy(gains="exact")],
+    ids=["resolve", "exact"],
 )
 def test_an_exact_plan_asks_for_its_matrix_first(method: UniProto) -> None:
     source, target = rows_of("f4", M, 1), rows_of("f4", N, 2)
-    needed = K * N * 8 * (2 if method.polish else 1)
+    needed = K * N * 8
     with pytest.raises(
         InfeasibleError, match=rf"the exact plan is solved over {K} × {N} .*memory={needed}, or use"
     ):
@@ -178,11 +177,21 @@ def test_an_exact_plan_asks_for_its_matrix_first(method: UniProto) -> None:
     scarce = uniproto.select(
         source, K, target, method=method, compute=uniproto.Compute(memory=needed)
     )
-    plain = uniproto.select(source, K, target, method=replace(method, polish=False))
-    if method.polish:  # shorter lists may lead to other exchanges, never to worse ones
-        assert scarce.cost <= plain.cost
-    else:
-        assert scarce.indices.tolist() == plain.indices.tolist()
+    plain = uniproto.select(source, K, target, method=method)
+    assert scarce.indices.tolist() == plain.indices.tolist()
+
+
+def test_exchanges_ask_for_their_plans_first() -> None:
+    source, target = rows_of("f4", M, 1), rows_of("f4", N, 2)
+    needed = 2 * K * N * 8
+    with pytest.raises(InfeasibleError, match=rf"exchanges hold {K} × {N} costs .*memory={needed}"):
+        uniproto.select(
+            source, K, target, method=GREEDY, compute=uniproto.Compute(memory=needed - 1)
+        ).improve(1)
+    scarce = uniproto.select(
+        source, K, target, method=GREEDY, compute=uniproto.Compute(memory=needed)
+    )
+    assert scarce.improve(60).cost <= scarce.cost
 
 
 def test_following_the_advice_with_groups() -> None:
@@ -206,9 +215,9 @@ def test_following_the_advice_with_groups() -> None:
 
 def test_the_entropic_plan_asks_for_its_matrix_first() -> None:
     source, target = rows_of("f4", M, 1), rows_of("f4", N, 2)
-    method, needed = UniProto(plan="entropic", reg=0.1), M * N * 8
+    method, needed = Greedy(plan=Entropic(reg=0.1)), M * N * 8
     with pytest.raises(
-        InfeasibleError, match=rf"plan='entropic' holds {M} × {N} .*Use plan='extend'"
+        InfeasibleError, match=rf"plan=Entropic\(…\) holds {M} × {N} .*Use plan='extend'"
     ):
         uniproto.select(
             source, K, target, method=method, compute=uniproto.Compute(memory=needed - 1)
@@ -220,7 +229,7 @@ def test_the_entropic_plan_asks_for_its_matrix_first() -> None:
 @pytest.mark.parametrize("memory", ["20KB", "200KB", "1GB", None])
 def test_memory_never_changes_what_a_search_finds(memory: Any) -> None:
     source, target = rows_of("f4", M, 1), rows_of("f4", N, 2)
-    for method in (GREEDY, UniProto(plan="resolve"), UniProto(gains="exact"), "kmedoids"):
+    for method in (GREEDY, Greedy(plan="resolve"), Greedy(gains="exact"), "kmedoids"):
         plain = uniproto.select(source, K, target, method=method)
         other = uniproto.select(
             source, K, target, method=method, compute=uniproto.Compute(memory=memory)
@@ -387,11 +396,11 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     },
     "certify": {"certify": True},
     "short lists": {"compute": uniproto.Compute(memory=2 * M * 12 * 3)},
-    "resolve": {"method": UniProto(plan="resolve"), "include": [7, 2]},
-    "entropic": {"method": UniProto(plan="entropic", reg=0.1, iterations=100)},
-    "exact gains": {"method": UniProto(gains="exact")},
-    "stochastic": {"method": UniProto(candidates=Stochastic(0.3))},
-    "polish": {"method": UniProto(polish=30.0)},
+    "resolve": {"method": Greedy(plan="resolve"), "include": [7, 2]},
+    "entropic": {"method": Greedy(plan=Entropic(reg=0.1, iterations=100))},
+    "exact gains": {"method": Greedy(gains="exact")},
+    "stochastic": {"method": Greedy(sample=0.3)},
+    "seconds": {"method": UniProto(seconds=3.0)},
     "faiss": {"compute": uniproto.Compute(neighbours="faiss")},
 }  # fmt: skip
 
@@ -582,7 +591,7 @@ def test_a_large_target_is_never_in_memory(
         case "first pick" | "certify":
             k = 1
         case "resolve":
-            k, options = 1, {"method": UniProto(plan="resolve")}
+            k, options = 1, {"method": Greedy(plan="resolve")}
         case "dot":
             k, options = 1, {"metric": "dot"}
         case "kmedoids" | "kcenter" | "mmd_critic" | "protodash":

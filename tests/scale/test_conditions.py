@@ -75,7 +75,7 @@ def test_both_rounds_keep_to_the_groups(pool: str, aim: str) -> None:
         count, union = group.problem.k, []
         for part in np.split(np.arange(len(source)), 4):
             own = np.intersect1d(rows, part)
-            greedy = uniproto.UniProto(search="greedy")  # a shard only sends candidates
+            greedy = uniproto.Greedy()  # a shard only sends candidates
             picks = uniproto.select(source[own], count, target[columns], method=greedy).indices
             union += sorted(own[picks])
         chosen = uniproto.select(source[union], count, target[columns]).indices
@@ -88,7 +88,7 @@ def test_the_certificate_of_groups_is_proven_over_all_rows(pool: str, aim: str) 
         pool, K, aim, groups=uniproto.Groups("class", budgets="balanced"), certify=True
     )
     problem = whole(pool, aim, budgets="balanced")
-    alone = uniproto.select(problem, K, method=uniproto.UniProto(search="greedy"), certify=True)
+    alone = uniproto.select(problem, K, method=uniproto.Greedy(), certify=True)
     assert sel.certificate is not None
     assert alone.certificate is not None
     proven = proven_bound(problem, sel.certificate.prices, least=False)
@@ -163,6 +163,7 @@ def test_distinct_is_a_distance_on_ray(distinct: Any, twins: str) -> None:
 # --- methods --------------------------------------------------------------------------------------
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("method", sorted(METHODS.keys() - {"random", "fasterpam", "dsir"}))
 def test_every_method_picks_from_shards_and_from_their_picks(
     method: str, pool: str, aim: str
@@ -173,7 +174,7 @@ def test_every_method_picks_from_shards_and_from_their_picks(
     union, first = [], 0
     for file in parquet_files(Path(pool)):
         rows = read_input(file, "vector").features
-        first_method = uniproto.UniProto(search="greedy") if method == "uniproto" else method
+        first_method = uniproto.Greedy() if method == "uniproto" else method
         picks = uniproto.select(
             rows,
             5,

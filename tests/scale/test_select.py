@@ -39,7 +39,7 @@ def by_hand(pattern: str, target: np.ndarray, k: int = K, **options: Any) -> lis
     first, union = 0, []
     for file in parquet_files(Path(pattern)):
         rows = vectors_of(str(file))
-        greedy = uniproto.UniProto(search="greedy")  # a shard only sends candidates
+        greedy = uniproto.Greedy()  # a shard only sends candidates
         picks = uniproto.select(
             rows, k, target, method=greedy, compute=uniproto.Compute(device="cpu"), **options
         ).indices
@@ -141,7 +141,7 @@ def test_the_certificate_is_proven_by_its_prices_over_all_rows(
         metric=metric,
         target_weights=weights,
         exclude=excluded,
-        method=uniproto.UniProto(search="greedy"),
+        method=uniproto.Greedy(),
         certify=True,
     )
     assert alone.certificate is not None
@@ -198,6 +198,7 @@ def test_what_is_wrong_with_a_shard_is_said_with_its_name(pool: str, tmp_path: P
         scale_select([pool, tmp_path / "bad.parquet"], 3, pool)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("options", "message"),
     [

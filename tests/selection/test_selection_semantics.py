@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 from scipy.spatial.distance import cdist
 
 import uniproto
-from uniproto import InfeasibleError, Selection, Stochastic, UniProto
+from uniproto import Entropic, Greedy, InfeasibleError, Selection, UniProto
 from uniproto.algorithm import uniprot
 from uniproto.cli import main
 from uniproto.problem.masses import integer_masses
@@ -20,10 +20,10 @@ from uniproto.runtime.progress import Progress
 
 METHODS = {
     "extend": UniProto(),
-    "resolve": UniProto(plan="resolve"),
-    "entropic": UniProto(plan="entropic", reg=0.05, iterations=150),
-    "exact gains": UniProto(gains="exact"),
-    "sampled": UniProto(candidates=Stochastic(0.3)),
+    "resolve": Greedy(plan="resolve"),
+    "entropic": Greedy(plan=Entropic(reg=0.05, iterations=150)),
+    "exact gains": Greedy(gains="exact"),
+    "sampled": Greedy(sample=0.3),
     "random": uniproto.Random(),
 }
 M, N, K, WIDTH = 26, 40, 6, 4
@@ -89,7 +89,7 @@ def assert_contract(selection: Selection, k: int, shape: tuple[int, int], nu: np
     np.testing.assert_allclose(selection.plan.sum(axis=1), 1 / k, rtol=1e-12)
     np.testing.assert_allclose(selection.plan.sum(axis=0), nu, atol=1e-12)
     np.testing.assert_allclose(selection.weights, 1 / k)
-    assert {"check", "pick"} <= set(selection.timings)
+    assert {"prepare", "pick"} <= set(selection.timings)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -128,7 +128,7 @@ def test_contract_for_every_metric(metric, dtype, source) -> None:
 
 def test_gains_are_beta_minus_fill_costs(source, target) -> None:
     costs = cdist(source, target)
-    selection = uniproto.select(costs, K, metric="precomputed", method=UniProto(search="greedy"))
+    selection = uniproto.select(costs, K, metric="precomputed", method=Greedy())
     _, fill_costs = uniprot(costs, K, integer_masses(K, N))
     assert selection.beta == costs.max()
     np.testing.assert_allclose(selection.gains, costs.max() - np.array(fill_costs), rtol=1e-12)
@@ -558,11 +558,11 @@ def test_a_numpy_boolean_is_a_boolean(distinct, copies) -> None:
 
 
 def test_numpy_numbers_are_numbers(copies) -> None:
-    plain = uniproto.select(copies, 4, method=UniProto(polish=True), min_distance=0.5, seed=3)
+    plain = uniproto.select(copies, 4, method=UniProto(seconds=60), min_distance=0.5, seed=3)
     other = uniproto.select(
         copies,
         np.uint8(4),
-        method=UniProto(polish=np.True_),
+        method=UniProto(seconds=np.int64(60)),
         min_distance=np.float32(0.5),
         seed=np.int16(3),
     )
@@ -602,7 +602,7 @@ def test_cost_and_plan_are_computed_once(source, monkeypatch) -> None:
     solves = []
     solve = module.transport
     monkeypatch.setattr(module, "transport", lambda *args: solves.append(1) or solve(*args))
-    selection = uniproto.select(source, K, method=UniProto(search="greedy"))
+    selection = uniproto.select(source, K, method=Greedy())
     assert not solves  # picking needs no exact solve
     assert selection.plan is selection.plan
     assert selection.cost > 0
@@ -616,15 +616,14 @@ def test_summary_is_for_people(source, groups) -> None:
     assert "6 prototypes of 26 source rows for 26 targets (uniproto, cosine)" in text
     assert f"exactly {selection.cost:.6g}" in text
     assert all(f"{label}: {cost:.4g}" in text for label, cost in selection.group_costs.items())
-    assert "check" in text
+    assert "prepare" in text
 
 
 def test_options_are_on_record(source) -> None:
-    method = UniProto(plan="resolve", candidates=Stochastic(0.2))
+    method = Greedy(plan="resolve", sample=0.2)
     selection = uniproto.select(source, K, method=method, seed=9)
-    assert selection.method == "uniproto"
-    assert selection.options["plan"] == "resolve"
-    assert selection.options["candidates"] == "Stochastic(epsilon=0.2)"
+    assert selection.method == "greedy"
+    assert selection.options == {"plan": "resolve", "gains": "approx", "sample": 0.2}
     assert selection.seed == 9
 
 

@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 
 import uniproto
-from uniproto import UniProto
+from uniproto import Greedy
 from uniproto.algorithm import uniprot
 from uniproto.geometry.costs import FEATURE_METRICS
 from uniproto.problem.problem import Problem
@@ -73,6 +73,7 @@ def assert_optimal(problem: Problem, rows: np.ndarray, solved: Transport) -> Non
     assert paid - masses.weights @ solved.prices == pytest.approx(dense, abs=10 * slack)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("kind", ["uniform", "uneven", "heavy", "zeros"])
 def test_equals_the_dense_solve(kind: str, kept: bool, one_arc_at_a_time: list[int]) -> None:
@@ -140,6 +141,7 @@ def test_a_selection_of_usual_size() -> None:
     assert selection.cost_is_exact
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("method", ["uniproto", "random"])
 @pytest.mark.parametrize("kind", ["uniform", "heavy", "zeros"])
 def test_an_upper_bound_where_no_exact_solve_fits(
@@ -173,7 +175,7 @@ def test_an_upper_bound_where_no_exact_solve_fits(
 def assert_exact_gains(source: Any, k: int, target: Any = None, **given: Any) -> None:
     """The picks of the plain algorithm, one by one, or others that rise by as little."""
     problem = Problem(source, target, **given).with_k(k)
-    selection = uniproto.select(source, k, target, **given, method=UniProto(gains="exact"))
+    selection = uniproto.select(source, k, target, **given, method=Greedy(gains="exact"))
     picks, rises = uniprot(
         problem.costs.exact_block(slice(None)),
         k,
@@ -194,6 +196,7 @@ def _has_ties(rises: list[float], slack: float) -> bool:
     return bool((np.diff(np.sort(rises)) <= slack).any()) if len(rises) > 1 else False
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("length", [1, 3, 1000])
 @pytest.mark.parametrize("kind", ["uniform", "uneven", "heavy", "zeros"])
 def test_exact_gains_of_random_costs(
@@ -215,6 +218,7 @@ def test_exact_gains_of_random_costs(
         )
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_exact_gains_of_near_duplicates(metric: str, dtype: type) -> None:

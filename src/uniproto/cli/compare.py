@@ -31,7 +31,7 @@ class CompareOptions(ProblemOptions):
 
     methods: list[str] | None = setting(
         None,
-        "as 'uniproto select --method' takes them, and uniproto+polish (all that can answer)",
+        "as 'uniproto select --method' takes them (all that can answer)",
         common=True,
         metavar="A,B,C",
         parse=names,
@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LabelsWarning)  # they stand under the table
         comparison = compare(
-            inputs.problem(warn=not options.quiet, **machine),
+            inputs.problem(**machine),
             options.k,
             labels=labels if target_labels is None else (labels, target_labels),
             minority=_classes(options.minority, labels, target_labels),

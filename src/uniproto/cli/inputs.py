@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import sys
-import warnings
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.input_file import read_file, refuse_other_separators
+from uniproto.cli.input_file import read_file
 from uniproto.cli.limits import limited_column, limits_of
 from uniproto.cli.option_values import (
     checked_distance,
@@ -22,9 +19,7 @@ from uniproto.cli.option_values import (
 )
 from uniproto.errors import (
     InputFileError,
-    InvalidInputError,
     invalid,
-    printable,
     unknown_name,
 )
 
@@ -50,22 +45,14 @@ class Inputs:
     given: Given  # the rows as they are in the files, for people to look at
     near: tuple[tuple[str, NearRows], ...] = ()  # rows excluded, and the files they are near to
 
-    def problem(self, *, warn: bool = False, **machine: Any) -> Problem:
-        """The checked problem; `machine` is what `Compute` takes.
-
-        With `warn`, doubts about the features are printed.
-        """
-        from uniproto.problem.checks import ScaleWarning
+    def problem(self, **machine: Any) -> Problem:
+        """The checked problem; `machine` is what `Compute` takes."""
         from uniproto.problem.problem import Problem
         from uniproto.problem.values import Compute
 
-        with warnings.catch_warnings(record=True) as doubts:
-            warnings.simplefilter("always", ScaleWarning)
-            problem = Problem(**self.arguments, compute=Compute(**machine))
+        problem = Problem(**self.arguments, compute=Compute(**machine))
         if self.k is not None:
             problem = problem.with_k(self.k)
-        for doubt in doubts if warn else ():
-            print(f"uniproto: warning: {printable(doubt.message)}", file=sys.stderr)
         return problem.changed(given=self.given)
 
     def without(self, rows: list[int]) -> Inputs:
@@ -173,17 +160,13 @@ def _comparable(
         numbers = numeric_matrix(pool.features, str(pool.path))
         return replace(pool, features=numbers), target, shown
     named = list(pool.feature_columns) if getattr(options, "features", None) else None
-    try:
-        rows = compared_rows(
-            pool.features,
-            None if target is None else target.features,
-            prepare=getattr(options, "prepare", None),
-            use=named,
-            scale=getattr(options, "scale", "robust"),
-        )
-    except InvalidInputError as error:
-        refuse_other_separators(Path(pool.path), error)
-        raise
+    rows = compared_rows(
+        pool.features,
+        None if target is None else target.features,
+        prepare=getattr(options, "prepare", None),
+        use=named,
+        scale=getattr(options, "scale", "robust"),
+    )
     preparation = rows.given.preparation
     columns = rows.given.columns
     ready = replace(pool, features=as_matrix(rows.source, str(pool.path)), feature_columns=columns)

@@ -34,9 +34,7 @@ class PathOptions(ProblemOptions):
         metavar="COST",
         parse=number,
     )
-    method: str = setting(
-        "uniproto", f"one of {', '.join(METHODS)}, uniproto+polish (uniproto)", common=True
-    )
+    method: str = setting("uniproto", f"one of {', '.join(METHODS)} (uniproto)", common=True)
     quiet: bool = setting(False, "no progress bar and no table", common=True)
     seed: int = setting(0, "of methods that draw at random", group="what to compare with")
     no_bound: bool = setting(
@@ -102,7 +100,7 @@ def run(options: argparse.Namespace) -> None:
     inputs = read_inputs(options)
     machine = {"memory": options.memory, "device": options.device, "neighbours": options.lists}
     found = path_of(
-        inputs.problem(warn=not options.quiet, **machine),
+        inputs.problem(**machine),
         options.ks,
         method=options.method,
         max_cost=options.max_cost,

@@ -67,9 +67,8 @@ def compare(
         k: how many rows to choose.
         target: what the chosen rows must represent. Default: the source itself.
         methods: names, method objects, or a mapping from a label of your own to either. A method
-            that cannot answer the problem is an error. Default: every method that can, and
-            `"uniproto+polish"`, which is `UniProto(polish=True)`; those that cannot are in
-            `skipped` with the reason.
+            that cannot answer the problem is an error. Default: every method that can; those that
+            cannot are in `skipped` with the reason.
         labels: one class per source row, or the name of a column; where the target is another
             set of rows, a pair: the classes of the source's rows and of the target's.
         minority: the classes `minority_accuracy` is the mean over. Default: those below half the
@@ -255,11 +254,9 @@ class _Judge:
         return selection, row | {"indices": selection.indices.tolist()}
 
 
-POLISHED = "uniproto+polish"
-METHOD_NAMES = (*METHODS, POLISHED)
-_COMPARED = tuple(name for name in METHOD_NAMES if name not in FOR_A_TASK)
+_COMPARED = tuple(name for name in METHODS if name not in FOR_A_TASK)
 _WARM_UP_ROWS, _WARM_UP_K = 500, 100  # enough for every loop of a method to run once
-_WARM_UP_POLISH = 0.5  # seconds
+_WARM_UP_SECONDS = 0.5
 
 
 def draws_at_random(method: Method) -> bool:
@@ -270,8 +267,8 @@ def draws_at_random(method: Method) -> bool:
 def method_label(method: Method) -> str:
     """A method's name with the options that are not its defaults.
 
-    >>> method_label(UniProto(polish=True)), method_label(UniProto(plan="resolve", polish=30))
-    ('uniproto+polish', 'uniproto(plan=resolve, polish=30)')
+    >>> method_label(UniProto()), method_label(Greedy(plan="resolve", sample=0.1))
+    ('uniproto', 'greedy(plan=resolve, sample=0.1)')
     """
     options: dict[str, Any] = {}
     known: tuple[Any, ...] = fields(method) if is_dataclass(method) else ()
@@ -279,19 +276,16 @@ def method_label(method: Method) -> str:
         value = getattr(method, option.name)
         if option.default is MISSING or value != option.default:
             options[option.name] = value
-    polish = isinstance(method, UniProto) and options.get("polish") is True
-    if polish:
-        del options["polish"]
     shown = ", ".join(f"{name}={value}" for name, value in options.items())
-    return f"{method.name}{f'({shown})' if shown else ''}{'+polish' if polish else ''}"
+    return f"{method.name}{f'({shown})' if shown else ''}"
 
 
 def as_compared(method: str | Method) -> Method:
-    """A method from its name, `uniproto+polish` among them, or from itself."""
-    if method == POLISHED:
-        return UniProto(polish=True)
+    """A method from its name or from itself."""
+    if method == "uniproto+polish":
+        raise invalid("methods", "has no 'uniproto+polish'", "it", "Pass UniProto(seconds=60).")
     if isinstance(method, str):
-        require_name("methods", method, METHOD_NAMES)
+        require_name("methods", method, METHODS)
     return as_method(method)
 
 
@@ -316,10 +310,8 @@ def small_problem(problem: Problem) -> Problem:
 
 def warms_up(small: Problem, method: Method) -> bool:
     """Load what the method needs, so that it is not counted as the method's time and memory."""
-    if isinstance(method, UniProto) and method.polish:
-        method = replace(method, polish=_WARM_UP_POLISH)
     if isinstance(method, UniProto) and method.seconds is not None:
-        method = replace(method, seconds=_WARM_UP_POLISH)
+        method = replace(method, seconds=_WARM_UP_SECONDS)
     try:
         run_method(small, method, progress=False)
     except UniprotoError:  # the full problem gives the better message

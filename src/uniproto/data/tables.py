@@ -132,6 +132,7 @@ def read_input(
     has_target: bool = False,
     raw: bool = False,
     memory: Memory = None,
+    encoding: str | None = None,
 ) -> InputData:
     """Read a file. Features are `column`, or every column not `named` by another option.
 
@@ -140,9 +141,10 @@ def read_input(
     `has_target`, `ignore` may also name columns of a target, which is read later. With `raw`, the
     features of a table in memory are the columns themselves, whatever they hold. What would take
     more than `memory` stays on disk where the format allows that, and is refused where not.
+    `encoding` is that of a .csv file.
     """
     path = Path(path)
-    digest, content = read_content(path, column, memory)
+    digest, content = read_content(path, column, memory, encoding)
     if isinstance(content, np.ndarray):
         if features or ignore:
             raise invalid(
@@ -176,7 +178,9 @@ def read_input(
     return InputData(path, digest, matrix, content, tuple(names))
 
 
-def read_content(path: Path, column: str | None = None, memory: Memory = None) -> tuple[str, Any]:
+def read_content(
+    path: Path, column: str | None = None, memory: Memory = None, encoding: str | None = None
+) -> tuple[str, Any]:
     """The digest of a file, and its table or array; `column` names an array of an archive."""
     name = path.name.lower()
     suitable = (reader for ending, reader in READERS.items() if name.endswith(ending))
@@ -189,6 +193,8 @@ def read_content(path: Path, column: str | None = None, memory: Memory = None) -
         )
     digest = content_digest(path)
     try:
+        if reader is read_csv:
+            return digest, read_csv(path, column, memory, encoding)
         return digest, reader(path, column, memory)
     except UniprotoError:
         raise
@@ -255,9 +261,7 @@ def feature_columns(schema: pa.Schema, named: Collection[str], path: str | Path)
     names = [name for name in schema.names if name not in (*named, *pandas_index)]
     if "" in names:
         raise InputFileError(
-            f"{path}: every column of features must have a name. Got one without instead. If it is "
-            "the row number that pandas writes, use to_csv(index=False); otherwise name it, or "
-            "name the features by --features."
+            f"{path}: every column of features must have a name. Got one without instead. Name it."
         )
     return names
 
@@ -383,6 +387,7 @@ READERS: dict[str, Callable[[Path, str | None, Memory], Any]] = {
     ".npz": _read_numpy,
     ".parquet": read_parquet,
     ".csv": read_csv,
+    ".tsv": read_csv,
     ".jsonl": read_jsonl,
     ".jsonl.zst": read_jsonl,
 }

@@ -83,9 +83,8 @@ def select(
         k: how many rows to choose.
         target: what the chosen rows must represent, given like the source. Default: the source
             itself, all of its rows. It must fit in half of each node's object store.
-        method: `"uniproto"`, a method object with its options (seconds are spent on the union
-            alone), or any other method but `"random"` and `"fasterpam"`. It picks from every
-            shard, and again from their picks.
+        method: any but `"random"` and `"fasterpam"`. It picks from every shard, and again from
+            their picks; `"uniproto"` picks greedily from shards and searches their union.
         certify: also compute the certificate, with passes over all shards. A number is the seconds
             after which no further pass begins.
         target_sample: select against so many rows of the target, drawn with the seed. The cost,

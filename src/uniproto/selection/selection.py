@@ -206,6 +206,28 @@ class Selection:
         self.timings["certificate"] = self.certificate.seconds
         return self.certificate
 
+    def improve(self, seconds: float, *, progress: bool | None = None) -> Selection:
+        """Swap rows for better ones for at most so many seconds; the cost never rises.
+
+        Works on the selection of any method, and returns a new one whose rows all count equally.
+        Ends early where no single swap lowers the cost. With groups rows are swapped inside each.
+
+        >>> import uniproto
+        >>> random = uniproto.select([[0.0], [1.0], [5.0], [6.0], [7.0]], k=1, method="random",
+        ...                          metric="euclidean")
+        >>> random.improve(seconds=1).indices
+        array([2])
+        """
+        require_seconds("seconds", seconds, or_none=False)
+        if self._problem is None:
+            raise InvalidInputError(
+                "A loaded selection cannot be improved, because it no longer holds the data. "
+                "Select again, with method=UniProto(seconds=…)."
+            )
+        from uniproto.selection.improving import improved
+
+        return improved(self, self._problem, self._group_rows, float(seconds), Progress(progress))
+
     def rows(self, source: Any = None) -> Any:
         """The chosen rows of the source, in the order picked, whatever index it has.
 
@@ -250,7 +272,7 @@ class Selection:
         return assigned(self, self._problem, rows)
 
     def to_frame(self) -> pd.DataFrame:
-        """A pandas table with a line per prototype: rank, index, gain, mass and its own values."""
+        """A pandas table: row number, rank, how many targets it represents, its own values."""
         from uniproto.selection.prototypes import prototype_table
 
         try:
