@@ -137,9 +137,9 @@ def test_prototypes_one_by_one() -> None:
 def test_tables_and_csv(tmp_path: Path) -> None:
     sel = uniproto.select(FRAME, 5)
     frame = sel.to_frame()
-    assert frame.columns.tolist() == [
-        *("rank", "index", "gain", "mass", "represents", "age", "orders", "name")
-    ]
+    assert frame.columns.tolist() == ["row", "rank", "represents", "age", "orders", "name"]
+    assert frame["row"].tolist() == sel.indices.tolist()
+    assert frame["represents"].tolist() == [len(prototype.targets) for prototype in sel]
     read = pd.read_csv(sel.to_csv(tmp_path / "p.csv"))
     pd.testing.assert_frame_equal(read, frame)
     nowhere = tmp_path / "none" / "p.csv"
@@ -157,9 +157,8 @@ def test_a_selection_from_python_is_saved_with_its_rows(tmp_path: Path) -> None:
     sel.save(tmp_path / "out")
     again = uniproto.Selection.load(tmp_path / "out")
     assert again.rows().column("name").to_pylist() == sel.rows()["name"].tolist()
-    assert (
-        pd.read_csv(tmp_path / "out" / "prototypes.csv")["age"].tolist()
-        == again.to_frame()["age"].tolist()
+    pd.testing.assert_frame_equal(
+        pd.read_csv(tmp_path / "out" / "prototypes.csv"), again.to_frame(), check_dtype=False
     )
     assert again.preparation == sel.preparation
     np.testing.assert_allclose(
@@ -211,6 +210,8 @@ def test_a_card_for_notebooks() -> None:
     assert "&lt;script&gt;" in card
     assert "<script" not in card
     assert "a typical row is" in card
+    assert "Columns compared: 2 numbers; 1 set aside" in card
+    assert "looks like an id or a name" in card
 
 
 def test_the_page_shows_values_as_they_are(tmp_path: Path) -> None:

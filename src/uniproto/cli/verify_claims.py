@@ -93,7 +93,7 @@ def wrong_names(
     import pyarrow.parquet as pq
 
     from uniproto.cli.select import ids_of
-    from uniproto.selection.prototypes import write_csv
+    from uniproto.selection.prototypes import prototype_table, write_csv
     from uniproto.selection.storage import (
         MANIFEST,
         PLAN,
@@ -118,7 +118,7 @@ def wrong_names(
     }
     if inputs.pool.table is not None:
         chosen, as_csv = inputs.pool.table.take(selection.indices), BytesIO()
-        write_csv(chosen, as_csv)
+        write_csv(prototype_table(selection, chosen), as_csv)
         listed = manifest["files"]
         holds[PROTOTYPES] = PROTOTYPES in listed and table(PROTOTYPES).equals(chosen)
         holds[PROTOTYPES_CSV] = (

@@ -301,7 +301,7 @@ class Selection:
         return Details(self.notes, self.timings, self.gains, self.beta, self.options)
 
     def to_frame(self) -> pd.DataFrame:
-        """A pandas table with a line per prototype: rank, index, gain, mass and its own values."""
+        """A pandas table: row number, rank, how many targets it represents, its own values."""
         from uniproto.selection.prototypes import prototype_table
 
         try:

@@ -28,7 +28,7 @@ from uniproto.runs.publish import (
 )
 from uniproto.runs.records import plain
 from uniproto.selection.assigning import targets_digest
-from uniproto.selection.prototypes import chosen_rows, write_csv
+from uniproto.selection.prototypes import chosen_rows, prototype_table, write_csv
 from uniproto.selection.saved_record import plan_from, require_fields
 from uniproto.transport.prototypes import Transport
 
@@ -93,7 +93,7 @@ def save_selection(
         if prototypes is not None:
             pq.write_table(prototypes, stage / PROTOTYPES)
             with (stage / PROTOTYPES_CSV).open("wb") as file:
-                write_csv(prototypes, file)
+                write_csv(prototype_table(selection, prototypes), file)
         np.savez_compressed(stage / PLAN, **arrays)
         for name, content in (files or {}).items():
             (stage / name).write_text(content, encoding="utf-8", newline="")
