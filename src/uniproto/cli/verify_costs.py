@@ -71,7 +71,7 @@ def _cost_of_plan(selection: Selection, problem: Problem) -> tuple[float, float]
     """What the plan costs, and how far rounding may put that off."""
     import numpy as np
 
-    from uniproto.certificate.bound import extreme_costs
+    from uniproto.geometry.rounded_costs import extreme_costs
 
     plan = selection.plan
     found, tolerance = 0.0, 0.0

@@ -35,7 +35,7 @@ def _pick_in_groups(
         local_rows[group.label] = picks.rows
         rows.append(group.source_rows[picks.rows])
         gains.append(picks.gains)
-        proven = {} if picks.proof is None else {"proof": picks.proof}
+        proven = {} if picks.proof is None else {"proof": picks.proof.why}
         notes[str(group.label)] = {**picks.notes, **proven}
         weights.append(
             np.full(part.k, 1 / problem.k)

@@ -113,6 +113,8 @@ def require_fields(manifest: Mapping[str, Any]) -> None:
         _require(manifest["certificate"], _CERTIFICATE_FIELDS)
         if "limit_needed" in manifest["certificate"]:
             _require(manifest["certificate"], {"limit_needed": _is_number})
+        if "proof" in manifest["certificate"]:
+            _require(manifest["certificate"], {"proof": _is(str)})
 
 
 def require_columns(table: pa.Table) -> None:
