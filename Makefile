@@ -5,7 +5,7 @@ CORE := $(VENV)/.core
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: demo test test-all fuzz install lint format bench docs clean
+.PHONY: demo test test-rest test-all fuzz install lint format bench docs clean
 .DEFAULT_GOAL := demo
 
 demo: $(CORE)  ## Select prototypes from the digits data set and show what came out
@@ -27,15 +27,19 @@ $(STAMP): $(CORE)
 	touch $@
 
 # One core for each worker: threads beyond that only wait for each other.
-test test-all: export OMP_NUM_THREADS := 1
+test test-rest test-all: export OMP_NUM_THREADS := 1
+TEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
-test: $(STAMP)  ## The tests that run on every change
-	$(BIN)/python -m pytest -q -m "not slow" -n $(WORKERS) --dist loadfile
+test: $(STAMP)  ## What to run before every commit: five minutes of two cores
+	$(TEST) --part quick
+
+test-rest: $(STAMP)  ## What `make test` leaves out, but only some cells of large cross products
+	$(TEST) --part rest
 
 test-all: export UNIPROTO_NEW_DRAWS := 1
 
-test-all: $(STAMP)  ## Every test, the long ones too, with random inputs drawn anew
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
+test-all: $(STAMP)  ## Every test and every cell, with random inputs drawn anew
+	$(TEST)
 
 fuzz: $(STAMP)  ## At least 10,000 random questions and damaged files; goes on with SEED=number
 	$(BIN)/python -m tests.fuzz --cases $(or $(CASES),10000) --seed $(or $(SEED),1)

@@ -18,7 +18,7 @@ PUBLISHED = "the released code of the paper's authors took 5.8 s per pool when i
 
 
 def run(report: Report, quick: bool) -> None:
-    from uniproto.training import BatchSelector
+    from uniproto.lm import BatchSelector
 
     calls = 50 if quick else 1000
     random = np.random.default_rng(0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -88,7 +90,8 @@ QUICK_PROBLEMS = (
 
 def _published(name: str) -> Rows:
     """All rows of a data set, those for training and those for testing."""
-    from uniproto.data import load_dataset
+    sys.path.append(str(Path(__file__).parents[1] / "experiments"))
+    from support.datasets import load_dataset
     from uniproto.errors import InputFileError
 
     try:

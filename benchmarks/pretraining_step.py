@@ -56,7 +56,7 @@ def run(
     if jax.default_backend() != "gpu" and not quick:
         report.row("GPU", unavailable="no GPU: jax sees none")
         return
-    from uniproto.pretraining import StepSettings, model_config
+    from uniproto.lm.pretraining import StepSettings, model_config
 
     report.note(accelerator=jax.devices()[0].device_kind, jax=jax.__version__, peak_flops=peak)
     config = model_config("tiny" if quick else size, 512 if quick else VOCAB, LENGTH)
@@ -97,7 +97,7 @@ def tell(
     peak: float,
 ) -> None:
     """One line of the table: a step's time, and what was reached in it."""
-    from uniproto.pretraining import step_flops
+    from uniproto.lm.pretraining import step_flops
 
     now = seconds[name]
     work = step_flops(config, settings)
@@ -118,7 +118,7 @@ def step_seconds(config: Any, settings: Any) -> tuple[float, float]:
     """(seconds of one step, seconds until the first was done)."""
     import jax
 
-    from uniproto.pretraining import initial_state, make_step
+    from uniproto.lm.pretraining import initial_state, make_step
 
     held = {"state": initial_state(config, settings, seed=0)}
     jax.block_until_ready(held)
@@ -138,7 +138,7 @@ def step_seconds(config: Any, settings: Any) -> tuple[float, float]:
 
 def scoring_seconds(config: Any, settings: Any) -> float:
     """Of a forward pass over the pool that ends in its losses."""
-    from uniproto.pretraining import initial_state, make_validation
+    from uniproto.lm.pretraining import initial_state, make_validation
 
     params = initial_state(config, settings, seed=0).params
     forward = make_validation(config, settings.dtype)
@@ -148,7 +148,7 @@ def scoring_seconds(config: Any, settings: Any) -> float:
 
 def bare_seconds(config: Any, settings: Any) -> dict[str, float]:
     """Of every product of the training part: those with weights, and those of attention."""
-    from uniproto.pretraining import bare_products
+    from uniproto.lm.pretraining import bare_products
 
     groups: dict[tuple[bool, int], list[Any]] = {}
     for product in bare_products(config, settings):

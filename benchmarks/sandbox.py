@@ -23,7 +23,7 @@ _REPEATS = 3
 
 def run(report: Report, quick: bool) -> None:
     """One row per kind of program: programs a second, and processor time each."""
-    from uniproto.judging.sandbox import containment
+    from uniproto.lm.judging.sandbox import containment
 
     how = containment()
     if how is None:
@@ -40,7 +40,7 @@ def run(report: Report, quick: bool) -> None:
 
 
 def _rate(report: Report, name: str, quick: bool) -> float:
-    from uniproto.judging.sandbox import run_programs
+    from uniproto.lm.judging.sandbox import run_programs
 
     count = 4 if quick else _COUNTS.get(name, 100)
     rates, spent = [], []

@@ -44,8 +44,8 @@ def run(report: Report, quick: bool) -> None:
 def measure(report: Report, kind: str, reach: float, quick: bool) -> None:
     import torch
 
-    from uniproto.training import BatchSelector
-    from uniproto.training.gradient_features import gradient_features
+    from uniproto.lm import BatchSelector
+    from uniproto.lm.features.gradient_features import gradient_features
 
     model = make_model(kind, quick)
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -124,7 +124,9 @@ def make_model(kind: str, quick: bool) -> Any:
         model = LlamaForCausalLM(config).to(torch.bfloat16)
     model.train()
     if kind == "checkpointing":
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        from uniproto.lm.finetune.run import CHECKPOINTING
+
+        getattr(model, f"{CHECKPOINTING}_enable")({"use_reentrant": False})
     if kind == "lora":
         from peft import LoraConfig, get_peft_model
 

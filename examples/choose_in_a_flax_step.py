@@ -14,7 +14,7 @@ import optax
 from flax import nnx
 from sklearn.datasets import load_digits
 
-from uniproto.pretraining import choose_rows
+from uniproto.lm.pretraining import choose_rows
 
 POOL, KEEP, STEPS = 64, 16, 60
 

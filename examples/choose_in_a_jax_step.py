@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.datasets import load_digits
 
-from uniproto.pretraining import choose_rows
+from uniproto.lm.pretraining import choose_rows
 
 POOL, KEEP, STEPS, RATE = 64, 16, 60, 0.5
 

@@ -43,7 +43,7 @@ asked = {
     "progress": False,
 }
 for method in ("uniproto", "nearest_on_average", "nearest_to_any", "random"):
-    selection = uniproto.curate(pool, wanted, K, method=method, **asked)
+    selection = uniproto.lm.curate(pool, wanted, K, method=method, **asked)
     sources = [pool[row]["source"] for row in selection.indices]
     counts = ", ".join(f"{sources.count(name)} {name}" for name in FORMS if name in sources)
     print(f"{method:20}{selection.cost:.3f}   {counts}")

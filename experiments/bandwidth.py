@@ -30,10 +30,11 @@ from numpy.typing import NDArray
 
 from support.bandwidth_report import bandwidth_cells, bandwidth_reports
 from support.charts import bandwidth_chart
+from support.datasets import load_dataset
+from support.draws import balanced_source_and_target
 from support.runs import Runs, Setup, command_line, rounded
 from uniproto import cost
 from uniproto.comparing.accuracy import accuracy
-from uniproto.data import balanced_source_and_target, load_dataset
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import make_costs
 from uniproto.methods import METHODS

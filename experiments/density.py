@@ -20,12 +20,14 @@ import altair as alt
 import numpy as np
 
 import uniproto
+from support.datasets import load_dataset
+from support.draws import balanced_source_and_target
+from support.published import Dataset
 from support.runs import Runs, Setup, command_line, rounded
 from support.statistics import by, difference
 from uniproto import DensityWeights
 from uniproto.comparing.accuracy import accuracy
 from uniproto.comparing.results import aligned
-from uniproto.data import Dataset, balanced_source_and_target, load_dataset
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import make_costs
 from uniproto.report.charts import styled

@@ -30,7 +30,7 @@ TRAINS = True
 
 # Fixed beforehand: all seeds of the first ways come before the others, so that what is done when
 # time runs out can be compared.
-FIRST_METHODS = ("uniproto", "colm", "kmedoids", "random")
+FIRST_METHODS = ("uniproto", "uniproto.dot", "colm", "kmedoids", "random")  # METHOD.METRIC
 OTHER_METHODS = ("gradnorm", "maxloss", "greats", "sbert")
 FIRST_WAYS, OTHER_WAYS = (
     [run_name(method, mode) for method in methods for mode in ("source", "batch")]
@@ -76,11 +76,17 @@ def _settings(setup: Setup, names: Sequence[str]) -> dict[str, Any]:
     base = quick_settings(setup, QUICK_STEPS) if setup.quick else math_settings(setup, STEPS)
     found = {}
     for name in names:
-        method, mode, seed = name_parts(name)
+        way, mode, seed = name_parts(name)
+        method, _, metric = way.partition(".")
         # GREATS differentiates the whole model: fewer examples at a time.
         at_once = 32 if method == "greats" else None
         found[name] = replace(
-            base, method=method, mode=mode, seed=int(seed), score_batch_size=at_once
+            base,
+            method=method,
+            metric=metric or None,
+            mode=mode,
+            seed=int(seed),
+            score_batch_size=at_once,
         )
         if method == "uniproto" and setup.training.plan is not None:
             found[name] = replace(found[name], plan=setup.training.plan)
@@ -139,8 +145,8 @@ def _differences(last: Sequence[Mapping[str, Any]], reference: str) -> str:
 
 
 def _ways(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """With the way of choosing, METHOD_MODE, as a column."""
-    return [{"way": run_name(row["method"], row["mode"])} | dict(row) for row in rows]
+    """With the way of choosing, METHOD_MODE or METHOD.METRIC_MODE, as a column."""
+    return [{"way": run_name(*name_parts(row["run"])[:-1])} | dict(row) for row in rows]
 
 
 def _seconds(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -165,9 +171,9 @@ def _chart(rows: Sequence[Mapping[str, Any]]) -> Any:
         styled,
     )
 
-    colours = {"uniproto_source": BLUE, "uniproto_batch": "#56B4E9", "kmedoids_source": GREEN}
-    colours |= {"colm_source": ORANGE, "random_batch": GREY, "full_batch": "#000000"}
-    colours |= {"maxloss_batch": PINK}
+    colours = {"uniproto_source": BLUE, "uniproto.dot_batch": "#56B4E9", "kmedoids_batch": GREEN}
+    colours |= {"colm_source": ORANGE, "colm_batch": PINK}
+    colours |= {"random_batch": GREY, "full_batch": "#000000"}
     seconds = _seconds(rows)
     later = [row | {"minutes": row["step"] * seconds[row["way"]] / 60} for row in _ways(rows)]
     later = [row for row in later if row["step"] > 0 and row["way"] in colours]

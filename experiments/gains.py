@@ -22,11 +22,11 @@ import numpy as np
 
 import uniproto
 from support.charts import dots_and_means
+from support.datasets import load_dataset
 from support.runs import Runs, Setup, command_line
 from uniproto import UniProto
 from uniproto.algorithm import objective_cost
 from uniproto.comparing.results import aligned
-from uniproto.data import load_dataset
 from uniproto.problem.masses import integer_masses
 from uniproto.report.charts import BLUE, GREEN, ORANGE, lines_and_bands, small_multiples, styled
 from uniproto.runtime.progress import Progress

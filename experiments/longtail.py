@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import uniproto
+from support.datasets import load_dataset
 from support.longtail import PCA_DIMENSIONS, Draw, Setting, draw_from, features_of
 from support.longtail_report import (
     curves_chart,
@@ -31,11 +32,11 @@ from support.longtail_report import (
     kernels_chart,
     longtail_reports,
 )
+from support.published import Dataset
 from support.runs import Runs, Setup, command_line, rounded
 from uniproto import DensityWeights, UniProto
 from uniproto.comparing.accuracy import accuracy, nearest_prototype, weight_skew
 from uniproto.comparing.compare import small_problem, warms_up
-from uniproto.data import Dataset, load_dataset
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import make_costs
 from uniproto.methods import FOR_A_TASK, METHODS

@@ -136,7 +136,7 @@ def _folder(setup: Setup, method: str, seed: int) -> Path:
 def _train(
     setup: Setup, scale: Scale, source: dict[str, str], method: str, seed: int, steps: int
 ) -> None:
-    from uniproto.pretraining.pretrain import PretrainSettings, pretrain
+    from uniproto.lm.pretraining.pretrain import PretrainSettings, pretrain
 
     if any(row["step"] >= steps for row in _curve(setup, method, seed)):
         return  # a long run, even one that was killed, has the rows of the short one it began as
@@ -176,7 +176,7 @@ def _curve(setup: Setup, method: str, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def _publish(setup: Setup, scale: Scale, last_seed: int, long_methods: Sequence[str]) -> str:
-    from uniproto.pretraining.learning_curves import curves_chart
+    from uniproto.lm.pretraining.learning_curves import curves_chart
 
     steps = [scale.short, scale.long]
     (setup.out / "pretraining.jsonl").unlink(missing_ok=True)  # joined anew from the runs

@@ -59,8 +59,8 @@ def run(setup: Setup) -> None:
 def _run_part(setup: Setup, name: str) -> list[dict[str, Any]]:
     """Tune, then judge; what was done before is read."""
     from support.finetuning import run_study
-    from uniproto.judging import evaluate
-    from uniproto.judging.evaluation import SCORES
+    from uniproto.lm.judging import evaluate
+    from uniproto.lm.judging.evaluation import SCORES
 
     task, method, seed = name_parts(name)
     judged_in = setup.out / "runs" / name / "judged"
@@ -111,7 +111,7 @@ def _settings(setup: Setup, task: str, method: str, seed: int, data: Path | None
 
 def _tuning_file(setup: Setup, task: str, seed: int, data: Path | None) -> Path:
     """The examples to tune on, drawn by the seed: the same for every method."""
-    from uniproto.judging import superglue_rows
+    from uniproto.lm.judging import superglue_rows
 
     rows = superglue_rows(
         task,

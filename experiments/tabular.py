@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from support.datasets import load_dataset
+from support.draws import balanced_source_and_target
+from support.published import Dataset
 from support.runs import Runs, Setup, command_line
 from support.statistics import by, difference, mean_and_interval, not_lowest
 from uniproto import UniProto
 from uniproto.comparing.accuracy import accuracy, nearest_prototype, weight_skew
 from uniproto.comparing.compare import small_problem, warms_up
 from uniproto.comparing.results import aligned
-from uniproto.data import Dataset, balanced_source_and_target, load_dataset
 from uniproto.methods import FOR_A_TASK, METHODS
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress

@@ -18,11 +18,13 @@ import numpy as np
 
 import uniproto
 from support.charts import dots_and_means
+from support.datasets import load_dataset
+from support.draws import balanced_source_and_target
+from support.published import Dataset
 from support.runs import Runs, Setup, command_line
 from support.statistics import by
 from uniproto.comparing.accuracy import weight_skew
 from uniproto.comparing.results import aligned
-from uniproto.data import Dataset, balanced_source_and_target, load_dataset
 from uniproto.report.charts import BLUE, GREEN, ORANGE, small_multiples, styled
 from uniproto.report.words import mean_and_spread
 from uniproto.runtime.progress import Progress

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import shutil
+import signal
+import subprocess
+from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+# The default search may do about a second of work, which few tests are about. Processes that tests
+# start inherit this; `usual_effort` is for tests of the search itself.
+os.environ["UNIPROTO_EFFORT"] = "0.02"
 
 _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 
@@ -18,6 +27,92 @@ _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "-
 settings.register_profile("same draws", derandomize=True)
 if "UNIPROTO_NEW_DRAWS" not in os.environ:
     settings.load_profile("same draws")
+
+
+# The shares of a cross product's cells, beside the first and the last, that the parts have.
+_QUICK_SHARE, _REST_SHARE = 0.1, 0.15
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--part",
+        choices=("quick", "rest", "all"),
+        default="all",
+        help="quick: not slow, and few cells of cross products; rest: what quick leaves out, but "
+        "not every cell; all (default)",
+    )
+
+
+@functools.cache
+def _commit() -> str:
+    """What decides which cells are tried: other ones for each commit, the same for one."""
+    found = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
+    )
+    return found.stdout.strip() or "no commit"
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    if (part := config.getoption("part")) == "all":
+        return None
+    return f"part: {part}; cells of cross products drawn by commit {_commit()[:12]}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what belongs to another part."""
+    if (part := config.getoption("part")) == "all":
+        return
+    quick = {item.nodeid for item in items if not item.get_closest_marker("slow")}
+    drawn: set[str] = set()  # cells of the rest
+    for cells in _cross_products(items).values():
+        few, some = _draw([cell.nodeid for cell in cells])
+        quick -= {cell.nodeid for cell in cells} - few
+        drawn |= some
+    chosen = [
+        item
+        for item in items
+        if (item.nodeid in quick) == (part == "quick")
+        and (part == "quick" or item.get_closest_marker("slow") or item.nodeid in drawn)
+    ]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
+
+
+def _cross_products(items: list[pytest.Item]) -> dict[str, list[pytest.Item]]:
+    """The cells of every test that is marked as a cross product, in order."""
+    found = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("cross_product"):
+            found[item.nodeid.partition("[")[0]].append(item)
+    return found
+
+
+def _draw(cells: list[str]) -> tuple[set[str], set[str]]:
+    """The first, the last and a share for the quick part; another share for the rest."""
+    by_commit = {name: hashlib.md5(f"{_commit()} {name}".encode()).digest() for name in cells}
+    between = sorted(cells[1:-1], key=by_commit.__getitem__)
+    few, some = (round(share * len(cells)) for share in (_QUICK_SHARE, _REST_SHARE))
+    return {cells[0], cells[-1], *between[:few]}, set(between[few : few + some])
+
+
+@pytest.fixture
+def usual_effort(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As much work for the default search as users get."""
+    monkeypatch.delenv("UNIPROTO_EFFORT")
+
+
+@pytest.fixture
+def ends() -> Iterator[None]:
+    """Fails what would go on for ever: by processor time, and many times what it takes."""
+
+    def stop(*_: object) -> None:
+        raise AssertionError("it has not ended after 20 s of processor time")
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 20.0)
+    yield
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+    signal.signal(signal.SIGVTALRM, before)
 
 
 @pytest.fixture(scope="module")

@@ -26,10 +26,8 @@ report
 selection
 select
 comparing estimator
-training
-pretraining
 scale
-judging
+lm
 cli
 __init__ __main__
 """
@@ -98,6 +96,16 @@ def test_arrows_go_down_only() -> None:
         if room(name) != room(target) and LEVEL[room(target)] >= LEVEL[room(name)]
     ]
     assert not up, "\n".join(up)
+
+
+def test_only_commands_know_language_models() -> None:
+    outside = {
+        name
+        for name in MODULES
+        for target in imports(name)
+        if room(target) == "lm" and room(name) != "lm"
+    }
+    assert outside <= {f"cli.{name}" for name in ("curate", "evaluate", "finetune", "pretrain")}
 
 
 def test_no_import_circle() -> None:

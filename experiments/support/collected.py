@@ -21,10 +21,11 @@ from support.curation import Recipe, warm_up
 from support.finetuning import data_file, pretrained, sums, tiny_model
 from support.once import once
 from support.runs import Setup
-from uniproto.features import embed_text, gradients, hashed_ngrams, hidden_states
+from uniproto.features import embed_text, hashed_ngrams
 from uniproto.features.language import TEMPLATE
+from uniproto.lm import gradients, hidden_states
+from uniproto.lm.finetune.rows import InstructionRow
 from uniproto.runs.atomic import atomic_write, write_json
-from uniproto.training.finetune.rows import InstructionRow
 
 Row = Mapping[str, Any]
 
@@ -66,7 +67,7 @@ def rows_of(data: Path | None, out: Path, name: str) -> list[dict[str, Any]]:
             for row in first_of_each(read, DOCUMENTS)
             if row["text"].strip()
         ]
-    from uniproto.judging import superglue_rows
+    from uniproto.lm.judging import superglue_rows
 
     rows = _json_rows(data_file(setup, "math", "math_train.jsonl.zst"))
     if name == "short":

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from support.lean_lora import make_lean
-from uniproto.training.finetune.data import PaddingCollator, tokenise
-from uniproto.training.finetune.model import load_model, lora_targets, padding_token
-from uniproto.training.finetune.rows import InstructionRow
+from uniproto.lm.finetune.data import PaddingCollator, tokenise
+from uniproto.lm.finetune.model import load_model, lora_targets, padding_token
+from uniproto.lm.finetune.rows import InstructionRow
 
 
 @dataclass(frozen=True)

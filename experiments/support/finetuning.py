@@ -19,12 +19,12 @@ from typing import Any
 from support.once import once
 from support.runs import DATA_VARIABLE, Setup
 from uniproto.errors import InputFileError
+from uniproto.lm.finetune import finetune
+from uniproto.lm.finetune.folder import RESULT, read_result
+from uniproto.lm.finetune.settings import FinetuneSettings
 from uniproto.runs.atomic import write_text
 from uniproto.runs.metrics import read_metrics
 from uniproto.runtime.progress import Progress
-from uniproto.training.finetune import finetune
-from uniproto.training.finetune.folder import RESULT, read_result
-from uniproto.training.finetune.settings import FinetuneSettings
 
 MODEL = "SmolLM2-135M-Instruct"
 SMALLEST = 8  # how many of the smallest sources are looked at separately
@@ -60,7 +60,7 @@ def validations(
 ) -> Iterator[dict[str, Any]]:
     """One row per validation of a run."""
     settings = result["settings"]
-    shown = ("method", "mode", "pool", "keep", "plan", "reg", "iterations", "seed")
+    shown = ("method", "metric", "mode", "pool", "keep", "plan", "reg", "iterations", "seed")
     smallest = sorted(result["train_rows"], key=result["train_rows"].__getitem__)[:SMALLEST]
     step_seconds = [row["selection_step_seconds"] for row in metrics if "kept" in row]
     for row in metrics:

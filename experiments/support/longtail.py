@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data import Dataset, balanced_source_and_target
+from support.draws import balanced_source_and_target
+from support.published import Dataset
 
 PCA_DIMENSIONS = 50
 SMALL_CLASSES = 3  # of a long tail, these count as the minority

@@ -8,8 +8,7 @@ array([0, 2])
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from uniproto.errors import (
     InfeasibleError,
@@ -39,6 +38,7 @@ from uniproto.methods import (
 )
 from uniproto.problem.problem import Problem
 from uniproto.problem.weights import DensityWeights
+from uniproto.runtime.late import explain_moved_names, late_names
 from uniproto.select import cost, select
 from uniproto.selection.selection import Selection
 from uniproto.version import __version__ as __version__
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from uniproto.comparing.path import path
     from uniproto.comparing.results import Comparison, KPath
     from uniproto.estimator import PrototypeSelector
-    from uniproto.training.curate import curate
 
 
 __all__ = [
@@ -82,7 +81,6 @@ __all__ = [
     "UniprotoError",
     "compare",
     "cost",
-    "curate",
     "path",
     "select",
 ]
@@ -92,14 +90,13 @@ _LATE = {  # loaded when asked for: scikit-learn and Arrow take a second to impo
     "KPath": "uniproto.comparing.results",
     "PrototypeSelector": "uniproto.estimator",
     "compare": "uniproto.comparing.compare",
-    "curate": "uniproto.training.curate",
     "path": "uniproto.comparing.path",
 }
 _ROOMS = {  # available without an import of their own
     "data": "uniproto.data",
     "evaluation": "uniproto.comparing.accuracy",
     "features": "uniproto.features",
-    "training": "uniproto.training",
+    "lm": "uniproto.lm",
 }
 
 
@@ -107,9 +104,5 @@ def __dir__() -> list[str]:
     return sorted([*__all__, *_ROOMS, "__version__"])
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LATE:
-        return getattr(import_module(_LATE[name]), name)
-    if name in _ROOMS:
-        return import_module(_ROOMS[name])
-    raise AttributeError(f"module 'uniproto' has no attribute {name!r}")
+__getattr__ = late_names(__name__, _LATE, _ROOMS)
+explain_moved_names()

@@ -14,7 +14,7 @@ from .outcomes import TALLY
 from .saved import sound_results
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def limited_memory() -> Iterator[None]:
     """Refuse memory beyond what these small cases can need."""
     import polars  # noqa: F401  # its threads and those of torch are no case's doing

@@ -75,18 +75,43 @@ def _forge_column(draw: st.DrawFn, folder: Path, sound: Path) -> str:
 
 
 def _forge_array(draw: st.DrawFn, folder: Path, sound: Path) -> str:
-    file, name = draw(st.sampled_from([(PLAN, "data"), (PLAN, "indices"), (CERTIFICATE, "prices")]))
-    if not (folder / file).exists():
-        file, name = PLAN, "data"
+    file = draw(st.sampled_from([name for name in (PLAN, CERTIFICATE) if (folder / name).exists()]))
     with np.load(folder / file) as archive:
         arrays = dict(archive)
+    names = {"data", "indices", "prices", "prototype_ids", "target_ids"} & arrays.keys()
+    name = draw(st.sampled_from(sorted(names)))
     place = draw(st.integers(0, arrays[name].size - 1))
     if name == "indices":
         arrays[name][place] = (arrays[name][place] + 1) % 14
+    elif name.endswith("_ids"):
+        arrays[name][place] = draw(st.sampled_from(["row 3", "row 99", "", arrays[name][0]]))
     else:
         arrays[name][place] *= draw(st.sampled_from([1 + 1e-6, 0.5, 0.0, 1e6, -1.0]))
     np.savez(folder / file, **arrays)
     return f"{file}, {name}[{place}] is now {arrays[name][place]!r}"
+
+
+def _forge_bound(draw: st.DrawFn, folder: Path, sound: Path) -> str:
+    """A higher bound, and prices that are to excuse it: shifted, scaled, or one of them huge."""
+    manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
+    if "certificate" not in manifest:
+        return _forge_array(draw, folder, sound)
+    with np.load(folder / CERTIFICATE) as archive:
+        prices = archive["prices"]
+    by = draw(st.sampled_from([1e14, 1e16, 1e300, -1e14, 1e3]))
+    kind = draw(st.sampled_from(["all more", "all times", "one more", "one less"]))
+    if kind.startswith("one"):
+        prices[draw(st.integers(0, len(prices) - 1))] += by if kind == "one more" else -by
+    else:
+        prices = prices + by if kind == "all more" else prices * by
+    np.savez(folder / CERTIFICATE, prices=prices)
+    cost, record = manifest["cost"], manifest["certificate"]
+    bound = record["lower_bound"] * draw(st.sampled_from([1 + 1e-7, 1.001, 1.1, 5.0]))
+    bound = draw(st.sampled_from([bound, cost]))
+    gap = {"gap": max(cost / bound - 1, 0.0), "absolute_gap": max(cost - bound, 0.0)}
+    record.update(lower_bound=bound, **gap)
+    (folder / MANIFEST).write_text(json.dumps(manifest), "utf-8")
+    return f"prices: {kind} by {by}, bound {bound!r}"
 
 
 def _write(folder: Path, manifest: Any) -> None:
@@ -105,7 +130,8 @@ def forged_results(draw: st.DrawFn) -> Change:
     sound = draw(st.sampled_from(sound_results()[1:]))
     folder = new_folder() / "out"
     shutil.copytree(sound, folder)
-    forge = draw(st.sampled_from([_forge_manifest, _forge_manifest, _forge_column, _forge_array]))
+    ways = [_forge_manifest, _forge_manifest, _forge_column, _forge_array, _forge_bound]
+    forge = draw(st.sampled_from(ways))
     what = forge(draw, folder, sound)
     if forge is not _forge_manifest:
         _write(folder, json.loads((folder / MANIFEST).read_text("utf-8")))
@@ -113,10 +139,9 @@ def forged_results(draw: st.DrawFn) -> Change:
 
 
 HOSTILE_PATHS = [
-    *("/dev/zero", "/dev/full", "/dev/tty", "/proc/self/mem", "/proc/kmsg", "/sys", "/proc", "/"),
-    *("/**/*.parquet", "/*/*/*/*", "/**", "file:///dev/zero", "s3://bucket/x", "http://127.0.0.1/"),
+    *("/dev/zero", "/dev/full", "/dev/tty", "/proc/self/mem", "/etc", "no/such/*.parquet"),
+    *("file:///dev/zero", "s3://bucket/x", "http://127.0.0.1/"),
     *(
-        "../../../../../../..",
         "../../../../../../../dev/zero",
         "a" * 5000,
         "\0",

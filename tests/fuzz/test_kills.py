@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +54,7 @@ def killed(folder: Path, words: list[str], call: int) -> bool:
     return done.returncode != 0
 
 
+@pytest.mark.slow
 @cases(4)
 @given(command=st.sampled_from(sorted(COMMANDS)), call=st.integers(1, 90))
 def test_a_result_survives_a_kill(command: str, call: int) -> None:

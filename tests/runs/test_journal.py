@@ -68,6 +68,7 @@ def test_a_damaged_file_is_refused_and_left_alone(path: Path, line: bytes) -> No
     assert path.read_bytes() == content
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
 def test_a_writer_killed_at_any_moment_loses_no_entry_and_doubles_none(path: Path) -> None:
     found = 0

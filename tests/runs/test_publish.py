@@ -91,6 +91,7 @@ def selections(folder: Path, *ks: int) -> list[Path]:
     return [uniproto.select(X, k, seed=k).save(folder / f"k{k}") for k in ks]
 
 
+@pytest.mark.slow
 def test_killed_at_every_moment_of_an_overwrite(tmp_path: Path) -> None:
     folder, two = tmp_path / "result", selections(tmp_path, 4, 7)
     folder.mkdir()
@@ -101,6 +102,7 @@ def test_killed_at_every_moment_of_an_overwrite(tmp_path: Path) -> None:
     assert int(done.stdout) > 20  # so many moments there were
 
 
+@pytest.mark.slow
 def test_writers_side_by_side_leave_one_whole_result(tmp_path: Path) -> None:
     folder, some = tmp_path / "result", selections(tmp_path, 3, 5, 8)
     writers = [

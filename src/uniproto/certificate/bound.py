@@ -67,19 +67,15 @@ def proven_bound(
     prices: NDArray[np.float64],
     bounds: NDArray[np.float64] | None = None,
     *,
-    least: bool = True,
     deadline: float = math.inf,
 ) -> float:
     """The lower bound these prices prove, rounded down; at least 0, as no cost is negative.
 
     `bounds` are lower bounds of all rows' values, from which the rows worth computing exactly are
-    chosen, until the deadline; without them every row is computed exactly. `least=False` takes
-    costs as they are computed, rather than the least they may really be, and rounds up: no honest
-    bound from these prices is above that, whatever the order in which it was computed.
+    chosen, until the deadline; without them every row is computed exactly.
     """
     rows, quotas = admissible_rows(problem)
-    costs = problem.costs
-    exactly = problem.changed(costs=cast(Costs, LeastCosts(costs))) if least else problem
+    exactly = problem.changed(costs=cast(Costs, LeastCosts(problem.costs)))
     values = np.full(len(rows), -np.inf) if bounds is None else bounds.copy()
     allowed = len(rows) if bounds is None else _MOST_EXACT_ENTRIES // problem.n
     total = -math.fsum(problem.masses.offer / problem.masses.need * prices)
@@ -102,8 +98,6 @@ def proven_bound(
                 if values[order[computed]] >= exact[quota.count - 1]:
                     break  # no row is summed of which only a bound is known
         total += math.fsum(np.partition(values[quota.free], quota.count - 1)[: quota.count])
-    if not least:
-        return total / problem.k + _rounding_of_sums(problem, prices, total)
     return rounded_down(problem, prices, total)
 
 

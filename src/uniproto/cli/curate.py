@@ -215,7 +215,7 @@ def _usable_rows(data: Items, on_error: str) -> list[bool]:
         return [True] * len(data)
     if data.language is None:
         return usable_rows(list(map(what_is_wrong, data.texts())), "texts", data.path, on_error)
-    from uniproto.training.example_tokens import NO_ANSWER, what_is_wrong_with
+    from uniproto.lm.features.example_tokens import NO_ANSWER, what_is_wrong_with
 
     reasons = list(map(what_is_wrong_with, data))
     return usable_rows(reasons, "examples", data.path, on_error, expected=NO_ANSWER)
@@ -327,14 +327,14 @@ def finetune_command(
 ) -> str | None:
     """The command that trains on the chosen rows as they were compared; none without answers."""
     from uniproto.features.language import FURTHER
-    from uniproto.training.finetune.settings import FinetuneSettings as Usual
+    from uniproto.lm.finetune.settings import FinetuneSettings as Usual
 
     talks = len(items.columns) == 1 and isinstance(rows[0][items.columns[0]], list)
     if not talks and len(items.columns) != 2 and FURTHER not in items.columns[1:2]:
         return None
     longest, model = options.max_length, "MODEL"
     if items.language is not None:
-        from uniproto.training.language_features import tokens_read
+        from uniproto.lm.features.language_features import tokens_read
 
         longest, model = tokens_read(options.model, longest), options.model
     words = ["uniproto", "finetune", "--model", model, "--data", str(output / CHOSEN)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from uniproto.cli.options import add_settings
 from uniproto.errors import printable
-from uniproto.judging.settings import EvaluateSettings
+from uniproto.lm.judging.settings import EvaluateSettings
 
 
 def add_parser(commands: Any) -> None:
@@ -57,7 +57,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.judging.run import evaluate
+    from uniproto.lm.judging.run import evaluate
 
     given = {k: v for k, v in vars(options).items() if k not in ("run", "model", "quiet")}
     if options.quiet:

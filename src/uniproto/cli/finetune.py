@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 from uniproto.cli.options import add_settings
 from uniproto.cli.parser import Parser
 from uniproto.errors import InputFileError, MissingExtraError, invalid, printable, require_name
+from uniproto.lm.finetune.settings import PRESETS, FinetuneSettings, preset
 from uniproto.runtime.settings import described
-from uniproto.training.finetune.settings import PRESETS, FinetuneSettings, preset
 
 
 def add_parser(commands: Any) -> None:
@@ -60,14 +60,16 @@ def run(options: argparse.Namespace) -> None:
     values = {**(preset(options.preset) if options.preset else {}), **given}
     if "lora_r" in given and "lora_alpha" not in given:
         values.pop("lora_alpha", None)  # the preset's belongs to the preset's rank
+    if values.get("method", "uniproto") != "uniproto" and "metric" not in given:
+        values.pop("metric", None)  # the preset's is that of UniPROT
     if "model" not in values:
         raise invalid("--model", "must be given", "none", "Name a folder, or use --preset.")
     for name, remedy in (("data", "Name a file."), ("out", "Name a folder for the results.")):
         if name not in values:
             raise invalid(f"--{name}", "must be given", "none", remedy)
     settings = FinetuneSettings(**values)
-    from uniproto.training.finetune import finetune
-    from uniproto.training.trainer import leave_together
+    from uniproto.lm.batches.trainer import leave_together
+    from uniproto.lm.finetune import finetune
 
     result = finetune(settings, fresh=options.fresh)
     leave_together()

@@ -10,7 +10,7 @@ from typing import Any
 
 from uniproto.cli.options import add_settings
 from uniproto.errors import printable, require_name
-from uniproto.pretraining.pretrain_settings import PretrainSettings
+from uniproto.lm.pretraining.pretrain_settings import PretrainSettings
 
 
 def add_parser(commands: Any) -> None:
@@ -61,7 +61,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.pretraining.pretrain import prepare, pretrain
+    from uniproto.lm.pretraining.pretrain import prepare, pretrain
 
     given = dict(vars(options))
     fresh, prepare_only = given.pop("fresh"), given.pop("prepare_only")
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _export(options: argparse.Namespace, folder: str) -> None:
-    from uniproto.pretraining.export import export_run
+    from uniproto.lm.pretraining.export import export_run
 
     tokens = getattr(options, "tokens", None)
     found = export_run(Path(options.out), Path(folder), None if tokens is None else Path(tokens))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import operator
 import shlex
 import textwrap
 from collections.abc import Mapping
@@ -134,39 +132,19 @@ def _asks_for_columns(options: argparse.Namespace) -> bool:
 
 def _comparison(folder: Path, selection: Selection) -> dict[str, Any] | None:
     """What `uniproto compare` left in the folder, if it is about the same inputs."""
-    from uniproto.data.files import require_regular_file
-
     path = folder / _COMPARISON
     if not path.is_file():
         return None
-    require_regular_file(path)
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         about = (record["k"], tuple(record["shape"]), record["metric"], record.get("bandwidth"))
-        same = about == (selection.k, selection.shape, selection.metric, selection.bandwidth)
-        for measured in (*record["summary"], *record["rows"]):
-            _require_measured(measured)
-        for summary in record["summary"]:
-            _require_number(summary["cost_spread"])
-            operator.index(summary["runs"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputFileError(
             f"{path}: the file must hold a comparison. It could not be read ({error}). Remove it, "
             "or run 'uniproto compare' again."
         ) from error
+    same = about == (selection.k, selection.shape, selection.metric, selection.bandwidth)
     return record if same else None
-
-
-def _require_measured(row: Mapping[str, Any]) -> None:
-    if not isinstance(row["method"], str):
-        raise TypeError(f"a method is called {row['method']!r}")
-    _require_number(row["cost"])
-
-
-def _require_number(value: Any) -> None:
-    """Refuse what is neither a finite number nor missing."""
-    if value is not None and not math.isfinite(value):
-        raise ValueError(f"it holds {value}")
 
 
 def _commands(manifest: Mapping[str, Any], options: argparse.Namespace) -> list[tuple[str, str]]:

@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> None:
         return
     refuse_ray_options(options, ("address", "num_cpus", "per_part"))
     inputs = read_inputs(options)
-    ids = _ids(inputs, options)
+    ids = ids_of(inputs, options)
     shown = False if options.quiet else None
     machine = {"memory": options.memory, "device": options.device, "lists": options.lists}
     problem = inputs.problem(warn=not options.quiet, **machine)
@@ -166,7 +166,7 @@ def _resumed(notes: dict[str, Any]) -> int:
     return sum(_resumed(part) for part in notes.values() if isinstance(part, dict))
 
 
-def _ids(inputs: Inputs, options: argparse.Namespace) -> dict[str, Any]:
+def ids_of(inputs: Inputs, options: argparse.Namespace) -> dict[str, Any]:
     """The names of rows for the files to write; those of a target only where it has them."""
     name, pool, target = options.id, inputs.pool, inputs.target
     if name is None:

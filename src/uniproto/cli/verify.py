@@ -10,19 +10,19 @@ from typing import Any
 
 from uniproto.cli.recorded_inputs import add_moved, recorded_inputs
 from uniproto.cli.recorded_paths import ChangedInputError
-from uniproto.cli.verify_check import Check
-from uniproto.cli.verify_costs import cost_checks, gain_checks, plan_check, sums_check
-from uniproto.cli.verify_optimum import certificate_checks, pick_checks
-from uniproto.cli.verify_record import (
-    condition_checks,
-    file_check,
-    name_checks,
-    record_check,
-    row_check,
+from uniproto.cli.verify_claims import (
+    Check,
+    bound_checks,
+    broken_conditions,
+    changed_files,
+    cost_checks,
+    plan_check,
+    wrong_names,
 )
 from uniproto.errors import printable
 
 _EMBEDDED = 1e-5  # vectors computed anew, in other batches, are off by as much
+_ANSWERS = {True: "yes", False: "no", None: "-"}
 
 
 def add_parser(commands: Any) -> None:
@@ -31,10 +31,11 @@ def add_parser(commands: Any) -> None:
         help="check a saved selection against its input files",
         description=textwrap.dedent("""\
             Recompute what OUT claims from its files and the input files alone, and say yes or no:
-            that no file has changed; that the rows are allowed; that the plan gives every row 1/K
-            and every target its weight; that it costs what is written, and no plan of these rows
-            costs less; that the gains can be those of these rows; and, where OUT is certified, that
-            the prices prove the lower bound, or that the search proves its optimum again."""),
+            that no file has changed; that the rows are allowed, and named as in the input; that the
+            plan gives every row 1/K and every target its weight; that it costs what is written, and
+            no plan of these rows costs less; and, where OUT is certified, that the prices prove the
+            lower bound, or that no other choice costs less. Nothing is written, and the search is
+            not repeated."""),
         epilog=textwrap.dedent("""\
             example:
               uniproto select vectors.npy -k 100 --certify -o out
@@ -53,8 +54,8 @@ def run(options: argparse.Namespace) -> int:
     verified = True
     for check in checks(Path(options.folder), options.moved):
         found = f" ({printable(check.found)})" if check.found else ""
-        print(f"  {'yes' if check.holds else 'no ':3}  {check.claim}{found}", flush=True)
-        verified = verified and check.holds
+        print(f"  {_ANSWERS[check.holds]:3}  {check.claim}{found}", flush=True)
+        verified = verified and check.holds is not False
     print(f"verified: {'yes' if verified else 'no'}")
     return 0 if verified else 1
 
@@ -65,7 +66,7 @@ def checks(folder: Path, moved: Sequence[str] | None = None) -> Iterator[Check]:
     `moved` are where input files are now.
     """
     from uniproto.selection.selection import Selection
-    from uniproto.selection.storage import load_manifest, read_fields
+    from uniproto.selection.storage import load_manifest
 
     manifest = load_manifest(folder)
     claim = "the input files have not changed"
@@ -76,26 +77,31 @@ def checks(folder: Path, moved: Sequence[str] | None = None) -> Iterator[Check]:
         yield Check(claim, False, str(error))
         return
     yield Check(claim, True)
-    files = file_check(folder, manifest)
-    yield files
-    if not files.holds:
+    changed = changed_files(folder, manifest)
+    yield Check("the files of the result have not changed", not changed, ", ".join(changed))
+    if changed:
         return
-    selection = Selection(**read_fields(folder))
-    problem = inputs.problem()
-    record = record_check(manifest, selection, problem)
-    yield record
-    rows = row_check(selection, problem)
-    yield rows
-    if not (record.holds and rows.holds):
+    selection, problem = Selection.load(folder), inputs.problem()
+    costs = problem.costs
+    said = (selection.k, selection.shape, selection.metric, selection.bandwidth)
+    agrees = said == (problem.k, costs.shape, costs.metric, costs.bandwidth)
+    yield Check("the record agrees with the inputs", agrees)
+    if not agrees:
         return
-    yield from condition_checks(selection, problem)
-    yield from name_checks(folder, manifest, selection, inputs)
+    broken = broken_conditions(selection.indices, problem)
+    claim = f"{problem.k} different rows of the source are chosen, all of them allowed"
+    yield Check(claim, not broken, "; ".join(broken))
+    if broken:
+        return
+    wrong = wrong_names(folder, manifest, selection, inputs)
+    yield Check("rows and ids are those of the inputs", not wrong, ", ".join(wrong))
     yield plan_check(selection, problem)
     embedded = "embedding" in manifest["inputs"]["source"]
-    slack = _EMBEDDED * problem.costs.ceiling if embedded else 0.0
+    slack = _EMBEDDED * costs.ceiling if embedded else 0.0
     yield from cost_checks(selection, problem, slack)
-    yield from gain_checks(manifest, selection, problem, slack)
-    if not embedded:
-        yield from pick_checks(manifest, selection, problem)
-    yield from certificate_checks(manifest, selection, problem, slack)
-    yield sums_check(selection)
+    certificate = selection.certificate
+    if certificate is not None:
+        yield from bound_checks(manifest["certificate"], selection, problem, slack)
+    if selection.proof is not None and (certificate is None or certificate.proof is None):
+        claim = f"not checked: that no choice of {problem.k} rows costs less"
+        yield Check(claim, None, "the search says so, and is not repeated")

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from uniproto.data.columns import numeric_matrix
 from uniproto.data.files import unreadable
-from uniproto.data.sizes import require_room
 from uniproto.errors import InputFileError, OutputError, UniprotoError
 
 _ROWS_PER_BATCH = 65536
@@ -91,15 +90,8 @@ class LargeTable:
 
     def column(self, name: str) -> pa.ChunkedArray:
         """One column, in memory."""
-        batches, taken = [], 0
         with self._naming_the_damaged():
-            for batch in self._dataset.to_batches(columns=[name], batch_size=_ROWS_PER_BATCH):
-                taken += batch.nbytes
-                require_room(
-                    taken, self._files[0], f"a long column {name!r}", None, "Do without it."
-                )
-                batches.append(batch)
-        return pa.Table.from_batches(batches, pa.schema([self.schema.field(name)])).column(0)
+            return self._dataset.to_table(columns=[name]).column(0)
 
     def take(self, rows: NDArray[np.int64]) -> pa.Table:
         """Some rows with all columns, in this order."""

@@ -33,13 +33,7 @@ from uniproto.data.files import (
     unreadable,
 )
 from uniproto.data.hub import arrow_files, is_saved_dataset, read_saved_dataset
-from uniproto.data.sizes import (
-    has_texts,
-    parquet_bytes,
-    require_columns_in_bounds,
-    require_npy_fits,
-    require_npz_fits,
-)
+from uniproto.data.sizes import has_texts, parquet_bytes, require_room
 from uniproto.data.text_tables import read_csv, read_jsonl
 from uniproto.errors import (
     InputFileError,
@@ -278,7 +272,6 @@ def aligned_columns(
 
 def _read_numpy(path: Path, column: str | None, memory: Memory) -> NDArray[Any]:
     try:
-        require_npy_fits(path)
         if path.suffix.lower() == ".npy" and path.stat().st_size > memory_budget(memory) // 4:
             content = np.load(path, allow_pickle=False, mmap_mode="r")  # stays on disk
             if isinstance(content, np.ndarray) and column is None:
@@ -287,7 +280,7 @@ def _read_numpy(path: Path, column: str | None, memory: Memory) -> NDArray[Any]:
             content = np.load(file, allow_pickle=False)
             if not isinstance(content, np.ndarray):  # an archive
                 name = _array_name(content.files, column, path)
-                require_npz_fits(path, name, memory)
+                require_room(path, memory)
                 return np.asarray(content[name])
     except ValueError as error:
         if "pickle" not in str(error):
@@ -357,11 +350,9 @@ def _footer(file: Path) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        footer = pq.read_metadata(file)
+        return pq.read_metadata(file)
     except (pa.ArrowException, OSError) as error:
         raise unreadable(file, error) from error
-    require_columns_in_bounds(footer.num_columns, file)
-    return footer
 
 
 def read_within(file: Path | IO[bytes], most: int, footer: Any = None) -> pa.Table | None:

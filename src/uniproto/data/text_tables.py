@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from uniproto.data.codes import codes_of_csv, codes_of_json
 from uniproto.data.columns import checked_table, is_text
-from uniproto.data.files import first_line, require_shallow, unpacked
-from uniproto.data.sizes import require_csv_fits, require_jsonl_fits
+from uniproto.data.files import first_line, unpacked
+from uniproto.data.sizes import require_room
 from uniproto.errors import InputFileError
 
 _BLOCK = 2**26  # a reader's block must hold a whole line; long documents make long lines
@@ -19,7 +19,7 @@ _BLOCK = 2**26  # a reader's block must hold a whole line; long documents make l
 
 def read_csv(path: Path, column: str | None, memory: int | float | str | None) -> pa.Table:
     """The table of a .csv file, whose first line names the columns; codes of digits are texts."""
-    require_csv_fits(path, memory)
+    require_room(path, memory)
     table = _csv_table(path)
     names = table.column_names
     if all(map(_is_number, names)) and not all(name.isdigit() for name in names):
@@ -57,7 +57,7 @@ def read_jsonl(path: Path, column: str | None, memory: int | float | str | None)
     import pyarrow.json as json
     import pyarrow.parquet as pq
 
-    require_jsonl_fits(path, memory)
+    require_room(path, memory)
     with unpacked(path) as lines:
         begin = next(filter(None, map(bytes.strip, lines)), b"")
     if not begin:  # Arrow makes a table without columns of blank lines
@@ -70,8 +70,6 @@ def read_jsonl(path: Path, column: str | None, memory: int | float | str | None)
             f"{path}: the file must hold a JSON object on each line. It holds a list instead. "
             "Write its objects one below the other."
         )
-    with unpacked(path) as lines:
-        require_shallow(lines, path)  # Arrow would run out of stack, and take the process with it
     with unpacked(path) as lines:
         table = json.read_json(lines, json.ReadOptions(block_size=_BLOCK))
     try:  # the chosen rows are written as .parquet: learn now what does not fit there

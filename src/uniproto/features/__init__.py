@@ -10,38 +10,31 @@ True
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from uniproto.runtime.late import late_names
 
 if TYPE_CHECKING:
     from uniproto.features.embedded import Embedded
     from uniproto.features.images import embed_images
     from uniproto.features.ngrams import hashed_ngrams
     from uniproto.features.text import embed_text
-    from uniproto.training.language_features import gradients, hidden_states
 
 __all__ = [
     "Embedded",
     "embed_images",
     "embed_text",
-    "gradients",
     "hashed_ngrams",
-    "hidden_states",
 ]
 
-_HOMES = {  # loaded on first use, so that `import uniproto` stays fast
-    "Embedded": "uniproto.features.embedded",
-    "embed_images": "uniproto.features.images",
-    "embed_text": "uniproto.features.text",
-    "hashed_ngrams": "uniproto.features.ngrams",
-    # They run the code of training, which stands above this room: named here, imported on use.
-    "embed_examples": "uniproto.training.language_features",
-    "gradients": "uniproto.training.language_features",
-    "hidden_states": "uniproto.training.language_features",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'uniproto.features' has no attribute {name!r}")
+# Loaded on first use, so that `import uniproto` stays fast.
+__getattr__ = late_names(
+    __name__,
+    {
+        "Embedded": "uniproto.features.embedded",
+        "embed_examples": "uniproto.lm.features.language_features",
+        "embed_images": "uniproto.features.images",
+        "embed_text": "uniproto.features.text",
+        "hashed_ngrams": "uniproto.features.ngrams",
+    },
+)

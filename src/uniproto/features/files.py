@@ -19,7 +19,6 @@ from uniproto.data.hub import is_saved_dataset
 from uniproto.data.tables import (
     InputData,
     content_digest,
-    data_files,
     read_content,
     require_column,
 )
@@ -176,13 +175,6 @@ def input_digest(path: Path, embedding: Mapping[str, Any] | None = None) -> str:
     if embedding is not None and is_picture_folder(path):
         return _folder_items(path, embedding["named"]).sha256
     return content_digest(path)
-
-
-def input_bytes(path: Path, embedding: Mapping[str, Any] | None = None) -> int | None:
-    """How much a file or a data set takes on the disk; None for pictures, checked one by one."""
-    if embedding is not None and is_picture_folder(path):
-        return None
-    return sum(file.stat().st_size for file in data_files(path))
 
 
 def _folder_items(path: Path, images: str | None) -> Items:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.files import first_line, irregular_kind
+from uniproto.data.files import first_line, is_endless
 from uniproto.errors import InputFileError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -181,8 +181,8 @@ def read_picture(name: str, folder: Path | None = None) -> bytes:
     """The content of a picture's file, which must be a regular one of a sensible size."""
     path = Path(name) if folder is None else folder / name
     try:
-        if (kind := "a folder" if path.is_dir() else irregular_kind(path)) is not None:
-            raise UnreadableError(f"it is {kind}")
+        if path.is_dir() or is_endless(path):
+            raise UnreadableError("it is a folder, a pipe or a device")
         if path.stat().st_size > _MOST_BYTES:
             raise UnreadableError("a file of more than a gigabyte")
         return path.read_bytes()

@@ -32,6 +32,7 @@ from uniproto.problem.limits import Counts, Limits, checked_limits
 from uniproto.problem.masses import Masses, integer_masses
 from uniproto.problem.weights import weights_from
 from uniproto.runs.checkpoint import Checkpoint
+from uniproto.runtime.effort import effort
 from uniproto.runtime.memory import memory_budget
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class Problem:
     given: Given | None  # source and target as the user has them, where they are known
     limits: Limits | None  # how many rows each source of the pool may and must give
     checkpoint: Checkpoint | None  # where a run saves its picks, if it must survive a kill
-    effort: float  # share of the work of a whole problem that a method may spend on this one
+    effort: float  # the work that a method may spend on this problem; 1 is the usual amount
     _k: int | None
     _group_labels: tuple[NDArray[Any], NDArray[Any]] | None  # of source and target rows
     _budgets: str | Mapping[Hashable, int]
@@ -213,7 +214,7 @@ class Problem:
         self.lists = CpuLists()
         self.weights_origin = self.bandwidth_origin = None
         self.groups, self.limits, self.checkpoint = (), None, None
-        self.effort = 1.0
+        self.effort = effort()
         self.given = None
         self._group_labels = None
         self._budgets = "proportional"
@@ -432,6 +433,6 @@ def _split(
             )
         share = None if problem.target_weights is None else weights[target_rows] / mass
         part = problem.among(source_rows, target_rows, share)
-        part = part.changed(_k=int(quota[index]), effort=1 / np.count_nonzero(quota))
+        part = part.changed(_k=int(quota[index]), effort=problem.effort / np.count_nonzero(quota))
         parts.append(Group(name, source_rows, target_rows, mass, part))
     return tuple(parts)

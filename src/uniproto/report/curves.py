@@ -29,6 +29,8 @@ def save_curves(
     pyarrow.csv.write_csv(as_table(points), buffer)
     write_text(folder / "curves.csv", buffer.getvalue().to_pybytes().decode("utf-8"))
     try:
+        import vl_convert  # noqa: F401  (what draws it; Altair alone says so with a ValueError)
+
         save_chart(chart(), folder / "curves.png")
     except ImportError as error:
         print(f"curves.png was not drawn: {error}. curves.csv has its numbers.", file=sys.stderr)

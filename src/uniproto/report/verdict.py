@@ -262,8 +262,8 @@ def methods_box(
         ),
         (
             "Best possible",
-            f"No choice of {k:,} rows{conditions_of(problem)} costs less; 'uniproto verify' "
-            "proves it again."
+            f"No choice of {k:,} rows{conditions_of(problem)} costs less: the search ruled out all "
+            "others."
             if selection.proof is not None
             else "A lower bound by linear-programming duality that holds for every choice of "
             f"{k:,} rows{conditions_of(problem)}; its prices are saved, and 'uniproto verify' "

@@ -158,26 +158,19 @@ class Checkpoint:
 
 
 def _saved_picks(arrays: Mapping[str, NDArray[Any]]) -> SavedPicks:
-    """The picks in a file. A digest vouches for its bytes, not for whoever wrote them: numbers
-    that compiled code would follow out of its arrays are refused here.
-    """
-    rows, costs = arrays["rows"], arrays["costs"]
+    """The picks in a file, of the types and lengths that compiled code relies on."""
+    rows, costs, plan = arrays["rows"], arrays["costs"], None
     stage, state = str(arrays["stage"]), json.loads(str(arrays["state"]))
-    if stage not in (PICKING, POLISHING, SEARCHING) or not isinstance(state, dict):
-        raise ValueError("it does not say what was going on")
-    if not all(isinstance(value, int | float) for value in state.values()):
-        raise ValueError("its state is not made of numbers")
-    if rows.dtype.kind not in "iu" or rows.ndim != 1 or len(np.unique(rows)) < len(rows):
-        raise ValueError("its rows are not different whole numbers")
-    if costs.dtype != np.float64 or costs.shape != rows.shape or not np.isfinite(costs).all():
-        raise ValueError("its costs are not one finite number for each row")
-    if "data" not in arrays:
-        return SavedPicks(rows, costs, None, stage, state)
-    data, indices, indptr = arrays["data"], arrays["indices"], arrays["indptr"]
-    if not {data.dtype.kind, indices.dtype.kind, indptr.dtype.kind} <= set("iu"):
-        raise ValueError("its masses are not whole numbers")
-    plan = sp.csr_array((data, indices, indptr), shape=tuple(arrays["shape"].tolist()))
-    plan.check_format(full_check=True)
-    if plan.shape[0] != len(rows) or (plan.data <= 0).any():
-        raise ValueError("its masses are not positive, for each row some")
+    sound = stage in (PICKING, POLISHING, SEARCHING)
+    sound &= all(isinstance(value, int | float) for value in state.values())
+    sound &= rows.dtype.kind in "iu" and rows.ndim == 1 and len(np.unique(rows)) == len(rows)
+    sound &= costs.dtype == np.float64 and costs.shape == rows.shape and np.isfinite(costs).all()
+    if "data" in arrays:
+        shares = (arrays["data"], arrays["indices"], arrays["indptr"])
+        sound &= {each.dtype.kind for each in shares} <= set("iu")
+        plan = sp.csr_array(shares, shape=tuple(arrays["shape"].tolist()))
+        plan.check_format(full_check=True)
+        sound &= plan.shape[0] == len(rows) and (plan.data > 0).all()
+    if not sound:
+        raise ValueError("its numbers are not those of picks")
     return SavedPicks(rows, costs, plan, stage, state)

@@ -12,19 +12,13 @@ from uniproto.scale.shards import StoredFile, file_system, files_of
 _CHUNK = 2**22
 
 
-def fetched(address: str, folder: Path, size: int) -> Path:
-    """Copy what an address names, which must take `size` bytes, into an empty folder.
+def fetched(address: str, folder: Path) -> Path:
+    """Copy what an address names into an empty folder.
 
     Returns the folder, or the file where it is a single one: what a local path would name.
     """
     files = files_of(address)
-    total = sum(file.size for file in files)
-    if total != size:
-        raise InputFileError(
-            f"{address}: the input must be the files that were selected from. They take "
-            f"{total:,} bytes, and took {size:,}. Restore them, or run the selection again."
-        )
-    free = shutil.disk_usage(folder).free
+    size, free = sum(file.size for file in files), shutil.disk_usage(folder).free
     if size > free:
         raise InputFileError(
             f"{address}: the files must fit into the temporary folder to be read here. They take "

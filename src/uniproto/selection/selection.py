@@ -304,7 +304,7 @@ class Selection:
         selection = cls(**read_fields(Path(folder)))
         try:
             require_sums(selection)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise damaged(Path(folder), error) from error
         return selection
 

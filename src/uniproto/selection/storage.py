@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from uniproto.data.arrays import is_table
 from uniproto.data.files import require_regular_file
-from uniproto.data.sizes import room_for_inputs
-from uniproto.data.tables import read_within
 from uniproto.errors import InputFileError
 from uniproto.report import PAGE
 from uniproto.runs.atomic import require_writable
@@ -31,12 +29,7 @@ from uniproto.runs.publish import (
 from uniproto.runs.records import plain
 from uniproto.selection.assigning import targets_digest
 from uniproto.selection.prototypes import chosen_rows, write_csv
-from uniproto.selection.saved_record import (
-    plan_from,
-    require_columns,
-    require_fields,
-    require_lengths,
-)
+from uniproto.selection.saved_record import plan_from, require_fields
 from uniproto.transport.prototypes import Transport
 
 if TYPE_CHECKING:
@@ -52,7 +45,6 @@ PLAN = "plan.npz"
 CERTIFICATE = "certificate.npz"
 _FORMAT = 1
 _MOST_READINGS = 10
-_MOST_BYTES_OF_RECORD = 2**28
 
 
 def save_selection(
@@ -74,7 +66,50 @@ def save_selection(
     Where the selection has a certificate, its numbers are in the manifest (an infinite gap, which
     JSON cannot say, as null) and its prices in certificate.npz.
     """
-    plan, cost = selection.plan, selection.cost
+    columns, arrays, named = named_rows(selection, source_ids, target_ids)
+    manifest = {
+        "format": _FORMAT,
+        "method": selection.method,
+        "options": selection.options,
+        "metric": selection.metric,
+        "bandwidth": selection.bandwidth,
+        "k": selection.k,
+        "shape": list(selection.shape),
+        "seed": selection.seed,
+        "cost": selection.cost,
+        "cost_is_exact": selection.cost_is_exact,
+        "beta": selection.beta,
+        "group_costs": [[plain(label), cost] for label, cost in selection.group_costs.items()],
+        "notes": selection.notes,
+        "timings": selection.timings,
+        **_compared(selection),
+        **(record or {}),
+        **named,
+    }
+    if prototypes is None:
+        prototypes = _rows_of_table(selection)
+    with publishing(folder, MANIFEST, pages=[PAGE]) as stage:
+        pq.write_table(pa.table(columns), stage / SELECTION)
+        if prototypes is not None:
+            pq.write_table(prototypes, stage / PROTOTYPES)
+            with (stage / PROTOTYPES_CSV).open("wb") as file:
+                write_csv(prototypes, file)
+        np.savez_compressed(stage / PLAN, **arrays)
+        for name, content in (files or {}).items():
+            (stage / name).write_text(content, encoding="utf-8", newline="")
+        if selection.certificate is not None:
+            manifest = _certified(manifest, selection.certificate, stage)
+        write_record(stage, MANIFEST, manifest)
+    return folder
+
+
+def named_rows(
+    selection: Selection,
+    source_ids: tuple[str, NDArray[Any]] | None = None,
+    target_ids: tuple[str, NDArray[Any]] | None = None,
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """The columns of selection.parquet, the arrays of plan.npz, and the manifest's ids."""
+    plan = selection.plan
     columns: dict[str, Any] = {
         "rank": np.arange(1, selection.k + 1),
         "index": selection.indices,
@@ -89,47 +124,16 @@ def save_selection(
         "indices": plan.indices,
         "indptr": plan.indptr,
     }
-    manifest = {
-        "format": _FORMAT,
-        "method": selection.method,
-        "options": selection.options,
-        "metric": selection.metric,
-        "bandwidth": selection.bandwidth,
-        "k": selection.k,
-        "shape": list(selection.shape),
-        "seed": selection.seed,
-        "cost": cost,
-        "cost_is_exact": selection.cost_is_exact,
-        "beta": selection.beta,
-        "group_costs": [[plain(label), cost] for label, cost in selection.group_costs.items()],
-        "notes": selection.notes,
-        "timings": selection.timings,
-        **_compared(selection),
-        **(record or {}),
-    }
-    if prototypes is None:
-        prototypes = _rows_of_table(selection)
+    named = {}
     if source_ids is not None:
         name, ids = source_ids
         chosen = ids[selection.indices]
         columns = {f"{name}_id" if name in columns else name: chosen, **columns}
         arrays["prototype_ids"] = _storable(chosen)
-        manifest["id"] = {"column": name, "prototypes": [plain(value) for value in chosen]}
+        named["id"] = {"column": name, "prototypes": [plain(value) for value in chosen]}
     if target_ids is not None:
         arrays["target_ids"] = _storable(target_ids[1])
-    with publishing(folder, MANIFEST, pages=[PAGE]) as stage:
-        pq.write_table(pa.table(columns), stage / SELECTION)
-        if prototypes is not None:
-            pq.write_table(prototypes, stage / PROTOTYPES)
-            with (stage / PROTOTYPES_CSV).open("wb") as file:
-                write_csv(prototypes, file)
-        np.savez_compressed(stage / PLAN, **arrays)
-        for name, content in (files or {}).items():
-            (stage / name).write_text(content, encoding="utf-8", newline="")
-        if selection.certificate is not None:
-            manifest = _certified(manifest, selection.certificate, stage)
-        write_record(stage, MANIFEST, manifest)
-    return folder
+    return columns, arrays, named
 
 
 def _compared(selection: Selection) -> dict[str, Any]:
@@ -208,29 +212,18 @@ def _fields_of(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
         require_regular_file(folder / name)
         return BytesIO(read_published(folder, MANIFEST, name, manifest["files"][name]))
 
-    if not isinstance(manifest.get("files"), dict):
-        raise ValueError("its record does not say which files belong to it")
     require_fields(manifest)
     k, shape = manifest["k"], tuple(manifest["shape"])
-    table = read_within(content(SELECTION), room_for_inputs())
-    if table is None:
-        raise ValueError("its table takes more memory than there is")
-    require_columns(table)
-    archive = content(PLAN)
-    require_lengths(archive, {"data": k * shape[1], "indices": k * shape[1], "indptr": k + 1})
-    with np.load(archive, allow_pickle=False) as arrays:
+    table = pq.read_table(content(SELECTION))
+    with np.load(content(PLAN), allow_pickle=False) as arrays:
         plan = plan_from(arrays)
     certificate = None
     if "certificate" in manifest:
-        archive = content(CERTIFICATE)
-        require_lengths(archive, {"prices": shape[1]})
-        with np.load(archive, allow_pickle=False) as arrays:
+        with np.load(content(CERTIFICATE), allow_pickle=False) as arrays:
             certificate = _certificate_of(manifest, arrays["prices"])
     prototypes = None
     if PROTOTYPES in manifest["files"]:
-        prototypes = read_within(content(PROTOTYPES), room_for_inputs())
-        if prototypes is None:
-            raise ValueError("its prototypes take more memory than there is")
+        prototypes = pq.read_table(content(PROTOTYPES))
     rows = k if prototypes is None else len(prototypes)
     if plan.shape != (k, shape[1]) or not len(table) == rows == k or k == 0:
         raise ValueError("its files are of different selections")
@@ -293,8 +286,6 @@ def load_manifest(folder: Path) -> dict[str, Any]:
     settle(folder)
     require_regular_file(path)
     try:
-        if path.stat().st_size > _MOST_BYTES_OF_RECORD:
-            raise ValueError("its manifest is larger than any")
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise InputFileError(

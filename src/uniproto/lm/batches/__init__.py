@@ -1,0 +1,1 @@
+"""Which examples of a pool to learn from, in every step of a training run."""

@@ -1,0 +1,275 @@
+"""The settings of the selection inside a training run, checked when they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from uniproto.errors import invalid, require_int, require_name
+from uniproto.geometry.costs import MATRIX_METRICS
+from uniproto.lm.batches.methods import BATCH_METHODS
+from uniproto.lm.batches.selector import MODES, BatchSelector, as_batch_method
+from uniproto.methods import Method
+from uniproto.runtime.settings import setting
+
+FEATURES = ("gradient", "zeroth-order", "adapters", "embedding")
+LOSSES = ("example", "token")
+MOMENTS = ("optimizer", "pool", "example")  # explained in `adam_moments.py`, which needs torch
+_USUAL_FEATURES = {"colm": "zeroth-order", "sbert": "embedding"}
+_USUAL_MOMENTS = {"colm": "example"}
+_PLAIN = ("greats", "colm-raw")  # methods that take gradients as they are
+_UNSCORED = ("random", "full")
+
+
+@dataclass(frozen=True)
+class SelectionConfig:
+    """Which examples of every pool to train on.
+
+    Args:
+        method: `uniproto`, `colm`, `colm-raw`, `greats`, `gradnorm`, `maxloss`, `sbert`,
+            `kmedoids`, `random`, `full`, or a method object with its options (see
+            `BatchSelector`).
+        mode: `batch`, one selection over the pool, or `source`, one inside each source.
+        pool: examples per device and micro-batch that are looked at: the batch size of the data
+            loader, in place of `per_device_train_batch_size`.
+        keep: how many of them are trained on. A pool with fewer usable examples (the last one of
+            an epoch, or after NaN) is used whole. Where a row of the data holds several examples
+            (TRL's packing), `pool` and `keep` count rows, and `keep / pool` is the share of their
+            examples that is trained on.
+        source_column: the column of the training data that names an example's source. Needed with
+            `mode="source"`; otherwise only for the log, where the data have it.
+        loss: what a step minimises: `example`, the mean of the chosen examples' losses, so that
+            all count equally; `token`, the Trainer's own, a mean over their answer tokens, in
+            which long answers count more. Default: `example` with `uniproto`, otherwise `token`.
+        metric, bandwidth, budgets: as in `BatchSelector`.
+        keep_small: take small sources whole, with every method: names of sources; or a share of
+            the training data (0.01) below which a source is small; or, decided anew in every pool,
+            True or a number of examples as in `BatchSelector`. Default: True for `colm`.
+        coordinates: compare only this many coordinates, as in `BatchSelector`.
+        features: `gradient` (last block's value projection), `zeroth-order` (the same by two
+            forward passes), `adapters` (all LoRA layers) or `embedding` (of texts). Default:
+            `zeroth-order` for `colm`, `embedding` for `sbert`, otherwise `gradient`.
+        adam_aligned: divide gradients by the optimizer's √v. Default: True, but False for `greats`
+            and `colm-raw`.
+        moments: which v: `optimizer`, that of the last step; `pool`, with the pool's mean gradient
+            in it, as the paper prints it (and the factor m for `gradnorm`); `example`, with each
+            example's own in m and v. Default: `example` for `colm`, otherwise `optimizer`.
+        align_after: plain gradients before this many steps. A young v is the square of one or two
+            gradients, and nearly all of g/√v lies in the few coordinates that had almost none.
+        layer: the linear layer to differentiate, where the value projection is not found.
+        loss_fn: for models other than causal language models, `loss_fn(model, batch)`: each
+            example's loss, a tensor (examples,). Needs `layer`, except with `maxloss`; the Trainer
+            keeps its own training loss.
+        width: at most so many feature dimensions.
+        score_batch_size: examples per scoring pass (default: the whole pool; `greats`: 8).
+        micro_batch: examples per forward and backward pass of the chosen ones, where memory is
+            short. The gradient is the same sum, in another order of additions.
+        anchors: how many random training examples serve `greats` as validation, at every step.
+        text_column: what is embedded: a column, or several joined by a blank line. Default:
+            `text`, or `instruction` and `output`, or the tokens read back by the tokenizer.
+        embedding_model: as in `uniproto.features.embed_text`.
+        embeddings: one row per training example, in place of embedding texts.
+        measure_cost: log the selection's transport cost beside that of random choices.
+        seed: of random draws; default that of the training arguments.
+
+    >>> SelectionConfig(method="uniproto", mode="source", pool=32, keep=8).usual_features
+    'gradient'
+    """
+
+    method: str | Method = setting(
+        "uniproto",
+        "how examples are chosen (docs/training.md)",
+        choices=lambda: tuple(BATCH_METHODS),
+    )
+    mode: str = setting("batch", "from the whole pool, or each source", choices=MODES)
+    pool: int = setting(128, "examples looked at, per device")
+    keep: int = setting(64, "examples trained on, per device")
+    source_column: str = "source"
+    metric: str | None = setting(
+        None, "compare by euclidean, cosine, l1, dot (by method)", metavar="NAME"
+    )
+    bandwidth: float | str | None = setting(
+        None, "of rbf: a number, or a share such as 0.25median (auto)", metavar="SIGMA", parse=str
+    )
+    loss: str | None = setting(None, "what counts equally (by method)", choices=LOSSES)
+    budgets: str | Mapping[Hashable, int] = "proportional"
+    keep_small: bool | int | float | Collection[Hashable] | None = None
+    coordinates: int | None = setting(None, "compare the largest coordinates only (by method)")
+    features: str | None = setting(None, f"{'/'.join(FEATURES)} (by method)", metavar="NAME")
+    adam_aligned: bool | None = setting(None, "on the scale of Adam's steps (by method)")
+    moments: str | None = setting(None, "Adam's moments (by method)", choices=MOMENTS)
+    align_after: int = setting(8, "steps before gradients are aligned")
+    layer: str | None = setting(None, "the layer to differentiate (last value projection)")
+    loss_fn: Callable[[Any, Any], Any] | None = field(default=None, repr=False, compare=False)
+    width: int | None = setting(None, "at most so many feature dimensions (all)")
+    score_batch_size: int | None = setting(None, "examples per scoring pass (the pool; greats: 8)")
+    micro_batch: int | None = setting(None, "chosen examples per forward and backward pass (all)")
+    anchors: int = setting(8, "greats: examples it measures by")
+    text_column: str | tuple[str, ...] | None = None
+    embedding_model: str | None = setting(
+        None, "sbert: the model that embeds (all-MiniLM-L6-v2)", metavar="MODEL"
+    )
+    embeddings: Any = field(default=None, repr=False, compare=False)
+    measure_cost: bool = True
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("pool", "keep", "anchors"):
+            require_int(name, getattr(self, name))
+        require_int("align_after", self.align_after, least=0)
+        for name in ("width", "score_batch_size", "micro_batch"):
+            if getattr(self, name) is not None:
+                require_int(name, getattr(self, name))
+        # The selector says what is wrong with the method and its options.
+        self.selector(self.keep, seed=0 if self.seed is None else self.seed)
+        if self.keep > self.pool:
+            raise invalid(
+                "keep",
+                f"must not exceed the pool of {self.pool} examples",
+                self.keep,
+                "Lower keep or enlarge the pool.",
+            )
+        for name, known in (("features", FEATURES), ("loss", LOSSES), ("moments", MOMENTS)):
+            if getattr(self, name) is not None:
+                require_name(name, getattr(self, name), known)
+        self._check_loss_fn()
+        if self.metric in MATRIX_METRICS:
+            raise invalid(
+                "metric",
+                "must compare features, which are computed at every step",
+                repr(self.metric),
+                "Use 'euclidean', 'cosine' or 'dot'.",
+            )
+        if self.usual_features != "gradient" and self.method == "greats":
+            raise invalid(
+                "features",
+                "must be 'gradient' with method='greats', which needs inner products",
+                repr(self.features),
+                "Leave the option out.",
+            )
+        if self.usual_features == "embedding" and self.method == "gradnorm":
+            raise invalid(
+                "features",
+                "must be gradients with method='gradnorm', which takes the longest",
+                repr(self.features),
+                "Leave the option out.",
+            )
+        if not isinstance(self.source_column, str) or not self.source_column:
+            raise invalid(
+                "source_column", "must name a column", repr(self.source_column), "Pass a text."
+            )
+
+    def _check_loss_fn(self) -> None:
+        if self.loss_fn is None:
+            return
+        if not callable(self.loss_fn):
+            raise invalid(
+                "loss_fn",
+                "must be a function of model and batch",
+                type(self.loss_fn).__name__,
+                "It returns each example's loss.",
+            )
+        if self.loss == "example":
+            raise invalid(
+                "loss",
+                "must be left out with a loss_fn: the Trainer keeps its own loss",
+                repr(self.loss),
+                "Weigh the examples in the model's loss.",
+            )
+        if self.name == "greats":
+            raise invalid(
+                "method",
+                "must score by single layers with a loss_fn",
+                "'greats', which compares whole gradients of language models",
+                "Choose another method.",
+            )
+
+    def require_layer(self) -> None:
+        """Refuse a `loss_fn` without the layer that its gradients are taken of."""
+        if self.loss_fn is not None and self.differentiates and self.layer is None:
+            raise invalid(
+                "layer",
+                "must name a linear layer where a loss_fn is given",
+                "None",
+                "Pass its name in the model, such as layer='classifier'.",
+            )
+
+    @property
+    def name(self) -> str:
+        return self.method if isinstance(self.method, str) else self.method.name
+
+    @property
+    def usual_features(self) -> str:
+        """The features chosen, or else the method's default."""
+        if self.features is not None:
+            return self.features
+        return _USUAL_FEATURES.get(self.name, "gradient")
+
+    @property
+    def usual_metric(self) -> str:
+        """The metric chosen, or else the method's default."""
+        if self.metric is not None:
+            return self.metric
+        return as_batch_method(self.method).metric
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the method looks at: features, losses, validation_features."""
+        known = BATCH_METHODS.get(self.name) if isinstance(self.method, str) else None
+        return frozenset({"features"}) if known is None else known.needs
+
+    @property
+    def aligned(self) -> bool:
+        return self.name not in _PLAIN if self.adam_aligned is None else self.adam_aligned
+
+    @property
+    def usual_moments(self) -> str:
+        """The moments chosen, or else the method's default."""
+        return self.moments or _USUAL_MOMENTS.get(self.name, "optimizer")
+
+    @property
+    def usual_loss(self) -> str:
+        """The loss chosen, or else the method's default."""
+        if self.loss is not None:
+            return self.loss
+        return "example" if self.name == "uniproto" and self.loss_fn is None else "token"
+
+    @property
+    def scores(self) -> bool:
+        """Whether the model looks at every example of a pool."""
+        return self.name not in _UNSCORED and self.usual_features != "embedding"
+
+    @property
+    def differentiates(self) -> bool:
+        """Whether it does so by gradients, not by losses alone."""
+        return self.scores and self.name != "maxloss"
+
+    def selector(
+        self,
+        keep: int,
+        seed: int,
+        mode: str | None = None,
+        small: Collection[Hashable] | None = None,
+    ) -> BatchSelector:
+        """The selector that makes the choice; `small` are the sources of a share's `keep_small`."""
+        if isinstance(self.keep_small, float):
+            if not 0 < self.keep_small < 1:
+                raise invalid(
+                    "keep_small",
+                    "must lie between 0 and 1 as a share of the training data",
+                    self.keep_small,
+                    "Pass 0.01 for 1 %.",
+                )
+            small = () if small is None else small
+        return BatchSelector(
+            self.method,
+            self.mode if mode is None else mode,
+            keep,
+            metric=self.metric,
+            bandwidth=self.bandwidth,
+            budgets=self.budgets,
+            keep_small=small if isinstance(self.keep_small, float) else self.keep_small,
+            coordinates=self.coordinates,
+            seed=seed,
+        )

@@ -1,0 +1,259 @@
+"""How each method chooses k examples of one pool, or of one source of it.
+
+Every function takes a `Part` and returns k of its rows, in the order picked. Of equals the lowest
+row is taken first. Nothing here reads a random number that does not come from `Part.random`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.errors import invalid
+from uniproto.geometry.bandwidth import MedianShare
+from uniproto.geometry.costs import MATRIX_METRICS
+from uniproto.geometry.cpu_lists import sort_rows
+from uniproto.lm.batches.inputs import (
+    Gram,
+    as_anchors,
+    finite_rows,
+    inner_products,
+    largest_coordinates,
+    norms,
+    pool_costs,
+)
+from uniproto.methods import Method, UniProto
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Progress
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one selection sees: the usable examples of the pool, or of one source."""
+
+    size: int
+    features: Any  # rows of features, or a Gram; this and what follows: None where not needed
+    losses: Any
+    validation_gain: Any  # mean over anchors v of ⟨g_i, g_v⟩
+    random: Any
+    metric: str
+    bandwidth: float | MedianShare | None
+    coordinates: int | None
+    learning_rate: float
+
+    def only(self, rows: Rows) -> Part:
+        """The same of some rows, ascending."""
+        if len(rows) == self.size:
+            return self
+        features = self.features
+        if isinstance(features, Gram):
+            features = Gram(features.pool[np.ix_(rows, rows)])
+        elif features is not None and self.metric in MATRIX_METRICS:
+            features = features[np.ix_(rows, rows)]
+        elif features is not None:
+            features = features[rows]
+        return replace(
+            self,
+            size=len(rows),
+            features=features,
+            losses=None if self.losses is None else self.losses[rows],
+            validation_gain=None if self.validation_gain is None else self.validation_gain[rows],
+        )
+
+    @property
+    def costs(self) -> NDArray[Any]:
+        features = self.features
+        if self.coordinates is not None and not isinstance(features, Gram):
+            features = largest_coordinates(features, self.coordinates)
+        return pool_costs(features, self.metric, self.bandwidth)
+
+
+def pick_uniproto(part: Part, k: int) -> Rows:
+    """UniPROT with plan `extend`: source and target are these examples, each prototype 1/k."""
+    return fill_picks(part.costs, k)[0]
+
+
+def fill_picks(costs: NDArray[Any], k: int) -> tuple[Rows, NDArray[np.float64]]:
+    """The picks of `uniproto.algorithm.uniprot` on these costs, and what each of them cost."""
+    from uniproto.lm.batches.kernels import (
+        pick_by_fills,  # Numba: a command's help needs none of it
+    )
+
+    n = costs.shape[1]
+    common = math.gcd(k, n)  # integer masses: each column offers k, each pick needs n
+    list_costs = np.empty(costs.shape, costs.dtype)
+    list_columns = np.empty(costs.shape, np.int32)
+    columns = np.broadcast_to(np.arange(n, dtype=np.int32), costs.shape)
+    sort_rows(costs, columns, list_costs, list_columns)
+    return pick_by_fills(list_costs, list_columns, k, k // common, n // common)
+
+
+def pick_medoids(part: Part, k: int) -> Rows:
+    """Greedy k-medoids (SPOT), which is greedy facility location with S = max(D) − D."""
+    from uniproto.lm.batches.kernels import pick_by_coverage
+
+    return pick_by_coverage(part.costs, k)
+
+
+def pick_greats(part: Part, k: int) -> Rows:
+    """GREATS: the largest expected fall of the validation loss, corrected after every pick.
+
+    s_i = η · mean over validation anchors v of ⟨g_i, g_v⟩; take the largest, then
+    s ← s − η²⟨g_taken, ·⟩, k times. The correction is of second order in the learning rate η: at
+    the tiny η of fine-tuning it vanishes beside s, and the method becomes the k largest s_i. Here
+    s is divided by η, which changes no pick and lets η be 0, as at the start of a warm-up.
+
+    Reference: Wang et al., "GREATS: online selection of high-quality data for LLM training in
+    every iteration", NeurIPS 2024.
+    """
+    products = inner_products(part.features).astype(np.float64)
+    scores = part.validation_gain
+    free = np.ones(len(scores), np.bool_)
+    picks = np.empty(k, np.int64)
+    for position in range(k):
+        row = int(np.argmax(np.where(free, scores, -np.inf)))
+        picks[position] = row
+        free[row] = False
+        scores = scores - part.learning_rate * products[row]
+    return picks
+
+
+def validation_gain(features: NDArray[Any] | Gram, anchors: Any) -> NDArray[np.float64]:
+    """mean over validation anchors v of ⟨g_i, g_v⟩; anchors that are not finite do not count."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _validation_gain(features, anchors)
+
+
+def _validation_gain(features: NDArray[Any] | Gram, anchors: Any) -> NDArray[np.float64]:
+    if isinstance(features, Gram):
+        products = features.validation
+        if products is None:
+            raise invalid(
+                "features.validation",
+                "must be given with method='greats'",
+                "None",
+                "Pass Gram(pool, validation) with the inner products of both.",
+            )
+        # An anchor that is not finite spoils its whole column, an example only its own row.
+        products = products[:, np.isfinite(products).any(axis=0)]
+        if products.shape[1]:
+            return products.mean(axis=1, dtype=np.float64)
+    elif anchors is None:
+        raise invalid(
+            "validation_features",
+            "must be given with method='greats'",
+            "None",
+            "Pass the gradients of a few examples drawn at random.",
+        )
+    else:
+        anchors = as_anchors(anchors, features.shape[1])
+        anchors = anchors[finite_rows(anchors)]
+        if len(anchors):
+            return features @ anchors.mean(axis=0, dtype=np.float64)
+    raise invalid(
+        "validation_features",
+        "must hold at least one anchor without NaN or infinity",
+        "none",
+        "Draw others.",
+    )
+
+
+def pick_longest(part: Part, k: int) -> Rows:
+    """GradNorm: the k gradients of largest norm."""
+    return _largest(norms(part.features), k)
+
+
+def pick_hardest(part: Part, k: int) -> Rows:
+    """MaxLoss: the k largest losses."""
+    return _largest(part.losses, k)
+
+
+def pick_random(part: Part, k: int) -> Rows:
+    """k examples drawn without replacement."""
+    return part.random.permutation(part.size)[:k].astype(np.int64)
+
+
+def pick_all(part: Part, k: int) -> Rows:
+    """No selection: the whole pool."""
+    return np.arange(part.size)
+
+
+def _largest(values: NDArray[Any], k: int) -> Rows:
+    return np.argsort(-values, kind="stable")[:k].astype(np.int64)
+
+
+@dataclass(frozen=True)
+class BatchMethod:
+    """A way of choosing, what it needs beside the pool, and its usual settings."""
+
+    name: str
+    pick: Callable[[Part, int], Rows]
+    needs: frozenset[str] = frozenset({"features"})  # of the arguments of a call
+    gradients: bool = False  # needs norms or inner products, not only costs
+    random: bool = False
+    takes_all: bool = False
+    metric: str = "dot"
+    keep_small: bool = False  # take small sources whole
+    coordinates: int | None = None
+
+    @property
+    def compares(self) -> bool:
+        """Whether it looks at costs between examples."""
+        return "features" in self.needs and not self.gradients
+
+
+BATCH_METHODS = {
+    method.name: method
+    for method in (
+        # W₁ with Euclidean costs bounds the error of the batch's mean gradient; inner products
+        # favour long gradients, which bends it.
+        BatchMethod("uniproto", pick_uniproto, metric="euclidean"),
+        BatchMethod("colm", pick_medoids, metric="l1", keep_small=True, coordinates=2560),
+        # As the paper runs it: on raw gradients of the LoRA weights, by backpropagation.
+        BatchMethod("colm-raw", pick_medoids, metric="l1", keep_small=True),
+        BatchMethod(
+            "greats",
+            pick_greats,
+            needs=frozenset({"features", "validation_features"}),
+            gradients=True,
+        ),
+        BatchMethod("gradnorm", pick_longest, gradients=True),
+        BatchMethod("maxloss", pick_hardest, needs=frozenset({"losses"})),
+        BatchMethod("sbert", pick_medoids, metric="cosine"),
+        BatchMethod("kmedoids", pick_medoids),
+        BatchMethod("random", pick_random, needs=frozenset(), random=True),
+        BatchMethod("full", pick_all, needs=frozenset(), takes_all=True),
+    )
+}
+
+
+def from_object(method: Method) -> BatchMethod:
+    """A method object of `uniproto.methods` with its options, on the same costs."""
+    if isinstance(method, UniProto) and method.search == "auto":
+        # Inside a training step every pick counts: the paper's algorithm, no second of search.
+        method = replace(method, search="greedy")
+    if method == UniProto(search="greedy"):
+        return BATCH_METHODS["uniproto"]
+
+    metric = BATCH_METHODS["uniproto"].metric if isinstance(method, UniProto) else "dot"
+    return BatchMethod(method.name, partial(_pick_with, method), random=True, metric=metric)
+
+
+def _pick_with(method: Method, part: Part, k: int) -> Rows:
+    costs = part.costs
+    problem = Problem(
+        costs - min(costs.min(), 0),  # rounding may have put some below 0
+        k=k,
+        metric="precomputed",
+        seed=int(part.random.integers(2**31)),
+        device="cpu",
+    )
+    return method.pick(problem, Progress(shown=False)).rows.astype(np.int64)

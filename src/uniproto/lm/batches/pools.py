@@ -1,0 +1,353 @@
+"""The pools of a training run: how their examples reach the selection, and what is logged of it.
+
+The Trainer drops columns that the model does not take before they reach a batch. `PoolCollator`
+puts each example's source and row number into the batch under names of its own; the selection takes
+them out again before the model sees the batch.
+
+A row of the data is one example, or several that were packed: then it says their lengths, as TRL's
+packing does.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.errors import InvalidInputError, MissingExtraError, invalid
+from uniproto.lm.batches.flat_batches import as_rows, end_to_end, spans
+from uniproto.lm.features.layers import language_model, unwrapped
+from uniproto.lm.features.losses import batch_size, used_lengths
+
+try:
+    import torch
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise MissingExtraError("Selection inside a training run", "train") from error
+
+
+SOURCES, ROWS, DRAWN = "uniproto_sources", "uniproto_rows", "uniproto_drawn"
+_LENGTHS = "seq_lengths"  # the column that TRL's packing adds: of the examples in a row
+
+
+@dataclass(frozen=True)
+class PoolCollator:
+    """Wraps a collator and adds each example's source and row number to its batch."""
+
+    inner: Callable[[list[Any]], Any]
+    source_column: str
+    required: bool  # whether every example must have a source
+    sees_all: bool = False  # whether the inner collator is given the source column, too
+    adds_metadata: bool = True  # False where a batch may hold tensors only
+    trains: bool = True  # False for evaluation, where batches are whatever they are
+
+    def __call__(self, examples: list[Any]) -> Any:
+        batch = self._collated(examples)
+        if self.trains:
+            _require_all(batch, sum(map(_examples_in, examples)))
+        return batch
+
+    def _collated(self, examples: list[Any]) -> Any:
+        if not all(isinstance(each, Mapping) for each in examples):
+            if self.required:
+                raise no_source_column(self.source_column, [type(examples[0]).__name__])
+            return self.inner(examples)
+        labels = [self._labels(each) for each in examples]
+        sources = [label for each in labels for label in each]
+        rows = [each.get(ROWS) for each in examples]
+        known = all(source is not None for source in sources)
+        if self.required and not known:
+            lacking = next(each for each, of in zip(examples, labels, strict=True) if None in of)
+            if self.source_column in lacking:
+                raise invalid(
+                    "source_column",
+                    "must hold a label in every row",
+                    f"None in {self.source_column!r}",
+                    "Fill or drop those rows, or use mode='batch'.",
+                )
+            raise no_source_column(self.source_column, list(lacking))
+        aside = {ROWS} if self.sees_all else {ROWS, self.source_column}
+        batch = self.inner(
+            [{key: value for key, value in each.items() if key not in aside} for each in examples]
+        )
+        if known and self.adds_metadata:
+            batch[SOURCES] = sources
+        if self.adds_metadata and all(row is not None for row in rows):
+            batch[ROWS] = rows
+        if self.adds_metadata and any(_LENGTHS in each for each in examples):
+            batch[DRAWN] = len(examples)
+        return batch
+
+    def _labels(self, row: Mapping[str, Any]) -> list[Any]:
+        """The source of each example in a row of the data: one for all of them, or one each."""
+        label, count = row.get(self.source_column), _examples_in(row)
+        if _LENGTHS in row and isinstance(label, list | tuple):
+            if len(label) != count:
+                raise invalid(
+                    "source_column",
+                    f"must hold one label, or one for each of the {count} examples of a packed row",
+                    f"{len(label)} labels in {self.source_column!r}",
+                    f"Write as many labels as there are {_LENGTHS}.",
+                )
+            return [_plain(each) for each in label]
+        return [_plain(label)] * count
+
+
+class NumberedRows(torch.utils.data.Dataset):
+    """A data set whose examples know their place in it."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        return {**self.inner[row], ROWS: row}
+
+
+def _examples_in(row: Any) -> int:
+    """How many examples a row of the data holds: several if it was packed.
+
+    >>> _examples_in({"input_ids": [5, 3, 4]}), _examples_in({"seq_lengths": [2, 1]})
+    (1, 2)
+    """
+    lengths = row.get(_LENGTHS) if isinstance(row, Mapping) else None
+    return len(lengths) if isinstance(lengths, Sized) else 1
+
+
+def _require_all(batch: Any, examples: int) -> None:
+    """Refuse a batch from which no example can be taken alone: merged, or of several rows each."""
+    if not isinstance(batch, Mapping):
+        return  # which `as_pool` refuses
+    parts = spans(batch)
+    size = batch_size(batch) if parts is None else len(parts)
+    if size != examples:
+        raise invalid(
+            "data_collator",
+            "must return one row per example, or all end to end, so that some can be chosen",
+            f"{size} rows for {examples} examples",
+            "Pack as TRL does with packing_strategy='bfd', without pad_to_multiple_of, or not at "
+            "all; pairs of answers, as in preference training, cannot be chosen from.",
+        )
+
+
+@dataclass(frozen=True)
+class Pool:
+    """One micro-batch before selection: the model's inputs, and each example's source and row.
+
+    `inputs` has one row per example. A batch without padding is kept as it came in `flat`. `drawn`
+    rows of the data were put together: fewer than there are examples if those were packed.
+    """
+
+    inputs: dict[str, Any]
+    size: int
+    sources: list[Any] | None
+    rows: list[int] | None
+    flat: dict[str, Any] | None = None
+    drawn: int | None = None
+
+    def examples_in(self, rows: int) -> int:
+        """As many examples as so many rows of the data hold on average; at least one.
+
+        >>> Pool({}, size=20, sources=None, rows=None, drawn=8).examples_in(4)
+        10
+        """
+        return max(1, round(rows * self.size / (self.drawn or self.size)))
+
+    def chosen(self, rows: NDArray[np.int64]) -> dict[str, Any]:
+        """The batch of these examples, in this order, laid out as it came."""
+        if self.flat is None:
+            return chosen_rows(self.inputs, self.size, rows)
+        return end_to_end(self.flat, spans(self.flat) or [], rows.tolist())
+
+
+def as_pool(batch: Any, source_column: str) -> Pool:
+    """Separate the model's inputs from the sources and rows that `PoolCollator` added."""
+    if not isinstance(batch, Mapping):
+        raise invalid(
+            "data_collator",
+            "must return a mapping with input_ids",
+            type(batch).__name__,
+            "Use a collator such as transformers.DataCollatorForSeq2Seq.",
+        )
+    inputs = dict(batch)
+    sources, rows, drawn = (inputs.pop(each, None) for each in (SOURCES, ROWS, DRAWN))
+    inputs.pop(source_column, None)  # the model would not know it
+    parts = spans(inputs)
+    if parts is None:
+        return Pool(inputs, batch_size(inputs), sources, rows, drawn=drawn)
+    return Pool(as_rows(inputs, parts), len(parts), sources, rows, inputs, drawn)
+
+
+def require_within_context(model: Any, pool: Pool) -> None:
+    """Refuse an example with more tokens than the model can read, before the model fails on it."""
+    config = getattr(language_model(unwrapped(model)), "config", None)
+    most = getattr(config, "max_position_embeddings", None)
+    ids, mask = pool.inputs.get("input_ids"), pool.inputs.get("attention_mask")
+    if ids is None or not isinstance(most, int) or most < 1 or ids.shape[-1] <= most:
+        return
+    longest = ids.shape[-1] if mask is None else int((mask != 0).sum(dim=-1).max())
+    if longest > most:
+        raise invalid(
+            "train_dataset",
+            f"must hold examples within the model's context of {most} tokens",
+            f"one of {longest} tokens",
+            "Truncate it, or raise config.max_position_embeddings if the model can read further.",
+        )
+
+
+def chosen_rows(inputs: Mapping[str, Any], size: int, rows: NDArray[np.int64]) -> dict[str, Any]:
+    """The same batch with these examples only, in this order."""
+    chosen: dict[str, Any] = {}
+    for key, value in inputs.items():
+        if isinstance(value, torch.Tensor) and value.ndim and len(value) == size:
+            chosen[key] = value[torch.from_numpy(rows).to(value.device)]
+        elif isinstance(value, list | tuple) and len(value) == size:
+            chosen[key] = [value[row] for row in rows.tolist()]
+        else:
+            chosen[key] = value
+    return chosen
+
+
+def pieces(inputs: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
+    """The same batch in parts of at most so many examples of like length, with less padding."""
+    parts = spans(inputs)
+    if parts is not None:
+        groups = [range(first, first + most) for first in range(0, len(parts), most)]
+        return [
+            end_to_end(inputs, parts, [row for row in group if row < len(parts)])
+            for group in groups
+        ]
+    shape = inputs["input_ids"].shape
+    lengths = used_lengths(inputs, inputs["labels"]).cpu().numpy()
+    order = np.argsort(lengths, kind="stable")
+    found = []
+    for first in range(0, len(order), most):
+        rows = order[first : first + most]
+        part = chosen_rows(inputs, len(order), rows)
+        padded = (len(rows), *shape[1:])
+        for key, value in part.items():
+            if isinstance(value, torch.Tensor) and tuple(value.shape) == padded:
+                part[key] = value[:, : lengths[rows].max()]
+        found.append(part)
+    return found
+
+
+def columns_of(dataset: Any) -> list[str] | None:
+    """The columns of a data set, where they are known without reading all of it."""
+    names = getattr(dataset, "column_names", None)
+    if isinstance(names, Sequence) and not isinstance(names, str):
+        return list(names)
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__") or not len(dataset):
+        return None
+    first = dataset[0]
+    return list(first) if isinstance(first, Mapping) else None
+
+
+def rows_per_source(dataset: Any, column: str) -> Counter[Any]:
+    """How many rows there are of every source.
+
+    >>> rows_per_source([{"source": "web"}, {"source": "law"}, {"source": "web"}], "source")
+    Counter({'web': 2, 'law': 1})
+    """
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        raise invalid(
+            "keep_small",
+            "must name the small sources where the data have no length to take a share of",
+            type(dataset).__name__,
+            "Pass their names.",
+        )
+    if hasattr(dataset, "column_names"):  # of datasets: one column is read alone
+        return Counter(map(_plain, dataset[column]))
+    return Counter(_plain(dataset[row][column]) for row in range(len(dataset)))
+
+
+def no_source_column(column: str, present: list[str]) -> InvalidInputError:
+    return invalid(
+        "source_column",
+        "must be a column that every training example has",
+        f"{column!r}, and the columns {', '.join(map(str, present)) or 'none'}",
+        "Name the column of sources, or use mode='batch'.",
+    )
+
+
+def _plain(label: Any) -> Any:
+    return label.item() if hasattr(label, "item") else label
+
+
+# --- what is logged beside the loss --------------------------------------------------------------
+
+
+class Window:
+    """Counts, times and costs of the selection since the last log."""
+
+    def __init__(self) -> None:
+        self._steps: set[int] = set()
+        self.chosen = self.pooled = self.unusable = 0
+        self.selection_seconds = 0.0
+        self.began: float | None = None
+        self.per_source: Counter[str] = Counter()
+        self.record: Any = None
+
+    @property
+    def steps(self) -> int:
+        return len(self._steps)
+
+    def begin(self, step: int) -> None:
+        """The pools of a step are about to be fetched.
+
+        Data without a length may end amid a step or before it: then the same step begins again.
+        """
+        self._steps.add(step)
+        if self.began is None:
+            self.began = time.perf_counter()
+
+    def add(
+        self, record: Any, pool: Pool, rows: NDArray[np.int64], usable: NDArray[np.bool_]
+    ) -> None:
+        self.record = record
+        self.chosen += len(rows)
+        self.pooled += pool.size
+        self.unusable += pool.size - int(usable.sum())
+        if pool.sources is not None:
+            self.per_source.update(dict.fromkeys(map(str, pool.sources), 0))
+            self.per_source.update(str(pool.sources[row]) for row in rows.tolist())
+
+    def summary(self, processes: int) -> dict[str, float]:
+        """Numbers for the log: counts per step over all processes, times of this one."""
+        seconds = max(time.perf_counter() - (self.began or 0.0), 1e-9)
+        counted = {"kept": self.chosen, "pool": self.pooled, "left_out": self.unusable}
+        counts = {f"selection/{name}": number for name, number in counted.items()}
+        counts |= {f"selected/{source}": self.per_source[source] for source in self.per_source}
+        found: dict[str, float] = {
+            name: number // self.steps if number % self.steps == 0 else number / self.steps
+            for name, number in sorted(over_processes(counts, processes).items())
+        }
+        found["selection/left_out"] = round(found["selection/left_out"] * self.steps)
+        found["selection/seconds"] = self.selection_seconds / self.steps
+        found["selection/step_seconds"] = seconds / self.steps
+        found["selection/share"] = min(1.0, self.selection_seconds / seconds)
+        if self.record is not None and not math.isnan(self.record.cost):
+            found["selection/cost"] = self.record.cost
+            found["selection/random_cost"] = self.record.random_cost
+            if self.record.random_cost > 0:
+                found["selection/relative_cost"] = self.record.cost / self.record.random_cost
+        return found
+
+
+def over_processes(counts: dict[str, int], processes: int) -> dict[str, int]:
+    """Sums over all processes, which log the same steps."""
+    if processes <= 1:
+        return counts
+    from accelerate.utils import gather_object
+
+    together: Counter[str] = Counter()
+    for each in gather_object([counts]):
+        together.update(each)
+    return dict(together)

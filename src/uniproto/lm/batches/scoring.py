@@ -1,0 +1,243 @@
+"""From a pool to what the selector looks at: gradients, losses, embeddings or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from uniproto.errors import InvalidInputError, MissingExtraError, invalid
+from uniproto.lm.batches.config import SelectionConfig
+from uniproto.lm.batches.inputs import Gram
+from uniproto.lm.batches.pools import Pool, columns_of
+from uniproto.lm.features.gradient_features import gradient_features
+from uniproto.lm.features.inner_products import gradient_inner_products
+from uniproto.lm.features.losses import example_losses
+from uniproto.lm.features.zeroth_order import zeroth_order_features
+
+try:
+    import torch
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise MissingExtraError("Selection inside a training run", "train") from error
+
+_AT_ONCE = 8  # examples whose whole graph is held, for inner products over all layers
+_BY_INNER_PRODUCTS = ("dot", "cosine", "euclidean", "sqeuclidean", "rbf")
+_USUAL = (("text",), ("instruction", "output"), ("prompt", "completion"))
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The arguments of a `BatchSelector` call."""
+
+    features: Any = None
+    losses: Any = None
+    validation_features: Any = None
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Looks at pools, in the way a selection needs.
+
+    `model`, `optimizer`: those that are trained. `embedding_of`: row numbers to vectors.
+    `draw_anchors`: validation examples for `greats`, drawn with a seed.
+    """
+
+    config: SelectionConfig
+    model: Any
+    optimizer: Any
+    embedding_of: Callable[[list[int]], Any]
+    draw_anchors: Callable[[tuple[int, ...]], Mapping[str, Any]]
+
+    def __call__(self, pool: Pool, seed: tuple[int, ...]) -> Scores:
+        config = self.config
+        needs = config.needs
+        if "features" not in needs:
+            if "losses" not in needs:
+                return Scores(losses=np.zeros(pool.size))
+            return Scores(losses=self._losses(pool))
+        if config.usual_features == "embedding":
+            return Scores(features=self._embeddings(pool))
+        with _remedies():
+            if "validation_features" in needs:
+                return self._with_anchors(pool, seed)
+            return self._gradients(pool, seed)
+
+    def _losses(self, pool: Pool) -> Any:
+        return example_losses(
+            self.model,
+            pool.inputs,
+            score_batch_size=self.config.score_batch_size,
+            loss_fn=self.config.loss_fn,
+        )
+
+    def _embeddings(self, pool: Pool) -> Any:
+        if pool.rows is None:
+            raise invalid(
+                "data_collator",
+                "must keep the order and number of examples, for embeddings to find them",
+                "a batch without row numbers",
+                "Use a collator that returns a mapping.",
+            )
+        if len(pool.rows) != pool.size:
+            raise invalid(
+                "features",
+                "must come from the model where rows are packed: such a row is not one text",
+                f"'embedding' with {pool.size} examples in {len(pool.rows)} rows",
+                "Pass features='gradient', or do not pack.",
+            )
+        return self.embedding_of(pool.rows)
+
+    def _gradients(self, pool: Pool, seed: tuple[int, ...]) -> Scores:
+        config = self.config
+        if config.usual_features == "adapters":
+            inner = gradient_inner_products(
+                self.model, pool.inputs, score_batch_size=config.score_batch_size or _AT_ONCE
+            )
+            return Scores(features=Gram(inner.pool), losses=inner.losses)
+        options: dict[str, Any] = {
+            "layer": config.layer,
+            "normalise": self.optimizer if config.aligned else None,
+            "moments": config.usual_moments,
+            "align_after": config.align_after,
+            "score_batch_size": config.score_batch_size,
+            "loss_fn": config.loss_fn,
+            "width": config.width,
+        }
+        if config.usual_features == "zeroth-order":
+            # Another direction at every step: the seed is that of the step.
+            drawn = int(np.random.SeedSequence(seed).generate_state(1)[0])
+            found = zeroth_order_features(self.model, pool.inputs, seed=drawn, **options)
+        else:
+            momentum = config.name == "gradnorm"
+            found = gradient_features(self.model, pool.inputs, momentum=momentum, **options)
+        return Scores(features=_compact(found.features, config.usual_metric), losses=found.losses)
+
+    def _with_anchors(self, pool: Pool, seed: tuple[int, ...]) -> Scores:
+        """GREATS: the whole LoRA gradient where there is LoRA, otherwise the value projection."""
+        config, anchors = self.config, self.draw_anchors(seed)
+        if config.layer is None and not config.aligned and _has_lora(self.model):
+            inner = gradient_inner_products(
+                self.model,
+                pool.inputs,
+                anchors,
+                score_batch_size=config.score_batch_size or _AT_ONCE,
+            )
+            usable = torch.isfinite(inner.validation_losses)
+            return Scores(
+                features=Gram(inner.pool, _required(inner.validation[:, usable])),
+                losses=inner.losses,
+            )
+        options: dict[str, Any] = {
+            "layer": config.layer,
+            "width": config.width,
+            "normalise": self.optimizer if config.aligned else None,
+            "moments": config.usual_moments,
+            "align_after": config.align_after,
+            "score_batch_size": config.score_batch_size,
+        }
+        found = gradient_features(self.model, pool.inputs, **options)
+        others = gradient_features(self.model, anchors, **options)
+        across = _required(others.features[others.usable].T)
+        if found.features.device.type != "cpu":
+            products = found.features @ found.features.T
+            return Scores(Gram(products, found.features @ across), found.losses)
+        return Scores(found.features, found.losses, validation_features=across.T)
+
+
+def _compact(features: Any, metric: str) -> Any:
+    """On an accelerator, inner products instead of long rows: what leaves it is B × B numbers."""
+    if features.device.type == "cpu":
+        return features
+    return Gram(features @ features.T) if metric in _BY_INNER_PRODUCTS else features.cpu()
+
+
+def _required(by_anchor: Any) -> Any:
+    if not by_anchor.shape[1]:
+        raise invalid(
+            "anchors",
+            "must hold an example with a finite loss",
+            "NaN or infinity for all of them",
+            "Lower the learning rate if training has diverged, or raise anchors.",
+        )
+    return by_anchor
+
+
+@contextmanager
+def _remedies() -> Iterator[None]:
+    """Say what can be done about an optimizer without Adam's second moment, in our own options."""
+    try:
+        yield
+    except InvalidInputError as error:
+        if not str(error).startswith("'normalise'"):
+            raise
+        raise InvalidInputError(f"{error} In a SelectionConfig: adam_aligned=False.") from error
+
+
+def _has_lora(model: Any) -> bool:
+    return any(hasattr(module, "lora_A") for module in model.modules())
+
+
+# --- embeddings of training texts, for SBERT -----------------------------------------------------
+
+
+def embeddings_of(dataset: Any, config: SelectionConfig, tokenizer: Any = None) -> Any:
+    """One vector per row: those given, or of the rows' texts (cached on disk by content)."""
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        raise invalid(
+            "train_dataset",
+            "must have rows in an order, for embeddings to belong to",
+            type(dataset).__name__,
+            "Use a data set with a length, or features='gradient'.",
+        )
+    if config.embeddings is not None:
+        vectors = np.asarray(config.embeddings)
+        if vectors.ndim != 2 or len(vectors) != len(dataset):
+            raise invalid(
+                "embeddings",
+                f"must have one row per training example, {len(dataset)} in all",
+                f"shape {vectors.shape}",
+                "Embed the training data in their order.",
+            )
+        return vectors
+    from uniproto.features import embed_text
+
+    options: dict[str, Any] = {}
+    if config.embedding_model is not None:
+        options["model"] = config.embedding_model
+    return embed_text(texts_of(dataset, config.text_column, tokenizer), **options).vectors
+
+
+def texts_of(
+    dataset: Any, columns: str | tuple[str, ...] | None = None, tokenizer: Any = None
+) -> list[str]:
+    """The text of every row.
+
+    >>> texts_of([{"instruction": "1 + 1?", "output": "2"}])
+    ['1 + 1?\\n\\n2']
+    """
+    present = columns_of(dataset) or []
+    if columns is None:
+        columns = next((each for each in _USUAL if set(each) <= set(present)), ())
+    columns = (columns,) if isinstance(columns, str) else tuple(columns)
+    missing = [column for column in columns if column not in present]
+    if missing:
+        raise invalid(
+            "text_column",
+            f"must name columns of the training data ({', '.join(present)})",
+            ", ".join(missing),
+            "Correct the name.",
+        )
+    rows = (dataset[row] for row in range(len(dataset)))
+    if columns:
+        return ["\n\n".join(str(row[column]) for column in columns) for row in rows]
+    if hasattr(tokenizer, "decode") and "input_ids" in present:
+        return [tokenizer.decode(row["input_ids"], skip_special_tokens=True) for row in rows]
+    raise invalid(
+        "text_column",
+        "must name the texts to embed, where the data hold tokens only and no tokenizer is given",
+        f"None, and the columns {', '.join(present) or 'none'}",
+        "Name a column, pass processing_class=tokenizer, or pass embeddings=vectors.",
+    )

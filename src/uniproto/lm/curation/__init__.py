@@ -1,0 +1,1 @@
+"""Training data for a task, chosen from a large pool."""

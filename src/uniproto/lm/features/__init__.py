@@ -1,0 +1,1 @@
+"""What a language model makes of examples: losses, gradients, hidden states."""

@@ -1,0 +1,263 @@
+"""Each example's gradient by the last block's value projection, for a whole pool in one pass.
+
+The model runs without a graph up to that layer and with one from there on; its inputs and the
+gradients of its outputs are captured by hooks, and each example's weight gradient is a sum of their
+outer products (`layers.py`). No parameter's `.grad` is ever written. `adam_moments.py` says how
+they are brought to the scale of Adam's steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from uniproto.errors import MissingExtraError, UniprotoError, invalid, require_int, require_name
+from uniproto.lm.batches.config import MOMENTS
+from uniproto.lm.features.adam_moments import adam_divisor, with_moments
+from uniproto.lm.features.layers import Projection, unwrapped, value_projection
+from uniproto.lm.features.losses import (
+    LossFunction,
+    in_pool_order,
+    micro_batches,
+    run_model,
+)
+from uniproto.lm.features.preserved_state import preserve_state
+
+try:
+    import torch
+    from torch import Tensor, nn
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise MissingExtraError("Scoring training examples", "train") from error
+
+_GRADIENTS_AT_ONCE = 2**28  # bytes of gradients formed before they are projected
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Features (examples, dimensions) and losses (examples,) of a pool, on the model's device.
+
+    An example whose loss or gradient is not finite has a row of NaN and is not `usable`; so has
+    one without an answer token, whose loss is a mean over nothing.
+    """
+
+    features: Tensor
+    losses: Tensor
+
+    @property
+    def usable(self) -> Tensor:
+        """Which examples may be selected, (examples,) bool."""
+        return torch.isfinite(self.losses) & torch.isfinite(self.features).all(dim=1)
+
+
+def gradient_features(
+    model: Any,
+    batch: Mapping[str, Any],
+    *,
+    layer: str | None = None,
+    width: int | None = None,
+    normalise: Any = None,
+    moments: str = "optimizer",
+    momentum: bool = False,
+    align_after: int = 1,
+    seed: int = 0,
+    score_batch_size: int | None = None,
+    loss_fn: LossFunction | None = None,
+) -> Scored:
+    """Per-example gradients of the LoRA parameters of the last block's value projection.
+
+    A layer without LoRA gives the gradient of its weight; of a fused QKV layer, the part that
+    makes values. Each equals what a backward pass of that example alone would leave in `.grad`,
+    with dropout off.
+
+    Args:
+        model: a causal language model of transformers, as it is or wrapped by peft, by
+            DistributedDataParallel or by torch.compile.
+        batch: what the collator returns: input_ids, labels (−100: not counted), attention_mask…
+        layer: the linear layer to take instead, such as "model.layers.11.self_attn.v_proj".
+        width: at most so many dimensions, by a random projection that keeps inner products in
+            expectation; the same one at every call with the same seed.
+        normalise: the Adam optimizer whose moments scale each coordinate.
+        moments: `optimizer`, `pool` or `example`: how they do (see `adam_moments.py`).
+        momentum: with `pool`, one factor m_t more, which the paper prints for GradNorm.
+        align_after: with `optimizer`, plain gradients before so many steps.
+        seed: of the random projection.
+        score_batch_size: examples per pass, where memory is short; by default all at once, or
+            a quarter where much of the batch is padding.
+        loss_fn: for models other than causal language models: `loss_fn(model, batch)` returns each
+            example's loss, which must depend on its own rows only. A layer must be named.
+
+    Returns float32 features (float64 for a model in float64).
+    """
+    model = unwrapped(model)
+    projection = value_projection(model, layer)
+    require_name("moments", moments, MOMENTS)
+    parts = projection.parts()
+    linear = moments == "optimizer"  # what else there is needs whole gradients
+    divisor = None
+    if normalise is not None and linear:
+        divisor = adam_divisor(normalise, parts, align_after)
+    check_width(width)
+    features, losses, places = [], [], []
+    with preserve_state(model), torch.inference_mode(False):
+        for inputs, labels, rows in micro_batches(model, batch, score_batch_size, loss_fn):
+            activations, gradients, loss = _differentiated(
+                model, projection, inputs, labels, loss_fn
+            )
+            at_once = width if linear or normalise is None else None
+            features.append(
+                _assembled(projection, activations, gradients, divisor, at_once, seed).detach()
+            )
+            losses.append(loss)
+            places.append(rows)
+    found = in_pool_order(features, places)
+    if normalise is not None and not linear:
+        found = with_moments(found, normalise, parts, moments, momentum)
+        found = found if width is None else projected(found, width, seed)
+    return scored(found, in_pool_order(losses, places))
+
+
+def scored(features: Tensor, losses: Tensor) -> Scored:
+    """Spread any value that is not finite over its example's whole row."""
+    losses = losses.to(features.device)
+    spoilt = ~(torch.isfinite(losses) & torch.isfinite(features).all(dim=1))
+    return Scored(features.masked_fill(spoilt[:, None], torch.nan), losses)
+
+
+def check_width(width: int | None) -> None:
+    if width is not None:
+        require_int("width", width, too_small="None keeps all dimensions.")
+
+
+def _differentiated(
+    model: nn.Module,
+    projection: Projection,
+    inputs: dict[str, Any],
+    labels: Any,
+    loss_fn: LossFunction | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The layer's inputs, the gradients of its outputs, and the losses."""
+    with torch.no_grad(), watched([projection], cut=True) as seen:
+        run = run_model(model, inputs, labels, loss_fn)
+        (calls,) = seen
+        if len(calls.inputs) != 1 or not run.end.requires_grad:
+            raise UniprotoError(
+                f"The layer {projection.name} was expected to run once, on the way to the loss. "
+                f"It ran {len(calls.inputs)} times"
+                f"{'' if run.end.requires_grad else ', and the loss does not depend on it'}. "
+                "Name another layer: layer='…'."
+            )
+    with torch.enable_grad():
+        losses, (gradients,) = run.gradients(calls.outputs)
+    return (
+        _by_example(calls.inputs[0], len(losses), projection),
+        _by_example(gradients, len(losses), projection),
+        losses,
+    )
+
+
+def _by_example(values: Tensor, examples: int, projection: Projection) -> Tensor:
+    """(examples, tokens, width) of what went through a layer, whatever else its dimensions are."""
+    if values.ndim < 2 or len(values) != examples:
+        raise invalid(
+            "layer",
+            f"must run on one row per example, {examples} in all",
+            f"{projection.name}, which ran on shape {tuple(values.shape)}",
+            "Name a layer that sees the examples one by one.",
+        )
+    return values[:, None] if values.ndim == 2 else values.flatten(1, -2)
+
+
+def _assembled(
+    projection: Projection,
+    activations: Tensor,
+    gradients: Tensor,
+    divisor: Tensor | None,
+    width: int | None,
+    seed: int,
+) -> Tensor:
+    """Rows of features, some examples at a time where they are projected."""
+    pairs = projection.factors(activations, gradients)
+    dimensions = sum(left.shape[2] * right.shape[2] for left, right in pairs)
+    examples = len(activations)
+    at_once = examples
+    if width is not None and width < dimensions:
+        at_once = max(1, _GRADIENTS_AT_ONCE // (4 * dimensions))
+    rows = []
+    for first in range(0, examples, at_once):
+        some = [(a[first : first + at_once], b[first : first + at_once]) for a, b in pairs]
+        formed = torch.cat([outer_sums(left, right) for left, right in some], dim=1)
+        if divisor is not None:
+            formed /= divisor
+        rows.append(formed if width is None else projected(formed, width, seed))
+    return torch.cat(rows)
+
+
+def outer_sums(left: Tensor, right: Tensor) -> Tensor:
+    """Σ_t left_tᵀ right_t of each example, as one row each: (examples, p·q)."""
+    return torch.bmm(left.transpose(1, 2), right).flatten(start_dim=1)
+
+
+def projected(rows: Tensor, width: int, seed: int) -> Tensor:
+    """Fewer dimensions, with the inner products of rows preserved in expectation.
+
+    Coordinates are dealt at random into `width` equal hands and added there with random signs:
+    a count sketch with balanced hands. It needs no matrix, and gives the same bits every time.
+    """
+    dimensions = rows.shape[1]
+    if width >= dimensions:
+        return rows
+    order, signs = _hands(dimensions, seed, rows.device)
+    dealt = rows.index_select(1, order) * signs
+    dealt = torch.nn.functional.pad(dealt, (0, -dimensions % width))
+    return dealt.reshape(len(rows), -1, width).sum(dim=1)
+
+
+@lru_cache(maxsize=16)
+def _hands(dimensions: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(dimensions, generator=generator).to(torch.int32)
+    signs = torch.randint(2, (dimensions,), generator=generator).to(torch.int8) * 2 - 1
+    return order.to(device), signs.to(device)
+
+
+@dataclass
+class Calls:
+    """What went through one layer."""
+
+    inputs: list[Tensor] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+
+
+@contextmanager
+def watched(projections: Sequence[Projection], *, cut: bool) -> Iterator[list[Calls]]:
+    """Keep inputs and outputs of layers while the model runs.
+
+    `cut` starts the graph at the layer's output, and switches gradients on from there: whatever
+    lies before it has run without a graph. The caller's own gradient mode comes back when its
+    `torch.no_grad()` ends.
+    """
+    seen = [Calls() for _ in projections]
+
+    def hook(calls: Calls) -> Any:
+        def keep(_: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
+            calls.inputs.append(arguments[0].detach())
+            if cut or not output.requires_grad:
+                output = output.detach().requires_grad_()
+            calls.outputs.append(output)
+            if cut:
+                torch.set_grad_enabled(True)
+            return output
+
+        return keep
+
+    handles = []
+    try:
+        for projection, calls in zip(projections, seen, strict=True):
+            handles.append(projection.module.register_forward_hook(hook(calls)))
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,390 @@
+"""What a language model makes of examples, offline: `uniproto.features.gradients`, `hidden_states`.
+
+Gradients say how an example would change the model, so that examples of one kind of work lie
+together, whatever their words are. The code is that of the selection inside a training run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.data.tables import file_digest
+from uniproto.errors import InputFileError, MissingExtraError, invalid
+from uniproto.features.embedded import (
+    TRUNCATED,
+    Embedded,
+    Model,
+    Readable,
+    Unreadable,
+    batch_size_of,
+    checked_vectors,
+    embed,
+    unembeddable,
+)
+from uniproto.features.language import TEMPLATE, LanguageFeatures, as_example, example_columns
+from uniproto.features.models import (
+    folder_identity,
+    loading,
+    model_folder,
+    require_digest,
+    require_model,
+    sees_gpu,
+    torch_device,
+)
+from uniproto.lm.features.adam_steps import AdamMoments, adam_steps
+from uniproto.lm.features.example_tokens import NO_ANSWER, tokens_of, what_is_wrong_with
+from uniproto.lm.features.gradient_features import gradient_features, outer_sums, projected
+from uniproto.lm.features.inner_products import differentiated, layer_pairs
+from uniproto.lm.features.layers import lora_projections, unwrapped, value_projection
+from uniproto.lm.features.losses import before_the_head, micro_batches
+from uniproto.lm.features.preserved_state import preserve_state
+from uniproto.lm.finetune.data import PaddingCollator
+from uniproto.lm.finetune.model import (
+    ADAPTER,
+    find_model,
+    load_model,
+    padding_token,
+    with_adapter,
+)
+
+try:
+    import torch
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise MissingExtraError("Gradients of examples", "train") from error
+
+_VERSION = 1  # raise it when what is computed here changes
+_PURPOSE, _EXTRA = "Looking at examples with a language model", "train"
+_BATCH, _BATCH_ON_GPU = {"value": 8, "lora": 4, "hidden": 8}, {"value": 64, "lora": 8, "hidden": 64}
+
+
+def gradients(
+    rows: Iterable[Any],
+    *,
+    model: str,
+    adapter: str | os.PathLike[str] | None = None,
+    lora: bool = False,
+    adam: bool = False,
+    layer: str | None = None,
+    width: int = 1024,
+    prompt: str | None = None,
+    answer: str | None = None,
+    messages: str | None = None,
+    template: str = TEMPLATE,
+    max_length: int = 512,
+    bf16: bool = False,
+    batch_size: int | None = None,
+    device: str = "auto",
+    cache: bool | str | os.PathLike[str] = True,
+    on_error: str = "fail",
+    progress: bool | None = None,
+    model_digest: str | None = None,
+    spread: Callable[[Model], Model] | None = None,
+) -> Embedded:
+    """Turn examples into the gradients they would train a language model with.
+
+    Each vector is the gradient of the mean loss of an example's answer by the value projection of
+    the model's last block, randomly projected to `width` numbers. Compare them by cosine.
+
+    Args:
+        rows: a `datasets.Dataset` or any sequence of rows (mappings), of (prompt, answer) pairs,
+            of conversations (lists of messages with role and content) or of plain texts.
+        model: a causal language model: a folder, a .gguf file or a name on the Hugging Face hub.
+        adapter: a folder of LoRA weights to put on the model.
+        lora: the gradients by all LoRA layers of the adapter, as LESS takes them.
+        adam: with `lora`, each gradient as the step that Adam would make of it, by the moments in
+            the adapter's folder (optimizer.pt), which a training run leaves with its checkpoints.
+        layer: the linear layer to take in place of the value projection.
+        width: at most so many numbers per vector.
+        prompt, answer, messages: the columns of rows. Default: those with the usual names.
+        template: the prompt, with `{instruction}` in it, or "chat" for the model's own template.
+        max_length: tokens per example; longer ones are cut as 'uniproto finetune' cuts them.
+        bf16: bfloat16 arithmetic, for a GPU.
+        batch_size: examples at a time (by kind and device). Those of like length go together.
+        device, cache, on_error, progress, model_digest: as for `embed_text`.
+        spread: makes of a model one that runs in many places (`uniproto.scale.embed.on_ray`).
+
+    Examples without an answer token are skipped and listed in `left_out`, whatever `on_error` is.
+    """
+    features = LanguageFeatures(
+        "lora" if lora else "value",
+        None if adapter is None else os.fspath(adapter),
+        adam,
+        layer,
+        width,
+        template,
+        max_length,
+        bf16,
+    )
+    columns = _columns(rows, prompt, answer, messages)
+    return embed_examples(
+        [as_example(row, columns) for row in rows],
+        features,
+        model,
+        batch_size=batch_size,
+        device=device,
+        cache=cache,
+        on_error=on_error,
+        progress=progress,
+        model_digest=model_digest,
+        spread=spread,
+    )
+
+
+def hidden_states(
+    rows: Iterable[Any],
+    *,
+    model: str,
+    adapter: str | os.PathLike[str] | None = None,
+    prompt: str | None = None,
+    answer: str | None = None,
+    messages: str | None = None,
+    template: str = TEMPLATE,
+    max_length: int = 512,
+    bf16: bool = False,
+    **options: Any,
+) -> Embedded:
+    """Turn examples into the mean of a language model's last hidden states over their tokens.
+
+    The arguments are those of `gradients`; only forward passes are made.
+    """
+    features = LanguageFeatures(
+        "hidden",
+        None if adapter is None else os.fspath(adapter),
+        template=template,
+        max_length=max_length,
+        bf16=bf16,
+    )
+    columns = _columns(rows, prompt, answer, messages)
+    return embed_examples([as_example(row, columns) for row in rows], features, model, **options)
+
+
+def _columns(
+    rows: Any, prompt: str | None, answer: str | None, messages: str | None
+) -> tuple[str, ...] | None:
+    """The columns of rows that have names."""
+    if isinstance(rows, str | bytes):
+        raise invalid("rows", "must be several rows", "one text", "Put it into a list.")
+    names = getattr(rows, "column_names", None)
+    if names is None and isinstance(rows, Sequence) and len(rows) and isinstance(rows[0], dict):
+        names = list(rows[0])
+    if names is None:
+        return None
+    return example_columns(names, prompt, answer, messages)
+
+
+def embed_examples(
+    examples: Iterable[Any],
+    features: LanguageFeatures,
+    model: str,
+    *,
+    batch_size: int | None = None,
+    device: str = "auto",
+    cache: bool | str | os.PathLike[str] = True,
+    on_error: str = "fail",
+    progress: bool | None = None,
+    model_digest: str | None = None,
+    spread: Callable[[Model], Model] | None = None,
+) -> Embedded:
+    """The vectors of examples, each of them computed once and saved."""
+    listed = list(examples)
+    if on_error == "fail":  # better before a model is loaded than after hours
+        found = [(row, what_is_wrong_with(example)) for row, example in enumerate(listed)]
+        wrong = [(row, why) for row, why in found if why is not None and why != NO_ANSWER]
+        if wrong:
+            raise unembeddable(wrong, "examples")
+    looks: Model = LanguageModelFeatures(model, features, batch_size, device, model_digest)
+    return embed(
+        listed,
+        len(listed),
+        looks if spread is None else spread(looks),
+        cache=cache,
+        on_error=on_error,
+        progress=progress,
+        what="examples",
+    )
+
+
+class LanguageModelFeatures:
+    """A language model as `features.embedded` runs models: it loads when a vector is needed."""
+
+    def __init__(
+        self,
+        name: str,
+        features: LanguageFeatures,
+        batch_size: int | None,
+        device: str,
+        digest: str | None = None,
+    ) -> None:
+        require_model(name, ("torch", "transformers"), _PURPOSE, _EXTRA)
+        self.name, self.features, self.device = name, features, device
+        usual = _BATCH_ON_GPU if sees_gpu(device) else _BATCH
+        self.batch_size = batch_size_of(batch_size, usual[features.kind])
+        self.place = _place(name, download=digest is None)
+        identity = _identity(self.place)
+        if features.adapter is not None:
+            identity += f" {_adapter_identity(features.adapter)}"
+        self.identity = f"language {_VERSION} {features.described()} {identity}"
+        require_digest(self.identity, name, digest)
+        if features.kind == "value":
+            require_layer(self.place, name, features.layer)
+        self._network: Any = None
+        self._tokenizer: Any = None
+        self._moments: AdamMoments | None = None
+
+    def read(
+        self, items: Sequence[Any], is_known: Callable[[bytes], bool]
+    ) -> list[Readable | Unreadable]:
+        found: list[Readable | Unreadable] = []
+        unknown: dict[bytes, list[int]] = {}
+        for place, example in enumerate(items):
+            if (reason := what_is_wrong_with(example)) is not None:
+                found.append(Unreadable(reason, expected=reason == NO_ANSWER))
+                continue
+            key = hashlib.sha256(json.dumps(example).encode()).digest()
+            found.append(Readable(key))
+            if key in unknown or not is_known(key):
+                unknown.setdefault(key, []).append(place)
+        if not unknown:
+            return found
+        self._load_tokenizer()
+        firsts = [items[places[0]] for places in unknown.values()]
+        template = self.features.template
+        tokens = tokens_of(firsts, self._tokenizer, template, self._longest)
+        for (key, places), one in zip(unknown.items(), tokens, strict=True):
+            value = {"input_ids": one.input_ids, "labels": one.labels}
+            size, flags = len(one.input_ids), TRUNCATED if one.cut else 0
+            for place in places:
+                found[place] = Readable(key, value, size, flags)
+        return found
+
+    def vectors(self, inputs: Sequence[Any]) -> NDArray[np.float32]:
+        self._load()
+        batch = PaddingCollator(padding_token(self._tokenizer))(list(inputs))
+        if self.features.kind == "hidden":
+            rows = _mean_hidden_states(self._network, batch)
+        elif self.features.kind == "lora":
+            rows = _lora_gradients(self._network, batch, self.features.width, self._moments)
+        else:
+            rows = gradient_features(
+                self._network,
+                batch,
+                layer=self.features.layer,
+                width=self.features.width,
+                score_batch_size=len(inputs),
+            ).features
+        return checked_vectors(rows.float().cpu().numpy(), len(inputs), self.name)
+
+    def _load_tokenizer(self) -> None:
+        if self._tokenizer is not None:
+            return
+        place, options = find_model(self.place)
+        with loading(self.name, _EXTRA, _PURPOSE):
+            from transformers import AutoTokenizer
+
+            options["trust_remote_code"] = False
+            self._tokenizer = AutoTokenizer.from_pretrained(place, **options)
+        self._longest = tokens_read(self.place, self.features.max_length)
+
+    def _load(self) -> None:
+        if self._network is not None:
+            return
+        self._load_tokenizer()
+        network, _ = load_model(self.place, self.features.bf16)
+        if self.features.adapter is not None:
+            adapter = Path(self.features.adapter).expanduser()
+            remedy = "Name the model it was made for with --model (in Python model=)."
+            network = with_adapter(network, adapter, remedy, trainable=True)
+            if self.features.adam:
+                self._moments = AdamMoments.read(self.features.adapter, network)
+        self._network = network.to(torch_device(self.device)).eval()
+
+
+def tokens_read(name: str, max_length: int) -> int:
+    """How many tokens of an example a model reads: at most those of its context."""
+    place, options = find_model(_place(name, download=False))
+    with loading(name, _EXTRA, _PURPOSE):
+        from transformers import AutoConfig
+
+        config = AutoConfig.from_pretrained(place, **options, trust_remote_code=False)
+    context = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return min(max_length, context or max_length)
+
+
+def require_layer(place: str, name: str, layer: str | None) -> None:
+    """Refuse a layer that the model does not have, before its weights are read."""
+    if place.endswith(".gguf"):  # its architecture is known only once it is read
+        return
+    with loading(name, _EXTRA, _PURPOSE), torch.device("meta"):
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        safely = {"local_files_only": True, "trust_remote_code": False}
+        config = AutoConfig.from_pretrained(place, **safely)
+        skeleton = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    value_projection(skeleton, layer)
+
+
+def _place(name: str, *, download: bool) -> str:
+    """Where a model is on this machine."""
+    path = Path(name).expanduser()
+    if name.endswith(".gguf") and path.is_file():
+        return str(path)
+    return str(model_folder(name, _EXTRA, download=download))
+
+
+def _identity(place: str) -> str:
+    """What a model is."""
+    path = Path(place)
+    return file_digest(path) if path.is_file() else folder_identity(path)
+
+
+def _adapter_identity(adapter: str) -> str:
+    folder = Path(adapter).expanduser()
+    if not (folder / ADAPTER).is_file():
+        raise InputFileError(
+            f"{adapter}: the adapter must be a folder with LoRA weights. Got none with {ADAPTER} "
+            "in it instead. Name what 'uniproto finetune' wrote: OUT/model, or a checkpoint."
+        )
+    return folder_identity(folder)
+
+
+def _mean_hidden_states(network: Any, batch: dict[str, Any]) -> Any:
+    """What the head gets, averaged over the tokens of each example."""
+    network = unwrapped(network)
+    with preserve_state(network), torch.inference_mode(False), torch.no_grad():
+        ((inputs, _, _),) = micro_batches(network, batch, len(batch["labels"]))
+        hidden, _ = before_the_head(network, inputs)
+        mask = inputs["attention_mask"].to(hidden.device).unsqueeze(-1)
+        return (hidden.float() * mask).sum(dim=1) / mask.sum(dim=1)
+
+
+def _lora_gradients(
+    network: Any, batch: dict[str, Any], width: int, moments: AdamMoments | None
+) -> Any:
+    """The gradients by all LoRA parameters, projected together into one row each."""
+    network = unwrapped(network)
+    projections = lora_projections(network)
+    with preserve_state(network), torch.inference_mode(False):
+        ((inputs, labels, _),) = micro_batches(network, batch, len(batch["labels"]))
+        seen, _ = differentiated(network, projections, inputs, labels)
+        total: Any = None
+        place = 0
+        for projection, pairs in zip(projections, layer_pairs(projections, seen), strict=True):
+            for part, (left, right) in zip(projection.parts(), pairs, strict=True):
+                rows = outer_sums(left, right)
+                if moments is not None:
+                    rows = adam_steps(rows, moments.of(part.parameter))
+                # The sketches of parts, each dealt out by itself, add up to one of them all. Short
+                # parts are lengthened by zeros, for without need nothing is dealt out.
+                lacking = max(0, width + 1 - rows.shape[1])
+                dealt = projected(torch.nn.functional.pad(rows, (0, lacking)), width, place)
+                total = dealt if total is None else total + dealt
+                place += 1
+    return total

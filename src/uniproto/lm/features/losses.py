@@ -1,0 +1,461 @@
+"""Each example's own loss.
+
+The loss is the mean over the answer tokens. Token t is predicted from position t − 1, labels of
+−100 do not count, and only positions with a label go through the language model's head, a piece at
+a time: the logits of all tokens never exist together. Before the first losses of a model, one
+example's is compared with the model's own, which may be another (a masked language model's, say).
+
+For any other model a function says what each example's loss is: `loss_fn(model, batch)`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from uniproto.errors import MissingExtraError, UniprotoError, invalid, require_int
+from uniproto.lm.features.layers import language_model, text_config, unwrapped
+from uniproto.lm.features.preserved_state import preserve_state
+
+try:
+    import torch
+    from torch import Tensor, nn
+    from torch.nn import functional
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise MissingExtraError("Scoring training examples", "train") from error
+
+NO_LABEL = -100
+_LOGITS_AT_ONCE = 2**28  # bytes, in float32
+_FULL_ENOUGH = 0.7  # the share of a batch that must not be padding, for it to stay in one piece
+_SMALLEST_PIECE = 16
+_CLOSE = {torch.float64: 1e-4, torch.float32: 1e-3}  # how far two ways to one loss may differ
+_CLOSE_IN_HALF = 2e-2
+_USUAL_INPUTS = ("input_ids", "attention_mask")
+_compared: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # models whose own loss is ours
+LossFunction = Callable[[Any, Mapping[str, Any]], Tensor]
+OTHER_LOSS = (
+    "Pass loss_fn=…, a function of model and batch that returns each example's loss, and name a "
+    "layer=…; or choose without losses: method='random' or features='embedding'."
+)
+
+
+def example_losses(
+    model: Any,
+    batch: Mapping[str, Any],
+    *,
+    score_batch_size: int | None = None,
+    loss_fn: LossFunction | None = None,
+) -> Tensor:
+    """The loss of each example, (examples,); NaN for one without an answer token.
+
+    Forward only, dropout off, nothing left behind in the model.
+    """
+    model = unwrapped(model)
+    with preserve_state(model), torch.inference_mode(False), torch.no_grad():
+        return forward_losses(model, batch, score_batch_size, loss_fn)
+
+
+def forward_losses(
+    model: nn.Module,
+    batch: Mapping[str, Any],
+    size: int | None,
+    loss_fn: LossFunction | None = None,
+) -> Tensor:
+    """The same inside `preserve_state` and without a graph."""
+    found, places = [], []
+    for inputs, labels, rows in micro_batches(model, batch, size, loss_fn):
+        found.append(run_model(model, inputs, labels, loss_fn).losses())
+        places.append(rows)
+    return in_pool_order(found, places)
+
+
+def micro_batches(
+    model: nn.Module,
+    batch: Mapping[str, Any],
+    size: int | None,
+    loss_fn: LossFunction | None = None,
+) -> Iterator[tuple[dict[str, Any], Any, Tensor]]:
+    """What the model takes, the labels, and the rows of some examples after the other.
+
+    Where there are several micro-batches, examples of like length go together, and padding that
+    none of them needs is cut off. `size=None` takes all examples at once if they are of like
+    length; if much of the batch would be padding, a quarter of them. With a `loss_fn` a
+    micro-batch is some rows of everything, in their order.
+    """
+    if loss_fn is not None:
+        yield from _row_pieces(model, batch, size)
+        return
+    check_batch(model, batch)
+    inputs, labels = _inputs(model, batch)
+    lengths = used_lengths(inputs, labels)
+    _require_known_loss(model, inputs, labels, lengths)
+    examples = len(labels)
+    if size is None:
+        wasteful = lengths.float().mean() < _FULL_ENOUGH * labels.shape[1]
+        size = max(_SMALLEST_PIECE, examples // 4) if wasteful else examples
+    size = require_int("score_batch_size", size, too_small="None chooses by the padding.")
+    order = torch.arange(examples, device=labels.device)
+    if size < examples:
+        order = lengths.argsort(stable=True)
+    for first in range(0, examples, size):
+        rows = order[first : first + size]
+        longest = int(lengths[rows].max())
+        piece = {key: _cut(value, rows, labels.shape, longest) for key, value in inputs.items()}
+        yield piece, labels[rows, :longest], rows
+
+
+def _row_pieces(
+    model: nn.Module, batch: Mapping[str, Any], size: int | None
+) -> Iterator[tuple[dict[str, Any], None, Tensor]]:
+    examples = batch_size(batch)
+    device = next((each.device for each in model.parameters()), torch.device("cpu"))
+    moved = {
+        key: value.to(device) if isinstance(value, Tensor) else value
+        for key, value in batch.items()
+    }
+    size = examples if size is None else require_int("score_batch_size", size)
+    for first in range(0, examples, size):
+        rows = torch.arange(first, min(first + size, examples), device=device)
+        piece = {
+            key: value[rows]
+            if isinstance(value, Tensor) and value.ndim and len(value) == examples
+            else value
+            for key, value in moved.items()
+        }
+        yield piece, None, rows
+
+
+def batch_size(batch: Mapping[str, Any]) -> int:
+    """The number of examples: the rows of input_ids, or else of the first tensor with rows.
+
+    >>> batch_size({"pixels": torch.zeros(3, 8), "label": torch.zeros(3)})
+    3
+    """
+    rows = [value for value in batch.values() if isinstance(value, Tensor) and value.ndim]
+    if isinstance(batch.get("input_ids"), Tensor):
+        rows = [batch["input_ids"]]
+    if not rows:
+        raise invalid(
+            "data_collator",
+            "must return a mapping with input_ids, or with other tensors of one row per example",
+            ", ".join(map(str, batch)) or "nothing",
+            "Use a collator such as transformers.DataCollatorForSeq2Seq.",
+        )
+    return len(rows[0])
+
+
+@dataclass(frozen=True)
+class AnswerRun:
+    """A language model has run up to its head: losses, and gradients by what came before."""
+
+    end: Tensor  # the last hidden states, which depend on the layers that are looked at
+    labels: Tensor
+    head: Head
+
+    def losses(self) -> Tensor:
+        return answer_losses(self.end, self.labels, self.head, differentiate=False)[0]
+
+    def gradients(self, outputs: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The losses, and each output's gradient of its own example's loss."""
+        losses, by_hidden = answer_losses(self.end, self.labels, self.head, differentiate=True)
+        found = torch.autograd.grad(self.end, outputs, by_hidden, materialize_grads=True)
+        return losses, found
+
+
+@dataclass(frozen=True)
+class GivenRun:
+    """Any model has run to the losses that a `loss_fn` made of it."""
+
+    end: Tensor
+
+    def losses(self) -> Tensor:
+        return self.end.detach()
+
+    def gradients(self, outputs: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        # An example's loss depends on its own rows only: the gradient of the sum holds them all.
+        found = torch.autograd.grad(self.end.sum(), outputs, materialize_grads=True)
+        return self.losses(), found
+
+
+def run_model(
+    model: nn.Module, inputs: dict[str, Any], labels: Any, loss_fn: LossFunction | None = None
+) -> AnswerRun | GivenRun:
+    """Run the model on a micro-batch, as far as its losses need it."""
+    if loss_fn is None:
+        hidden, head = before_the_head(model, inputs)
+        return AnswerRun(hidden, labels, head)
+    losses = loss_fn(model, inputs)
+    expected = (batch_size(inputs),)
+    if not isinstance(losses, Tensor) or tuple(losses.shape) != expected:
+        raise invalid(
+            "loss_fn",
+            f"must return one loss per example, a tensor of shape {expected}",
+            f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__,
+            "Take no mean over the batch: reduction='none'.",
+        )
+    return GivenRun(losses.to(torch.promote_types(losses.dtype, torch.float32)))
+
+
+def in_pool_order(found: list[Tensor], places: list[Tensor]) -> Tensor:
+    """Results of micro-batches, each example's where it stood in the pool."""
+    together = torch.cat(found)
+    return together[torch.cat(places).argsort().to(together.device)]
+
+
+def used_lengths(inputs: Mapping[str, Any], labels: Tensor) -> Tensor:
+    """Up to where each example goes: what follows is padding, with no mask and no label."""
+    used = labels != NO_LABEL
+    mask = inputs.get("attention_mask")
+    if not isinstance(mask, Tensor) or mask.shape != labels.shape:
+        return torch.full_like(labels[:, 0], labels.shape[1])  # no telling what is padding
+    columns = torch.arange(1, labels.shape[1] + 1, device=labels.device)
+    return ((used | (mask != 0)) * columns).amax(dim=1).clamp(min=2)
+
+
+def _cut(value: Any, rows: Tensor, shape: torch.Size, longest: int) -> Any:
+    """Of what the model takes: the part of these examples, without the padding behind them."""
+    if not isinstance(value, Tensor) or value.ndim == 0 or len(value) != shape[0]:
+        return value
+    return value[rows, :longest] if value.shape == shape else value[rows]
+
+
+def require_language_model(model: nn.Module) -> None:
+    """Refuse a model whose examples' losses are not known: it predicts no tokens, or from others.
+
+    What such a model needs is a `loss_fn`.
+    """
+    core = language_model(model)
+    if getattr(getattr(core, "config", None), "is_encoder_decoder", False):
+        raise invalid(
+            "model",
+            "must be a causal language model (decoder only), for its examples to be scored",
+            f"the encoder-decoder {type(core).__name__}",
+            OTHER_LOSS,
+        )
+    if _output_head(core) is None or not hasattr(core, "get_input_embeddings"):
+        raise invalid(
+            "model",
+            "must be a causal language model with an output head, for its examples to be scored",
+            f"{type(core).__name__}, which has none",
+            OTHER_LOSS,
+        )
+
+
+def _output_head(core: Any) -> Any:
+    return core.get_output_embeddings() if hasattr(core, "get_output_embeddings") else None
+
+
+def check_batch(model: nn.Module, batch: Mapping[str, Any]) -> None:
+    """Raise unless this is a causal language model and a batch with labels."""
+    require_language_model(model)
+    if not isinstance(batch, Mapping):
+        raise invalid(
+            "batch",
+            "must be a mapping with input_ids and labels",
+            type(batch).__name__,
+            "Pass what the data collator returns.",
+        )
+    for key in ("input_ids", "labels"):
+        if not isinstance(batch.get(key), Tensor):
+            raise invalid(
+                "batch",
+                f"must hold a tensor {key!r}",
+                f"the keys {', '.join(map(str, batch)) or 'none'}",
+                "Labels are the token ids, with -100 where nothing is to be learned.",
+            )
+    ids, labels = batch["input_ids"], batch["labels"]
+    if ids.ndim != 2 or not ids.numel() or ids.shape != labels.shape:
+        raise invalid(
+            "batch",
+            "must have input_ids and labels of one shape (examples, tokens)",
+            f"{tuple(ids.shape)} and {tuple(labels.shape)}",
+            "Pad both to the same length; labels of padding are -100.",
+        )
+
+
+def require_causal_loss(model: nn.Module, batch: Mapping[str, Any]) -> None:
+    """Refuse a model whose own loss of an example is not that of a causal language model."""
+    check_batch(model, batch)
+    inputs, labels = _inputs(model, batch)
+    _require_known_loss(model, inputs, labels, used_lengths(inputs, labels))
+
+
+def _require_known_loss(
+    model: nn.Module, inputs: dict[str, Any], labels: Tensor, lengths: Tensor
+) -> None:
+    """Compare one example's loss with the model's own, once for every model.
+
+    A head of another kind, labels that are not shifted (masked language models) or a loss with
+    other terms would otherwise be scored wrongly without a word.
+    """
+    core = language_model(model)
+    answered = (labels[:, 1:] != NO_LABEL).any(dim=1)
+    if core in _compared or not answered.any():
+        return
+    # The shortest with an answer: the logits of all its tokens are computed.
+    row = lengths.masked_fill(~answered, int(lengths.max()) + 1).argmin()[None]
+    longest = int(lengths[row])
+    piece = {key: _cut(value, row, labels.shape, longest) for key, value in inputs.items()}
+    own_labels = labels[row, :longest]
+    with torch.no_grad():
+        hidden, head = before_the_head(model, piece)
+        ours = float(answer_losses(hidden, own_labels, head, differentiate=False)[0])
+        theirs = _own_loss(model, piece, own_labels)
+    close = _CLOSE_IN_HALF if head.autocast[2] else _CLOSE.get(hidden.dtype, _CLOSE_IN_HALF)
+    if np.isfinite([ours, theirs]).all() and abs(ours - theirs) > close * max(1e-2, abs(theirs)):
+        raise invalid(
+            "model",
+            "must have the loss of a causal language model: each token predicted from those "
+            "before it, a mean over labels other than -100",
+            f"{type(core).__name__}, whose loss of one example is {theirs:.4g}, not {ours:.4g}",
+            OTHER_LOSS,
+        )
+    _compared.add(core)
+
+
+def _own_loss(model: nn.Module, inputs: dict[str, Any], labels: Tensor) -> float:
+    """What the model itself calls the loss of these examples, without that of routers."""
+    core = language_model(model)
+    output: Any = None
+    if "labels" in inspect.signature(type(core).forward).parameters:
+        output = model(**inputs, labels=labels)
+    loss = output.get("loss") if isinstance(output, Mapping) else None
+    if loss is None:
+        raise invalid(
+            "model",
+            "must take labels and return a loss, to compare with",
+            f"{type(core).__name__}, which does not",
+            OTHER_LOSS,
+        )
+    auxiliary = output.get("aux_loss")
+    share = getattr(text_config(core), "router_aux_loss_coef", 0.0) or 0.0
+    return float(loss) - (0.0 if auxiliary is None else share * float(auxiliary))
+
+
+def _inputs(model: nn.Module, batch: Mapping[str, Any]) -> tuple[dict[str, Any], Tensor]:
+    """What the model's forward takes of the batch, and the labels, on the model's device."""
+    core = language_model(model)
+    accepted = inspect.signature(type(core).forward).parameters
+    device = core.get_input_embeddings().weight.device
+    inputs = {
+        key: value.to(device) if isinstance(value, Tensor) else value
+        for key, value in batch.items()
+        # A forward of **kwargs, such as a wrapper's, hides the usual names.
+        if (key in accepted or key in _USUAL_INPUTS) and key != "labels"
+    }
+    if "use_cache" in accepted:
+        inputs["use_cache"] = False
+    return inputs, batch["labels"].to(device)
+
+
+@dataclass(frozen=True)
+class Head:
+    """From the last hidden state to logits, as the model itself does it."""
+
+    module: Any
+    scale: float
+    cap: float | None
+    autocast: tuple[str, Any, bool]
+    vocabulary: int = 0
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        kind, dtype, enabled = self.autocast
+        with torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False):
+            logits = self.module(hidden)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if self.scale != 1.0:  # logits are large: a product with 1 would cost a pass over them
+            logits = logits * self.scale
+        return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+
+
+def before_the_head(model: nn.Module, inputs: dict[str, Any]) -> tuple[Tensor, Head]:
+    """Run the model; return the hidden states its head would get, and the head.
+
+    The head itself is given one token only, to see that `Head` does what the model does.
+    """
+    core = language_model(model)
+    module = _output_head(core)
+    seen: list[tuple[Tensor, tuple[str, Any, bool]]] = []
+
+    def keep(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        hidden = arguments[0]
+        kind = hidden.device.type
+        enabled = torch.is_autocast_enabled(kind)
+        seen.append((hidden, (kind, torch.get_autocast_dtype(kind) if enabled else None, enabled)))
+        return (hidden[:1, :1].detach(), *arguments[1:])
+
+    handle = module.register_forward_pre_hook(keep)
+    try:
+        output = model(**inputs)
+    finally:
+        handle.remove()
+    tokens = inputs["input_ids"].shape
+    if len(seen) != 1 or seen[0][0].shape[:2] != tokens:
+        shapes = [tuple(hidden.shape) for hidden, _ in seen]
+        raise UniprotoError(
+            f"The head of {type(core).__name__} was expected to run once, on the hidden states of "
+            f"{tuple(tokens)} tokens. It ran on {shapes or 'nothing'}. Per-example losses are not "
+            "known for such a model; select by other features, such as sentence embeddings."
+        )
+    hidden, autocast = seen[0]
+    logits = output["logits"] if isinstance(output, Mapping) else output[0]
+    head = Head(module, *_after_the_head(core), autocast, vocabulary=logits.shape[-1])
+    with torch.no_grad():
+        ours = head.logits(hidden[:1, :1].detach())
+    theirs = logits.detach().to(ours)
+    if not torch.allclose(ours, theirs, rtol=0.02, atol=0.02, equal_nan=True):
+        raise UniprotoError(
+            f"{type(core).__name__} changes its logits after the head in a way that is not known "
+            "here, so that its loss cannot be computed piece by piece. Select by other features, "
+            "such as sentence embeddings."
+        )
+    return hidden, head
+
+
+def _after_the_head(core: Any) -> tuple[float, float | None]:
+    """What some models do to their logits: a factor (Cohere, Granite), a soft cap (Gemma)."""
+    config = text_config(core)
+
+    def number(key: str) -> float | None:
+        value = getattr(config, key, None)
+        return float(value) if isinstance(value, int | float) and value else None
+
+    scale = (number("logit_scale") or 1.0) * (number("lm_head_multiplier") or 1.0)
+    return scale / (number("logits_scaling") or 1.0), number("final_logit_softcapping")
+
+
+def answer_losses(
+    hidden: Tensor, labels: Tensor, head: Head, *, differentiate: bool
+) -> tuple[Tensor, Tensor]:
+    """Losses (examples,), and with `differentiate` each one's gradient by its own hidden states.
+
+    An example's loss depends on its own rows only, so that one gradient holds those of all.
+    """
+    labels = labels.to(hidden.device)
+    answered = labels[:, 1:] != NO_LABEL
+    counts = answered.sum(dim=1)
+    rows, columns = answered.nonzero(as_tuple=True)
+    targets = labels[:, 1:][rows, columns]
+    states = hidden.detach()
+    gradient = torch.zeros_like(states) if differentiate else states.new_zeros(0)
+    precision = torch.promote_types(hidden.dtype, torch.float32)
+    losses = torch.zeros(answered.shape, dtype=precision, device=hidden.device)
+    tokens = max(1, _LOGITS_AT_ONCE // (4 * max(1, head.vocabulary)))
+    for first in range(0, len(rows), tokens):
+        row, column = rows[first : first + tokens], columns[first : first + tokens]
+        state = states[row, column].requires_grad_(differentiate)
+        with torch.set_grad_enabled(differentiate):
+            logits = head.logits(state[None])[0]
+            loss = functional.cross_entropy(
+                logits, targets[first : first + tokens], reduction="none"
+            )
+        losses[row, column] = loss.detach().to(precision)
+        if differentiate:
+            share = counts[row].to(loss.dtype).reciprocal()
+            gradient[row, column] = torch.autograd.grad(loss, state, share)[0]
+    return losses.sum(dim=1) / counts, gradient

@@ -1,0 +1,287 @@
+"""Instruction data for fine-tuning: tokenised, split, padded.
+
+The prompt is the template with the instruction filled in; the answer follows it directly, and ends
+with the model's end-of-text token. With the template `chat`, and for rows of messages, the
+tokenizer's own chat template lays out the turns. Only answer tokens count in the loss.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.errors import MissingExtraError, invalid, require_name
+from uniproto.features.language import CHAT
+from uniproto.lm.features.losses import NO_LABEL
+from uniproto.lm.finetune.chats import encoded_chat
+from uniproto.lm.finetune.rows import InstructionRow, read_files
+from uniproto.lm.finetune.settings import TOO_LONG, FinetuneSettings
+
+try:
+    import torch
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise MissingExtraError("Fine-tuning", "train") from error
+
+_AT_ONCE = 1000
+
+# --- tokens --------------------------------------------------------------------------------------
+
+
+class TokenisedRows(torch.utils.data.Dataset):
+    """Rows as tokens, with sources: what a Trainer takes.
+
+    All tokens lie in one array, four bytes each: as lists of numbers they would take ten times as
+    much. A part of the rows looks at the same array.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[InstructionRow],
+        tokens: NDArray[np.int32],
+        ends: NDArray[np.int64],
+        learned: NDArray[np.int8],
+    ) -> None:
+        self.rows = rows
+        self._tokens = tokens
+        self._ends = ends  # of every row: where its tokens end (and those of the next begin)
+        self._learned = learned  # of every token: 1 in an answer, 0 in a prompt
+        self._starts = np.concatenate([[0], ends[:-1]])
+
+    @property
+    def sources(self) -> Counter[str]:
+        """How many rows there are of every source."""
+        return Counter(row.source for row in self.rows)
+
+    @property
+    def texts(self) -> list[str]:
+        """The rows as people read them, for methods that look at texts."""
+        return [
+            "\n\n".join(text for _, text in row.turns) or f"{row.prompt}\n\n{row.answer}"
+            for row in self.rows
+        ]
+
+    def part(self, places: Sequence[int]) -> TokenisedRows:
+        """Some of the rows."""
+        some = TokenisedRows(
+            [self.rows[place] for place in places],
+            self._tokens,
+            self._ends[places],
+            self._learned,
+        )
+        some._starts = self._starts[places]
+        return some
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        place = slice(self._starts[row], self._ends[row])
+        tokens = self._tokens[place]
+        return {
+            "input_ids": tokens.tolist(),
+            "labels": np.where(self._learned[place] == 1, tokens, NO_LABEL).tolist(),
+            "source": self.rows[row].source,
+        }
+
+
+def tokenise(
+    rows: Sequence[InstructionRow], tokenizer: Any, max_length: int, too_long: str, template: str
+) -> tuple[TokenisedRows, int]:
+    """Prompt and answer as tokens, the prompt without labels; and how many were too long.
+
+    An example longer than `max_length` is truncated (the end of its answer is lost; its prompt is
+    cut at the front where it alone is too long, so that answer tokens remain), skipped or refused.
+    """
+    _require_sense(max_length, too_long, template)
+    fitting: list[InstructionRow] = []
+    tokens, ends, learned = array("i"), array("q"), array("b")
+    longer = 0
+    for number, (row, prompt, answer, known) in enumerate(encoded(rows, tokenizer, template)):
+        length = len(prompt) + len(answer)
+        if length > max_length:
+            longer += 1
+            if too_long == "refuse":
+                raise invalid(
+                    "--max-length",
+                    "must hold every example, with --too-long refuse",
+                    f"{length} tokens in row {number} ({row.source}), more than {max_length}",
+                    "Raise it, or choose --too-long truncate or skip.",
+                )
+            if too_long == "skip":
+                continue
+            prompt, answer = cut_to_length(prompt, answer, max_length)
+            known = known[len(known) - len(prompt) :]
+        fitting.append(row)
+        tokens.extend([*prompt, *answer])
+        learned.extend([*known, *[1] * len(answer)])
+        ends.append(len(tokens))
+    if not fitting:
+        raise invalid(
+            "--data",
+            f"must hold examples of at most {max_length} tokens",
+            f"{longer} longer ones",
+            "Raise --max-length, or choose --too-long truncate.",
+        )
+    found = TokenisedRows(
+        fitting,
+        np.frombuffer(tokens, np.int32),
+        np.frombuffer(ends, np.int64),
+        np.frombuffer(learned, np.int8),
+    )
+    return found, longer
+
+
+def _require_sense(max_length: int, too_long: str, template: str) -> None:
+    require_name("--too-long", too_long, TOO_LONG)
+    if max_length < 2:
+        raise invalid("--max-length", "must be at least 2", max_length, "512 is usual.")
+    if "{instruction}" not in template and template != CHAT:
+        raise invalid(
+            "--template",
+            "must hold {instruction}",
+            repr(template),
+            "Say where the prompt goes, or pass 'chat' for the tokenizer's own template.",
+        )
+
+
+def cut_to_length(
+    prompt: list[int], answer: list[int], max_length: int
+) -> tuple[list[int], list[int]]:
+    """At least one token of the answer stays; the prompt is cut at the front.
+
+    >>> cut_to_length([1, 2, 3], [4, 5], 4), cut_to_length([1, 2, 3], [4, 5], 2)
+    (([1, 2, 3], [4]), ([3], [4]))
+    """
+    answer = answer[: max(1, max_length - len(prompt))]
+    return prompt[-(max_length - len(answer)) :], answer
+
+
+def encoded(
+    rows: Sequence[InstructionRow], tokenizer: Any, template: str
+) -> Iterator[tuple[InstructionRow, list[int], list[int], list[int]]]:
+    """Of every row: the tokens before its last answer, those of that answer with the end of the
+    text, and which of the first (1) belong to earlier answers."""
+    end = [tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else []
+    for first in range(0, len(rows), _AT_ONCE):
+        some = rows[first : first + _AT_ONCE]
+        if template == CHAT or some[0].turns:
+            for row in some:
+                turns = row.turns or (("user", row.prompt), ("assistant", row.answer))
+                yield row, *encoded_chat(tokenizer, turns)
+            continue
+        prompts_in_full = [template.replace("{instruction}", row.prompt) for row in some]
+        prompts = tokenizer(prompts_in_full, verbose=False)["input_ids"]
+        answers = tokenizer([row.answer for row in some], verbose=False, add_special_tokens=False)[
+            "input_ids"
+        ]
+        for row, prompt, answer in zip(some, prompts, answers, strict=True):
+            ends_already = bool(end) and prompt[-1:] == end  # some tokenizers end every text
+            before = list(prompt[:-1] if ends_already else prompt)
+            yield row, before, [*answer, *end], [0] * len(before)
+
+
+@dataclass(frozen=True)
+class PaddingCollator:
+    """Pads to the longest example; labels of padding do not count."""
+
+    pad_token_id: int
+
+    def __call__(self, examples: list[Mapping[str, Any]]) -> dict[str, Any]:
+        longest = max(len(each["input_ids"]) for each in examples)
+        shape = len(examples), longest
+        batch = {
+            "input_ids": torch.full(shape, self.pad_token_id),
+            "attention_mask": torch.zeros(shape, dtype=torch.int64),
+            "labels": torch.full(shape, NO_LABEL),
+        }
+        for place, each in enumerate(examples):
+            length = len(each["input_ids"])
+            batch["input_ids"][place, :length] = torch.tensor(each["input_ids"])
+            batch["attention_mask"][place, :length] = 1
+            batch["labels"][place, :length] = torch.tensor(each["labels"])
+        return batch
+
+
+# --- training and validation ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What is trained on, what is held out, and how many examples were too long as they stood."""
+
+    train: TokenisedRows
+    validation: TokenisedRows | None
+    too_long: int
+
+
+def prepare_examples(
+    settings: FinetuneSettings, rows: Sequence[InstructionRow], tokenizer: Any, model: Any
+) -> Examples:
+    """Tokenise the rows, then split them.
+
+    Rows skipped as too long go first: a source might otherwise lose all that was held out of it.
+    """
+    most = getattr(model.config, "max_position_embeddings", None)
+    if isinstance(most, int) and settings.max_length > most:
+        raise invalid(
+            "--max-length",
+            f"must not exceed the model's context of {most} tokens",
+            settings.max_length,
+            f"Pass --max-length {most}.",
+        )
+    options = (tokenizer, settings.max_length, settings.too_long, settings.template)
+    tokens, too_long = tokenise(rows, *options)
+    if settings.validation_data is not None:
+        held_rows = read_files(settings, [settings.validation_data])
+        held, also_too_long = tokenise(held_rows, *options)
+        return Examples(_enough(tokens, settings.pool), held, too_long + also_too_long)
+    train, places = split_places(
+        [row.source for row in tokens.rows],
+        settings.validation,
+        settings.validation_least,
+        settings.seed,
+    )
+    training = _enough(tokens.part(train), settings.pool)
+    return Examples(training, tokens.part(places) if places else None, too_long)
+
+
+def _enough(train: TokenisedRows, pool: int) -> TokenisedRows:
+    if len(train) < pool:
+        raise invalid(
+            "--pool",
+            f"must not exceed the {len(train)} training examples",
+            pool,
+            "Lower it, or bring more data.",
+        )
+    return train
+
+
+def split_places(
+    sources: Sequence[str], share: float, least: int, seed: int
+) -> tuple[list[int], list[int]]:
+    """Which rows are for training and which for validation: a share of every source is held out.
+
+    At least so many of each; but a source is never left without training rows: of one too small
+    for both, at most half goes to validation.
+
+    >>> train, validation = split_places(["a"] * 100 + ["b"] * 6, 0.02, least=4, seed=0)
+    >>> len(train), [place < 100 for place in validation]
+    (99, [True, True, True, True, False, False, False])
+    """
+    random = np.random.default_rng(seed)
+    of_source: dict[str, list[int]] = {}
+    for place, source in enumerate(sources):
+        of_source.setdefault(source, []).append(place)
+    held: set[int] = set()
+    if share > 0:
+        for source in sorted(of_source):
+            places = of_source[source]
+            count = min(max(least, round(share * len(places))), len(places) // 2)
+            held.update(random.choice(places, count, replace=False).tolist())
+    return [place for place in range(len(sources)) if place not in held], sorted(held)

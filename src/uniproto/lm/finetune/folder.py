@@ -1,0 +1,144 @@
+"""The folder of a fine-tuning run: who may write to it, and where a run resumes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from uniproto.data.tables import file_digest
+from uniproto.errors import InputFileError, OutputError
+from uniproto.lm.finetune.settings import FinetuneSettings
+from uniproto.report.curves import CURVE_FILES
+from uniproto.runs.atomic import write_json
+from uniproto.runs.folder import require_run_folder, require_same
+from uniproto.runs.lock import locked
+from uniproto.runs.metrics import METRICS
+
+SETTINGS, RESULT, MODEL = "finetune.json", "result.json", "model"
+MAY_CHANGE = ("out", "quiet", "save_steps", "report_to", "device")  # on resuming
+_CHECKPOINT = "checkpoint-"
+_WRITTEN = (RESULT, MODEL, METRICS, *CURVE_FILES)
+
+
+def require_usable(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
+    """Refuse a folder that holds something else or other settings, or cannot be written.
+
+    Nothing is written or deleted yet: the command may still fail for another reason.
+    """
+    checkpoints = [path.name for path in _checkpoints(out)]
+    inputs = [*settings.data_files, settings.model]
+    if settings.validation_data is not None:
+        inputs.append(settings.validation_data)
+    require_run_folder(out, SETTINGS, {*_WRITTEN, *checkpoints}, inputs)
+    begun = (out / RESULT).exists() or last_checkpoint(out) is not None
+    if begun and not fresh:
+        try:
+            recorded = dict(json.loads((out / SETTINGS).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise _unusable(out, error) from error
+        require_same(recorded, _identity(settings), out, "a run of the same settings")
+
+
+def read_result(out: Path) -> dict[str, Any]:
+    """The result of a finished run."""
+    try:
+        return dict(json.loads((out / RESULT).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputFileError(
+            f"{out / RESULT}: the file must hold the result of a finished run. It is damaged "
+            f"({error}). Delete it to write it anew from the last checkpoint, or start over with "
+            "--fresh."
+        ) from error
+
+
+@contextmanager
+def claimed(out: Path, settings: FinetuneSettings, fresh: bool) -> Iterator[None]:
+    """Create the folder of a run, or clear it with `fresh`, and lock it against other runs."""
+    with locked(out):
+        try:
+            if fresh:
+                _clear(out)
+            if not (out / SETTINGS).exists() or last_checkpoint(out) is None:
+                write_json(out / SETTINGS, _identity(settings))
+        except OSError as error:
+            raise _unusable(out, error) from error
+        yield
+
+
+def _identity(settings: FinetuneSettings) -> dict[str, Any]:
+    """The settings that must be equal for a run to be resumed."""
+    identity = {k: v for k, v in asdict(settings).items() if k not in MAY_CHANGE}
+    digests = [_digest(name) for name in settings.data_files]
+    identity["data_sha256"] = digests[0] if len(digests) == 1 else digests
+    if settings.validation_data is not None:
+        identity["validation_sha256"] = _digest(settings.validation_data)
+    return dict(json.loads(json.dumps(identity)))
+
+
+def _digest(name: str) -> str | None:
+    """Of a file; a data set on the hub is known by its name alone."""
+    return file_digest(Path(name)) if Path(name).is_file() else None
+
+
+def _clear(out: Path) -> None:
+    if not (out / SETTINGS).is_file():
+        return
+    for name in (RESULT, METRICS):
+        (out / name).unlink(missing_ok=True)
+    for folder in _checkpoints(out):
+        shutil.rmtree(folder)
+    (out / SETTINGS).unlink()
+
+
+def _unusable(out: Path, error: OSError | ValueError | TypeError) -> OutputError:
+    return OutputError(
+        f"{out}: the results must go to a folder that can be written. It cannot be used "
+        f"({getattr(error, 'strerror', None) or error}). Choose another one with --out, or start "
+        "over with --fresh."
+    )
+
+
+def last_checkpoint(out: Path) -> Path | None:
+    """The newest complete checkpoint: its state is the last file that is written."""
+    found = []
+    for folder in _checkpoints(out):
+        try:
+            state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
+            if state["global_step"] == step_of(folder):
+                found.append(folder)
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return max(found, key=step_of, default=None)
+
+
+def require_complete(checkpoint: Path, process: int, processes: int) -> None:
+    """Refuse a checkpoint without a state that the Trainer would go on without, as if new.
+
+    Random states are named after the processes that saved them.
+    """
+    own = f"rng_state_{process}.pth" if processes > 1 else "rng_state.pth"
+    missing = [
+        name for name in ("optimizer.pt", "scheduler.pt", own) if not (checkpoint / name).is_file()
+    ]
+    if missing:
+        raise InputFileError(
+            f"{checkpoint}: the run must go on from a complete checkpoint, with as many processes "
+            f"as it was saved by. Got one without {', '.join(missing)} for {processes} of them "
+            "instead. Put the files back, move this folder away to go on from the checkpoint "
+            "before it, or start over with --fresh."
+        )
+
+
+def _checkpoints(out: Path) -> list[Path]:
+    """The folders that the trainer saves to: nothing else has such a name."""
+    return [path for path in out.glob(f"{_CHECKPOINT}*") if path.is_dir() and step_of(path) >= 0]
+
+
+def step_of(folder: Path) -> int:
+    number = folder.name.removeprefix(_CHECKPOINT)
+    return int(number) if number.isdigit() else -1

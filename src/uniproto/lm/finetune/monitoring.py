@@ -1,0 +1,303 @@
+"""How a fine-tuning run goes: validation, a row of metrics per logged step, progress, curves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from uniproto.errors import MissingExtraError
+from uniproto.lm.batches.trainer import SelectionTrainer
+from uniproto.lm.features.losses import NO_LABEL, example_losses
+from uniproto.lm.finetune.model import report_damage
+from uniproto.runs.metrics import MetricsFile
+from uniproto.runtime.progress import Progress
+
+try:
+    import torch
+    from transformers import TrainerCallback
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise MissingExtraError("Fine-tuning", "train") from error
+
+
+OVERALL = "(all sources)"
+_MOST_SOURCES = 24  # panels of a figure that a person still looks at
+
+
+# --- validation -------------------------------------------------------------------------------
+
+
+def log_perplexities(
+    model: Any,
+    rows: Any,
+    collator: Callable[[list[Any]], Mapping[str, Any]],
+    batch_size: int,
+    *,
+    process: int = 0,
+    processes: int = 1,
+    gather: Callable[[Any], Any] | None = None,
+) -> tuple[float, dict[str, float]]:
+    """Σ losses / Σ answer tokens: of all examples, and of each source's.
+
+    Every process looks at its share of the rows; `gather` joins their sums. Examples without a
+    finite loss make the number of their source NaN: nothing is skipped here.
+    """
+    sources = sorted({row["source"] for row in rows})
+    place = {source: number for number, source in enumerate(sources)}
+    sums = torch.zeros(len(sources), 2, dtype=torch.float64)
+    mine = sorted(range(process, len(rows), processes), key=lambda row: len(rows[row]["input_ids"]))
+    for first in range(0, len(mine), batch_size):
+        some = [rows[row] for row in mine[first : first + batch_size]]
+        batch = collator([{k: v for k, v in each.items() if k != "source"} for each in some])
+        losses = example_losses(model, batch).double().cpu()
+        tokens = batch["labels"][:, 1:].ne(NO_LABEL).sum(dim=1).double().cpu()
+        for each, loss, count in zip(some, losses, tokens, strict=True):
+            sums[place[each["source"]]] += torch.stack((loss * count, count))
+    if processes > 1 and gather is not None:
+        sums = gather(sums[None]).sum(dim=0).cpu()
+    total = sums.sum(dim=0)
+    of_source = (sums[:, 0] / sums[:, 1]).tolist()
+    return float(total[0] / total[1]), dict(zip(sources, of_source, strict=True))
+
+
+class ValidateLastStep(TrainerCallback):
+    """Validates after the last step, whatever its number."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step >= state.max_steps and args.eval_strategy != "no":
+            control.should_evaluate = True
+
+
+class ValidatingTrainer(SelectionTrainer):
+    """Evaluates by log-perplexity, overall and per source, and names damaged checkpoint files."""
+
+    before_saving: Any = None  # what must be on the disk before a checkpoint is
+
+    def _save_checkpoint(self, *given: Any, **named: Any) -> None:
+        if self.before_saving is not None:
+            self.before_saving()
+        super()._save_checkpoint(*given, **named)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        with _report_damaged_checkpoint(resume_from_checkpoint):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with _report_damaged_checkpoint(checkpoint):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with _report_damaged_checkpoint(checkpoint):
+            super()._load_rng_state(checkpoint)
+
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        overall, by_source = log_perplexities(
+            self.model,
+            self.eval_dataset,
+            self.data_collator,
+            self.args.eval_batch_size,
+            process=self.args.process_index,
+            processes=self.args.world_size,
+            gather=lambda sums: self.accelerator.gather(sums.to(self.args.device)),
+        )
+        metrics = {
+            "eval_loss": overall,
+            "eval_mean_of_sources": sum(by_source.values()) / len(by_source),
+            **{f"eval_loss/{name}": value for name, value in by_source.items()},
+        }
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
+        return metrics
+
+
+def _report_damaged_checkpoint(checkpoint: str | None) -> AbstractContextManager[None]:
+    """Name the damaged file of a checkpoint; without a checkpoint nothing is loaded."""
+    if checkpoint is None:
+        return nullcontext()
+    return report_damage(
+        checkpoint,
+        Path(checkpoint),
+        "the run must go on from a complete checkpoint",
+        "Move this folder away to go on from the checkpoint before it, or start over with --fresh.",
+    )
+
+
+# --- metrics and progress, as the run goes on -------------------------------------------------
+
+
+class StepMetrics(TrainerCallback):
+    """Writes OUT/metrics.jsonl as training goes on, and continues it after a kill.
+
+    A row is written when its step is over: with the validation of that step, and before a
+    checkpoint of it (the trainer sees to that). Only one process writes.
+    """
+
+    def __init__(self, folder: Path, resumed_at: int | None, writes: bool = True) -> None:
+        self.file = MetricsFile(folder, resumed_at) if writes else None
+        self.row: dict[str, Any] | None = None
+        rows = self.file.rows if self.file else []
+        self.seconds_before = rows[-1]["seconds"] if rows else 0.0
+        self.began = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Training time so far, that of earlier sessions included."""
+        return self.seconds_before + time.perf_counter() - self.began
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.began = time.perf_counter()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        if not logs or "loss" not in logs:
+            return
+        row = self._at(state.global_step)
+        row |= {
+            "train_loss": logs["loss"],
+            "learning_rate": logs.get("learning_rate"),
+            "grad_norm": logs.get("grad_norm"),
+            "epoch": logs.get("epoch"),
+        }
+        for name, value in logs.items():
+            kind, _slash, rest = name.partition("/")
+            if kind == "selection":
+                row[rest if rest in ("kept", "pool", "left_out") else f"selection_{rest}"] = value
+            elif kind == "selected":
+                row.setdefault("selected", {})[rest] = value
+
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any
+    ) -> None:
+        row = self._at(state.global_step)
+        row["val_loss"] = metrics["eval_loss"]
+        row["val_loss_mean_of_sources"] = metrics["eval_mean_of_sources"]
+        row["val_loss_by_source"] = {
+            name.partition("/")[2]: value
+            for name, value in metrics.items()
+            if name.startswith("eval_loss/")
+        }
+        row["seconds"] = self.seconds
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.flush()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.flush()
+
+    def _at(self, step: int) -> dict[str, Any]:
+        if self.row is None or self.row["step"] != step:
+            self.flush()
+            self.row = {
+                "step": step,
+                "train_loss": None,
+                "val_loss": None,
+                "seconds": self.seconds,
+            }
+        return self.row
+
+    def flush(self) -> None:
+        """Write the row of a step that is over."""
+        if self.row is None:
+            return
+        row, self.row = self.row, None
+        if self.file is not None:
+            self.file.add(row)
+
+
+class ShownProgress(TrainerCallback):
+    """A bar with the time left, where a person is watching."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.stage: Any = None
+        self.advance: Any = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        left = state.max_steps - state.global_step
+        self.stage = self.progress.stage("steps", left)
+        self.advance = self.stage.__enter__()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.advance(1)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.stage.__exit__(None, None, None)
+
+
+# --- curves -----------------------------------------------------------------------------------
+
+
+def curve_points(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Tidy rows: step, source (`(all sources)` for every example together), log-perplexity."""
+    points = []
+    for row in rows:
+        if row.get("val_loss") is None and not row.get("val_loss_by_source"):
+            continue
+        values = {OVERALL: row["val_loss"], **row.get("val_loss_by_source", {})}
+        points += [
+            {"step": row["step"], "seconds": row["seconds"], "source": name, "log_perplexity": x}
+            for name, x in values.items()
+        ]
+    return points
+
+
+def curves_chart(
+    points: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
+    title: str,
+    sizes: Mapping[str, int],
+) -> Any:
+    """Training and validation loss in front, then a small panel per source, largest first."""
+    import altair as alt
+
+    from uniproto.report.charts import BLUE, GREY, small_multiples, styled
+
+    step = alt.X("step:Q", title="step")
+
+    def line(values: list[dict[str, Any]], colour: str, opacity: float = 1.0) -> Any:
+        return (
+            alt.Chart(alt.Data(values=values))
+            .mark_line(color=colour, strokeWidth=2, opacity=opacity, point=len(values) < 2)
+            .encode(
+                x=step,
+                y=alt.Y("y:Q", title="log-perplexity", scale=alt.Scale(zero=False)),
+                tooltip=["step:Q", alt.Tooltip("y:Q", format=".4f")],
+            )
+        )
+
+    trained = [
+        {"step": row["step"], "y": row["train_loss"]}
+        for row in rows
+        if row.get("train_loss") is not None
+    ]
+    names = [name for name in sizes if any(point["source"] == name for point in points)]
+    names = sorted(names, key=lambda name: -sizes[name])[:_MOST_SOURCES]
+    panels = [
+        alt.layer(line(trained, GREY, 0.5), line(_series(points, OVERALL), BLUE)).properties(
+            width=230, height=150, title="all (grey: loss on the chosen training examples)"
+        )
+    ]
+    panels += [
+        line(_series(points, name), BLUE).properties(
+            width=230, height=150, title=f"{name} ({sizes[name]:,})"
+        )
+        for name in names
+    ]
+    hidden = len(sizes) - len(names)
+    below = "log-perplexity of held-out answers, by source (training rows in brackets)"
+    return styled(
+        small_multiples(panels, 4),
+        title,
+        below + (f"; {hidden} more in curves.csv" if hidden > 0 else ""),
+    )
+
+
+def _series(points: Sequence[Mapping[str, Any]], source: str) -> list[dict[str, Any]]:
+    return [
+        {"step": point["step"], "y": point["log_perplexity"]}
+        for point in points
+        if point["source"] == source and point["log_perplexity"] is not None
+    ]

@@ -1,0 +1,277 @@
+"""Fine-tune a causal language model on chosen examples, from a file to curves.
+
+Rows of a file → training and validation rows → tokens → pools → chosen
+examples → steps. Settings and results are written to the folder OUT.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from uniproto.errors import InvalidInputError, MissingExtraError, UniprotoError, invalid
+from uniproto.lm.batches.quotas import small_sources
+from uniproto.lm.features.layers import unwrapped
+from uniproto.lm.finetune.data import (
+    Examples,
+    PaddingCollator,
+    TokenisedRows,
+    prepare_examples,
+)
+from uniproto.lm.finetune.folder import (
+    MAY_CHANGE,
+    MODEL,
+    RESULT,
+    claimed,
+    last_checkpoint,
+    read_result,
+    require_complete,
+    require_usable,
+    step_of,
+)
+from uniproto.lm.finetune.model import (
+    load_model,
+    padding_token,
+    require_quantisation,
+    with_lora,
+)
+from uniproto.lm.finetune.monitoring import (
+    ShownProgress,
+    StepMetrics,
+    ValidateLastStep,
+    ValidatingTrainer,
+    curve_points,
+    curves_chart,
+)
+from uniproto.lm.finetune.rows import read_files
+from uniproto.lm.finetune.settings import FinetuneSettings
+from uniproto.report.curves import save_curves
+from uniproto.runs.atomic import write_json
+from uniproto.runs.cleanup import missing_folders, take_away
+from uniproto.runs.metrics import read_metrics
+from uniproto.runtime.progress import Progress
+
+try:
+    import torch
+    import transformers
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise MissingExtraError("Fine-tuning", "train") from error
+
+# What transformers calls it, later versions first.
+CHECKPOINTING = next(
+    name
+    for name in ("activation_checkpointing", "gradient_checkpointing")
+    if name in transformers.TrainingArguments.__dataclass_fields__
+)
+
+
+def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
+    """Run or resume a fine-tuning run; returns the content of OUT/result.json.
+
+    `fresh` starts over where OUT holds an earlier run of this command.
+    """
+    selection = settings.selection()  # refuses wrong options before anything is loaded
+    if settings.lora_r > 0 and find_spec("peft") is None:
+        raise MissingExtraError("LoRA", "train")
+    require_quantisation(settings)
+    out = Path(settings.out)
+    args = training_arguments(settings)
+    with args.main_process_first(desc="looking at the folder"):
+        if args.process_index == 0:
+            require_usable(out, settings, fresh)
+    if not fresh and (out / RESULT).exists():
+        return read_result(out)
+    rows = read_files(settings, settings.data_files)
+    transformers.set_seed(settings.seed)
+    half = settings.bf16 and settings.lora_r > 0
+    model, tokenizer = load_model(settings.model, half, settings.quantize)
+    examples = prepare_examples(settings, rows, tokenizer, model)
+    train, validation = examples.train, examples.validation
+    if selection.mode == "source" and settings.source is None:
+        raise invalid("--source", "must name a column with --mode source", "none", "Name one.")
+    if settings.lora_r > 0:
+        model = with_lora(model, settings)
+    small = kept_whole(settings, train)
+    with args.main_process_first(desc="embedding"):
+        embeddings = text_embeddings(settings, train)
+    checkpoint = None if fresh else last_checkpoint(out)
+    args.eval_on_start = checkpoint is None and validation is not None
+    args.eval_strategy = transformers.trainer_utils.IntervalStrategy(
+        "no" if validation is None else "steps"
+    )
+    new_folders = missing_folders(out)
+    try:
+        trainer = ValidatingTrainer(
+            model=model,
+            args=args,
+            train_dataset=train,
+            eval_dataset=validation,
+            data_collator=PaddingCollator(padding_token(tokenizer)),
+            processing_class=tokenizer,
+            selection=settings.selection(embeddings, small),
+        )
+    except UniprotoError:
+        take_away([], new_folders)  # the Trainer has made OUT by then
+        raise
+    with ExitStack() as until_the_end:
+        with args.main_process_first(desc="claiming the folder"):
+            if args.process_index == 0:
+                until_the_end.enter_context(claimed(out, settings, fresh))
+        _train(trainer, settings, checkpoint)
+        if not settings.merge:
+            trainer.save_model(str(out / MODEL))
+        if args.process_index == 0:
+            if settings.merge:
+                unwrapped(trainer.model).merge_and_unload().save_pretrained(str(out / MODEL))
+            tokenizer.save_pretrained(str(out / MODEL))
+            return _publish(out, settings, examples)
+    return {}
+
+
+def _train(trainer: ValidatingTrainer, settings: FinetuneSettings, checkpoint: Path | None) -> None:
+    """From the last checkpoint, where there is one, to the last step."""
+    args, done = trainer.args, 0 if checkpoint is None else step_of(checkpoint)
+    metrics = StepMetrics(
+        Path(settings.out), None if checkpoint is None else done, writes=args.process_index == 0
+    )
+    for callback in (transformers.PrinterCallback, transformers.ProgressCallback):
+        trainer.remove_callback(callback)
+    trainer.add_callback(metrics)
+    shown = False if settings.quiet or args.process_index else None
+    trainer.add_callback(ShownProgress(Progress(shown)))
+    trainer.add_callback(ValidateLastStep())
+    trainer.before_saving = metrics.flush
+    if done < settings.steps:
+        if checkpoint is not None:
+            require_complete(checkpoint, args.process_index, args.world_size)
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    else:  # killed after the last step: nothing is left but to write the results
+        trainer._load_from_checkpoint(str(checkpoint))
+
+
+def training_arguments(settings: FinetuneSettings) -> Any:
+    """The Trainer's arguments."""
+    trackers = [] if settings.report_to == "none" else settings.report_to.split(",")
+    installed = transformers.integrations.get_available_reporting_integrations()
+    for tracker in trackers:
+        if tracker not in (*installed, "all"):
+            raise invalid(
+                "--report-to",
+                f"must name trackers that are installed ({', '.join(installed) or 'none is'})",
+                repr(tracker),
+                f"Install it (pip install {tracker}), or leave the option out.",
+            )
+    checkpointing: dict[str, Any] = {}
+    if settings.gradient_checkpointing:
+        checkpointing = {CHECKPOINTING: True, f"{CHECKPOINTING}_kwargs": {"use_reentrant": False}}
+    try:
+        args = transformers.TrainingArguments(
+            output_dir=settings.out,
+            max_steps=settings.steps,
+            per_device_train_batch_size=settings.pool,
+            per_device_eval_batch_size=settings.micro_batch or settings.keep,
+            gradient_accumulation_steps=settings.accumulate,
+            learning_rate=settings.learning_rate,
+            lr_scheduler_type=settings.scheduler,
+            warmup_steps=round(settings.warmup * settings.steps),
+            logging_steps=settings.logging_steps,
+            logging_first_step=True,
+            eval_steps=settings.eval_steps,
+            save_steps=settings.save_steps,
+            save_total_limit=2,
+            bf16=settings.bf16,
+            **checkpointing,
+            seed=settings.seed,
+            logging_nan_inf_filter=False,  # it would log 0 for a loss of NaN
+            report_to=trackers,
+            # Without this, processes of torchrun on a machine without a GPU would not find
+            # one another, and each take itself for the first.
+            use_cpu=settings.device == "cpu" or not torch.accelerator.is_available(),
+            dataloader_pin_memory=torch.cuda.is_available() and settings.device != "cpu",
+            dataloader_drop_last=False,
+            ddp_find_unused_parameters=False,
+            disable_tqdm=True,
+        )
+        # Some schedulers need options of their own: fail now, not after the model is loaded.
+        transformers.get_scheduler(
+            args.lr_scheduler_type,
+            torch.optim.SGD([torch.zeros(1, requires_grad=True)]),
+            num_warmup_steps=int(args.warmup_steps),
+            num_training_steps=args.max_steps,
+        )
+    except (ValueError, TypeError, ImportError) as error:
+        raise InvalidInputError(
+            f"The training arguments must be ones that transformers accepts. It does not accept "
+            f"them ({str(error).splitlines()[0]}). Correct the option it names."
+        ) from error
+    return args
+
+
+def kept_whole(settings: FinetuneSettings, train: TokenisedRows) -> tuple[Any, ...] | None:
+    """The sources that `--keep-small` means; None where it says nothing."""
+    wanted = settings.keep_small
+    if wanted is None or isinstance(wanted, bool):
+        return None
+    if isinstance(wanted, float):
+        return small_sources(train.sources, wanted)
+    unknown = [name for name in wanted if name not in train.sources]
+    if unknown:
+        raise invalid(
+            "--keep-small",
+            f"must name sources of the data ({', '.join(sorted(train.sources))})",
+            ", ".join(unknown),
+            "Correct the names, or pass a share of the data such as 0.01.",
+        )
+    return tuple(wanted)
+
+
+def text_embeddings(settings: FinetuneSettings, train: TokenisedRows) -> Any:
+    """Vectors of the training texts, where the method looks at those; otherwise None."""
+    if settings.selection().usual_features != "embedding":
+        return None
+    from uniproto.features import embed_text
+
+    options: dict[str, Any] = {}
+    if settings.embedding_model is not None:
+        options["model"] = settings.embedding_model
+    return embed_text(train.texts, progress=False if settings.quiet else None, **options).vectors
+
+
+def _publish(out: Path, settings: FinetuneSettings, examples: Examples) -> dict[str, Any]:
+    """Curves first; result.json last, because it says that the run is complete."""
+    from uniproto.runs.records import versions, without_infinity
+
+    rows, train, validation = read_metrics(out), examples.train, examples.validation
+    # By what a validation or a step leaves behind: a loss of NaN is written as null.
+    validated = [row for row in rows if "val_loss_by_source" in row]
+    trained = [row for row in rows if "kept" in row]
+    result = {
+        "settings": {k: v for k, v in asdict(settings).items() if k not in MAY_CHANGE},
+        "train_rows": dict(train.sources.most_common()),
+        "validation_rows": {} if validation is None else dict(validation.sources.most_common()),
+        "too_long": examples.too_long,
+        "left_out": sum(row.get("left_out", 0) for row in trained),
+        "first": validated[0] if validated else None,
+        "last": validated[-1] if validated else None,
+        "train_loss": trained[-1]["train_loss"] if trained else None,
+        "seconds": rows[-1]["seconds"] if rows else None,
+        "selection_share": _mean([row.get("selection_share") for row in trained]),
+        "versions": versions()
+        | {"torch": torch.__version__, "transformers": transformers.__version__},
+    }
+    result = without_infinity(result)
+    if validated:
+        title = f"{Path(settings.model).name}: {settings.method}, per {settings.mode}, "
+        title += f"{settings.keep} of {settings.pool}"
+        points = curve_points(rows)
+        save_curves(out, points, lambda: curves_chart(points, rows, title, train.sources))
+    write_json(out / RESULT, result)
+    return result
+
+
+def _mean(values: list[Any]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

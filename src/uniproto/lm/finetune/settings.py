@@ -1,0 +1,301 @@
+"""The settings of a fine-tuning run, which are the options of `uniproto finetune`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from uniproto.errors import invalid, require_int, require_name
+from uniproto.features.language import TEMPLATE
+from uniproto.lm.batches.config import SelectionConfig
+from uniproto.methods.uniproto import PLANS, UniProto
+from uniproto.runtime.settings import setting, setting_of
+
+TOO_LONG = ("truncate", "skip", "refuse")
+QUANTISED = ("4bit",)
+_AT_LEAST = {
+    "steps": 1,
+    "accumulate": 1,
+    "eval_steps": 1,
+    "save_steps": 1,
+    "logging_steps": 1,
+    "lora_r": 0,
+    "lora_alpha": 1,
+    "validation_least": 0,
+    "seed": 0,
+}
+_BELOW = {  # what it must stay below, and what is usual
+    "seed": (2**32, 0),  # what NumPy's seeds hold
+    "learning_rate": (float("inf"), 2e-5),
+    "warmup": (1, 0.03),
+    "lora_dropout": (1, 0.05),
+}
+
+
+def read_small(text: str) -> float | tuple[str, ...]:
+    """What `--keep-small` says: a share of the data, or names of sources.
+
+    >>> read_small("0.01"), read_small("logic,law")
+    (0.01, ('logic', 'law'))
+    """
+    try:
+        return float(text)
+    except ValueError:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+@dataclass(frozen=True)
+class FinetuneSettings:
+    """The settings of `uniproto finetune`; `PRESETS` holds the paper's."""
+
+    model: str = setting(
+        help="a folder, a .gguf file or a name on the hub", common=True, metavar="PATH_OR_HUB_ID"
+    )
+    data: str | tuple[str, ...] = setting(
+        help=".jsonl(.zst), .parquet or a name on the hub (docs)",
+        common=True,
+        metavar="FILE",
+        parse=str,
+        repeated=True,
+    )
+    out: str = setting(help="folder for the results", common=True, metavar="DIR", flags=("-o",))
+    method: str = setting_of(SelectionConfig, "method", common=True)
+    # The data of this command have sources; a SelectionConfig must do without.
+    mode: str = setting_of(SelectionConfig, "mode", default="source", common=True)
+    pool: int = setting_of(SelectionConfig, "pool", common=True)
+    keep: int = setting_of(SelectionConfig, "keep", common=True)
+    steps: int = setting(2048, "optimizer steps", common=True)
+    learning_rate: float = setting(2e-5, "the highest of the schedule", common=True, metavar="RATE")
+    lora_r: int = setting(128, "rank of the adapters; 0 trains all weights", common=True)
+    bf16: bool = setting(False, "bfloat16 arithmetic (float32)", common=True)
+    seed: int = setting(0, "of split, order and random draws", common=True)
+    quiet: bool = setting(False, "no progress bar and no summary", common=True)
+
+    prompt: str = setting("instruction", "the question", group="data", metavar="COLUMN")
+    answer: str = setting("output", "the answer to learn", group="data", metavar="COLUMN")
+    source: str | None = setting(
+        "source",
+        "where a row comes from",
+        group="data",
+        metavar="COLUMN",
+        off=("--no-source", "the data have no sources"),
+    )
+    messages: str | None = setting(
+        None, "chats in place of --prompt and --answer", group="data", metavar="COLUMN"
+    )
+    template: str = setting(
+        TEMPLATE,
+        "prompt with {instruction} in it, or chat (docs)",
+        group="data",
+        metavar="TEXT",
+    )
+    max_length: int = setting(512, "tokens per example", group="data")
+    too_long: str = setting(
+        "truncate",
+        "of longer examples, which are counted",
+        group="data",
+        choices=TOO_LONG,
+    )
+    validation: float = setting(0.02, "held out of every source", group="data", metavar="SHARE")
+    validation_least: int = setting(4, "at least so many of each", group="data")
+    validation_data: str | None = setting(
+        None, "validate on these rows (hold out some)", group="data", metavar="FILE"
+    )
+
+    plan: str = setting(
+        UniProto.plan, "uniproto: what happens to the plan", group="selection", choices=PLANS
+    )
+    reg: float | None = setting(
+        None, "entropic plan: λ, the strength of the entropy (0.01)", group="selection"
+    )
+    iterations: int | None = setting(
+        None, "entropic plan: steps of its solver (by the pool)", group="selection"
+    )
+    loss: str | None = setting_of(SelectionConfig, "loss", group="selection")
+    keep_small: bool | float | tuple[str, ...] | None = setting(
+        None,
+        "small sources kept whole: a share, or A,B (docs)",
+        group="selection",
+        metavar="SHARE",
+        parse=read_small,
+    )
+    metric: str | None = setting_of(SelectionConfig, "metric", group="selection")
+    bandwidth: float | str | None = setting_of(SelectionConfig, "bandwidth", group="selection")
+    coordinates: int | None = setting_of(SelectionConfig, "coordinates", group="selection")
+    features: str | None = setting_of(SelectionConfig, "features", group="selection")
+    adam_aligned: bool | None = setting_of(SelectionConfig, "adam_aligned", group="selection")
+    moments: str | None = setting_of(SelectionConfig, "moments", group="selection")
+    layer: str | None = setting_of(SelectionConfig, "layer", group="selection")
+    width: int | None = setting_of(SelectionConfig, "width", group="selection")
+    score_batch_size: int | None = setting_of(
+        SelectionConfig, "score_batch_size", group="selection"
+    )
+    anchors: int = setting_of(SelectionConfig, "anchors", group="selection")
+    embedding_model: str | None = setting_of(SelectionConfig, "embedding_model", group="selection")
+
+    scheduler: str = setting(
+        "cosine", "how the rate falls: a name of transformers", group="training", metavar="NAME"
+    )
+    warmup: float = setting(
+        0.03, "share of steps in which the rate rises", group="training", metavar="SHARE"
+    )
+    lora_alpha: int | None = setting(None, "scale of the adapters (4 × rank)", group="training")
+    lora_dropout: float = setting(
+        0.05, "inputs of the adapters dropped", group="training", metavar="SHARE"
+    )
+    lora_targets: str | None = setting(
+        None, "layers to adapt: q_proj,v_proj (by architecture)", group="training", metavar="A,B"
+    )
+    quantize: str | None = setting(
+        None, "QLoRA: weights in 4 bits", group="training", choices=QUANTISED
+    )
+    merge: bool = setting(False, "save adapters merged into the model", group="training")
+    accumulate: int = setting(1, "pools per step", group="training")
+    micro_batch: int | None = setting_of(SelectionConfig, "micro_batch", group="training")
+    gradient_checkpointing: bool = setting(False, "less memory, more time", group="training")
+    device: str = setting(
+        "auto", "auto takes a GPU where there is one", group="training", choices=("auto", "cpu")
+    )
+
+    eval_steps: int = setting(64, "steps between validations", group="files")
+    save_steps: int = setting(64, "steps between checkpoints", group="files")
+    logging_steps: int = setting(1, "steps between rows of metrics", group="files")
+    report_to: str = setting(
+        "none", "also log to tensorboard, wandb, …", group="files", metavar="NAME"
+    )
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.data, str):  # one file is one file, however it was given
+            files = tuple(self.data)
+            object.__setattr__(self, "data", files[0] if len(files) == 1 else files)
+        if isinstance(self.keep_small, list):
+            object.__setattr__(self, "keep_small", tuple(self.keep_small))
+        if self.lora_r == 0 and (self.merge or self.quantize):
+            raise invalid(
+                "--lora-r",
+                "must be above 0 with --merge and --quantize, which are about adapters",
+                self.lora_r,
+                "Leave those out.",
+            )
+        if self.merge and self.quantize:
+            raise invalid(
+                "--merge",
+                "must be left out with --quantize: weights in 4 bits would stay so",
+                "both",
+                "Merge the adapter into the full weights with peft afterwards.",
+            )
+        for name, least in _AT_LEAST.items():
+            if getattr(self, name) is not None:
+                require_int(_option(name), getattr(self, name), least)
+        for name, (limit, usual) in _BELOW.items():
+            value = getattr(self, name)
+            if not 0 <= value < limit:  # NaN fails, too
+                raise invalid(
+                    _option(name),
+                    f"must be a number from 0 to below {limit}",
+                    value,
+                    f"{usual} is usual.",
+                )
+        if not 0 <= self.validation < 1:
+            raise invalid(
+                "--validation", "must lie between 0 and 1", self.validation, "Pass 0.02 for 2 %."
+            )
+
+    @property
+    def usual_lora_alpha(self) -> int:
+        """The scale of the adapters: as given, or four times their rank, as in the paper."""
+        return 4 * self.lora_r if self.lora_alpha is None else self.lora_alpha
+
+    @property
+    def data_files(self) -> tuple[str, ...]:
+        return (self.data,) if isinstance(self.data, str) else self.data
+
+    def selection(self, embeddings: Any = None, small: Any = None) -> SelectionConfig:
+        """What to choose by; `small` are the sources that `keep_small` has turned out to mean."""
+        return SelectionConfig(
+            method=self._method(),
+            mode=self.mode,
+            pool=self.pool,
+            keep=self.keep,
+            loss=self.loss,
+            keep_small=self.keep_small if small is None else small,
+            metric=self.metric,
+            bandwidth=self.bandwidth,
+            coordinates=self.coordinates,
+            features=self.features,
+            adam_aligned=self.adam_aligned,
+            moments=self.moments,
+            layer=self.layer,
+            width=self.width,
+            score_batch_size=self.score_batch_size,
+            micro_batch=self.micro_batch,
+            anchors=self.anchors,
+            embedding_model=self.embedding_model,
+            embeddings=embeddings,
+            seed=self.seed,
+        )
+
+    def _method(self) -> str | UniProto:
+        if (self.plan, self.reg, self.iterations) == ("extend", None, None):
+            return self.method
+        if self.method != UniProto.name:
+            raise invalid(
+                "--plan",
+                "is an option of --method uniproto, as are --reg and --iterations",
+                f"--method {self.method}",
+                "Leave it out.",
+            )
+        return UniProto(plan=self.plan, reg=self.reg, iterations=self.iterations)
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+_PAPER = {
+    "metric": "dot",
+    "lora_r": 128,
+    "lora_alpha": 512,
+    "lora_dropout": 0.05,
+    "learning_rate": 2e-5,
+    "scheduler": "cosine",
+    "warmup": 0.03,
+    "max_length": 512,
+}
+
+PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        # Phi-2 and Phi-3 on MathInstruct: LoRA on Q, K, V and the two MLP layers.
+        "mathinstruct-phi": {
+            **_PAPER,
+            "model": "microsoft/Phi-3-mini-4k-instruct",
+            "steps": 2048,
+            "pool": 128,
+            "keep": 64,
+            "lora_targets": "phi",
+        },
+        # StableLM Zephyr 3B on MathInstruct: LoRA on Q, K, V and O.
+        "mathinstruct-zephyr": {
+            **_PAPER,
+            "model": "stabilityai/stablelm-zephyr-3b",
+            "steps": 2048,
+            "pool": 128,
+            "keep": 64,
+            "lora_targets": "q_proj,k_proj,v_proj,o_proj",
+        },
+        # SST-2, CB and MultiRC: a quarter of pools of 32.
+        "superglue": {**_PAPER, "steps": 512, "pool": 32, "keep": 8},
+    }
+)
+
+
+def preset(name: str) -> Mapping[str, Any]:
+    """The settings of the paper for one of its experiments.
+
+    >>> preset("superglue")["keep"]
+    8
+    """
+    require_name("preset", name, PRESETS)
+    return PRESETS[name]

@@ -1,0 +1,313 @@
+"""What an evaluation found: scores, a table, and every item; written to a folder and read back."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from uniproto.comparing.results import aligned
+from uniproto.errors import InputFileError, invalid
+from uniproto.lm.judging.benchmarks import (
+    BENCHMARKS,
+    IN_DOMAIN,
+    OUT_OF_DOMAIN,
+    OVERALL,
+    SUPERGLUE,
+    title_of,
+)
+from uniproto.lm.judging.page import render
+from uniproto.lm.judging.session import BY_PROGRAM, BY_REASONING, NOT_ANSWERED, RIGHT, Item
+from uniproto.runs.atomic import unwritable, write_json, write_text
+from uniproto.runs.records import versions, without_infinity
+
+
+@dataclass(frozen=True)
+class Score:
+    """A share between 0 and 1 with its standard error (None where it has no simple one)."""
+
+    value: float
+    error: float | None = None
+
+
+def accuracy(right: Sequence[bool]) -> Score:
+    """The share that is right; its standard error is sqrt(p (1 − p) / n).
+
+    >>> accuracy([True, True, True, False])
+    Score(value=0.75, error=0.21650635094610965)
+    """
+    share = sum(right) / len(right)
+    return Score(share, math.sqrt(share * (1 - share) / len(right)))
+
+
+def wilson(right: int, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share by Wilson's score, which holds where none or all are right.
+
+    >>> tuple(round(bound, 3) for bound in wilson(0, 4))
+    (0.0, 0.49)
+    """
+    normal = 1.959963984540054
+    share, square = right / count, normal**2 / count
+    middle = (share + square / 2) / (1 + square)
+    half = normal * math.sqrt(share * (1 - share) / count + square / (4 * count)) / (1 + square)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def spread_text(score: Mapping[str, Any], width: int = 0) -> str:
+    """± the standard error in per cent; where that is 0 and says nothing, Wilson's interval.
+
+    >>> spread_text({"error": 0.021}), spread_text({"error": 0.0, "low": 0.0, "high": 0.49})
+    ('± 2.1', '(0.0–49.0)')
+    """
+    if score["error"] is None:
+        return ""
+    if score["error"] == 0 and "low" in score:
+        return f"({100 * score['low']:.1f}–{100 * score['high']:.1f})"
+    return f"± {100 * score['error']:{width}.1f}"
+
+
+def f1(predicted: Sequence[str | None], gold: Sequence[str], positive: str) -> float:
+    """The harmonic mean of precision and recall of one class; 0 where it was never found.
+
+    >>> f1(["yes", "yes", "no"], ["yes", "no", "no"], "yes")
+    0.6666666666666666
+    """
+    pairs = list(zip(predicted, gold, strict=True))
+    both = sum(p == positive and g == positive for p, g in pairs)
+    either = sum((p == positive) + (g == positive) for p, g in pairs)
+    return 2 * both / either if either else 0.0
+
+
+def macro_f1(predicted: Sequence[str | None], gold: Sequence[str]) -> float:
+    """The mean of F1 over the classes that occur on either side, as CB is scored.
+
+    >>> macro_f1(["a", "b", "b"], ["a", "b", "a"])
+    0.6666666666666666
+    """
+    classes = sorted({*gold, *(each for each in predicted if each is not None)})
+    return math.fsum(f1(predicted, gold, each) for each in classes) / len(classes)
+
+
+def exact_match(right: Iterable[tuple[str, bool]]) -> Score:
+    """MultiRC per question: the share of groups in which every answer was judged rightly.
+
+    >>> exact_match([("q1", True), ("q1", False), ("q2", True)]).value
+    0.5
+    """
+    groups: dict[str, bool] = {}
+    for group, each in right:
+        groups[group] = groups.get(group, True) and each
+    return accuracy(list(groups.values()))
+
+
+def mean(scores: Sequence[Score]) -> Score:
+    """The plain mean of several data sets' scores, each counting the same.
+
+    >>> mean([Score(0.5, 0.03), Score(0.7, 0.04)])
+    Score(value=0.6, error=0.025)
+    """
+    errors = [each.error for each in scores if each.error is not None]
+    value = math.fsum(each.value for each in scores) / len(scores)
+    known = len(errors) == len(scores)
+    return Score(value, math.hypot(*errors) / len(scores) if known else None)
+
+
+SETTINGS, ITEMS = "evaluation.json", "items.jsonl"
+SCORES, TABLE, TABLE_CSV, PAGE = "scores.json", "table.txt", "table.csv", "page.html"
+RESULTS = (SCORES, TABLE, TABLE_CSV, PAGE)
+_AVERAGES = {  # over the data sets of which parts
+    IN_DOMAIN: (IN_DOMAIN,),
+    OUT_OF_DOMAIN: (OUT_OF_DOMAIN,),
+    OVERALL: (IN_DOMAIN, OUT_OF_DOMAIN),
+    SUPERGLUE: (SUPERGLUE,),
+}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A model's answers to the questions of some data sets, judged.
+
+    `notes` says of each data set what is unusual about its questions: limited, or incomplete.
+
+    >>> item = {"dataset": "svamp", "id": "svamp-0", "verdict": "right", "how": "program"}
+    >>> found = Evaluation("my-model", [item], {"svamp": "the first 1 of 1,000"})
+    >>> found.scores["svamp"]["accuracy"], found.scores["svamp"]["by_program"]
+    (1.0, 1)
+    """
+
+    model: str
+    items: Sequence[Item]
+    notes: Mapping[str, str]
+    settings: Mapping[str, Any] | None = None
+
+    @cached_property
+    def scores(self) -> dict[str, dict[str, Any]]:
+        """By data set, then the averages of those parts of the suites that are complete."""
+        found = {}
+        for name in BENCHMARKS:
+            items = [item for item in self.items if item["dataset"] == name]
+            if items:
+                found[name] = _scores_of(name, items) | {"note": self.notes.get(name, "")}
+        for name, parts in _AVERAGES.items():
+            over = [each.name for each in BENCHMARKS.values() if each.part in parts]
+            if all(each in found for each in over):
+                score = mean([Score(found[e]["accuracy"], found[e]["error"]) for e in over])
+                found[name] = {"accuracy": score.value, "error": score.error, "over": over}
+        return found
+
+    def table(self) -> str:
+        """The scores for people: per cent, ± one standard error."""
+        rows = [_cells(name, self.scores[name]) for name in self.order]
+        columns = {title: [row[title] for row in rows] for title in rows[0]}
+        used = {t: cells for t, cells in columns.items() if any(c.strip() for c in cells)}
+        notes = [f"  {BENCHMARKS[name].title}: {note}" for name, note in self.notes.items() if note]
+        text = f"model {self.model}\n\n{aligned(used)}\n\n± is one standard error."
+        if any(each["error"] == 0 for each in self.scores.values()):
+            text += " In brackets: the 95 % interval (Wilson), where none or all are right."
+        if notes:
+            text += "\nNot the complete published data sets:\n" + "\n".join(notes)
+        return text
+
+    def save(self, folder: str | Path) -> Path:
+        """Write scores.json, table.txt, table.csv and page.html."""
+        folder = Path(folder)
+        table = io.StringIO()
+        titles = ["name", *dict.fromkeys(key for each in self.scores.values() for key in each)]
+        writer = csv.DictWriter(table, titles, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(
+            {"name": name, **each, **({"over": " ".join(each["over"])} if "over" in each else {})}
+            for name, each in self.scores.items()
+        )
+        record = {
+            "model": self.model,
+            "scores": self.scores,
+            "notes": dict(self.notes),
+            "settings": self.settings,
+            "versions": versions(),
+        }
+        try:
+            write_text(folder / TABLE, self.table() + "\n")
+            write_text(folder / TABLE_CSV, table.getvalue())
+            page = render(self.model, self.items, self.scores, self.notes, self.settings or {})
+            write_text(folder / PAGE, page)
+            write_json(folder / SCORES, without_infinity(record))  # last: it says all is there
+        except OSError as error:
+            raise unwritable(folder, error, "results") from error
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Evaluation:
+        """A finished evaluation, from the folder it was written to."""
+        folder = Path(folder)
+        try:
+            record = json.loads((folder / SCORES).read_text(encoding="utf-8"))
+            lines = (folder / ITEMS).read_text(encoding="utf-8").split("\n")
+            items = {item["id"]: item for item in map(json.loads, filter(None, lines))}
+            return cls(record["model"], list(items.values()), record["notes"], record["settings"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputFileError(
+                f"{folder}: the folder must hold a finished evaluation. It does not ({error}). Run "
+                "the same `uniproto evaluate` again: it goes on where it stopped."
+            ) from error
+
+    @property
+    def order(self) -> list[str]:
+        """The scores as in the paper's tables: each part's data sets, then its average."""
+        order: list[str] = []
+        for part in _AVERAGES:
+            order += [each.name for each in BENCHMARKS.values() if each.part == part]
+            order.append(part)
+        return [name for name in order if name in self.scores]
+
+
+def _scores_of(name: str, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    right = [item["verdict"] == RIGHT for item in items]
+    score = accuracy(right)
+    low, high = wilson(sum(right), len(right))
+    found: dict[str, Any] = {
+        "accuracy": score.value,
+        "error": score.error,
+        "low": low,
+        "high": high,
+        "questions": len(items),
+        "right": sum(right),
+    }
+    if BENCHMARKS[name].is_math:
+        ways = [item["how"] for item in items]
+        found["by_program"] = ways.count(BY_PROGRAM)
+        found["by_reasoning"] = ways.count(BY_REASONING)
+        found["no_answer"] = ways.count(NOT_ANSWERED)
+        found["cut_off"] = sum(item.get("stopped") == "length" for item in items)
+    predicted = [item.get("predicted") for item in items]
+    gold = [str(item.get("gold")) for item in items]
+    if name == "cb":
+        found["f1"] = macro_f1(predicted, gold)
+    if name == "multirc":
+        found["f1"] = f1(predicted, gold, "yes")
+        exact = exact_match((item["group"], ok) for item, ok in zip(items, right, strict=True))
+        found["exact_match"], found["exact_match_error"] = exact.value, exact.error
+    return found
+
+
+def _cells(name: str, scores: Mapping[str, Any]) -> dict[str, str]:
+    def share(key: str) -> str:
+        return f"{100 * scores[key]:.1f}" if key in scores else ""
+
+    def count(key: str) -> str:
+        return f"{scores[key]:,}" if key in scores else ""
+
+    return {
+        "%": title_of(name),
+        "questions": count("questions"),
+        "accuracy": _with_error(scores, width=4),
+        "F1": share("f1"),
+        "exact match": share("exact_match"),
+        "by program": count("by_program"),
+        "by reasoning": count("by_reasoning"),
+        "no answer": count("no_answer"),
+        "cut off": count("cut_off"),
+    }
+
+
+def side_by_side(evaluations: Mapping[str, Evaluation]) -> str:
+    """Accuracy in per cent, ± one standard error: a row per model, a column per data set.
+
+    >>> def judged(verdict):
+    ...     items = [{"dataset": "svamp", "id": "svamp-0", "verdict": verdict, "how": "program"}]
+    ...     return Evaluation("model", items, {})
+    >>> print(side_by_side({"before": judged("wrong"), "after": judged("right")}))
+    %                   SVAMP
+    before    0.0 (0.0–79.3)
+    after   100.0 (20.7–100.0)
+    """
+    if not evaluations:
+        raise invalid("evaluations", "must hold a model or more", "none", "Evaluate one.")
+    orders = {name: each.order for name, each in evaluations.items()}
+    order = next(iter(orders.values()))
+    for name, each in orders.items():
+        if each != order:
+            raise invalid(
+                "evaluations",
+                f"must have the same data sets ({', '.join(order)})",
+                f"{', '.join(each)} for {name!r}",
+                "Compare models on the same suite.",
+            )
+    columns = {"%": list(evaluations)}
+    for column in order:
+        columns[title_of(column)] = [
+            _with_error(each.scores[column]) for each in evaluations.values()
+        ]
+    found = [note for each in evaluations.values() for note in each.notes.items() if note[1]]
+    notes = [f"{title_of(name)}: {note}" for name, note in dict.fromkeys(found)]
+    return "\n".join([aligned(columns), *notes])
+
+
+def _with_error(score: Mapping[str, Any], width: int = 0) -> str:
+    return f"{100 * score['accuracy']:.1f} {spread_text(score, width)}".rstrip()

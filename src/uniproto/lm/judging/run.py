@@ -1,0 +1,285 @@
+"""`evaluate`: a model and a suite in, an `Evaluation` and its files out.
+
+OUT/evaluation.json says what was asked of which model, and OUT/items.jsonl holds one line per
+answered question. The same evaluation goes on where it stopped; another one is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from uniproto.errors import InputFileError, invalid, require_int, require_name
+from uniproto.features.language import CHAT
+from uniproto.lm.finetune.settings import TEMPLATE
+from uniproto.lm.judging.benchmark_files import Question
+from uniproto.lm.judging.benchmarks import BENCHMARKS, DataSet, digest, read_questions
+from uniproto.lm.judging.evaluation import ITEMS, RESULTS, SETTINGS, Evaluation
+from uniproto.lm.judging.sandbox import LONGEST, containment, run_program
+from uniproto.lm.judging.session import AnsweringModel, Item, Session, fill, stop_strings
+from uniproto.lm.judging.settings import EvaluateSettings
+from uniproto.report.words import counted
+from uniproto.runs.atomic import unwritable, write_json
+from uniproto.runs.folder import require_run_folder, require_same
+from uniproto.runs.journal import Journal
+from uniproto.runs.lock import locked
+from uniproto.runtime.progress import Progress
+
+# Batches of questions asked together: enough for full batches in the second round, and for long
+# answers to be finished together. It is also what a kill loses at most.
+_BATCHES_TOGETHER = 4
+_OUR_MARK = "questions_sha256"  # a setting that every evaluation.json of ours has
+
+
+def evaluate(
+    model: Any,
+    *,
+    suite: str | Sequence[str] = EvaluateSettings.suite,
+    data: str | Path,
+    out: str | Path,
+    template: str | None = EvaluateSettings.template,
+    base: str | None = EvaluateSettings.base,
+    batch_size: int = EvaluateSettings.batch_size,
+    limit: int | None = EvaluateSettings.limit,
+    max_new_tokens: int = EvaluateSettings.max_new_tokens,
+    program_seconds: float = EvaluateSettings.program_seconds,
+    trust_generated_code: bool = EvaluateSettings.trust_generated_code,
+    allow_partial: bool = EvaluateSettings.allow_partial,
+    bf16: bool = EvaluateSettings.bf16,
+    device: str = EvaluateSettings.device,
+    fresh: bool = EvaluateSettings.fresh,
+    progress: bool | None = None,
+    log: Callable[[str], None] | None = None,
+) -> Evaluation:
+    """Ask a model every question of a suite, judge its answers, and write all of it to `out`.
+
+    `model` is what `uniproto finetune` wrote, a folder of weights or of an adapter, a .gguf file, a
+    name on the hub, or an `AnsweringModel` of your own. Called again with the same
+    arguments, it goes on where it stopped. `log` gets a line now and then (default: standard
+    error); `progress` is as for `uniproto.select`.
+
+    >>> evaluate("run", suite="gms8k", data=".", out="judged")
+    Traceback (most recent call last):
+    uniproto.errors.InvalidInputError: 'suite' must be one of cb, deepmind, gsm8k, math, multirc, \
+numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm8k'?
+    """
+    require_int("batch_size", batch_size)
+    require_int("max_new_tokens", max_new_tokens)
+    require_name("device", device, ("auto", "cpu"))
+    if not (isinstance(program_seconds, int | float) and 0 < program_seconds <= LONGEST):
+        limits = f"must be above 0 and at most {LONGEST}"
+        raise invalid("program_seconds", limits, repr(program_seconds), "5 is usual.")
+    log = log or partial(print, file=sys.stderr)
+    folder = Path(out)
+    datasets = read_questions(suite, data, limit=limit, allow_partial=allow_partial)
+    source: _LoadedModel | _ModelOnDisk = (
+        _ModelOnDisk(model, base) if isinstance(model, str | Path) else _LoadedModel(model)
+    )
+    inputs = map(str, [data, *source.files])
+    require_run_folder(folder, SETTINGS, (ITEMS, *RESULTS), inputs)
+    template = template or source.template or TEMPLATE
+    if template == CHAT:
+        template = source.chat_prompt()
+    fill(template, "")  # refuses a template without a place for the question before any work
+    writes_programs = any(BENCHMARKS[name].is_math for name in datasets)
+    if writes_programs:
+        run_program("pass", timeout=30.0, trust=trust_generated_code)  # or say now why not
+    settings = {
+        **source.identity,
+        "template": template,
+        "datasets": list(datasets),
+        _OUR_MARK: digest(datasets),
+        "limit": limit,
+        "max_new_tokens": max_new_tokens,
+        "program_seconds": program_seconds,
+        "contained": containment() is not None if writes_programs else None,
+        "bf16": bf16,
+    }
+    questions = [question for each in datasets.values() for question in each.questions]
+    with _open_items(folder, settings, fresh=fresh) as items:
+        for line in _counts(datasets, items):
+            log(line)
+        if len(items) < len(questions):
+            for name in RESULTS:  # of an earlier run
+                (folder / name).unlink(missing_ok=True)
+            answering = source.load(
+                bf16=bf16,
+                device=device,
+                batch_size=batch_size,
+                max_new_tokens=max_new_tokens,
+                stops=stop_strings(template),
+                log=log,
+            )
+            session = Session(answering, template, program_seconds, trust_generated_code)
+            together = batch_size * _BATCHES_TOGETHER
+            _ask_all(session, questions, items, together, Progress(progress))
+        evaluation = Evaluation(
+            source.name,
+            items.in_order_of(question.id for question in questions),
+            {name: note for name, each in datasets.items() if (note := each.note())},
+            settings,
+        )
+        evaluation.save(folder)
+    return evaluation
+
+
+def _counts(datasets: Mapping[str, DataSet], items: Items) -> list[str]:
+    """A line per data set: how many questions, and how many of them are answered."""
+    lines = []
+    for name, each in datasets.items():
+        done = sum(question.id in items for question in each.questions)
+        line = f"{BENCHMARKS[name].title}: {counted(len(each.questions), 'question')}"
+        line += f" ({each.note()})" if each.note() else ""
+        lines.append(line + (f", {done:,} answered before" if done else ""))
+    return lines
+
+
+def _ask_all(
+    session: Session,
+    questions: Sequence[Question],
+    items: Items,
+    together: int,
+    progress: Progress,
+) -> None:
+    # Longest first: a memory that is too small shows at once, and the work gets faster, not
+    # slower, than the time left that is shown.
+    waiting = sorted(questions, key=lambda question: (-len(question.text), question.id))
+    waiting = [question for question in waiting if question.id not in items]
+    with progress.stage("asking", len(waiting)) as advance:
+        for first in range(0, len(waiting), together):
+            some = waiting[first : first + together]
+            items.add(session.ask(some))
+            advance(len(some))
+
+
+class Items:
+    """The answered questions in a journal, and a place for more."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        try:
+            self._items: dict[str, Item] = {item["id"]: item for item in journal.entries}
+        except (KeyError, TypeError) as error:
+            raise journal.damaged(error) from error
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, items: Sequence[Item]) -> None:
+        """Save answered questions; when this returns, they are on the disk."""
+        self._journal.append(*items)
+        self._items |= {item["id"]: item for item in items}
+
+    def in_order_of(self, ids: Iterable[str]) -> list[Item]:
+        return [self._items[id] for id in ids]
+
+
+@contextmanager
+def _open_items(folder: Path, settings: Mapping[str, Any], *, fresh: bool) -> Iterator[Items]:
+    """Lock the folder, and read what an evaluation of the same settings has answered."""
+    wanted = json.loads(json.dumps(settings))
+    with locked(folder, "an evaluation"):
+        earlier = _read_settings(folder)
+        if earlier is None:  # first of all: from now on the folder is ours
+            _write_settings(folder, wanted)
+        with Journal(folder / ITEMS, "the answers", fresh=fresh) as journal:
+            if journal.entries:
+                require_same(earlier or {}, wanted, folder, "answers of the same evaluation")
+            else:
+                _write_settings(folder, wanted)
+            yield Items(journal)
+
+
+def _read_settings(folder: Path) -> dict[str, Any] | None:
+    """The settings of the evaluation in a folder, None where there is none."""
+    path = folder / SETTINGS
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        if _OUR_MARK not in settings:
+            raise ValueError(f"it has no {_OUR_MARK}")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise InputFileError(
+            f"{path}: the file must hold the settings of an evaluation by uniproto. It does not "
+            f"({error}). Choose another folder with --out, or move that file away."
+        ) from error
+    return dict(settings)
+
+
+def _write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    try:
+        write_json(folder / SETTINGS, settings)
+    except OSError as error:
+        raise unwritable(folder, error, "results") from error
+
+
+class _LoadedModel:
+    """A model that the caller has loaded."""
+
+    template: str | None = None
+    files: Sequence[str | Path] = ()
+
+    def __init__(self, model: Any) -> None:
+        if not isinstance(model, AnsweringModel):
+            raise invalid(
+                "model",
+                "must be a path, a name, or an object with name, generate and label_scores",
+                type(model).__name__,
+                "Wrap a loaded model: uniproto.lm.judging.language_model.LanguageModel.",
+            )
+        self.model, self.name = model, str(model.name)
+        self.identity: dict[str, Any] = {"model": self.name}
+
+    def chat_prompt(self) -> str:
+        raise invalid(
+            "template",
+            "must hold {instruction} for a model that is loaded already",
+            repr(CHAT),
+            "Write out its chat template, with {instruction} for the question.",
+        )
+
+    def load(self, **_: Any) -> AnsweringModel:
+        return self.model
+
+
+class _ModelOnDisk:
+    """A model that is loaded when there is something left to ask."""
+
+    def __init__(self, model: str | Path, base: str | None) -> None:
+        # Now, not when it is needed: a missing extra is reported before anything is written.
+        from uniproto.lm.judging.language_model import load_language_model
+        from uniproto.lm.judging.model_files import locate
+
+        self._load = load_language_model
+        self.place, self.name = locate(model, base), str(model)
+        self.files = [model, self.place.base]
+        self.template = self.place.template
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What tells this model from others; every file of it is read, unless it is known."""
+        adapter = self.place.adapter
+        return {
+            "model": self.place.base,
+            "adapter": None if adapter is None else str(adapter),
+            "weights": self.place.fingerprint(),
+        }
+
+    def chat_prompt(self) -> str:
+        """The model's chat template, as a prompt with a place for the question."""
+        from uniproto.lm.finetune.chats import chat_prompt
+        from uniproto.lm.finetune.model import load_tokenizer
+
+        return chat_prompt(load_tokenizer(self.place.base))
+
+    def load(self, **options: Any) -> AnsweringModel:
+        return self._load(self.place, **options)

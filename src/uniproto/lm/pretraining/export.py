@@ -1,0 +1,193 @@
+"""A pretrained model for other programs: the folder of a `LlamaForCausalLM` of transformers.
+
+The model is one already: RMSNorm, rotary positions that turn the halves of each head, grouped
+queries, SwiGLU. What differs is the layout: matrices are transposed, queries, keys and values lie
+in one matrix here, and so do gate and up, and layers are stacked. The folder is compared with the
+model before it gets its name: the same tokens must have the same scores.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.errors import InputFileError, MissingExtraError, OutputError, UniprotoError
+from uniproto.lm.pretraining.checkpoints import Checkpoints
+from uniproto.lm.pretraining.model import ModelConfig, Params, logits
+from uniproto.lm.pretraining.pretrain import SETTINGS, TOKENS, padded_model
+from uniproto.lm.pretraining.pretrain_settings import BatchSettings, StepSettings
+from uniproto.lm.pretraining.step import initial_state
+from uniproto.lm.pretraining.tokens import TOKENIZER, load_tokens, load_vocabulary
+
+try:
+    import jax
+    import jax.numpy as jnp
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise MissingExtraError("Pretraining", "jax") from error
+
+FORMATS = ("hf",)
+_CLOSE = 1e-3  # of the largest score: two libraries add in another order
+_COMPARED_TOKENS = 64
+
+
+def export_run(out: Path, folder: Path, tokens: Path | None = None) -> dict[str, Any]:
+    """Write the model of a pretraining run as a folder of transformers.
+
+    The newest checkpoint is taken, of a finished run or of one that is to go on. `tokens` is the
+    folder of its tokens, where that is not the run's own. Returns its step, and the largest
+    difference of a score between the two libraries.
+    """
+    if not (out / SETTINGS).is_file():
+        raise InputFileError(
+            f"{out}: the folder must hold a pretraining run. It has no {SETTINGS}. Name the folder "
+            "of a run with --out."
+        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise OutputError(
+            f"{folder}: the model must go to a new or empty folder. There are files. Choose "
+            "another folder."
+        )
+    prepared = load_tokens(out / TOKENS if tokens is None else tokens)
+    checkpoints = Checkpoints(out)
+    try:
+        saved = checkpoints.latest()
+        if saved is None:
+            raise InputFileError(f"{out}: the run must have a checkpoint. Got none. Train first.")
+        settings = saved.record["configuration"]
+        if settings["tokens"] != prepared.identity():
+            raise InputFileError(
+                f"{prepared.folder}: the tokens must be those of the run. They are others. Name "
+                "their folder with --tokens."
+            )
+        config = padded_model(settings["size"], prepared.vocab, settings["length"])
+        shared = {each.name: settings[each.name] for each in fields(BatchSettings)}
+        like = initial_state(config, StepSettings(**shared, steps=settings["steps"]), seed=0)
+        params = checkpoints.restore(saved, like).params
+    finally:
+        checkpoints.close()
+    return {"step": saved.step, "difference": export_params(params, config, folder, prepared)}
+
+
+def export_params(params: Params, config: ModelConfig, folder: Path, prepared: Any) -> float:
+    """Write parameters as a folder of transformers; returns the largest difference of a score."""
+    try:
+        import safetensors.numpy
+    except ModuleNotFoundError as error:  # pragma: no cover
+        raise MissingExtraError("Exporting a model", "train") from error
+    end = int(prepared.header["end_of_text"])
+    end_text = load_vocabulary(prepared.folder).tokenizer.id_to_token(end)
+    partial = folder.with_name(f".{folder.name}.partial")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)  # of a command that was killed
+        partial.mkdir(parents=True)
+        safetensors.numpy.save_file(
+            llama_weights(params, config), partial / "model.safetensors", metadata={"format": "pt"}
+        )
+        _write(partial / "config.json", llama_config(config, end))
+        _write(partial / "generation_config.json", {"eos_token_id": end, "pad_token_id": end})
+        shutil.copyfile(prepared.folder / TOKENIZER, partial / TOKENIZER)
+        names = {"eos_token": end_text, "pad_token": end_text, "model_max_length": config.length}
+        _write(
+            partial / "tokenizer_config.json",
+            {"tokenizer_class": "PreTrainedTokenizerFast", **names},
+        )
+        difference = compare_with_transformers(params, config, partial)
+        if folder.exists():
+            folder.rmdir()  # an empty one
+        partial.rename(folder)
+    except OSError as error:
+        raise OutputError(
+            f"{folder}: the model must go to a folder that can be written. Writing failed "
+            f"({error.strerror or error}). Choose another folder."
+        ) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return difference
+
+
+def llama_config(config: ModelConfig, end: int) -> dict[str, Any]:
+    """What transformers calls the shape of the model."""
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": config.vocab,
+        "hidden_size": config.width,
+        "intermediate_size": config.hidden,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.kv_heads,
+        "head_dim": config.head_width,
+        "max_position_embeddings": config.length,
+        "rms_norm_eps": config.norm_eps,
+        "rope_theta": config.rope_theta,
+        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "tie_word_embeddings": False,
+        "bos_token_id": None,
+        "eos_token_id": end,
+        "dtype": "float32",
+    }
+
+
+def llama_weights(params: Params, config: ModelConfig) -> dict[str, NDArray[np.float32]]:
+    """The parameters under the names and in the layout of `LlamaForCausalLM`."""
+    found = {
+        "model.embed_tokens.weight": params["embedding"],
+        "model.norm.weight": params["final_norm"],
+        "lm_head.weight": params["head"].T,
+    }
+    ends = [config.heads * config.head_width, (config.heads + config.kv_heads) * config.head_width]
+    for number in range(config.layers):
+        layer = {name: values[number] for name, values in params["layers"].items()}
+        queries, keys, values = jnp.split(layer["qkv"], ends, axis=1)
+        gate, up = jnp.split(layer["gate_up"], 2, axis=1)
+        names = {
+            "input_layernorm": layer["attention_norm"],
+            "self_attn.q_proj": queries.T,
+            "self_attn.k_proj": keys.T,
+            "self_attn.v_proj": values.T,
+            "self_attn.o_proj": layer["attention_out"].T,
+            "post_attention_layernorm": layer["mlp_norm"],
+            "mlp.gate_proj": gate.T,
+            "mlp.up_proj": up.T,
+            "mlp.down_proj": layer["down"].T,
+        }
+        found |= {f"model.layers.{number}.{name}.weight": each for name, each in names.items()}
+    return {name: np.ascontiguousarray(jax.device_get(each)) for name, each in found.items()}
+
+
+def compare_with_transformers(params: Params, config: ModelConfig, folder: Path) -> float:
+    """The largest difference between two libraries' scores of the same random tokens."""
+    try:
+        import torch
+        import transformers
+    except ModuleNotFoundError as error:  # pragma: no cover
+        raise MissingExtraError("Exporting a model", "train") from error
+    length = min(config.length, _COMPARED_TOKENS)
+    tokens = np.random.default_rng(0).integers(0, config.vocab, (2, length))
+    ours = np.asarray(logits(params, jnp.asarray(tokens), config, dtype=jnp.float32))
+    transformers.utils.logging.disable_progress_bar()  # its bars are about files, not about work
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, local_files_only=True, dtype=torch.float32
+    ).eval()
+    with torch.no_grad():
+        theirs = model(torch.from_numpy(tokens)).logits.numpy()
+    difference = float(np.abs(ours - theirs).max())
+    if not difference <= _CLOSE * max(1.0, float(np.abs(ours).max())):
+        raise UniprotoError(
+            "The exported model must give the same scores as the model itself. They differ by "
+            f"{difference:.2g}. The export was not kept; please report this."
+        )
+    return difference
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,318 @@
+"""Make a folder of tokens from a corpus: learn or load a tokenizer, split, encode, write.
+
+Documents stream through, so the memory needed does not grow with the corpus. A folder is complete
+or not there: the file that describes the others comes last. One run at a time prepares a folder,
+and one that is refused leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from uniproto.errors import InvalidInputError, OutputError, UniprotoError, invalid
+from uniproto.lm.pretraining.corpus import corpus_files, corpus_identity, read_documents
+from uniproto.lm.pretraining.pretrain_settings import Preparation
+from uniproto.lm.pretraining.tokens import (
+    FORMAT,
+    HEADER,
+    TOKENIZER,
+    TOKENIZER_FILES,
+    TRAIN,
+    VALIDATION,
+    TokenFiles,
+    Vocabulary,
+    learn_vocabulary,
+    load_tokens,
+    load_vocabulary,
+    save_vocabulary,
+)
+from uniproto.runs.atomic import atomic_write, open_own, remove_partials, write_json
+from uniproto.runs.cleanup import missing_folders, take_away
+from uniproto.runtime.progress import Progress
+
+_BEGUN = "preparing.json"  # what the files beside it are being made from
+_AT_ONCE = 4_000_000  # characters encoded in one go: some hundred megabytes of memory
+_SPLIT_STREAM = 5  # keeps the draws of the split apart from other draws with the same seed
+
+
+def prepare_tokens(
+    folder: str | Path,
+    preparation: Preparation,
+    seed: int = 0,
+    shown: bool | None = None,
+    *,
+    replace: bool = False,
+) -> TokenFiles:
+    """The tokens of a corpus: those in the folder, or made there from `preparation.data`.
+
+    A complete folder must have been made from the same corpus and options; its split stays the one
+    of the seed it was made with. With `replace`, one made from something else is made anew. A run
+    killed while it prepares leaves no complete folder; the next one reuses the tokenizer, and
+    writes the rest anew.
+    """
+    folder = Path(folder)
+    if preparation.data is None:
+        tokens = load_tokens(folder)
+        _require_same(tokens, preparation)
+        return tokens
+    try:
+        with exclusive_folder(folder):
+            made = (folder / HEADER).exists()
+            if made and replace and _differences(load_tokens(folder), preparation):
+                write_json(folder / _BEGUN, {})  # the other files are still ours
+                (folder / HEADER).unlink()
+                made = False
+            if not made:
+                _require_own_files(folder)
+                _prepare(folder, preparation.with_defaults(), seed, Progress(shown))
+    except UniprotoError:
+        raise
+    except OSError as error:
+        raise OutputError(
+            f"{folder}: the tokens must go to a folder that can be written. Writing failed "
+            f"({error.strerror or error}). Choose another one with --tokens, or free some space."
+        ) from error
+    tokens = load_tokens(folder)
+    _require_same(tokens, preparation)
+    return tokens
+
+
+def _require_own_files(folder: Path) -> None:
+    """Refuse to overwrite files that only happen to have the names of ours."""
+    if (folder / _BEGUN).exists():
+        return
+    foreign = [name for name in (*TOKENIZER_FILES, TRAIN, VALIDATION) if (folder / name).exists()]
+    if foreign:
+        raise OutputError(
+            f"{folder}: the folder of tokens must be new, or made by this command. Got a "
+            f"{foreign[0]} without {HEADER} instead. Choose another folder with --tokens."
+        )
+
+
+def held_out(share: float, seed: int, few: int | None = None) -> Iterator[bool]:
+    """For document after document, whether it is held out for validation.
+
+    Of every 1/share documents one is drawn, so that the share holds in small corpora and in
+    every part of a large one. If there are but a `few` documents, fewer than that, one of them is.
+
+    >>> from itertools import islice
+    >>> [sum(islice(held_out(0.05, seed), 1000)) for seed in range(3)]
+    [50, 50, 50]
+    """
+    draws = np.random.default_rng([seed, _SPLIT_STREAM])
+    cell, document = 0, 0
+    drawn = int(draws.random() * (1 / share if few is None else few))
+    while True:
+        held = document == drawn
+        yield held
+        if held:
+            cell += 1
+            drawn = max(document + 1, int((cell + draws.random()) / share))
+        document += 1
+
+
+@dataclass(frozen=True)
+class _Corpus:
+    """The documents of some files, and which of them are held out."""
+
+    files: list[Path]
+    column: str
+    share: float  # held out
+    seed: int
+
+    @property
+    def size(self) -> int:
+        return sum(path.stat().st_size for path in self.files)
+
+    @cached_property
+    def few(self) -> int | None:
+        """How many documents there are, where the share alone might hold none of them out."""
+        cell = math.ceil(1 / self.share)
+        documents = read_documents(self.files, self.column, lambda _: None)
+        count = sum(1 for _ in itertools.islice(documents, cell))
+        return count if 1 < count < cell else None
+
+    def documents(self, advance: Callable[[int], None]) -> Iterator[tuple[bool, str]]:
+        """Whether it is held out, and the text, of one after the other."""
+        texts = read_documents(self.files, self.column, advance)
+        return zip(
+            held_out(self.share, self.seed, self.few), texts, strict=False
+        )  # the first has no end
+
+    def training_texts(self, advance: Callable[[int], None]) -> Iterator[str]:
+        return (text for held, text in self.documents(advance) if not held)
+
+
+def _prepare(folder: Path, options: Preparation, seed: int, progress: Progress) -> None:
+    share = options.validation
+    assert share is not None
+    if not 0 < share <= 0.5:
+        raise invalid(
+            "--validation", "must be above 0 and at most 0.5", share, "Pass 0.05 for 5 %."
+        )
+    corpus = _Corpus(corpus_files(str(options.data)), str(options.column), share, seed)
+    made_from = {
+        "corpus": corpus_identity(corpus.files),
+        "column": options.column,
+        "tokenizer": None if options.tokenizer is None else _tokenizer_identity(options.tokenizer),
+        "vocab_size": options.vocab_size,
+        "validation": share,
+        "seed": seed,
+    }
+    vocabulary = _vocabulary(folder, options, made_from, corpus, progress)
+    dtype = np.dtype(np.uint16 if vocabulary.size <= 2**16 else np.uint32)
+    header = {
+        "format": FORMAT,
+        **made_from,
+        "files": [path.name for path in corpus.files],
+        "vocab": vocabulary.size,
+        "end_of_text": vocabulary.end,
+        "dtype": dtype.name,
+        **_write_tokens(folder, corpus, vocabulary, dtype, progress),
+    }
+    write_json(folder / HEADER, header)
+    (folder / _BEGUN).unlink(missing_ok=True)
+
+
+def _write_tokens(
+    folder: Path, corpus: _Corpus, vocabulary: Vocabulary, dtype: np.dtype[Any], progress: Progress
+) -> dict[str, int]:
+    """Encode all documents; how many there were, and how many tokens."""
+    documents = {"train": 0, "validation": 0}
+    tokens = {"train": 0, "validation": 0}
+    with (
+        progress.stage("tokens", corpus.size) as advance,
+        atomic_write(folder / TRAIN) as train,
+        atomic_write(folder / VALIDATION) as validation,
+    ):
+        for batch in _in_batches(corpus.documents(advance)):
+            encoded = vocabulary.encode([text for _, text in batch])
+            for (is_held, _), ids in zip(batch, encoded, strict=True):
+                part = "validation" if is_held else "train"
+                documents[part] += 1
+                tokens[part] += len(ids) + 1
+                values = np.array([*ids, vocabulary.end], dtype)
+                (validation if is_held else train).write(values.tobytes())
+    return {f"{part}_documents": count for part, count in documents.items()} | {
+        f"{part}_tokens": count for part, count in tokens.items()
+    }
+
+
+def _vocabulary(
+    folder: Path,
+    options: Preparation,
+    made_from: dict[str, Any],
+    corpus: _Corpus,
+    progress: Progress,
+) -> Vocabulary:
+    """The given tokenizer; or one that was learned here before; or a new one."""
+    begun = folder / _BEGUN
+    if options.tokenizer is not None:
+        vocabulary = load_vocabulary(options.tokenizer)
+        write_json(begun, made_from)
+        save_vocabulary(vocabulary, folder)
+        return vocabulary
+    if (
+        begun.exists()
+        and (folder / TOKENIZER).exists()
+        and json.loads(begun.read_text(encoding="utf-8")) == made_from
+    ):
+        return load_vocabulary(folder)
+    (folder / TOKENIZER).unlink(missing_ok=True)
+    write_json(begun, made_from)
+    with progress.stage("tokenizer", corpus.size) as advance:
+        callbacks = iter([lambda count: None, advance])  # the first pass is too short for a bar
+        vocabulary = learn_vocabulary(
+            lambda: corpus.training_texts(next(callbacks)), int(options.vocab_size or 0)
+        )
+    save_vocabulary(vocabulary, folder)
+    return vocabulary
+
+
+def _differences(tokens: TokenFiles, options: Preparation) -> list[str]:
+    """The settings in which a folder of tokens differs from these options."""
+    expected = {
+        "column": options.column,
+        "tokenizer": None if options.tokenizer is None else _tokenizer_identity(options.tokenizer),
+        "vocab_size": options.vocab_size,
+        "validation": options.validation,
+        "corpus": None if options.data is None else corpus_identity(corpus_files(options.data)),
+    }
+    return [
+        f"{name} = {tokens.header[name]!r} in the folder, {value!r} now"
+        for name, value in expected.items()
+        if value is not None and tokens.header[name] != value
+    ]
+
+
+def _require_same(tokens: TokenFiles, options: Preparation) -> None:
+    different = _differences(tokens, options)
+    if different:
+        raise InvalidInputError(
+            f"{tokens.folder}: the folder must hold tokens made from the same corpus and options. "
+            f"Got {'; '.join(different)} instead. Choose another folder with --tokens, or delete "
+            "this one."
+        )
+
+
+def _tokenizer_identity(place: str) -> str:
+    from uniproto.data.tables import file_digest
+
+    path = Path(place)
+    return file_digest(path / TOKENIZER if path.is_dir() else path)
+
+
+def _in_batches(documents: Iterator[tuple[bool, str]]) -> Iterator[list[tuple[bool, str]]]:
+    batch: list[tuple[bool, str]] = []
+    characters = 0
+    for held, text in documents:
+        batch.append((held, text))
+        characters += len(text)
+        if characters >= _AT_ONCE:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+@contextmanager
+def exclusive_folder(folder: Path) -> Iterator[None]:
+    """Hold a folder that several runs may prepare at once: one does, the others wait.
+
+    The folder is made if it is missing; a run that is refused leaves nothing in it.
+    """
+    path = folder / ".lock"
+    while True:
+        new_folders, is_new = missing_folders(folder), not path.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+        with open_own(path, "a+b") as lock:
+            _wait_for(lock)
+            if not (path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno()))):
+                continue  # the run we waited for was refused, and has taken the folder away
+            remove_partials(folder)
+            before = set(folder.iterdir()) - ({path} if is_new else set())
+            try:
+                yield
+            except UniprotoError:
+                take_away(set(folder.iterdir()) - before, new_folders)
+                raise
+            return
+
+
+def _wait_for(lock: IO[bytes]) -> None:
+    try:
+        import fcntl
+    except ImportError:  # not on this system; then nobody checks
+        return
+    fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,0 +1,287 @@
+"""Pretrain a language model on chosen sequences, from a corpus to curves.
+
+The path of the data: documents → tokens in files → pools of sequences → chosen sequences → steps.
+The folder OUT holds the settings and the results.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from uniproto.errors import (
+    InputFileError,
+    InvalidInputError,
+    MissingExtraError,
+    invalid,
+)
+from uniproto.lm.pretraining.checkpoints import (
+    CHECKPOINTS,
+    Checkpoint,
+    Checkpoints,
+    remove_checkpoints,
+)
+from uniproto.lm.pretraining.learning_curves import curve_points, curves_chart
+from uniproto.lm.pretraining.model import ModelConfig, model_config, step_flops
+from uniproto.lm.pretraining.preparation import prepare_tokens
+from uniproto.lm.pretraining.pretrain_settings import PretrainSettings, StepSettings
+from uniproto.lm.pretraining.tokens import (
+    TRAIN,
+    VALIDATION,
+    Sequences,
+    TokenFiles,
+    load_vocabulary,
+)
+from uniproto.lm.pretraining.train import NAN_BATCH, Plan, train
+from uniproto.report.curves import CURVE_FILES, save_curves
+from uniproto.runs.atomic import unwritable, write_json
+from uniproto.runs.folder import require_run_folder, require_same
+from uniproto.runs.lock import locked
+from uniproto.runs.metrics import METRICS, MetricsFile
+
+try:
+    import jax
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise MissingExtraError("Pretraining", "jax") from error
+
+TOKENS, RESULT = "tokens", "result.json"
+SETTINGS = "pretrain.json"  # says whose folder it is
+_RESULT_FILES = (*CURVE_FILES, NAN_BATCH, RESULT, METRICS)
+_ROWS_OF_VOCABULARY = 128  # a multiple of this is what matrix units work on without padding
+_VALIDATED_AT_ONCE = 64
+# Settings that do not change the numbers, or that the tokens identify (see `_configuration`).
+_MAY_CHANGE = (
+    *("out", "tokens", "data", "column", "tokenizer", "vocab_size", "validation"),
+    *("save_steps", "quiet", "float32"),
+)
+
+
+def prepare(settings: PretrainSettings, fresh: bool = False) -> TokenFiles:
+    """The tokens of a run: in the folder `tokens`, or else in OUT/tokens; made if need be.
+
+    Those in OUT are the run's own: until it has trained on them they may be made anew.
+    """
+    own, unused = settings.tokens is None, not (Path(settings.out) / METRICS).exists()
+    folder = Path(settings.out) / TOKENS if settings.tokens is None else Path(settings.tokens)
+    shown = False if settings.quiet else None
+    return prepare_tokens(
+        folder, settings.preparation(), settings.seed, shown, replace=own and (fresh or unused)
+    )
+
+
+def pretrain(settings: PretrainSettings, fresh: bool = False) -> dict[str, Any]:
+    """Start or resume a pretraining run; returns the content of OUT/result.json."""
+    step_settings = settings.step_settings(_dtype(settings))  # refuses before anything is read
+    model_config(settings.size, vocab=1, length=1)
+    mesh = _mesh(settings.devices)
+    out = Path(settings.out)
+    require_run_folder(out, SETTINGS, _RESULT_FILES, [settings.data] if settings.data else [])
+    tokens = prepare(settings, fresh)
+    training = tokens.sequences(TRAIN, settings.length)
+    validation = tokens.sequences(VALIDATION, settings.length)
+    _require_enough(settings, tokens, training, validation)
+    config = padded_model(settings.size, tokens.vocab, settings.length)
+    configuration = _configuration(settings, step_settings, tokens)
+    if not fresh:
+        finished = finished_result(out, settings.steps, configuration)
+        if finished is not None:
+            return finished
+    plan = Plan(
+        config=config,
+        step=step_settings,
+        mesh=mesh,
+        training=training,
+        validation=_validated(validation, settings),
+        steps=settings.steps,
+        seed=settings.seed,
+        eval_steps=settings.eval_steps,
+        save_steps=settings.save_steps,
+        logging_steps=settings.logging_steps,
+        shown=False if settings.quiet else None,
+        configuration=configuration,
+        vocabulary=None if settings.quiet else load_vocabulary(tokens.folder),
+    )
+    with locked(out):
+        if fresh:
+            remove_run(out)
+        if not (out / SETTINGS).exists():
+            write_json(out / SETTINGS, configuration)
+        metrics, timing = _train(plan, out)
+        return _publish(out, settings, plan, tokens, metrics, timing)
+
+
+def padded_model(size: str, vocab: int, length: int) -> ModelConfig:
+    """The model for a vocabulary, rounded up to what matrix units work on."""
+    rows = -(-vocab // _ROWS_OF_VOCABULARY) * _ROWS_OF_VOCABULARY
+    return model_config(size, vocab=rows, length=length)
+
+
+def _train(plan: Plan, out: Path) -> tuple[MetricsFile, dict[str, Any]]:
+    """Train from the last checkpoint, where there is one, to the last step."""
+    checkpoints = Checkpoints(out)
+    try:
+        saved = checkpoints.latest()
+        require_checkpoint(saved, out)
+        if saved is not None:
+            require_continuing(saved.record["configuration"], plan.configuration, saved.step, out)
+        (out / RESULT).unlink(missing_ok=True)  # of a run that now goes on for more steps
+        metrics = MetricsFile(out, None if saved is None else saved.step)
+        return metrics, train(plan, checkpoints, saved, metrics, out)
+    finally:
+        checkpoints.close()
+
+
+def _configuration(
+    settings: PretrainSettings, step_settings: StepSettings, tokens: TokenFiles
+) -> dict[str, Any]:
+    """What must be the same for a run to go on as if it had never stopped."""
+    fixed = {name: value for name, value in asdict(settings).items() if name not in _MAY_CHANGE}
+    fixed |= {"dtype": str(step_settings.dtype), "tokens": tokens.identity()}
+    return dict(json.loads(json.dumps(fixed)))
+
+
+def _dtype(settings: PretrainSettings) -> str:
+    """bfloat16 where the hardware has units for it."""
+    slow = settings.float32 or jax.default_backend() == "cpu"
+    return "float32" if slow else "bfloat16"
+
+
+def _mesh(devices: int) -> Any:
+    found = jax.devices()
+    if devices > len(found):
+        raise invalid(
+            "--devices",
+            f"must not exceed the {len(found)} that JAX finds here ({found[0].platform})",
+            devices,
+            "Lower it; on a CPU, XLA_FLAGS=--xla_force_host_platform_device_count=2 makes two.",
+        )
+    return None if devices == 1 else jax.sharding.Mesh(np.array(found[:devices]), ("data",))
+
+
+def _require_enough(
+    settings: PretrainSettings, tokens: TokenFiles, training: Sequences, validation: Sequences
+) -> None:
+    if len(training) < settings.pool:
+        raise invalid(
+            "--data",
+            f"must hold {settings.pool} training sequences of {settings.length} + 1 tokens, for "
+            "one pool",
+            f"{len(training)} ({len(training.tokens):,} tokens)",
+            "Bring more text, or lower --pool or --length.",
+        )
+    if len(validation) < settings.devices:
+        held_out = tokens.header["validation_documents"]
+        raise invalid(
+            "--validation",
+            f"must hold out a sequence of {settings.length} + 1 tokens for every device",
+            f"{len(validation.tokens):,} tokens, of {held_out:,} of the "
+            f"{held_out + tokens.header['train_documents']:,} documents",
+            "Raise it, bring more documents (they are held out whole), or lower --length.",
+        )
+
+
+def _validated(validation: Sequences, settings: PretrainSettings) -> np.ndarray[Any, Any]:
+    """Batches of validation sequences, the same at every validation: (batches, size) numbers."""
+    count = min(settings.eval_sequences, len(validation))
+    size = min(count, _VALIDATED_AT_ONCE)
+    size = max(1, size // settings.devices) * settings.devices
+    drawn = np.random.default_rng([settings.seed, len(validation)]).permutation(len(validation))
+    return validation.read(np.sort(drawn[: max(1, count // size) * size])).reshape(
+        -1, size, settings.length + 1
+    )
+
+
+def _publish(
+    out: Path,
+    settings: PretrainSettings,
+    plan: Plan,
+    tokens: TokenFiles,
+    metrics: MetricsFile,
+    timing: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Write the curves, then result.json, which marks the run as complete."""
+    from uniproto.runs.records import versions, without_infinity
+
+    validated = [row for row in metrics.rows if row["val_loss"] is not None]
+    result = without_infinity(
+        {
+            "configuration": plan.configuration,
+            "steps": plan.steps,
+            "parameters": plan.config.parameters,
+            "model": asdict(plan.config),
+            "train_tokens": tokens.header["train_tokens"],
+            "validation_tokens": tokens.header["validation_tokens"],
+            "first": validated[0],
+            "last": validated[-1],
+            "train_loss": metrics.rows[-1]["train_loss"],
+            "seconds": metrics.rows[-1]["seconds"],
+            "step_flops": step_flops(plan.config, plan.step),
+            **timing,
+            "utilisation": plan.utilisation(timing["seconds_per_step"]) if timing else None,
+            "device": f"{jax.devices()[0].device_kind} × {settings.devices}",
+            "versions": versions() | {"jax": jax.__version__},
+        }
+    )
+    title = f"{settings.size}: {settings.method}, {plan.step.trained} of {settings.pool}"
+    points = curve_points(metrics.rows, method=settings.method)
+    save_curves(out, points, lambda: curves_chart(points, title))
+    try:
+        write_json(out / RESULT, result)
+    except OSError as error:
+        raise unwritable(out, error, "results") from error
+    return dict(result)
+
+
+def finished_result(
+    out: Path, steps: int, configuration: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The result of a finished run, or None if it is to go on for more steps."""
+    if not (out / RESULT).exists():
+        return None
+    try:
+        result = dict(json.loads((out / RESULT).read_text(encoding="utf-8")))
+        done, before = int(result["steps"]), dict(result["configuration"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInputError(
+            f"{out / RESULT}: the file must hold the result of a pretraining run. It holds "
+            f"something else ({error}). Choose another folder with --out, or start over with "
+            "--fresh."
+        ) from error
+    require_continuing(before, configuration, done, out)
+    return result if done == steps else None
+
+
+def require_checkpoint(saved: Checkpoint | None, out: Path) -> None:
+    """Refuse to go on with a finished run without a checkpoint: its results would be lost."""
+    if saved is None and (out / RESULT).exists():
+        raise InputFileError(
+            f"{out / CHECKPOINTS}: the folder must hold the last checkpoint of a run that is to go "
+            "on for more steps. Got none instead. Put it back, choose another folder with --out, "
+            "or start over with --fresh."
+        )
+
+
+def require_continuing(
+    before: Mapping[str, Any], now: Mapping[str, Any], done: int, out: Path
+) -> None:
+    """Refuse another configuration; with a constant learning rate there may be more steps."""
+    if now["schedule"] == "constant" and now["steps"] >= done:
+        before = {**before, "steps": now["steps"]}
+    require_same(before, now, out, "a run of the same configuration")
+
+
+def remove_run(out: Path) -> None:
+    """Remove an earlier run, but not its tokens; the file that marks it as a run goes last."""
+    if not (out / SETTINGS).is_file():
+        return
+    try:
+        remove_checkpoints(out)
+        for name in (*_RESULT_FILES, SETTINGS):
+            (out / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritable(out, error, "results") from error

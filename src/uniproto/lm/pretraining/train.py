@@ -1,0 +1,406 @@
+"""The loop of a pretraining run: batches in, rows of metrics and checkpoints out.
+
+Steps are started without waiting for their results, so that the device always has work: losses are
+read when a row of metrics is due, all those since the last row at once. Every step is a function of
+the state before it and of its number, so a run that goes on from a checkpoint does what it would
+have done.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.errors import MissingExtraError, UniprotoError, printable
+from uniproto.lm.pretraining.checkpoints import Checkpoint, Checkpoints
+from uniproto.lm.pretraining.model import ModelConfig, peak_flops, step_flops
+from uniproto.lm.pretraining.pretrain_settings import StepSettings
+from uniproto.lm.pretraining.sampling import sampled
+from uniproto.lm.pretraining.step import initial_state, make_step, make_validation
+from uniproto.lm.pretraining.tokens import Sequences, Vocabulary, batch_numbers, read_ahead
+from uniproto.runs.metrics import MetricsFile
+from uniproto.runtime.interrupts import Terminated
+from uniproto.runtime.progress import Progress
+
+try:
+    import jax
+    from jax.sharding import NamedSharding, PartitionSpec
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise MissingExtraError("Pretraining", "jax") from error
+
+NAN_BATCH = "nan_batch.npz"
+_TIMED_STEPS = 5  # from which the time of the whole run is estimated
+
+
+class NonFiniteLossError(UniprotoError, ArithmeticError):
+    """A step ended with NaN or infinity."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will do, and what that costs.
+
+    `validation` is int32[batches, size, length + 1]. `configuration` is what must be the same for
+    a run to go on from its checkpoint. `shown` is as in `Progress`; False: print nothing.
+    """
+
+    config: ModelConfig
+    step: StepSettings
+    mesh: Any
+    training: Sequences
+    validation: NDArray[np.int32]
+    steps: int
+    seed: int
+    eval_steps: int
+    save_steps: int
+    logging_steps: int
+    configuration: Mapping[str, Any]
+    shown: bool | None = None
+    vocabulary: Vocabulary | None = None  # to show sampled text; None: show none
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens trained on; those of the pool that are only scored do not count."""
+        return self.step.trained * self.config.length
+
+    @property
+    def selection_share(self) -> float:
+        """Of a step's FLOPs, those of scoring the pool and comparing its sequences."""
+        flops = step_flops(self.config, self.step)
+        return 1 - flops["training"] / flops["total"]
+
+    def utilisation(self, seconds_per_step: float) -> float | None:
+        """Model FLOPs per second as a share of what the devices can do, where that is known."""
+        peak = peak_flops(jax.devices()[0].device_kind)
+        if peak is None or self.step.dtype != "bfloat16":
+            return None
+        devices = 1 if self.mesh is None else self.mesh.size
+        return step_flops(self.config, self.step)["total"] / seconds_per_step / peak / devices
+
+    def utilisation_text(self, seconds_per_step: float) -> str:
+        share = self.utilisation(seconds_per_step)
+        return "" if share is None else f" ({share:.0%} MFU)"
+
+    def is_logged(self, step: int) -> bool:
+        return step % self.logging_steps == 0 or self.is_validated(step)
+
+    def is_validated(self, step: int) -> bool:
+        return step % self.eval_steps == 0 or step == self.steps
+
+    def summary(self, done: int) -> str:
+        """Size, work and data of the run."""
+        left = self.steps - done
+        flops = step_flops(self.config, self.step)
+        read = left * self.step.pool * self.config.length
+        epochs = left * self.step.pool / len(self.training)
+        times = f"{epochs:.2g}" if epochs < 10 else f"{epochs:,.0f}"
+        lines = [
+            f"{self.step.method}: {self.step.trained} of {self.step.pool} sequences of "
+            f"{self.config.length} tokens per step, {self.step.dtype}",
+            f"  model        {self.config.parameters:,} parameters, a vocabulary of "
+            f"{self.config.vocab:,}",
+            f"  a step       {_amount(flops['total'])}FLOP, {self.selection_share:.0%} of it to "
+            "score and compare the pool",
+            f"  in all       {left:,} steps{f' after {done:,}' if done else ''}, "
+            f"{_amount(left * flops['total'])}FLOP",
+            f"  tokens       {left * self.tokens_per_step:,} to train on, of {read:,} looked at: "
+            f"{times} epochs of {len(self.training):,} sequences",
+        ]
+        return "\n".join(lines)
+
+    def time_estimate(self, seconds_per_step: float, compiling: float, left: int) -> str:
+        """How long the run will take, by its first steps."""
+        rate = self.tokens_per_step / seconds_per_step
+        work = step_flops(self.config, self.step)["total"] / seconds_per_step
+        return (
+            f"  time         about {timedelta(seconds=round(left * seconds_per_step))} to go, "
+            f"without validation: {seconds_per_step:.3g} s a step, {rate:,.0f} tokens/s, "
+            f"{_amount(work)}FLOP/s{self.utilisation_text(seconds_per_step)} (compiled in "
+            f"{compiling:.0f} s)"
+        )
+
+
+@dataclass
+class Run:
+    """The progress of a run: what a checkpoint holds besides the state."""
+
+    step: int = 0
+    seconds: float = 0.0  # of training; compiling, validating and saving do not count
+    since_row: list[dict[str, float | None]] = field(default_factory=list)  # one per step
+
+
+def train(
+    plan: Plan,
+    checkpoints: Checkpoints,
+    saved: Checkpoint | None,
+    metrics: MetricsFile,
+    out: Path,
+) -> dict[str, Any]:
+    """Train to the end, from a checkpoint where there is one; returns how long things took."""
+    state = initial_state(plan.config, plan.step, plan.seed)
+    if plan.mesh is not None:  # where the steps will leave it, so that one program serves them all
+        state = jax.device_put(state, NamedSharding(plan.mesh, PartitionSpec()))
+    run = Run()
+    if saved is not None:
+        state = checkpoints.restore(saved, state)
+        run = Run(saved.step, saved.record["seconds"], saved.record["since_row"])
+    if run.step >= plan.steps:  # killed after the last step: only the results are left to write
+        return {}
+    _print(plan, None, plan.summary(run.step))
+    validate = _validation(plan)
+    if saved is None:
+        metrics.add(_row(plan, run, validate(state.params)))
+    began = time.perf_counter()
+    step = _compiled(plan, state)
+    compiling = time.perf_counter() - began
+    first = run.step
+
+    with _bar(plan, first) as bar, _interruptible() as stopped:
+        pending = _Pending(plan, run, out, bar)
+        batches = read_ahead(plan.training, range(first, plan.steps), plan.step.pool, plan.seed)
+        for tokens in batches:
+            state, report = step(state, tokens)
+            pending.add(report)
+            if run.step == first + _TIMED_STEPS:
+                pending.settle()
+                each = pending.seconds / _TIMED_STEPS
+                _print(plan, bar, plan.time_estimate(each, compiling, plan.steps - run.step))
+            if plan.is_logged(run.step):
+                pending.settle()
+                loss = validate(state.params) if plan.is_validated(run.step) else None
+                if loss is not None:
+                    _print_sample(plan, bar, state.params, run.step, loss)
+                metrics.add(_row(plan, run, loss))
+                run.since_row.clear()
+                pending.restart_clock()
+            if run.step % plan.save_steps == 0 or run.step == plan.steps or stopped.error:
+                pending.settle()  # a state after a loss of NaN is never saved
+                checkpoints.save(run.step, state, _record(plan, run))
+                pending.restart_clock()
+            if stopped.error:
+                raise stopped.error
+    return {
+        "compile_seconds": compiling,
+        "seconds_per_step": pending.seconds / (run.step - first),
+    }
+
+
+class _Pending:
+    """Steps whose results have not been read yet, and the time that training takes."""
+
+    def __init__(self, plan: Plan, run: Run, out: Path, bar: Any) -> None:
+        self.plan, self.run, self.out, self.bar = plan, run, out, bar
+        self.reports: list[Any] = []
+        self.seconds = 0.0  # in this session
+        self.restart_clock()
+
+    def restart_clock(self) -> None:
+        """The time since the last results was not training."""
+        self.began = time.perf_counter()
+
+    def add(self, report: Any) -> None:
+        self.reports.append(report)
+        self.run.step += 1
+
+    def settle(self) -> None:
+        """Wait for the steps, and record their numbers; the first without a finite loss stops.
+
+        Such a step has left the state as it was, so nothing that came after it matters.
+        """
+        if not self.reports:
+            return
+        found = jax.device_get(self.reports)
+        self.reports = []
+        now = time.perf_counter()
+        took = now - self.began
+        self.seconds += took
+        self.run.seconds += took
+        first = self.run.step - len(found)
+        for place, report in enumerate(found):
+            if not report.finite:
+                self._stop(first + place, report)
+            self.run.since_row.append(
+                {
+                    "train_loss": float(report.loss),
+                    "pool_loss": _known(report.pool_loss),
+                    "selection_cost": _known(report.cost),
+                    "marginal_violation": _known(report.violation),
+                    "gradient_norm": float(report.gradient_norm),
+                    "left_out": int(report.left_out),
+                }
+            )
+        self.began = now
+        if self.bar is not None:
+            self.bar.update(len(found))
+            rate = len(found) * self.plan.tokens_per_step / took
+            self.bar.set_postfix_str(
+                f"loss {float(found[-1].loss):.3f}, {rate:,.0f} tokens/s"
+                f"{self.plan.utilisation_text(took / len(found))}, selection "
+                f"{self.plan.selection_share:.0%} of FLOPs"
+            )
+
+    def _stop(self, step: int, report: Any) -> None:
+        """Save the pool of a step, which follows from its number alone, and end the run."""
+        plan = self.plan
+        numbers = batch_numbers(step, plan.step.pool, len(plan.training), plan.seed)
+        path = self.out / NAN_BATCH
+        try:
+            np.savez(
+                path,
+                step=step + 1,
+                tokens=plan.training.read(numbers),
+                sequences=numbers,
+                picks=report.picks,
+                loss=report.loss,
+                gradient_norm=report.gradient_norm,
+            )
+            place = f"is in {path}"
+        except OSError as error:  # which must not hide what has happened
+            place = f"could not be written to {path} ({error.strerror or error})"
+        raise NonFiniteLossError(
+            f"The loss of every step must be finite. Step {step + 1:,} has loss "
+            f"{float(report.loss)} and gradient norm {float(report.gradient_norm)}, with "
+            f"{int(report.left_out)} sequences of its pool without finite scores. Its pool "
+            f"{place}; the last checkpoint is from before it. Lower "
+            "--learning-rate, raise --warmup, or set --clip 1, in another folder or with --fresh."
+        )
+
+
+def _record(plan: Plan, run: Run) -> dict[str, Any]:
+    return {
+        "configuration": dict(plan.configuration),
+        "seconds": run.seconds,
+        "since_row": run.since_row,
+    }
+
+
+def _row(plan: Plan, run: Run, val_loss: float | None) -> dict[str, Any]:
+    """A row of metrics: means over the steps since the row before it."""
+
+    def mean(name: str) -> float | None:
+        values = [each[name] for each in run.since_row]
+        known = [value for value in values if value is not None]
+        return sum(known) / len(known) if known else None
+
+    return {
+        "step": run.step,
+        "train_loss": mean("train_loss"),
+        "val_loss": val_loss,
+        "seconds": run.seconds,
+        "tokens": run.step * plan.tokens_per_step,
+        "kept": plan.step.trained,
+        "pool": plan.step.pool,
+        "pool_loss": mean("pool_loss"),
+        "selection_cost": mean("selection_cost"),
+        "marginal_violation": mean("marginal_violation"),
+        "gradient_norm": mean("gradient_norm"),
+        "left_out": sum(each["left_out"] or 0 for each in run.since_row),
+    }
+
+
+def _validation(plan: Plan) -> Callable[[Any], float]:
+    total: Any = make_validation(plan.config, plan.step.dtype, plan.mesh)
+
+    def validate(params: Any) -> float:
+        found = jax.device_get([total(params, batch) for batch in plan.validation])
+        return sum(float(loss) for loss, _ in found) / sum(int(count) for _, count in found)
+
+    return validate
+
+
+def _print_sample(plan: Plan, bar: Any, params: Any, step: int, loss: float) -> None:
+    """A line for a person: how the model goes on from the first tokens of a held-out text."""
+    if plan.vocabulary is None:
+        return
+    start = plan.validation[0, 0]
+    tokens = sampled(params, start, plan.config, plan.step.dtype, seed=(plan.seed, step))
+    text = printable(plan.vocabulary.decode(tokens).replace("\n", " ").strip())
+    _print(plan, bar, f"  step {step:,}   log-perplexity {loss:.3f}   {text}")
+
+
+def _compiled(plan: Plan, state: Any) -> Any:
+    """The step, compiled: it runs once on a copy of the state, which a step uses up."""
+    step: Any = make_step(plan.config, plan.step, plan.mesh)
+    tokens = plan.training.read(batch_numbers(0, plan.step.pool, len(plan.training), plan.seed))
+    jax.block_until_ready(step(jax.tree.map(jax.numpy.copy, state), tokens))
+    return step
+
+
+@contextmanager
+def _bar(plan: Plan, done: int) -> Iterator[Any]:
+    """A bar of steps where a person is watching, else None."""
+    if not Progress(plan.shown).shown:
+        yield None
+        return
+    from tqdm import tqdm
+
+    with tqdm(total=plan.steps, initial=done, unit="step", file=sys.stderr) as bar:
+        yield bar
+
+
+def _print(plan: Plan, bar: Any, text: str) -> None:
+    """Print a text above the progress bar, unless nothing is to be shown."""
+    if plan.shown is False:
+        return
+    if bar is None:
+        print(text, flush=True)
+    else:
+        bar.write(text, file=sys.stdout)
+
+
+class _Interruption:
+    """What ended the run, once a signal has come."""
+
+    error: KeyboardInterrupt | None = None
+
+
+@contextmanager
+def _interruptible() -> Iterator[_Interruption]:
+    """Ctrl-C or SIGTERM lets the current step end, to be saved; a second one stops at once."""
+    stopped = _Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped  # signals are the main thread's
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        stopped.error = Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
+        restore()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    before = {
+        number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield stopped
+    finally:
+        restore()
+
+
+def _known(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _amount(number: float) -> str:
+    """Three digits and a prefix.
+
+    >>> _amount(18_800_000_000_000), _amount(950)
+    ('18.8 T', '950 ')
+    """
+    for size, letter in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g} {letter}"
+    return f"{number:.3g} "

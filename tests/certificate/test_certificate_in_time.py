@@ -1,0 +1,253 @@
+"""The certificate where time is short: bounds of every row early, and words where there is none."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import uniproto
+from uniproto.certificate import ascent, row_bounds
+from uniproto.certificate.ascent import certify
+from uniproto.certificate.bound import proven_bound
+from uniproto.certificate.candidate_search import Found
+from uniproto.certificate.certificate import Certificate
+from uniproto.certificate.row_bounds import RowBounds
+from uniproto.cli import main
+from uniproto.errors import InputFileError
+from uniproto.fills.priced_fills import exact_values
+from uniproto.problem.problem import Problem
+from uniproto.runtime import compiling
+from uniproto.selection.selection import Selection
+
+ROWS, TARGETS = 5000, 400
+
+
+def problem_of(metric: str, kind: type = np.float64) -> tuple[Problem, np.ndarray, np.ndarray]:
+    """Rows with a long tail, prices, and the true values at them."""
+    draw = np.random.default_rng(0)
+    points = draw.normal(size=(ROWS, 3))
+    points[:, 0] = np.exp(1.5 * points[:, 0])
+    points = points.astype(kind)
+    problem = Problem(points, points[:TARGETS], k=10, metric=metric)
+    prices = draw.random(TARGETS)
+    return problem, prices, exact_values(problem, np.arange(ROWS), prices)
+
+
+def looked_at(bounds: RowBounds, prices: np.ndarray, level: float = np.inf) -> list[np.ndarray]:
+    """The places that a whole look tells of, in its order."""
+    capacity, seen = bounds.capacity, []
+    everything = np.arange(len(bounds.rows))
+    assert bounds.groups is not None
+    known = bounds.values, bounds.thresholds
+    for some, values, thresholds in bounds.groups.values(
+        everything, prices, capacity, level, *known
+    ):
+        bounds.values[some] = np.maximum(bounds.values[some], values)
+        bounds.thresholds[some] = thresholds
+        seen.append(some)
+    return seen
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("metric", ["euclidean", "l1"])
+def test_every_row_has_a_bound_before_any_is_close(
+    metric: str, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, prices, true = problem_of(metric, kind)
+    bounds = RowBounds(problem, np.arange(ROWS))
+    # Time is up as soon as every row has a bound.
+    monkeypatch.setattr(row_bounds, "working_time", lambda: np.isfinite(bounds.values).all())
+    assert not bounds.update(prices, deadline=0.5)
+    assert (bounds.values <= true).all()
+    rough = bounds.values.copy()
+    monkeypatch.undo()
+    assert bounds.update(prices)
+    assert (rough <= bounds.values).all()
+    assert (bounds.values <= true).all()
+    low = np.argsort(true)[:500]
+    np.testing.assert_allclose(bounds.values[low], true[low], rtol=1e-3)
+    assert np.median(true - rough) > 3 * np.median(true - bounds.values)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "l1"])
+def test_the_lowest_are_made_close_first(metric: str) -> None:
+    problem, prices, true = problem_of(metric)
+    bounds = RowBounds(problem, np.arange(ROWS))
+    groups = bounds.groups
+    assert groups is not None
+    rough = RowBounds(problem, np.arange(ROWS))
+    rough.update(prices, None, -np.inf)  # which leaves all as they are at first
+    level = float(np.median(true))
+    seen = looked_at(bounds, prices, level)
+    told = np.cumsum([len(some) for some in seen])
+    first = int(np.searchsorted(told, ROWS)) + 1
+    np.testing.assert_array_equal(np.sort(np.concatenate(seen[:first])), np.arange(ROWS))
+    done, *refined = seen[first:]
+    alone = groups.radius[groups.group_of[done]] == 0
+    assert ((rough.values[done] > level) | alone).all()
+    lowest = [rough.values[some].min() for some in refined]
+    assert len(lowest) > 20
+    assert all(before <= after for before, after in pairwise(lowest))
+    np.testing.assert_array_equal(np.sort(np.concatenate(seen[first:])), np.arange(ROWS))
+
+
+def test_the_bound_rises_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, prices, _ = problem_of("euclidean")
+    proven = []
+    for most in (60, 100, 10**6):
+        bounds, left = RowBounds(problem, np.arange(ROWS)), iter(range(10**6))
+        with monkeypatch.context() as patched:
+            patched.setattr(row_bounds, "working_time", lambda left=left: next(left))
+            bounds.update(prices, deadline=most)
+        proven.append(float(np.partition(bounds.values, 9)[:10].sum()))
+    assert proven == sorted(proven)
+    assert proven[0] < proven[-1]
+
+
+def test_rounding_to_single_precision_is_allowed_for() -> None:
+    """Rows in double precision are judged in single, where it can tell them apart."""
+    draw = np.random.default_rng(1)
+    near = np.repeat(100 * draw.normal(size=(50, 3)), 100, axis=0)
+    double = ((1e-6, 1.0), (1e-30, 1e-30), (1e30, 1e30))
+    for spread, size in ((1.0, 1.0), *double):
+        kind = np.float64 if (spread, size) in double else np.float32
+        points = size * near + spread * draw.normal(size=near.shape)
+        problem = Problem(points, points[::7], k=60, metric="euclidean")
+        bounds = RowBounds(problem, np.arange(ROWS))
+        assert bounds.groups is not None
+        assert bounds.groups.targets.dtype == kind
+        prices = spread * draw.random(problem.n)
+        bounds.update(prices)
+        assert (bounds.values <= exact_values(problem, np.arange(ROWS), prices)).all()
+
+
+def test_squares_that_vanish_in_single_precision_are_allowed_for() -> None:
+    draw = np.random.default_rng(0)
+    points = 1e-11 * draw.normal(size=(ROWS, 2))
+    points[:200] = 0
+    beside = np.zeros((24, 2))
+    beside[:12, 0], beside[12:, 0] = 2.8e-23, -2.8e-23
+    others = 1e-11 * draw.normal(size=(488, 2))
+    targets = np.concatenate([beside, others, -others])
+    problem = Problem(points, targets, k=100, metric="euclidean")
+    bounds = RowBounds(problem, np.arange(ROWS))
+    assert bounds.groups is not None
+    assert bounds.groups.targets.dtype == np.float32
+    prices = np.zeros(problem.n)
+    bounds.update(prices)
+    assert (bounds.values <= exact_values(problem, np.arange(ROWS), prices)).all()
+
+
+# No time for a bound
+
+
+def cut_short(monkeypatch: pytest.MonkeyPatch, look: float) -> None:
+    """A search whose look at every row was not done."""
+
+    def search(problem: Problem, *_: Any) -> Found:
+        rows = np.full(problem.m, -np.inf)
+        return Found(np.ones(problem.n), rows, -np.inf, 3, False, look)
+
+    monkeypatch.setattr(ascent, "_LISTED_COSTS", 0)
+    monkeypatch.setattr(ascent, "search", search)
+
+
+@pytest.mark.parametrize(
+    ("look", "given", "needed"), [(70.3, 20, 160), (0.2, 0.1, 1), (1, 20, 30), (1234, 9, 2800)]
+)
+def test_how_long_it_takes_is_said(
+    look: float, given: float, needed: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_short(monkeypatch, look)
+    points = np.random.default_rng(2).normal(size=(3000, 3))
+    selection = uniproto.select(points, 2, progress=False, certify=given)
+    found = selection.certificate
+    assert found is not None
+    assert (found.lower_bound, found.limit_needed) == (0.0, needed)
+    words = f"no choice can be below 0 (a bound needs a time limit of about {needed} s"
+    assert words in str(found)
+    assert words in selection.summary()
+
+
+def test_a_look_at_every_row_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features too many for groups: what the look has done tells how long it takes."""
+    monkeypatch.setattr(ascent, "_LISTED_COSTS", 0)
+    clock = iter(np.arange(0, 1e6, 0.5))
+    monkeypatch.setattr(compiling, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr(row_bounds, "rows_per_block", lambda problem: 10)
+    points = np.random.default_rng(3).normal(size=(3000, 12))
+    problem = Problem(points, k=3, metric="euclidean")
+    found = certify(problem, 3.0, np.zeros(3000), time_limit=10)
+    assert found.lower_bound == 0.0
+    assert found.limit_needed is not None
+    assert 150 <= found.limit_needed <= 700  # 300 blocks take half a second each
+
+
+def test_enough_time_needs_no_word() -> None:
+    points = np.random.default_rng(4).normal(size=(300, 3))
+    found = uniproto.select(points, 3, certify=True, progress=False).certificate
+    assert found is not None
+    assert found.limit_needed is None
+
+
+def test_hopeless_bounds_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = np.random.default_rng(5).normal(size=(2000, 3))
+    problem = Problem(points, k=3, metric="euclidean")
+    bounds = np.full(2000, -np.inf)
+    monkeypatch.setattr("uniproto.certificate.bound.exact_values", lambda *_: np.zeros(0))
+    assert proven_bound(problem, np.ones(2000), bounds) == 0.0
+
+
+def test_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool, out = tmp_path / "pool.npy", tmp_path / "out"
+    np.save(pool, np.random.default_rng(6).normal(size=(300, 3)))
+    assert main(["select", str(pool), "-k", "3", "-o", str(out)]) == 0
+    with monkeypatch.context() as patched:
+        cut_short(patched, 70.0)
+        patched.setattr("uniproto.certificate.bound._MOST_ROUNDS", 1)
+        assert main(["certify", str(out), "--time-limit", "20"]) == 0
+    said = capsys.readouterr().out
+    assert "A bound needs more time: give --time-limit 160." in said
+    assert "go on from there" not in said
+    loaded = Selection.load(out).certificate
+    assert loaded is not None
+    assert loaded.limit_needed == 160
+    for command in ("verify", "report"):
+        assert main([command, str(out)]) == 0
+    assert "needs a time limit of about 2 min 40 s" in (out / "report.html").read_text()
+    assert main(["certify", str(out)]) == 0
+    before = (out / "manifest.json").read_text()
+    record = json.loads(before)["certificate"]
+    assert "limit_needed" not in record
+    assert record["lower_bound"] > 0
+    capsys.readouterr()
+    with monkeypatch.context() as patched:  # what was proven once is not lost to a shorter search
+        cut_short(patched, 70.0)
+        patched.setattr("uniproto.certificate.bound._MOST_ROUNDS", 1)
+        assert main(["certify", str(out), "--time-limit", "20"]) == 0
+    assert "The bound of before is higher and stays" in capsys.readouterr().out
+    assert (out / "manifest.json").read_text() == before
+
+
+@pytest.mark.parametrize("value", ["soon", None, True])
+def test_a_record_that_cannot_be_right(value: Any, tmp_path: Path) -> None:
+    selection = uniproto.select(np.eye(4) + 0.5, 2, metric="precomputed", progress=False)
+    selection.certificate = Certificate(
+        0.0, selection.cost, np.zeros(4), False, 0, 0.1, limit_needed=9.0
+    )
+    folder = selection.save(tmp_path / "out")
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    assert manifest["certificate"]["limit_needed"] == 9.0
+    manifest["certificate"]["limit_needed"] = value
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(InputFileError, match="It is damaged"):
+        Selection.load(folder)

@@ -1,0 +1,113 @@
+"""Slips on the command line: each is told in a line or two, with the name that was meant."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from uniproto.cli import build_parser, main
+from uniproto.selection.selection import Selection
+
+RNG = np.random.default_rng(3)
+
+
+@pytest.fixture(autouse=True)
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("pool.npy", RNG.normal(size=(12, 3)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["selekt"], "Did you mean 'select'?"),
+        (
+            ["select", "pool.npy", "-k", "2", "-o", "out", "--metrik", "l1"],
+            "Did you mean --metric?",
+        ),
+        (["select", "pool.npy", "-k", "2", "--output=out", "-o", "out"], "Did you mean --out?"),
+        (["select", "pool.npy", "-k", "two", "-o", "out"], "-k: must be a whole number, not 'two'"),
+        (["select", "pool.npy", "-k", "2", "-o", "out", "--reg", "x"], "must be a number, not 'x'"),
+        (["finetune", "--data", "d", "-o", "out", "--mode", "sources"], "Did you mean 'source'?"),
+        (["select", "", "-k", "2", "-o", "out"], "POOL must name a file or a folder."),
+        (["select", "pool.npy", "-k", "2", "-o", ""], "-o/--out must name a file or a folder."),
+        (["verify"], "See 'uniproto verify --help'."),
+    ],
+)
+def test_a_slip_is_told_in_a_line_or_two(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    said = capsys.readouterr().err
+    assert caught.value.code == 2
+    assert words in said
+    assert said.startswith("uniproto: error: ")
+    assert said.count("\n") == 2
+
+
+def test_every_option_is_explained() -> None:
+    """Words for each, beyond its default; and one name for where results go."""
+    (commands,) = (a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
+    for name, command in commands.choices.items():
+        for action in command._actions:
+            described = re.sub(r"\(.*\)", "", action.help or "").strip()
+            assert len(described) > 3, f"{name} {action.option_strings}"
+        if {"-o", "--out"} & set(command._option_string_actions):
+            assert {"-o", "--out"} <= set(command._option_string_actions), name
+
+
+def test_a_description_fits_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    with pytest.raises(SystemExit):
+        main(["compare", "--help"])
+    described = capsys.readouterr().out.split("\n\n")[1]
+    assert max(map(len, described.splitlines())) <= 40
+
+
+@pytest.mark.parametrize("option", ["--id", "--groups", "--labels", "--weights"])
+def test_a_misspelt_column_is_the_news(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = pd.DataFrame(RNG.normal(size=(12, 2)), columns=["a", "b"])
+    frame.assign(town=["x", "y"] * 6).to_csv("towns.csv", index=False)
+    assert main(["select", "towns.csv", "-k", "2", option, "twon", "-o", "out"]) == 2
+    said = capsys.readouterr().err
+    assert f"'{option}' must be one of a, b, town" in said
+    assert "Did you mean 'town'?" in said
+
+
+@pytest.mark.parametrize(("mark", "name"), [(";", "semicolons"), ("\t", "tabs")])
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_other_separators_are_named(
+    mark: str, name: str, decimal: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = pd.DataFrame(RNG.normal(size=(12, 2)), columns=["a", "b"])
+    frame.to_csv("pool.csv", index=False, sep=mark, decimal=decimal)
+    assert main(["select", "pool.csv", "-k", "2", "-o", "out"]) == 2
+    assert f"must be separated by commas. Got a first line with {name}" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_does_not_matter(closed: str) -> None:
+    command = f"{sys.executable} -m uniproto select pool.npy -k 2 -o out {closed}"
+    assert subprocess.run(["sh", "-c", command], timeout=120).returncode == 0
+    assert Selection.load("out").k == 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_an_output_that_cannot_be_written_is_told() -> None:
+    command = f"{sys.executable} -m uniproto select pool.npy -k 2 -o out >/dev/full"
+    ended = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=120)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("uniproto: error: standard output: it could not be")
+    assert ended.stderr.count("\n") == 1
+    assert Selection.load("out").k == 2

@@ -1,0 +1,172 @@
+"""A stranger's result folder: regular files of this machine are read, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from uniproto import Selection
+from uniproto.cli import main
+from uniproto.cli.inputs import Inputs
+from uniproto.cli.recorded_inputs import recorded_inputs
+from uniproto.errors import InputFileError, UniprotoError
+from uniproto.selection.storage import load_manifest
+
+K, ROWS = 3, 20
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> Path:
+    """A sound result beside its inputs, in a folder of their own."""
+    home = tmp_path / "home"
+    home.mkdir()
+    draw = np.random.default_rng(0)
+    table = pa.table({"name": [f"row {row}" for row in range(ROWS)], "x": draw.normal(size=ROWS)})
+    pq.write_table(
+        table.append_column("y", pa.array(draw.normal(size=ROWS))), home / "pool.parquet"
+    )
+    asked = ["select", str(home / "pool.parquet"), "-k", str(K), "--id", "name", "--certify"]
+    asked += ["--search", "greedy"]
+    assert main([*asked, "-o", str(home / "out"), "--quiet"]) == 0
+    return home / "out"
+
+
+def change(folder: Path, **changes: Any) -> None:
+    """Change the record of the source: its path, or where it lies."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    for name, value in changes.items():
+        part = manifest["inputs" if name == "path" else "places"]["source"]
+        part[name] = value
+    path.write_text(json.dumps(manifest))
+
+
+def test_a_sound_result_is_verified(result: Path) -> None:
+    assert main(["verify", str(result)]) == 0
+    place = json.loads((result / "manifest.json").read_text())["places"]["source"]
+    assert place["relative"] == "../pool.parquet"
+
+
+@pytest.mark.parametrize("command", ["verify", "report", "certify"])
+def test_inputs_that_were_moved_along_are_found(command: str, result: Path, tmp_path: Path) -> None:
+    shutil.move(result.parent, tmp_path / "elsewhere")
+    assert main([command, str(tmp_path / "elsewhere" / "out")]) == 0
+
+
+def test_inputs_that_stayed_are_found(result: Path, tmp_path: Path) -> None:
+    shutil.move(result, tmp_path / "deep")
+    assert main(["verify", str(tmp_path / "deep")]) == 0
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/stdin", "pipe"])
+@pytest.mark.parametrize("command", ["verify", "report", "certify"])
+def test_only_regular_files_are_read(
+    command: str, path: str, result: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if path == "pipe":
+        path = str(result.parent / "pipe.parquet")
+        os.mkfifo(path)
+    change(result, path=path, relative=None)
+    assert main([command, str(result)]) == 2
+    assert "must be a regular file" in capsys.readouterr().err
+
+
+def test_a_person_s_word_counts_and_the_digest_still_does(result: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved.parquet"
+    (result.parent / "pool.parquet").rename(moved)
+    manifest = load_manifest(result)
+    with pytest.raises(InputFileError, match="there is no such file"):
+        recorded_inputs(result, manifest)
+    inputs = recorded_inputs(result, manifest, [str(moved)])
+    assert isinstance(inputs, Inputs)
+    assert len(inputs.pool.features) == ROWS
+    pq.write_table(pq.read_table(moved).slice(1), moved)
+    with pytest.raises(InputFileError, match="another digest"):
+        recorded_inputs(result, manifest, [str(moved)])
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/pool.parquet", "gs://bucket/*.parquet"])
+def test_nothing_is_fetched_on_a_record_s_word(
+    path: str, result: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(result, path=path)
+    assert main(["verify", str(result)]) == 2
+    assert "only where a person names it" in capsys.readouterr().err
+
+
+def test_a_record_does_not_say_how_much_memory_may_be_taken(
+    result: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = result / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["arguments"]["memory"] = "1000TB"
+    path.write_text(json.dumps(manifest))
+    asked = []
+    monkeypatch.setattr(
+        "uniproto.data.tables.memory_budget", lambda memory: asked.append(memory) or 2**30
+    )
+    assert main(["verify", str(result)]) == 0
+    assert set(asked) == {None}
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "selection.parquet", "plan.npz"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_files_of_the_result_are_regular_files(name: str, kind: str, result: Path) -> None:
+    (result / name).unlink()
+    if kind == "pipe":
+        os.mkfifo(result / name)
+    else:
+        (result / name).symlink_to("/dev/zero")
+    with pytest.raises(UniprotoError, match="must be a regular file"):
+        Selection.load(result)
+    assert main(["verify", str(result)]) in (1, 2)
+
+
+def test_a_list_of_moves_that_is_a_pipe(result: Path) -> None:
+    (result / ".uniproto").mkdir(exist_ok=True)
+    os.mkfifo(result / ".uniproto" / "publish.json")
+    assert main(["verify", str(result)]) == 0
+
+
+def test_files_of_other_folders_belong_to_no_result(
+    result: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = result / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["files"]["../pool.parquet"] = hashlib.sha256(
+        (result.parent / "pool.parquet").read_bytes()
+    ).hexdigest()
+    path.write_text(json.dumps(manifest))
+    assert main(["verify", str(result)]) == 1
+    assert "no   the files of the result have not changed (../pool.parquet)" in (
+        capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize("command", ["select", "compare", "path", "embed"])
+def test_an_address_in_a_store_needs_ray(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    k = {"path": ["--ks", "1,2"], "embed": ["--text", "t"]}.get(command, ["-k", "2"])
+    out = str(tmp_path / ("out.parquet" if command == "embed" else "out"))
+    for address in ("s3://bucket/pool/*.parquet", "gs://bucket/pool.csv"):
+        assert main([command, address, *k, "-o", out]) == 2
+        error = capsys.readouterr().err
+        assert f"uniproto: error: {address}: the input must be a file of this machine." in error
+        assert "--engine ray" in error
+
+
+def test_an_address_in_a_store_in_python() -> None:
+    import uniproto
+
+    with pytest.raises(InputFileError, match=r"^s3://bucket/pool\.npy: .*uniproto\.scale\.select"):
+        uniproto.select(Path("s3://bucket/pool.npy"), 2)

@@ -1,0 +1,263 @@
+"""The experiments: every script runs, rows survive a kill, and other settings are refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from support.runs import Runs, Setup
+from uniproto.cli import main
+from uniproto.cli.experiment import find_scripts, load_script
+from uniproto.errors import InputFileError, InvalidInputError, OutputError
+
+SCRIPTS = find_scripts()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == "gains" else pytest.mark.slow) for name in SCRIPTS],
+)
+def test_every_experiment_runs_without_data(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("UNIPROTO_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert main(["experiment", name, "--quick", "--quiet"]) == 0
+    folder = tmp_path / "out" / "experiments" / f"{name}-quick"
+    first = capsys.readouterr().out
+    assert str(folder.relative_to(tmp_path)) in first
+    tables = sorted(folder.glob("*.csv"))
+    assert tables
+    for table in tables:
+        stem = table.stem
+        columns = pyarrow.csv.read_csv(table)
+        assert columns.num_rows > 0
+        assert columns.column_names == pq.read_table(folder / f"{stem}.parquet").column_names
+        assert json.loads((folder / f"{stem}.json").read_text(encoding="utf-8"))["versions"]
+    for chart in folder.glob("*.png"):
+        assert chart.stat().st_size > 5_000
+        assert chart.with_suffix(".svg").exists()
+        assert chart.with_suffix(".html").exists()
+    assert list(folder.glob(f"{name}*.png"))
+    assert not list(folder.glob(".uniproto-*"))
+    # Again: everything is there already, and the same is said of the same rows.
+    rows = {path.name: path.read_bytes() for path in folder.glob("*.jsonl")}
+    assert main(["experiment", name, "--quick", "--quiet"]) == 0
+    assert capsys.readouterr().out == first
+    assert rows == {path.name: path.read_bytes() for path in folder.glob("*.jsonl")}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts_have_a_title_and_run(name: str) -> None:
+    script = load_script(SCRIPTS[name])
+    assert isinstance(script.TITLE, str)
+    assert callable(script.run)
+
+
+def test_the_list_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["experiment"]) == 0
+    told = capsys.readouterr().out
+    assert {"weights", "gains", "synthetic"} <= set(SCRIPTS)
+    for name, path in SCRIPTS.items():
+        assert name in told
+        assert load_script(path).TITLE in told
+
+
+def test_a_misspelt_name_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["experiment", "weigths"]) == 2
+    assert "Did you mean 'weights'?" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_script_runs_alone(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPTS["weights"]), "--quick", "--quiet", "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Claim:" in done.stdout
+    assert (tmp_path / "weights.png").exists()
+
+
+def test_missing_data_is_said_with_a_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--data", str(tmp_path), "--out", str(tmp_path / "out"), "--quiet"]
+    assert main(["experiment", "weights", *asked]) == 2
+    assert "cifar10" in capsys.readouterr().err
+
+
+def test_rows_are_kept_in_order_with_their_keys(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, "trial", {"k": 3})
+    assert not runs.done(seed=0, method="a")
+    runs.add({"seed": 0, "method": "a"}, [{"cost": 0.5}, {"cost": 0.25, "note": "x"}])
+    runs.add({"seed": 1, "method": "a"}, [])
+    expected = [
+        {"seed": 0, "method": "a", "cost": 0.5},
+        {"seed": 0, "method": "a", "cost": 0.25, "note": "x"},
+    ]
+    assert runs.rows == expected
+    del runs
+    again = Runs(tmp_path, "trial", {"k": 3})
+    assert again.rows == expected
+    assert again.done(method="a", seed=0)
+    assert again.done(method="a", seed=1)
+    assert not again.done(seed=0)
+
+
+def test_a_folder_of_other_settings_is_refused(tmp_path: Path) -> None:
+    Runs(tmp_path, "trial", {"k": 3, "metric": "cosine"})
+    with pytest.raises(InvalidInputError, match=r"k = 3 in the folder, 4 now.*--out.*--fresh"):
+        Runs(tmp_path, "trial", {"k": 4, "metric": "cosine"})
+
+
+def test_fresh_forgets_our_rows_and_nothing_else(tmp_path: Path) -> None:
+    from argparse import Namespace
+
+    from support.runs import as_setup
+
+    Runs(tmp_path, "trial", {"k": 3}).add({"seed": 0}, [{"cost": 1.0}])
+    other = tmp_path / "mine.jsonl"
+    other.write_text('{"text": "not ours"}\n')
+    options = Namespace(
+        data=None,
+        out=str(tmp_path),
+        quick=False,
+        full=False,
+        quiet=True,
+        fresh=True,
+        part=None,
+        seeds=None,
+        steps=None,
+        model=None,
+        learning_rate=None,
+        plan=None,
+        side_by_side=None,
+        until=None,
+    )
+    as_setup(options, "trial")
+    assert other.exists()
+    assert Runs(tmp_path, "trial", {"k": 4}).rows == []
+
+
+def test_a_torn_line_is_dropped_and_its_unit_redone(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, "trial", {})
+    runs.add({"seed": 0}, [{"cost": 1.0}])
+    runs.add({"seed": 1}, [{"cost": 2.0}])
+    del runs
+    path = tmp_path / "trial.jsonl"
+    path.write_bytes(path.read_bytes()[:-9])
+    runs = Runs(tmp_path, "trial", {})
+    assert runs.done(seed=0)
+    assert not runs.done(seed=1)
+    runs.add({"seed": 1}, [{"cost": 3.0}])
+    del runs
+    assert [row["cost"] for row in Runs(tmp_path, "trial", {}).rows] == [1.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    "content", ['{"text": "my own file"}\n', '{"text": "my own file"}', '{"a": 1}\n{"a": 2}']
+)
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "trial.jsonl"
+    path.write_text(content)
+    with pytest.raises(InputFileError, match="--out"):
+        Runs(tmp_path, "trial", {})
+    assert path.read_text() == content
+
+
+def test_a_run_killed_while_writing_its_first_line_starts_again(tmp_path: Path) -> None:
+    Runs(tmp_path, "trial", {"k": 3})
+    path = tmp_path / "trial.jsonl"
+    header = path.read_bytes()
+    path.write_bytes(header[:20])
+    assert Runs(tmp_path, "trial", {"k": 3}).rows == []
+    assert path.read_bytes() == header
+
+
+def test_two_runs_at_once_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    first = Runs(tmp_path, "trial", {})
+    with pytest.raises(OutputError, match="one run at a time"):
+        Runs(tmp_path, "trial", {})
+    assert first.rows == []
+
+
+def test_rows_must_be_tidy(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="tidy"):
+        Runs(tmp_path, "trial", {}).add({"seed": 0}, [{"indices": [1, 2]}])
+
+
+_SLOW_WORK = """
+import sys, time
+from pathlib import Path
+from support.runs import Runs
+runs = Runs(Path(sys.argv[1]), "trial", {"units": 40})
+for unit in range(40):
+    if not runs.done(unit=unit):
+        runs.add({"unit": unit}, [{"part": part, "value": unit * 100 + part} for part in range(50)])
+        time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
+def test_a_killed_run_goes_on_and_ends_with_the_same_rows(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _SLOW_WORK, str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    kept = []
+    for _ in range(3):
+        work = subprocess.Popen([*command, "0.05"], env=environment)
+        path = tmp_path / "trial.jsonl"
+        size = path.stat().st_size if path.exists() else 0
+        deadline = time.monotonic() + 60
+        while not path.exists() or path.stat().st_size < size + 4000:
+            assert work.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.kill(work.pid, signal.SIGKILL)
+        work.wait()
+        kept.append(len(Runs(tmp_path, "trial", {"units": 40}).rows))
+    assert 0 < kept[0] < kept[1] < kept[2] < 40 * 50
+    subprocess.run([*command, "0"], check=True, timeout=60, env=environment)
+    expected = [
+        {"unit": unit, "part": part, "value": unit * 100 + part}
+        for unit in range(40)
+        for part in range(50)
+    ]
+    assert Runs(tmp_path, "trial", {"units": 40}).rows == expected
+
+
+def test_a_chart_that_fails_leaves_no_half_of_the_results(tmp_path: Path) -> None:
+    class Broken:
+        def to_dict(self) -> None:
+            raise RuntimeError("no drawing today")
+
+    runs = Runs(tmp_path, "trial", {})
+    runs.add({"seed": 0}, [{"cost": 1.0}])
+    with pytest.raises(RuntimeError, match="no drawing"):
+        runs.publish({"trial": Broken()})
+    assert [path.name for path in tmp_path.iterdir()] == ["trial.jsonl"]
+
+
+def test_a_setup_is_frozen() -> None:
+    with pytest.raises(AttributeError):
+        Setup(None, Path("out")).quick = True  # type: ignore[misc]
+
+
+def test_only_what_was_cut_down_has_a_full_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["experiment", "weights", "--full", "--out", str(tmp_path)]) == 2
+    assert "'--full' needs an experiment that was cut down" in capsys.readouterr().err

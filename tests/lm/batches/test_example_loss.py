@@ -1,0 +1,183 @@
+"""Every chosen example counts equally, whatever its length, batch, pass or process."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra 'train'")
+transformers = pytest.importorskip("transformers", reason="needs the extra 'train'")
+pytest.importorskip("peft", reason="needs the extra 'train'")
+pytest.importorskip("accelerate", reason="needs the extra 'train'")
+pytest.importorskip("tokenizers", reason="needs the extra 'train'")
+
+sys.path.append(str(Path(__file__).parent))
+from test_selection_trainer import (  # noqa: E402
+    collate,
+    examples,
+    losses_logged,
+    make,
+    recorded,
+    tiny_model,
+    weights,
+)
+
+from uniproto.errors import InvalidInputError  # noqa: E402
+from uniproto.lm import SelectionConfig, SelectionTrainer  # noqa: E402
+from uniproto.lm.batches.example_loss import ExampleLoss, counted_examples  # noqa: E402
+from uniproto.lm.features.losses import example_losses  # noqa: E402
+
+pytestmark = [pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")]
+
+
+def uneven(count=48):
+    """Answers of 1 to 11 tokens: by tokens, some would count eleven times as much as others."""
+    rows = examples(count, uneven=True)
+    for number, row in enumerate(rows):
+        length = len(row["labels"])
+        answer = 1 + number % (length - 1)
+        row["labels"] = [-100] * (length - answer) + row["input_ids"][length - answer :]
+    return rows
+
+
+def test_the_default_is_example_with_uniproto_and_token_otherwise():
+    assert SelectionConfig().usual_loss == "example"
+    assert SelectionConfig(method="colm").usual_loss == "token"
+    assert SelectionConfig(method="random", loss="example").usual_loss == "example"
+    with pytest.raises(InvalidInputError, match="'loss' must be one of"):
+        SelectionConfig(loss="sentence")
+
+
+def test_the_loss_is_the_mean_of_the_examples_losses():
+    model, batch = tiny_model(), collate(uneven(7))
+    batch["labels"][2] = -100  # no answer: it does not count
+    losses = example_losses(model, batch)
+    kept = losses[torch.isfinite(losses)]
+    assert len(kept) == counted_examples(batch) == 6
+    inputs = {key: value for key, value in batch.items() if key != "labels"}
+    with torch.no_grad():
+        found = ExampleLoss(batch)(model(**inputs), batch["labels"])
+        by_tokens = model(**batch).loss
+    assert float(found) == pytest.approx(float(kept.mean()), rel=1e-5)
+    assert float(by_tokens) != pytest.approx(float(kept.mean()), rel=1e-4)
+
+
+@pytest.mark.parametrize("micro_batch", [None, 2])
+@pytest.mark.parametrize("accumulated", [1, 3])
+def test_a_step_follows_the_mean_of_the_examples_gradients(tmp_path, accumulated, micro_batch):
+    """Plain SGD: the change of the weights is the gradient, to be compared with a loop's."""
+    options = {
+        "gradient_accumulation_steps": accumulated,
+        "max_steps": 1,
+        "optim": "sgd",
+        "learning_rate": 0.5,
+        "lr_scheduler_type": "constant",
+        "max_grad_norm": 0.0,
+    }
+    selection = {"adam_aligned": False, "loss": "example", "micro_batch": micro_batch}
+    trainer = make(tmp_path, tiny_model(), uneven(), selection=selection, **options)
+    seen = recorded(trainer)
+    trainer.train()
+    model = tiny_model()
+    losses = []
+    for batch in seen.batches[0]:
+        for row in range(len(batch["labels"])):
+            losses.append(model(**{key: value[row : row + 1] for key, value in batch.items()}).loss)
+    assert len(losses) == 5 * accumulated
+    mean = torch.stack(losses).mean()
+    mean.backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.5 * parameter.grad
+    expected, found = weights(model), weights(trainer.model)
+    for name in expected:
+        assert torch.allclose(found[name], expected[name], atol=1e-6), name
+    assert losses_logged(trainer)[0] == pytest.approx(float(mean.detach()), rel=1e-4)
+
+
+def test_evaluation_keeps_the_loss_of_the_model(tmp_path):
+    trainer = make(tmp_path, data=uneven(), max_steps=1)
+    trainer.train()
+    trainer.eval_dataset = uneven(6)
+    model, batch = trainer.model.eval(), collate(uneven(6))
+    with torch.no_grad():
+        expected = float(model(**batch).loss)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"label_smoothing_factor": 0.1}, "label_smoothing_factor")],
+)
+def test_what_the_loss_would_replace_is_refused(tmp_path, settings, words):
+    with pytest.raises(InvalidInputError, match=rf"{words} instead\. Pass SelectionConfig"):
+        make(tmp_path, **settings)
+    make(tmp_path, selection={"loss": "token"}, max_steps=1, **settings).train()
+
+
+def test_a_trainer_that_ignores_the_loss_is_refused(tmp_path):
+    class Own(SelectionTrainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            return model(**inputs).loss
+
+    with pytest.raises(InvalidInputError, match="Own, which computes its loss itself"):
+        make(tmp_path, base=Own).train()
+    make(tmp_path, base=Own, selection={"loss": "token"}, max_steps=1).train()
+
+
+_DISTRIBUTED = """
+    import json, sys
+    sys.path.insert(0, {tests!r})
+    from test_example_loss import uneven
+    from test_selection_trainer import make, recorded, tiny_model, weights
+    from uniproto.lm.batches.trainer import leave_together
+
+    out = sys.argv[1]
+    trainer = make(
+        out, tiny_model(), uneven(96), selection={{"loss": "example", "adam_aligned": False}},
+        ddp_backend="gloo", max_steps=1, optim="sgd", learning_rate=0.5, max_grad_norm=0.0,
+        lr_scheduler_type="constant", ddp_find_unused_parameters=False,
+    )
+    seen = recorded(trainer)
+    trainer.train()
+    record = {{
+        "batch": {{key: value.tolist() for key, value in seen.batches[0][0].items()}},
+        "weights": {{k: v.tolist() for k, v in weights(trainer.model).items()}},
+    }}
+    with open(f"{{out}}/rank-{{trainer.args.process_index}}.json", "w") as file:
+        json.dump(record, file)
+    del trainer, seen
+    leave_together()
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_count_all_their_examples_equally(tmp_path):
+    script = tmp_path / "run.py"
+    here = str(Path(__file__).resolve().parent)
+    script.write_text(textwrap.dedent(_DISTRIBUTED.format(tests=here)))
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run"),
+            *("--nproc_per_node=2", "--standalone", str(script), str(tmp_path)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    records = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
+    model, losses = tiny_model(), []
+    for record in records:
+        batch = {key: torch.tensor(value) for key, value in record["batch"].items()}
+        for row in range(5):
+            losses.append(model(**{key: value[row : row + 1] for key, value in batch.items()}).loss)
+    torch.stack(losses).mean().backward()
+    for name, parameter in model.named_parameters():
+        expected = parameter.detach() - 0.5 * parameter.grad
+        assert torch.allclose(torch.tensor(records[0]["weights"][name]), expected, atol=1e-6), name

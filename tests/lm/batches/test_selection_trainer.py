@@ -1,0 +1,785 @@
+"""Selection inside the Hugging Face Trainer: what is trained on, counted, logged and left alone."""
+
+import copy
+import json
+import os
+import random
+import subprocess
+import sys
+import textwrap
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra 'train'")
+transformers = pytest.importorskip("transformers", reason="needs the extra 'train'")
+peft = pytest.importorskip("peft", reason="needs the extra 'train'")
+tokenizers = pytest.importorskip("tokenizers", reason="needs the extra 'train'")
+pytest.importorskip("accelerate", reason="needs the extra 'train'")
+
+from uniproto.errors import InvalidInputError, UniprotoError  # noqa: E402
+from uniproto.lm import SelectionConfig, SelectionMixin, SelectionTrainer  # noqa: E402
+from uniproto.lm.finetune.run import CHECKPOINTING  # noqa: E402
+
+pytestmark = [
+    # pinned memory is asked for by default, and there is no accelerator in the tests
+    pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning"),
+]
+
+METHODS = (
+    "uniproto",
+    "colm",
+    "greats",
+    "gradnorm",
+    "maxloss",
+    "sbert",
+    "kmedoids",
+    "random",
+    "full",
+)
+SOURCES = ("algebra", "logic", "prose")
+_VOCABULARY = 64
+
+
+_slow = partial(pytest.param, marks=pytest.mark.slow)  # with make test-all
+
+
+def tiny_model(dropout=0.0, lora=False, seed=0, **settings):
+    torch.manual_seed(seed)
+    config = transformers.LlamaConfig(
+        **{
+            "vocab_size": _VOCABULARY,
+            "hidden_size": 16,
+            "intermediate_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 2,
+            "max_position_embeddings": 32,
+            "attention_dropout": dropout,
+            "pad_token_id": 0,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            **settings,
+        }
+    )
+    model = transformers.LlamaForCausalLM(config)
+    if lora:
+        adapters = peft.LoraConfig(
+            r=4, lora_alpha=8, lora_dropout=dropout, target_modules=["q_proj", "v_proj"]
+        )
+        model = peft.get_peft_model(model, adapters)
+    return model
+
+
+def examples(count=48, seed=0, length=8, uneven=False):
+    """Rows of tokens from three sources of different sizes."""
+    draw = np.random.default_rng(seed)
+    rows = []
+    for _ in range(count):
+        tokens = draw.integers(3, _VOCABULARY, length + (draw.integers(0, 5) if uneven else 0))
+        labels = tokens.copy()
+        labels[: draw.integers(1, 4)] = -100
+        rows.append(
+            {
+                "input_ids": tokens.tolist(),
+                "labels": labels.tolist(),
+                "source": str(draw.choice(SOURCES, p=[0.6, 0.3, 0.1])),
+            }
+        )
+    return rows
+
+
+def collate(rows):
+    """Pads to the longest, as an own collator would."""
+    longest = max(len(row["input_ids"]) for row in rows)
+
+    def padded(key, filling):
+        return torch.tensor([row[key] + [filling] * (longest - len(row[key])) for row in rows])
+
+    ids = padded("input_ids", 0)
+    return {"input_ids": ids, "labels": padded("labels", -100), "attention_mask": (ids != 0).long()}
+
+
+def arguments(folder, **settings):
+    defaults = {
+        "output_dir": str(folder),
+        "max_steps": 3,
+        "learning_rate": 1e-2,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": [],
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "seed": 3,
+        "dataloader_pin_memory": False,
+    }
+    return transformers.TrainingArguments(**{**defaults, **settings})
+
+
+def make(folder, model=None, data=None, base=SelectionTrainer, selection=None, **settings):
+    selection = {"pool": 12, "keep": 5, "mode": "source", **(selection or {})}
+    if selection.get("method") == "sbert":
+        rows = len(data or examples())
+        selection.setdefault("embeddings", np.random.default_rng(1).normal(size=(rows, 6)))
+    return base(
+        model=tiny_model() if model is None else model,
+        args=arguments(folder, **settings),
+        train_dataset=examples() if data is None else data,
+        data_collator=collate,
+        selection=SelectionConfig(**selection),
+    )
+
+
+def weights(model):
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def assert_same(first, second):
+    assert first.keys() == second.keys()
+    for name in first:
+        assert torch.equal(first[name], second[name]), name
+
+
+class Recorder(transformers.TrainerCallback):
+    """Keeps every step's batches and selections."""
+
+    def __init__(self):
+        self.trainer = None
+        self.batches, self.selections = [], []
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.batches.append([copy.deepcopy(batch) for batch in self.trainer.last_batches])
+        self.selections.append([rows.tolist() for rows in self.trainer.last_selections])
+
+
+def recorded(trainer):
+    recorder = Recorder()
+    recorder.trainer = trainer
+    trainer.add_callback(recorder)
+    return recorder
+
+
+def losses_logged(trainer):
+    return [row["loss"] for row in trainer.state.log_history if "loss" in row]
+
+
+# --- every method, in both modes -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["batch", "source"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("lora", [False, True])
+def test_every_method_trains_in_both_modes(tmp_path, method, mode, lora):
+    model = tiny_model(lora=lora, dropout=0.1)
+    before = weights(model)
+    trainer = make(tmp_path, model, selection={"method": method, "mode": mode}, max_steps=2)
+    trainer.train()
+    kept = 12 if method == "full" else 5
+    assert trainer.last_batch["input_ids"].shape[0] == kept
+    assert len(set(trainer.last_selection.tolist())) == kept
+    assert set(trainer.last_batch) == {"input_ids", "labels", "attention_mask"}
+    after = weights(model)
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    first = trainer.state.log_history[0]
+    assert first["selection/kept"] == kept
+    assert first["selection/pool"] == 12
+    assert sum(value for name, value in first.items() if name.startswith("selected/")) == kept
+    assert 0 < first["selection/share"] <= 1
+    assert ("selection/cost" in first) == (method not in ("maxloss", "random", "full"))
+
+
+def test_selection_is_the_one_of_the_selector_on_the_same_gradients(tmp_path):
+    from uniproto.lm import BatchSelector
+    from uniproto.lm.features.gradient_features import gradient_features
+
+    class Watched(SelectionTrainer):
+        def _choose(self, pool, place):
+            self.pool = pool
+            return super()._choose(pool, place)
+
+    trainer = make(tmp_path, base=Watched, max_steps=1)
+    trainer.train()
+    pool = trainer.pool
+    scored = gradient_features(tiny_model(), pool.inputs)
+    expected = BatchSelector("uniproto", "source", 5)(scored.features, sources=pool.sources)
+    assert trainer.last_selection.tolist() == expected.tolist()
+    assert torch.equal(trainer.last_batch["input_ids"], pool.inputs["input_ids"][expected])
+
+
+# --- nothing leaks, and the loss is scaled by what was kept --------------------------------------
+
+
+class Plain(transformers.Trainer):
+    """The Trainer as it is, on batches that somebody else chose."""
+
+    def __init__(self, *given, batches, **named):
+        super().__init__(*given, **named)
+        self.batches = iter(batches)
+
+    def get_batch_samples(self, epoch_iterator, num_batches, device):
+        for _ in range(num_batches):
+            next(epoch_iterator)  # the loader's own draws, as in the other run
+        return super().get_batch_samples(iter(next(self.batches)), num_batches, device)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "accumulated"),
+    [
+        ("uniproto", {}, 1),
+        ("uniproto", {}, 3),
+        ("uniproto", {"bf16": True}, 2),
+        ("uniproto", {CHECKPOINTING: True}, 2),
+        ("colm", {}, 2),
+        _slow("colm", {"bf16": True}, 1),
+        ("greats", {}, 2),
+        _slow("greats", {CHECKPOINTING: True}, 1),
+        _slow("maxloss", {"bf16": True}, 2),
+    ],
+    ids=str,
+)
+def test_a_step_equals_a_plain_step_on_the_selected_examples(
+    tmp_path, method, settings, accumulated
+):
+    """Bit for bit: weights, losses and dropout of a run that never looked at the pools."""
+    options = {**settings, "gradient_accumulation_steps": accumulated, "max_steps": 3}
+    chosen = tiny_model(lora=True, dropout=0.3)
+    data = examples(count=72, uneven=True)
+    selection = {"method": method, "loss": "token"}
+    trainer = make(tmp_path / "a", chosen, data, selection=selection, **options)
+    recorder = recorded(trainer)
+    trainer.train()
+    plain = tiny_model(lora=True, dropout=0.3)
+    other = Plain(
+        model=plain,
+        args=arguments(tmp_path / "b", per_device_train_batch_size=12, **options),
+        train_dataset=[{k: v for k, v in row.items() if k != "source"} for row in data],
+        data_collator=collate,
+        batches=recorder.batches,
+    )
+    other.train()
+    assert_same(weights(chosen), weights(plain))
+    assert losses_logged(trainer) == losses_logged(other)
+
+
+def test_loss_is_scaled_by_the_kept_tokens(tmp_path):
+    token = {"loss": "token"}
+    data = examples(uneven=True)
+    trainer = make(tmp_path, data=data, gradient_accumulation_steps=2, selection=token)
+    trainer.create_optimizer_and_scheduler(3)
+    pools = iter(trainer.get_train_dataloader())
+    batches, count = trainer.get_batch_samples(pools, 2, trainer.args.device)
+    assert len(batches) == 2
+    assert int(count) == sum(int(batch["labels"][:, 1:].ne(-100).sum()) for batch in batches)
+    logged = make(tmp_path, learning_rate=0.0, max_steps=1, selection=token)
+    logged.train()
+    with torch.no_grad():
+        logged.model.eval()
+        expected = logged.model(**logged.last_batch).loss
+    assert losses_logged(logged)[0] == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["uniproto", "colm", "greats", "gradnorm", "maxloss", "random"])
+def test_selecting_leaves_no_trace(tmp_path, method):
+    trainer = make(tmp_path, tiny_model(lora=True, dropout=0.2), selection={"method": method})
+    trainer.train()  # so that the optimizer has a state
+    model = trainer.model
+    model.train()
+    model.base_model.model.model.layers[0].eval()
+    some = next(each for each in model.parameters() if each.requires_grad)
+    some.grad = torch.ones_like(some)
+    grads = {name: each.grad for name, each in model.named_parameters()}
+    modes = [module.training for module in model.modules()]
+    before = weights(model)
+    optimizer = copy.deepcopy(trainer.optimizer.state_dict())
+    pools = iter(trainer.get_train_dataloader())
+    next(pools)  # the loader draws its order once
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    trainer.get_batch_samples(pools, 1, trainer.args.device)
+    assert random.getstate() == states[0]
+    assert np.array_equal(np.random.get_state()[1], states[1][1])  # noqa: NPY002
+    assert torch.equal(torch.get_rng_state(), states[2])
+    assert [module.training for module in model.modules()] == modes
+    for name, each in model.named_parameters():
+        assert each.grad is grads[name]
+    assert torch.equal(some.grad, torch.ones_like(some))
+    assert_same(before, weights(model))
+    now = trainer.optimizer.state_dict()
+    assert now["param_groups"] == optimizer["param_groups"]
+    for key, state in optimizer["state"].items():
+        assert_same(
+            {k: torch.as_tensor(v) for k, v in state.items()},
+            {k: torch.as_tensor(v) for k, v in now["state"][key].items()},
+        )
+
+
+def test_micro_batches_give_the_gradient_of_the_whole(tmp_path):
+    whole, parts = tiny_model(), tiny_model()
+    first = make(tmp_path, whole, data=examples(uneven=True))
+    second = make(tmp_path, parts, data=examples(uneven=True), selection={"micro_batch": 2})
+    first.train()
+    second.train()
+    assert losses_logged(first) == pytest.approx(losses_logged(second), rel=1e-5)
+    for name, value in weights(whole).items():
+        assert torch.allclose(value, weights(parts)[name], atol=1e-5), name
+
+
+# --- the same again ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["uniproto", "colm", _slow("greats"), _slow("random")])
+def test_same_seed_same_run_and_resuming_changes_nothing(tmp_path, method):
+    options = {"gradient_accumulation_steps": 2, "max_steps": 6, "selection": {"method": method}}
+    whole = make(tmp_path / "whole", tiny_model(lora=True, dropout=0.2), **options)
+    seen = recorded(whole)
+    whole.train()
+    again = make(tmp_path / "again", tiny_model(lora=True, dropout=0.2), **options)
+    seen_again = recorded(again)
+    again.train()
+    assert seen.selections == seen_again.selections
+    assert_same(weights(whole.model), weights(again.model))
+
+    stopped = make(
+        tmp_path / "stopped",
+        tiny_model(lora=True, dropout=0.2),
+        **options,
+        save_strategy="steps",
+        save_steps=4,
+    )
+    stopped.train()
+    resumed = make(tmp_path / "stopped", tiny_model(lora=True, dropout=0.2), **options)
+    rest = recorded(resumed)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "stopped" / "checkpoint-4"))
+    assert rest.selections == seen.selections[4:]
+    assert_same(weights(whole.model), weights(resumed.model))
+
+
+_DISTRIBUTED = """
+    import json, sys
+    from pathlib import Path
+    sys.path.insert(0, {tests!r})
+    from test_selection_trainer import make, recorded, tiny_model, examples, weights
+    from uniproto.lm.batches.trainer import leave_together
+
+    out, method = sys.argv[1], sys.argv[2]
+    trainer = make(
+        out, tiny_model(lora=True), examples(count=96, uneven=True),
+        selection={{"method": method}}, ddp_backend="gloo", gradient_accumulation_steps=2,
+        max_steps=2, ddp_find_unused_parameters=False,
+    )
+    seen = recorded(trainer)
+    trainer.train()
+    total = sum(float(value.double().abs().sum()) for value in weights(trainer.model).values())
+    record = {{
+        "selections": seen.selections,
+        "tokens": [[b["input_ids"].tolist() for b in step] for step in seen.batches],
+        "total": total,
+        "logs": trainer.state.log_history,
+    }}
+    with open(f"{{out}}/rank-{{trainer.args.process_index}}.json", "w") as file:
+        json.dump(record, file)
+    del trainer, seen
+    leave_together()
+    threads = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+    assert not [name for name in threads if "gloo" in name], threads
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["uniproto", _slow("random")])
+def test_every_process_selects_from_its_own_pool(tmp_path, method):
+    script = tmp_path / "run.py"
+    here = str(Path(__file__).resolve().parent)
+    script.write_text(textwrap.dedent(_DISTRIBUTED.format(tests=here)))
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run"),
+            *("--nproc_per_node=2", "--standalone", str(script), str(tmp_path), method),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    first, second = (json.loads((tmp_path / f"rank-{r}.json").read_text()) for r in (0, 1))
+    assert first["total"] == second["total"]  # the replicas stayed one model
+    assert first["tokens"] != second["tokens"]
+    for record in (first, second):
+        assert [len(rows) for step in record["selections"] for rows in step] == [5] * 4
+    log = first["logs"][0]
+    assert log["selection/kept"] == 20  # 2 processes × 2 micro-batches × 5
+    assert log["selection/pool"] == 48
+    assert log["loss"] == second["logs"][0]["loss"]
+
+
+# --- the log -------------------------------------------------------------------------------------
+
+
+def test_log_holds_plain_numbers_of_every_step(tmp_path):
+    trainer = make(tmp_path, max_steps=4, logging_steps=2)
+    seen = recorded(trainer)
+    trainer.train()
+    logs = [row for row in trainer.state.log_history if "loss" in row]
+    assert [row["step"] for row in logs] == [2, 4]
+    for row in logs:
+        assert all(isinstance(value, int | float) for value in row.values())
+        assert row["selection/kept"] == 5
+        assert row["selection/cost"] < row["selection/random_cost"]
+        assert row["selection/seconds"] <= row["selection/step_seconds"]
+    assert len(seen.batches) == 4
+    json.dumps(logs)
+
+
+def test_pool_is_the_loader_s_batch_size_and_arguments_stay_as_they_were(tmp_path):
+    args = arguments(tmp_path, per_device_train_batch_size=2)
+    trainer = SelectionTrainer(
+        model=tiny_model(),
+        args=args,
+        train_dataset=examples(),
+        data_collator=collate,
+        selection=SelectionConfig(pool=10, keep=4),
+    )
+    assert len(next(iter(trainer.get_train_dataloader()))["input_ids"]) == 10
+    assert args.per_device_train_batch_size == 2
+
+
+def test_last_pool_of_an_epoch_may_be_small(tmp_path):
+    trainer = make(tmp_path, data=examples(count=15), max_steps=4)
+    seen = recorded(trainer)
+    trainer.train()
+    assert [len(rows) for step in seen.selections for rows in step] == [5, 3, 5, 3]
+
+
+def test_data_without_a_length(tmp_path):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            yield from examples()
+
+    trainer = make(tmp_path, data=Stream(), max_steps=2)
+    trainer.train()
+    assert len(trainer.last_selection) == 5
+    with pytest.raises(InvalidInputError, match="anchors of 'greats'"):
+        make(tmp_path, data=Stream(), selection={"method": "greats"}).train()
+
+
+def test_counts_are_per_step_where_the_data_end_amid_one(tmp_path):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            yield from examples(count=30)  # pools of 12, 12 and 6
+
+    trainer = make(tmp_path, data=Stream(), max_steps=4, gradient_accumulation_steps=2)
+    trainer.train()
+    logged = [row for row in trainer.state.log_history if "loss" in row]
+    # The Trainer keeps the gradient of a window that came to no step for the next one.
+    assert [row["selection/pool"] for row in logged] == [24, 30, 30, 30]
+    assert [row["selection/kept"] for row in logged] == [10, 15, 15, 15]
+
+
+def test_one_process_that_reads_for_all_carries_no_sources(tmp_path, monkeypatch):
+    """Accelerate sends tensors from it to the others, and nothing else."""
+
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            yield from examples()
+
+    monkeypatch.setattr(transformers.TrainingArguments, "world_size", 2)
+    with pytest.raises(InvalidInputError, match="'dispatch_batches': False"):
+        make(tmp_path, data=Stream())
+    trainer = make(tmp_path, data=Stream(), selection={"mode": "batch"})
+    assert "uniproto_sources" not in next(iter(trainer.get_train_dataloader()))
+    own = {"accelerator_config": {"dispatch_batches": False}}
+    trainer = make(tmp_path, data=Stream(), **own)
+    assert "uniproto_sources" in next(iter(trainer.get_train_dataloader()))
+
+
+def test_evaluation_data_may_have_sources_too(tmp_path):
+    """With every column kept, a collator of transformers would make tensors of their names."""
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<pad>": 0}, unk_token="<pad>"))
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>")
+    trainer = SelectionTrainer(
+        model=tiny_model(),
+        args=arguments(tmp_path, remove_unused_columns=False, max_steps=1),
+        train_dataset=examples(uneven=True),
+        eval_dataset=examples(count=7, seed=1, uneven=True),
+        data_collator=transformers.DataCollatorForSeq2Seq(tokenizer),
+        selection=SelectionConfig(mode="source", pool=12, keep=5),
+    )
+    trainer.train()
+    assert trainer.evaluate()["eval_loss"] > 0
+
+
+def test_loader_processes_and_the_trainer_s_own_collator(tmp_path):
+    trainer = SelectionTrainer(
+        model=tiny_model(),
+        args=arguments(tmp_path, dataloader_num_workers=1, max_steps=2),
+        train_dataset=examples(),
+        eval_dataset=examples(count=7, seed=1),
+        selection=SelectionConfig(mode="source", pool=12, keep=5),
+    )
+    trainer.train()
+    assert trainer.last_batch["input_ids"].shape == (5, 8)
+    assert trainer.evaluate()["eval_loss"] > 0  # sees all rows, and no sources
+    assert trainer.last_batch["input_ids"].shape == (5, 8)
+
+
+def test_own_collator_may_look_at_the_source(tmp_path):
+    seen = []
+
+    def own(rows):
+        seen.extend(row["source"] for row in rows)
+        return {**collate(rows), "source": [row["source"] for row in rows]}
+
+    trainer = SelectionTrainer(
+        model=tiny_model(),
+        args=arguments(tmp_path, remove_unused_columns=False, max_steps=1),
+        train_dataset=examples(),
+        data_collator=own,
+        selection=SelectionConfig(mode="source", pool=12, keep=5),
+    )
+    trainer.train()
+    assert len(seen) >= 12
+    assert "source" not in trainer.last_batch
+
+
+def test_given_quotas_and_a_short_pool(tmp_path):
+    data = sorted(examples(count=60), key=lambda row: row["source"])
+    per_source = {name: [row for row in data if row["source"] == name][:4] for name in SOURCES}
+    rows = [row for each in per_source.values() for row in each] * 2
+    trainer = make(
+        tmp_path,
+        data=[*rows, *rows[:3]],  # the third pool holds three
+        selection={"budgets": {"algebra": 1, "logic": 1, "prose": 3}, "pool": 24},
+        max_steps=2,
+        train_sampling_strategy="sequential",
+    )
+    seen = recorded(trainer)
+    trainer.train()
+    first = trainer.state.log_history[0]
+    assert [first[f"selected/{name}"] for name in SOURCES] == [1, 1, 3]
+    assert [len(step[0]) for step in seen.selections] == [5, 3]
+
+
+def test_cosine_leaves_out_examples_without_a_direction(tmp_path):
+    vectors = np.random.default_rng(0).normal(size=(12, 4))
+    vectors[:3] = 0
+    selection = {"method": "sbert", "embeddings": vectors}
+    trainer = make(tmp_path, data=examples(count=12), selection=selection, max_steps=1)
+    trainer.train()
+    assert trainer.state.log_history[0]["selection/left_out"] == 3
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+
+def test_missing_source_column(tmp_path):
+    data = [{k: v for k, v in row.items() if k != "source"} for row in examples()]
+    with pytest.raises(InvalidInputError, match=r"'source_column' must be a column .*mode='batch'"):
+        make(tmp_path, data=data)
+    trainer = make(tmp_path, data=data, selection={"mode": "batch"}, max_steps=1)
+    trainer.train()
+    assert not any(name.startswith("selected/") for name in trainer.state.log_history[0])
+    with pytest.raises(InvalidInputError, match="'origin'"):
+        make(tmp_path, selection={"source_column": "origin"})
+    ragged = examples()
+    for row in ragged[1:]:
+        row["source"] = None
+    with pytest.raises(InvalidInputError, match="must hold a label in every row"):
+        make(tmp_path, data=ragged).train()
+    for row in ragged[1:]:
+        del row["source"]
+    with pytest.raises(InvalidInputError, match="must be a column that every training example has"):
+        make(tmp_path, data=ragged).train()
+
+
+def test_sources_that_are_only_logged_may_be_anything(tmp_path):
+    data = examples(count=12)
+    for row, source in zip(data, [float("nan"), ("a", 1), "prose"] * 4, strict=True):
+        row["source"] = source
+    trainer = make(tmp_path, data=data, selection={"mode": "batch"}, max_steps=1)
+    trainer.train()
+    assert {"selected/nan", "selected/prose"} <= trainer.state.log_history[0].keys()
+    with pytest.raises(InvalidInputError, match="'sources' must"):
+        make(tmp_path, data=data).train()
+
+
+@pytest.mark.parametrize("method", ["uniproto", "random"])
+def test_an_example_longer_than_the_context(tmp_path, method):
+    data = examples(count=12)
+    data[3]["input_ids"] = data[3]["labels"] = [5] * 33
+    with pytest.raises(InvalidInputError, match=r"context of 32 tokens\. Got one of 33"):
+        make(tmp_path, data=data, selection={"method": method}, max_steps=1).train()
+    data[3]["input_ids"] = data[3]["labels"] = [5] * 32  # the longest there may be
+    make(tmp_path, data=data, selection={"method": method}, max_steps=1).train()
+
+
+def test_pool_smaller_than_keep():
+    with pytest.raises(InvalidInputError, match="'keep' must not exceed the pool of 4"):
+        SelectionConfig(pool=4, keep=5)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"method": "unipruto"}, "Did you mean 'uniproto'"),
+        ({"mode": "sauce"}, "Did you mean 'source'"),
+        ({"keep": 0}, "'keep' must be at least 1"),
+        ({"pool": 2.5}, "'pool' must be a whole number"),
+        ({"features": "gradients"}, "Did you mean 'gradient'"),
+        ({"score_batch_size": 0}, "'score_batch_size' must be at least 1"),
+        ({"method": "greats", "features": "zeroth-order"}, "needs inner products"),
+        ({"method": "greats", "features": "embedding"}, "needs inner products"),
+        ({"method": "gradnorm", "features": "embedding"}, "must be gradients"),
+        ({"metric": "precomputed"}, "'metric' must compare features"),
+        ({"seed": -1}, "'seed' must be at least 0"),
+        ({"source_column": ""}, "'source_column' must name a column"),
+    ],
+)
+def test_config_says_what_is_wrong(options, words):
+    with pytest.raises(InvalidInputError, match=words):
+        SelectionConfig(**options)
+
+
+def test_selection_must_be_a_config(tmp_path):
+    with pytest.raises(InvalidInputError, match="must be a SelectionConfig"):
+        SelectionTrainer(model=tiny_model(), args=arguments(tmp_path), selection={"keep": 2})
+
+
+@pytest.mark.parametrize("method", ["uniproto", "maxloss", "greats"])
+def test_examples_without_a_finite_loss_are_left_out_and_counted(tmp_path, method):
+    data = examples(count=12)
+    for row in data[:3]:
+        row["labels"] = [-100] * len(row["labels"])  # a mean over nothing: NaN
+    trainer = make(tmp_path, data=data, selection={"method": method}, max_steps=1)
+    trainer.train()
+    assert trainer.state.log_history[0]["selection/left_out"] == 3
+    assert (trainer.last_batch["labels"] != -100).any(dim=1).all()
+    few = make(tmp_path, data=data[:6], selection={"method": method}, max_steps=1)
+    few.train()
+    assert len(few.last_selection) == 3
+
+
+def test_a_diverged_model_is_told(tmp_path):
+    model = tiny_model()
+    with torch.no_grad():
+        model.lm_head.weight.fill_(float("nan"))
+    with pytest.raises(UniprotoError, match="Lower the learning rate"):
+        make(tmp_path, model).train()
+
+
+def test_model_without_a_value_projection(tmp_path):
+    model = tiny_model()
+    attention = model.model.layers[-1].self_attn
+    attention.weird = attention.v_proj
+    del attention.v_proj
+
+    class Attention(type(attention)):
+        v_proj = property(lambda self: self.weird)
+
+    attention.__class__ = Attention
+    with pytest.raises(InvalidInputError, match=r"layer='model\.layers\.1"):
+        make(tmp_path, model)
+    trainer = make(tmp_path, model, selection={"layer": "layers.1.self_attn.weird"}, max_steps=1)
+    trainer.train()
+    assert len(trainer.last_selection) == 5
+
+
+def test_other_optimizers_than_adam(tmp_path):
+    with pytest.raises(InvalidInputError, match="adam_aligned=False"):
+        make(tmp_path, optim="sgd", max_steps=2).train()
+    make(tmp_path, optim="sgd", max_steps=2, selection={"adam_aligned": False}).train()
+
+
+def test_sbert_needs_texts(tmp_path):
+    with pytest.raises(InvalidInputError, match="'text_column' must name the texts"):
+        make(tmp_path, selection={"method": "sbert", "embeddings": None}).train()
+    with pytest.raises(InvalidInputError, match="one row per training example"):
+        make(tmp_path, selection={"method": "sbert", "embeddings": np.ones((3, 2))}).train()
+
+
+def test_sbert_follows_the_rows(tmp_path):
+    """Each example's own vector reaches the selector, however the loader shuffles."""
+    data = examples(count=24)
+    vectors = np.eye(24)[:, :8] + np.arange(24)[:, None] * 0.01 + 0.001
+    trainer = make(tmp_path, data=data, selection={"method": "sbert", "embeddings": vectors})
+    pool = next(iter(trainer.get_train_dataloader()))
+    rows = pool["uniproto_rows"]
+    assert [data[row]["input_ids"] for row in rows] == pool["input_ids"].tolist()
+    trainer.train()
+
+
+# --- with other trainers -------------------------------------------------------------------------
+
+
+class Careful(transformers.Trainer):
+    """Somebody's own Trainer, with hooks of its own."""
+
+    def training_step(self, *given, **named):
+        self.micro_steps = getattr(self, "micro_steps", 0) + 1
+        return super().training_step(*given, **named)
+
+
+class SelectingCareful(SelectionMixin, Careful):
+    pass
+
+
+def test_mixin_in_front_of_another_trainer(tmp_path):
+    trainer = make(tmp_path, base=SelectingCareful, gradient_accumulation_steps=2, max_steps=2)
+    trainer.train()
+    assert trainer.micro_steps == 4
+    assert len(trainer.last_selection) == 5
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_mixin_in_front_of_trl(tmp_path):
+    trl = pytest.importorskip("trl", reason="needs trl")
+    datasets = pytest.importorskip("datasets", reason="needs datasets")
+
+    class SelectingSFT(SelectionMixin, trl.SFTTrainer):
+        pass
+
+    tokenizer = small_tokenizer()
+    data = datasets.Dataset.from_list(
+        [{"prompt": f"a b{n}", "completion": " c d", "source": f"s{n % 3}"} for n in range(24)]
+    )
+    trainer = SelectingSFT(
+        model=tiny_model(),
+        args=trl.SFTConfig(
+            output_dir=str(tmp_path),
+            max_steps=2,
+            logging_steps=1,
+            save_strategy="no",
+            report_to=[],
+            use_cpu=True,
+            bf16=False,
+            disable_tqdm=True,
+            dataloader_pin_memory=False,
+            **{CHECKPOINTING: False},
+        ),
+        train_dataset=data,
+        processing_class=tokenizer,
+        selection=SelectionConfig(mode="source", pool=12, keep=5),
+    )
+    trainer.train()
+    assert len(trainer.last_batch["input_ids"]) == 5
+    log = next(row for row in trainer.state.log_history if "loss" in row)
+    assert {name for name in log if name.startswith("selected/")} == {
+        f"selected/s{n}" for n in range(3)
+    }
+
+
+def small_tokenizer():
+    """A tokenizer of single characters."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = ["<pad>", "<s>", "</s>", "<unk>", *(chr(n) for n in range(32, 88)), *"abcd"]
+    inner = Tokenizer(models.WordLevel({w: n for n, w in enumerate(words)}, unk_token="<unk>"))
+    inner.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        pad_token="<pad>",
+        bos_token="<s>",
+        eos_token="</s>",
+        unk_token="<unk>",
+    )

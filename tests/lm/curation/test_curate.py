@@ -1,0 +1,582 @@
+"""`uniproto curate` and `uniproto.lm.curate`: from a pool and a target to rows to train on."""
+
+from __future__ import annotations
+
+import csv
+import html
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra 'train'")
+pytest.importorskip("transformers", reason="needs the extra 'train'")
+pytest.importorskip("peft", reason="needs the extra 'train'")
+pytest.importorskip("accelerate", reason="needs the extra 'train'")
+
+import uniproto  # noqa: E402
+from support.finetuning import tiny_model  # noqa: E402
+from uniproto.cli import main  # noqa: E402
+from uniproto.cli.curate import CHOSEN  # noqa: E402
+from uniproto.errors import InfeasibleError, InputFileError, InvalidInputError  # noqa: E402
+from uniproto.lm import gradients  # noqa: E402
+from uniproto.methods import UniProto  # noqa: E402
+
+K, POOL, TARGET = 24, 120, 15
+TEMPLATE = "Q {instruction} A "
+
+
+def examples(count, seed, kinds):
+    draw = np.random.default_rng(seed)
+    signs = {"add": "+", "sub": "-", "mul": "*"}
+    rows = []
+    for _ in range(count):
+        kind = str(draw.choice(kinds))
+        a, b = draw.integers(1, 99, 2).tolist()
+        answer = {"add": a + b, "sub": a - b, "mul": a * b}[kind]
+        rows.append({"source": kind, "instruction": f"{a}{signs[kind]}{b}", "output": str(answer)})
+    return rows
+
+
+POOL_ROWS = examples(POOL, 0, ["add", "sub", "mul"])
+TARGET_ROWS = [
+    {name: row[name] for name in ("instruction", "output")} for row in examples(TARGET, 1, ["mul"])
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return tiny_model(tmp_path_factory.mktemp("model"), positions=64, spread=0.3)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def inside(tmp_path, monkeypatch, cache):
+    monkeypatch.setenv("UNIPROTO_CACHE", str(cache))
+    monkeypatch.chdir(tmp_path)
+    write("pool.jsonl", POOL_ROWS)
+    write("wanted.jsonl", TARGET_ROWS)
+
+
+def write(name, rows):
+    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def curate(model, *words, pool="pool.jsonl", target="wanted.jsonl", k=K, out="out"):
+    given = ["curate", pool, "--target", target, "-k", str(k), "-o", out]
+    given += ["--template", TEMPLATE, *([] if "--text" in words else ["--width", "128"])]
+    given += [] if "--keep-duplicates" in words else ["--distinct", "1e-6"]
+    given += [] if model is None else ["--model", model]
+    return main([*given, *map(str, words)])
+
+
+def chosen(out="out"):
+    return [json.loads(line) for line in Path(out, CHOSEN).read_text("utf-8").splitlines()]
+
+
+def test_from_files_to_files(model, capsys):
+    assert curate(model) == 0, capsys.readouterr().err
+    said = capsys.readouterr().out
+    found = chosen()
+    assert [row["rank"] for row in found] == list(range(1, K + 1))
+    # The rows are those of the selection, in the pool's own columns.
+    selection = uniproto.Selection.load("out")
+    for row, index in zip(found, selection.indices, strict=True):
+        assert {name: row[name] for name in POOL_ROWS[0]} == POOL_ROWS[index]
+    # Each serves the targets that the plan gives it, and all of them are served.
+    assert found[0]["serves"] == selection.plan[[0]].indices.tolist()
+    assert {target for row in found for target in row["serves"]} == set(range(TARGET))
+    mean = np.mean([row["cost"] for row in found])
+    assert mean == pytest.approx(selection.cost, abs=1e-5)
+    # The picks are those of the same gradients in Python.
+    options = {"model": model, "template": TEMPLATE, "width": 128}
+    pool, wanted = (gradients(rows, **options).vectors for rows in (POOL_ROWS, TARGET_ROWS))
+    expected = uniproto.select(pool, K, wanted, distinct=1e-6)
+    np.testing.assert_array_equal(selection.indices, expected.indices)
+    assert f"uniproto finetune --model {model} --data out/{CHOSEN} --method full" in said
+    assert "source: chosen of the rows there are" in said
+    assert "gradients of the model, of instruction, output" in said  # and of no other column
+    page = Path("out/report.html").read_text("utf-8")
+    assert "Where the chosen rows come from" in page
+    assert POOL_ROWS[selection.indices[0]]["instruction"] in page
+    # The texts are on the cards: they are no levels to count.
+    assert " levels<" not in page
+    assert main(["verify", "out"]) == 0
+    shutil.rmtree("out")
+    assert curate(model, "--no-page", "--quiet") == 0
+    assert not Path("out/report.html").exists()
+
+
+@pytest.mark.parametrize("words", [[], ["--hidden"], ["--at-most", "source:mul=3"]])
+def test_the_page_says_the_command_that_made_it(words, model):
+    given = ["curate", "pool.jsonl", "--target", "wanted.jsonl", "-k", str(K), "--model", model]
+    given += ["--template", TEMPLATE, "--keep-duplicates", *words, "-o", "out"]
+    assert main([*given, "--quiet"]) == 0
+    page = html.unescape(Path("out/report.html").read_text("utf-8"))
+    said = next(
+        shlex.split(line.partition("<")[0])
+        for line in page.split(">")
+        if line.startswith("uniproto curate ")
+    )
+    assert sorted(said[1:]) == sorted(given)
+    shutil.rmtree("out")
+    assert main([*said[1:], "--quiet"]) == 0
+
+
+def trained(capsys):
+    """The settings of the printed command, which is run as a shell would."""
+    command = capsys.readouterr().out.rpartition("Train on it:\n")[2].strip()
+    said = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True)
+    words = said.stdout.decode().split("\0")[1:-1]
+    assert main([*words, "--steps", "2", "--lora-r", "2", "--device", "cpu", "--quiet"]) == 0
+    return json.loads(Path("out-model/result.json").read_text("utf-8"))["settings"]
+
+
+def test_finetune_trains_on_what_was_chosen(model, capsys):
+    assert curate(model, "--no-page") == 0
+    settings = trained(capsys)
+    assert settings["template"] == TEMPLATE
+    assert settings["max_length"] == 64  # what the model reads
+    assert (settings["prompt"], settings["source"]) == ("instruction", "source")
+
+
+def test_finetune_reads_what_curate_read(model, capsys):
+    rows = [
+        {"q": row["instruction"], "a": row["output"], "kind": row["source"] if place % 7 else None}
+        for place, row in enumerate(POOL_ROWS)
+    ]
+    write("pool.jsonl", rows)
+    write("wanted.jsonl", [{"q": row["instruction"], "a": row["output"]} for row in TARGET_ROWS])
+    template = "It's {instruction}\n\tso \\n "
+    words = ("--prompt", "q", "--answer", "a", "--source", "kind", "--max-length", "40")
+    assert curate(model, *words, "--template", template, "--bf16", "--no-page") == 0
+    settings = trained(capsys)
+    expected = {"prompt": "q", "answer": "a", "max_length": 40, "template": template, "bf16": True}
+    assert expected.items() <= settings.items()
+    assert settings["source"] is None  # some of the chosen rows have none
+    # Only what comes from somewhere is chosen: then finetune is told where from.
+    write("pool.jsonl", [row for row in rows if row["kind"]])
+    assert curate(model, *words, "--no-page") == 0
+    assert "--source kind" in capsys.readouterr().out
+
+
+def test_copies_of_the_target_and_of_a_benchmark_are_dropped(model, capsys):
+    skipped = {"instruction": "?", "output": ""}  # and yet rows keep their numbers in the file
+    write("bench.jsonl", [skipped, POOL_ROWS[7]])
+    write("wanted.jsonl", [skipped, *TARGET_ROWS, POOL_ROWS[3]])
+    assert curate(model, "--exclude-near", "bench.jsonl", "1e-6", "--no-page") == 0
+    with open("out/excluded.csv", encoding="utf-8") as file:
+        listed = list(csv.DictReader(file))
+    assert {("3", "wanted.jsonl", str(TARGET + 1)), ("7", "bench.jsonl", "1")} <= {
+        (row["row"], row["file"], row["near_to"]) for row in listed
+    }
+    rows = uniproto.Selection.load("out").indices
+    assert not np.isin([int(row["row"]) for row in listed], rows).any()
+    assert main(["verify", "out"]) == 0
+    assert curate(model, "--keep-duplicates", "--no-page", k=POOL) == 0  # nothing is dropped
+    assert not Path("out/excluded.csv").exists()
+
+
+def test_limits_of_sources_beside_one_whose_rows_are_all_skipped(model):
+    write("pool.jsonl", [*POOL_ROWS, {"source": "none", "instruction": "?", "output": ""}])
+    assert curate(model, "--at-most", "source:*=9", "--no-page") == 0
+    kinds = [row["source"] for row in chosen()]
+    assert max(map(kinds.count, kinds)) <= 9
+
+
+def test_limits_of_sources(model):
+    words = ("--at-most", "source:mul=3", "--budget", "source:add=9", "--no-page")
+    assert curate(model, *words) == 0
+    kinds = [row["source"] for row in chosen()]
+    assert kinds.count("mul") <= 3
+    assert kinds.count("add") == 9
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "saved", "jsonl.zst"])
+def test_pools_of_other_forms(ending, model):
+    table = pa.Table.from_pylist(POOL_ROWS)
+    name = f"other.{ending}"
+    if ending == "parquet":
+        pq.write_table(table, name)
+    elif ending == "csv":
+        with open(name, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(POOL_ROWS[0]))
+            writer.writeheader()
+            writer.writerows(POOL_ROWS)
+    elif ending == "saved":  # as Dataset.save_to_disk writes it
+        Path(name).mkdir()
+        part = f"{name}/data-00000-of-00001.arrow"
+        with pa.OSFile(part, "wb") as sink, pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        state = {"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}
+        Path(name, "state.json").write_text(json.dumps(state))
+    else:
+        with pa.output_stream(name, compression="zstd") as stream:
+            stream.write(Path("pool.jsonl").read_bytes())
+    assert curate(model, "--no-page", pool=name) == 0
+    assert curate(model, "--no-page", out="plain") == 0
+    assert chosen() == chosen("plain")
+    assert main(["verify", "out"]) == 0
+
+
+def test_numbers_that_json_does_not_have_are_missing(model):
+    rows = [{**row, "score": np.nan, "more": [np.inf, 1.0]} for row in POOL_ROWS]
+    odd = pa.array([[("loss", np.nan)]] * POOL, pa.map_(pa.string(), pa.float64()))
+    pq.write_table(pa.Table.from_pylist(rows).append_column("odd", odd), "pool.parquet")
+    assert curate(model, "--no-page", pool="pool.parquet") == 0
+    assert all(row["odd"] == [["loss", None]] for row in chosen())
+    assert {(row["score"], tuple(row["more"])) for row in chosen()} == {(None, (None, 1.0))}
+
+
+def test_rows_that_were_curated_before_keep_their_columns(model):
+    pool, kept = "pool.jsonl", {}
+    for out, k in (("first", 60), ("second", 40), ("third", K)):
+        assert curate(model, "--no-page", pool=pool, k=k, out=out) == 0
+        pool, found = f"{out}/{CHOSEN}", chosen(out)
+        if kept:
+            for row in found:  # all that the row had, and three columns more
+                before = kept[row["instruction"], row["output"]]
+                assert before.items() <= row.items()
+                assert len(row) == len(before) + 3
+        kept = {(row["instruction"], row["output"]): row for row in found}
+    assert [row["rank_chosen_chosen"] for row in found] == list(range(1, K + 1))
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"instruction": "1+1"}, {"prompt": "no", "completion": "never"}]
+)
+def test_a_target_with_usual_columns_of_its_own(more, model):
+    """The pool's columns win where the target has them all; else those with usual names do."""
+    assert curate(model, "--no-page", "--quiet", out="plain") == 0
+    names = ("prompt", "completion") if not more else ("question", "answer")
+    if "prompt" in more:
+        write("pool.jsonl", [renamed(row, ("question", "answer")) for row in POOL_ROWS])
+    wanted = [{**more, **renamed(row, names)} for row in TARGET_ROWS]
+    write("wanted.jsonl", wanted)
+    assert curate(model, "--quiet") == 0
+    rows = uniproto.Selection.load("plain").indices
+    np.testing.assert_array_equal(uniproto.Selection.load("out").indices, rows)
+    assert main(["verify", "out"]) == 0
+    assert TARGET_ROWS[0]["instruction"] in Path("out/report.html").read_text("utf-8")
+    pool = [json.loads(line) for line in Path("pool.jsonl").read_text("utf-8").splitlines()]
+    options = {"model": model, "template": TEMPLATE, "width": 128, "distinct": 1e-6}
+    np.testing.assert_array_equal(uniproto.lm.curate(pool, wanted, K, **options).indices, rows)
+
+
+def renamed(row, names):
+    return dict(zip(names, (row["instruction"], row["output"]), strict=True))
+
+
+def test_hidden_states_and_sentences(model, monkeypatch):
+    assert curate(model, "--hidden", "--no-page") == 0
+    hidden = [row["rank"] for row in chosen()]
+    assert len(hidden) == K
+    assert main(["verify", "out"]) == 0
+    assert curate(model, "--text", "instruction,output", "--no-page", out="texts") == 0
+    assert len(chosen("texts")) == K
+    assert main(["verify", "texts"]) == 0
+    assert curate(model, "--text", "output,output", "--no-page", out="twice") == 0
+
+
+def test_plain_texts_are_compared_by_hidden_states_unless_told_otherwise(model, capsys):
+    texts = {
+        name: [{"text": f"{row['instruction']} is {row['output']}"} for row in rows]
+        for name, rows in (("pool.jsonl", POOL_ROWS), ("wanted.jsonl", TARGET_ROWS))
+    }
+    for name, rows in texts.items():
+        write(name, rows)
+    words = ["curate", "pool.jsonl", "--target", "wanted.jsonl", "-k", str(K), "--model", model]
+    assert main([*words, "--template", TEMPLATE, "--distinct", "1e-6", "-o", "out"]) == 0
+    assert "hidden states of the model" in capsys.readouterr().out
+    assert main(["verify", "out"]) == 0
+    assert curate(model, "--hidden", "--no-page", out="said") == 0
+    assert chosen() == chosen("said")
+    assert curate(model, "--gradients", "--no-page", out="gradients") == 0
+    assert "gradients of the model" in capsys.readouterr().out
+    assert chosen() != chosen("gradients")
+
+    options = {"model": model, "template": TEMPLATE, "distinct": 1e-6}
+    usual = uniproto.lm.curate(texts["pool.jsonl"], texts["wanted.jsonl"], K, **options)
+    picks = [texts["pool.jsonl"][row]["text"] for row in usual.indices]
+    assert picks == [row["text"] for row in chosen()]
+    of_width = uniproto.lm.curate(
+        texts["pool.jsonl"], texts["wanted.jsonl"], K, width=128, **options
+    )
+    picks = [texts["pool.jsonl"][row]["text"] for row in of_width.indices]
+    assert picks == [row["text"] for row in chosen("gradients")]
+
+
+def test_what_an_instruction_is_about_belongs_to_the_prompt(model, capsys):
+    """As in the data of Alpaca: instruction, input, output."""
+
+    def apart(row):
+        return {"instruction": "Compute.", "input": row["instruction"], "output": row["output"]}
+
+    def joined(row):
+        return {"instruction": f"Compute.\n\n{row['instruction']}", "output": row["output"]}
+
+    write("pool.jsonl", [{**apart(row), "source": "sums"} for row in POOL_ROWS])
+    write("wanted.jsonl", list(map(joined, TARGET_ROWS)))
+    assert curate(model, "--no-page") == 0
+    line = capsys.readouterr().out.strip().splitlines()[-1]
+    write("joined.jsonl", list(map(joined, POOL_ROWS)))
+    assert curate(model, "--no-page", pool="joined.jsonl", out="joined") == 0
+    prompts = [row["instruction"] for row in chosen("joined")]
+    assert [f"Compute.\n\n{row['input']}" for row in chosen()] == prompts
+    assert main(["verify", "out"]) == 0
+
+    from uniproto.lm.finetune.rows import read_rows
+
+    named = {"prompt": "instruction", "answer": "output", "source": "source"}
+    pq.write_table(pa.Table.from_pylist(chosen()), "chosen.parquet")
+    for path in (Path("out", CHOSEN), "chosen.parquet"):
+        assert [row.prompt for row in read_rows(path, **named)] == prompts
+    assert "finetune" in line
+    assert "--prompt" not in line
+
+
+def test_columns_of_text_mean_sentence_embeddings(model):
+    rows = [{"question": f"how many are {n} apples"} for n in range(12)]
+    said = uniproto.lm.curate(rows[:9], rows[9:], 3, features="text", text="question", model=model)
+    usual = uniproto.lm.curate(rows[:9], rows[9:], 3, text="question", model=model)
+    np.testing.assert_array_equal(said.indices, usual.indices)
+
+
+def test_messages(model, tmp_path, capsys):
+    folder = tiny_model(tmp_path / "chat", positions=64, spread=0.3)
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+    tokenizer.save_pretrained(folder)
+    for name, rows in (("pool.jsonl", POOL_ROWS), ("wanted.jsonl", TARGET_ROWS)):
+        talks = [
+            {
+                "messages": [
+                    {"role": "user", "content": row["instruction"]},
+                    {"role": "assistant", "content": row["output"]},
+                ]
+            }
+            for row in rows
+        ]
+        write(name, talks)
+    assert curate(folder) == 0, capsys.readouterr().err
+    assert chosen()[0]["messages"][1]["role"] == "assistant"
+    assert trained(capsys)["messages"] == "messages"
+    assert curate(model) == 2
+    assert "no chat template of its own" in capsys.readouterr().err
+
+
+def test_a_name_of_the_hub_is_loaded_by_datasets(model, monkeypatch, capsys):
+    class Saved:
+        _fingerprint = "f00"
+
+        def to_parquet(self, path):
+            pq.write_table(pa.Table.from_pylist(POOL_ROWS), path)
+
+    def load_dataset(name, configuration, split):
+        assert (name, configuration, split) == ("owner/sums", None, "validation")
+        return Saved()
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+    assert curate(model, "--no-page", pool="owner/sums:validation") == 0
+    assert curate(model, "--no-page", out="plain") == 0
+    assert chosen() == chosen("plain")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert curate(model, pool="owner/others") == 2
+    assert "pip install datasets" in capsys.readouterr().err
+
+
+# --- bad input, before a model is loaded ----------------------------------------------------------
+
+
+@pytest.fixture
+def unloaded(monkeypatch, tmp_path):
+    """No model may be loaded, and no vector is known."""
+    monkeypatch.setenv("UNIPROTO_CACHE", str(tmp_path / "empty"))
+
+    def refuse(*_, **__):
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr("uniproto.lm.features.language_features.load_model", refuse)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words", "k", "message"),
+    [
+        ([{"frage": "1+1", "answer": "2"}], [], K, "wanted.jsonl: the examples must have a prompt"),
+        ([], [], K, "wanted.jsonl"),
+        (TARGET_ROWS, [], POOL + 1, "'-k' must lie between 1 and the 120 rows of the pool"),
+        (TARGET_ROWS, [], 0, "'-k' must lie between 1 and"),
+        (TARGET_ROWS, ["--layer", "layers.7.v_proj"], K, "'layer' must name one linear"),
+        (TARGET_ROWS, ["--adapter", "nowhere"], K, "nowhere: the adapter must be a folder"),
+        (TARGET_ROWS, ["--prompt", "q"], K, "without q"),
+        (TARGET_ROWS, ["--text", "output", "--answer", "output"], K, "'--answer' needs --grad"),
+        (TARGET_ROWS, ["--prompt", "output"], K, "'answer' must be another column"),
+        (TARGET_ROWS, ["--model", "."], K, "'.' must be a model's folder"),
+        (TARGET_ROWS, ["--at-most", "sauce:add=3"], K, "sauce"),
+        (TARGET_ROWS, ["--at-least", "source:add=100"], K, "'at_least' for source 'add'"),
+        (TARGET_ROWS, ["--exclude-near", "wanted.jsonl", "near"], K, "--exclude-near FILE 0.05"),
+        (TARGET_ROWS, ["--exclude-near", "wanted.jsonl", "-1"], K, "a distance of at least 0"),
+        (TARGET_ROWS, ["--exclude-near", "gone.jsonl", "0.1"], K, "gone.jsonl: the input must be"),
+        (TARGET_ROWS, ["--distinct", "-1"], K, "'distinct' must be True, False or a distance"),
+        (TARGET_ROWS, ["--seed", "-1"], K, "'seed' must be at least 0"),
+        (TARGET_ROWS, ["--memory", "lots"], K, "'memory' must be an amount"),
+        (TARGET_ROWS, ["--source", "sauce"], K, "'--source' must be one of"),
+        (TARGET_ROWS, ["--method", "dsir"], K, "'dsir', which counts words"),
+        (TARGET_ROWS, ["--method", "fasterpam"], K, "'target' must be the source itself"),
+        (TARGET_ROWS, ["--method", "kmeans"], K, "needs at least k=24 targets"),
+        ([*TARGET_ROWS, *[{"instruction": "1", "output": ""}] * K], ["--method", "kmeans"], K,
+         "Got 15 instead"),
+        (TARGET_ROWS, ["--method", "protodash", "--memory", "1KB"], K, "keeps k kernel rows"),
+        (TARGET_ROWS, ["--polish", "--memory", "1KB"], K, "the exact plan is solved over 24"),
+        ([{"instruction": "1", "output": ""}], [], K, "At least one row must hold an example"),
+        ([{"instruction": "1", "output": None}], [], K, "wanted.jsonl"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_first(rows, words, k, message, model, unloaded, capsys):
+    write("wanted.jsonl", rows)
+    assert curate(model, *words, k=k) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("out").exists() or not any(Path("out").iterdir())
+
+
+def test_a_folder_is_no_file_of_examples(model, unloaded, capsys):
+    Path("folder").mkdir()
+    shutil.copy("pool.jsonl", "folder")
+    assert curate(model, pool="folder") == 2
+    assert "folder: the folder must hold .parquet files" in capsys.readouterr().err
+    Path("folder/one.png").touch()
+    assert curate(model, target="folder") == 2
+    assert "Add --images" in capsys.readouterr().err
+
+
+def test_conversations_that_are_texts_are_refused(model, unloaded, capsys):
+    talk = json.dumps([{"role": "assistant", "content": "4"}])
+    write("pool.jsonl", [{"messages": talk}] * POOL)
+    for words in ((), ("--messages", "messages")):
+        assert curate(model, *words) == 2
+        assert "'--messages' must name a column of conversations" in capsys.readouterr().err
+
+
+def test_a_distance_of_copies_that_are_kept_is_refused(model, unloaded, capsys):
+    for distance in ("1e-6", "0"):
+        assert curate(model, "--keep-duplicates", "--distinct", distance) == 2
+        assert "'--distinct' excludes --keep-duplicates" in capsys.readouterr().err
+
+
+def test_a_pool_of_copies_is_refused_first(model, unloaded, capsys):
+    write("pool.jsonl", POOL_ROWS[:10] * 12)
+    assert curate(model) == 2
+    said = capsys.readouterr().err
+    assert "no copies of each other or of the target" in said
+    assert "--keep-duplicates" in said
+
+
+@pytest.mark.parametrize("words", [[], ["--keep-duplicates"]])
+def test_rows_without_an_answer_that_leave_too_few_are_counted_first(
+    words, model, unloaded, capsys
+):
+    silent = [{**row, "output": " "} for row in POOL_ROWS[K - 1 :]]
+    write("pool.jsonl", [*POOL_ROWS[: K - 1], *silent])
+    assert curate(model, *words) == 2
+    assert f"Got k={K} and {K - 1} such rows of {POOL}" in capsys.readouterr().err
+
+
+def test_near_duplicates_that_leave_too_few(model, capsys):
+    assert curate(model, "--distinct", "1.5") == 2
+    said = capsys.readouterr().err
+    assert "more than 1.5 apart" in said or "rows that may be chosen" in said
+
+
+def test_no_model_and_other_people_s_files(model, capsys):
+    assert curate(None) == 2
+    assert "'--model' must be given with --gradients" in capsys.readouterr().err
+    Path("out").mkdir()
+    Path("out", CHOSEN).write_text("mine")
+    assert curate(model) == 2
+    assert CHOSEN in capsys.readouterr().err
+    assert Path("out", CHOSEN).read_text() == "mine"
+
+
+# --- Python ---------------------------------------------------------------------------------------
+
+
+def test_in_python(model):
+    options = {"model": model, "template": TEMPLATE, "width": 128, "distinct": 1e-6}
+    selection = uniproto.lm.curate(POOL_ROWS, TARGET_ROWS, K, **options)
+    assert curate(model, "--no-page", "--quiet") == 0
+    np.testing.assert_array_equal(selection.indices, uniproto.Selection.load("out").indices)
+    table = pa.Table.from_pylist(POOL_ROWS)
+    same = uniproto.lm.curate(table, pa.Table.from_pylist(TARGET_ROWS), K, **options)
+    np.testing.assert_array_equal(same.indices, selection.indices)
+
+
+def test_rows_without_an_answer_keep_the_numbers_of_the_others(model):
+    rows = [{"source": "add", "instruction": "?", "output": ""}, *POOL_ROWS]
+    options = {"model": model, "template": TEMPLATE, "width": 128, "distinct": 1e-6}
+    shifted = uniproto.lm.curate(rows, TARGET_ROWS, K, **options)
+    plain = uniproto.lm.curate(POOL_ROWS, TARGET_ROWS, K, **options)
+    np.testing.assert_array_equal(shifted.indices, plain.indices + 1)
+
+
+def test_sources_benchmarks_and_copies_in_python(model):
+    wanted = [*TARGET_ROWS, {n: POOL_ROWS[3][n] for n in ("instruction", "output")}]
+    selection = uniproto.lm.curate(
+        POOL_ROWS, wanted, K, model=model, template=TEMPLATE, distinct=1e-6, source="source",
+        at_least={"sub": 10}, exclude_near=([POOL_ROWS[7]], 1e-6),
+    )  # fmt: skip
+    kinds = [POOL_ROWS[row]["source"] for row in selection.indices]
+    assert kinds.count("sub") >= 10
+    assert {3, 7} <= set(selection.notes["dropped"])
+    assert not {3, 7} & set(selection.indices.tolist())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"k": POOL + 1}, "'k' must not exceed the 120 rows"),
+        ({"target": []}, "'target' must hold rows"),
+        ({"pool": [1, 2]}, "'pool' must hold rows .*int"),
+        ({"features": "vibes"}, "features"),
+        ({"model": None}, "'model' must be given"),
+        ({"source": "sauce"}, "sauce"),
+        ({"features": "text", "text": "body"}, "'text' must name columns"),
+        ({"features": "hidden", "text": "output"}, "'text' needs features='text'"),
+        ({"at_most": 3}, "'at_most' needs 'source'"),
+        ({"source": "source"}, "'source' needs 'at_most' or"),
+        ({"source": "source", "at_most": 1}, "'at_most' must allow k=24 rows"),
+        ({"source": "source", "at_most": {"sauce": 1}}, "'at_most' must name sources"),
+        ({"distinct": -1}, "'distinct' must be True, False or a distance"),
+        ({"seed": -1}, "'seed' must be at least 0"),
+        ({"exclude_near": TARGET_ROWS}, "rows of a benchmark and a distance"),
+        ({"exclude_near": (TARGET_ROWS, -1)}, "a distance of at least 0"),
+        ({"method": "dsir"}, "which counts words"),
+        ({"method": "fasterpam"}, "'target' must be the source itself"),
+        ({"method": "kmeans"}, "needs at least k=24 targets"),
+        (
+            {"method": UniProto(search="multilevel"), "source": "source", "at_most": 20},
+            "'search' must be 'greedy'",
+        ),
+        ({"pool": [*POOL_ROWS, {"instruction": "1"}]}, r"pool: .* row 120 \(answer: missing"),
+        ({"target": [{"instruction": "1", "output": ""}]}, "target: At least one row must hold"),
+        ({"pool": POOL_ROWS[:10] * 12}, "no copies of each other .* distinct=False"),
+        ({"pool": POOL_ROWS[:10] * 12, "distinct": False, "k": 121}, "the 120 rows"),
+    ],
+)
+def test_python_says_what_is_wrong(options, message, model, unloaded):
+    question = {"pool": POOL_ROWS, "target": TARGET_ROWS, "k": K, "model": model, **options}
+    with pytest.raises((InvalidInputError, InputFileError, InfeasibleError), match=message):
+        uniproto.lm.curate(**question)

@@ -1,0 +1,109 @@
+"""Finding a model: paths are never asked for on the hub, names a single time."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+hub = pytest.importorskip("huggingface_hub", reason="needs the extra 'train'")
+pytest.importorskip("transformers", reason="needs the extra 'train'")
+pytest.importorskip("torch", reason="needs the extra 'train'")
+
+from uniproto.errors import InputFileError  # noqa: E402
+from uniproto.lm.finetune.model import find_model, load_model  # noqa: E402
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
+    """What a hub that has no model at all is asked for models."""
+    paths: list[str] = []
+
+    class NoModel(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path.startswith("/api/models/") or "resolve" in self.path:
+                paths.append(self.path)
+            self.send_response(404)
+            self.send_header("X-Error-Code", "RepoNotFound")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), NoModel)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setattr(hub.constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    yield paths
+    server.shutdown()
+    server.server_close()
+    hub.utils.close_session()
+
+
+@pytest.mark.parametrize(
+    "name", ["./model", "/no/model", "~/no-model", "a/b/c", "owner/modle", "model.gguf", r"a\b"]
+)
+def test_what_looks_like_a_path_is_not_asked_for(name: str, asked: list[str]) -> None:
+    Path("owner").mkdir()
+    with pytest.raises(InputFileError, match="There is no such folder or file"):
+        load_model(name)
+    assert asked == []
+
+
+def test_the_nearest_name_is_offered(asked: list[str]) -> None:
+    Path("models", "phi-2", "inner").mkdir(parents=True)
+    for wrong, meant in (
+        ("./models/phi2", "models/phi-2"),
+        ("./model/phi-2", "models/phi-2"),
+        ("models/phi-2/iner", "models/phi-2/inner"),
+    ):
+        with pytest.raises(InputFileError, match=f"Did you mean '{meant}'"):
+            find_model(wrong)
+    with pytest.raises(InputFileError, match=r"Check the path\.$"):
+        find_model("./something/else")
+    with pytest.raises(InputFileError, match="Did you mean 'models'"):  # it may be a hub's name
+        find_model("model")
+    assert asked == ["/api/models/model"]
+
+
+@pytest.mark.parametrize("name", ["gpt0", "nobody/gpt0"])
+def test_a_name_is_asked_for_once(name: str, asked: list[str]) -> None:
+    with pytest.raises(InputFileError, match=r"asked once, did not give it .*hf download"):
+        load_model(name)
+    assert asked == [f"/api/models/{name}"]
+
+
+def test_a_name_that_the_hub_would_not_give_is_told(asked: list[str]) -> None:
+    with pytest.raises(InputFileError, match="did not give it"):
+        find_model("no name at all")
+    assert asked in ([], ["/api/models/no%20name%20at%20all"])
+
+
+def test_without_a_network_the_cache_will_do(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = Path("cache", "models--nobody--gpt0", "snapshots", "0" * 40)
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text("0" * 40)
+    monkeypatch.setattr(hub.constants, "ENDPOINT", "http://127.0.0.1:1")
+    assert find_model("nobody/gpt0") == ("nobody/gpt0", {"local_files_only": True})
+    with pytest.raises(InputFileError, match="Connection refused"):
+        find_model("nobody/gpt1")
+
+
+def test_a_gguf_file_is_opened_in_its_folder(asked: list[str]) -> None:
+    Path("models").mkdir()
+    Path("models", "tiny.gguf").touch()
+    options = {"gguf_file": "tiny.gguf", "local_files_only": True}
+    assert find_model("models/tiny.gguf") == ("models", options)
+    assert asked == []

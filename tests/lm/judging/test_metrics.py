@@ -1,0 +1,74 @@
+"""Scores against scikit-learn and by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, f1_score
+
+from uniproto.lm.judging.evaluation import (
+    Evaluation,
+    Score,
+    accuracy,
+    exact_match,
+    f1,
+    macro_f1,
+    mean,
+)
+
+LABELS = st.sampled_from(["yes", "no", "maybe"])
+PAIRS = st.lists(st.tuples(LABELS, LABELS), min_size=1, max_size=40)
+
+
+@settings(deadline=None)  # of a busy machine
+@given(PAIRS)
+def test_f1_is_scikit_learns(pairs: list[tuple[str, str]]) -> None:
+    predicted, gold = zip(*pairs, strict=True)
+    expected = f1_score(gold, predicted, labels=["yes"], average="macro", zero_division=0)
+    assert f1(predicted, gold, "yes") == pytest.approx(expected)
+    expected = f1_score(gold, predicted, average="macro", zero_division=0)
+    assert macro_f1(predicted, gold) == pytest.approx(expected)
+    right = [p == g for p, g in pairs]
+    assert accuracy(right).value == pytest.approx(accuracy_score(gold, predicted))
+
+
+def test_a_standard_error_is_that_of_a_share() -> None:
+    assert accuracy([True] * 25 + [False] * 75).error == pytest.approx(math.sqrt(0.25 * 0.75 / 100))
+    assert accuracy([True] * 4) == Score(1.0, 0.0)
+    assert mean([Score(0.2, None), Score(0.4, 0.1)]) == Score(pytest.approx(0.3), None)
+
+
+def test_exact_match_wants_every_answer_of_a_question() -> None:
+    answers = [("a", True), ("b", True), ("a", True), ("b", False), ("c", False)]
+    assert exact_match(answers).value == pytest.approx(1 / 3)
+
+
+def test_multirc_and_cb_are_scored_as_superglue_does() -> None:
+    def item(dataset: str, number: int, predicted: str, gold: str, group: str | None = None):
+        verdict = "right" if predicted == gold else "wrong"
+        return {
+            "dataset": dataset, "id": f"{dataset}-{number}", "group": group, "gold": gold,
+            "predicted": predicted, "verdict": verdict, "how": "likelihood",
+        }  # fmt: skip
+
+    items = [
+        item("multirc", 0, "yes", "yes", "q0"),
+        item("multirc", 1, "no", "no", "q0"),
+        item("multirc", 2, "yes", "no", "q1"),
+        item("multirc", 3, "no", "yes", "q1"),
+        item("cb", 0, "yes", "yes"),
+        item("cb", 1, "no", "no"),
+        item("cb", 2, "no", "maybe"),
+        item("sst2", 0, "positive", "positive"),
+    ]
+    scores = Evaluation("m", items, {}).scores
+    assert scores["multirc"]["accuracy"] == 0.5
+    assert scores["multirc"]["f1"] == pytest.approx(0.5)  # 1 of 2 found, 1 of 2 right
+    assert scores["multirc"]["exact_match"] == 0.5
+    assert scores["cb"]["f1"] == pytest.approx((1 + 2 / 3 + 0) / 3)
+    assert scores["cb"]["accuracy"] == pytest.approx(2 / 3)
+    assert scores["superglue"]["accuracy"] == pytest.approx((0.5 + 2 / 3 + 1) / 3)
+    assert "exact match" in Evaluation("m", items, {}).table()

@@ -1,0 +1,181 @@
+"""What leaves a pretraining run: a model for transformers, a plain tree, text, the choice alone."""
+
+import json
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax", reason="needs the extra 'jax'")
+pytest.importorskip("optax", reason="needs the extra 'jax'")
+ocp = pytest.importorskip("orbax.checkpoint", reason="needs the extra 'jax'")
+pytest.importorskip("tokenizers", reason="needs the extra 'jax'")
+
+import jax.numpy as jnp  # noqa: E402
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from uniproto.algorithm import uniprot  # noqa: E402
+from uniproto.cli import main  # noqa: E402
+from uniproto.errors import InvalidInputError  # noqa: E402
+from uniproto.lm.pretraining import choose_rows, initial_params, model_config  # noqa: E402
+from uniproto.lm.pretraining.checkpoints import plain_tree  # noqa: E402
+from uniproto.lm.pretraining.gradients import (  # noqa: E402
+    exact_distances,
+    l1_distances,
+    largest_gradients,
+)
+from uniproto.lm.pretraining.model import hidden_states, peak_flops  # noqa: E402
+from uniproto.lm.pretraining.sampling import sampled  # noqa: E402
+from uniproto.problem.masses import integer_masses  # noqa: E402
+
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "while", "rain", "fell", "and", "nobody", "came"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run of a tiny model."""
+    folder = tmp_path_factory.mktemp("run")
+    draw = np.random.default_rng(0)
+    corpus = folder / "corpus.txt"
+    texts = [" ".join(draw.choice(WORDS, draw.integers(5, 60))) for _ in range(200)]
+    corpus.write_text("\n\n".join(texts))
+    asked = ("--size", "tiny", "--data", str(corpus), "-o", str(folder / "out"), "--length", "32")
+    more = ("--pool", "8", "--keep", "4", "--steps", "4", "--eval-steps", "2", "--clip", "1")
+    assert main(["pretrain", *asked, *more, "--learning-rate", "1e-3"]) == 0
+    return folder
+
+
+def test_an_exported_model_is_one_of_transformers(run, tmp_path, capsys):
+    torch = pytest.importorskip("torch", reason="needs the extra 'train'")
+    transformers = pytest.importorskip("transformers", reason="needs the extra 'train'")
+    pytest.importorskip("peft", reason="needs the extra 'train'")
+    model = tmp_path / "model"
+    assert main(["pretrain", "-o", str(run / "out"), "--export", "hf", str(model)]) == 0
+    said = capsys.readouterr().out
+    assert "LlamaForCausalLM after 4 steps" in said
+    assert float(said.rsplit(maxsplit=1)[-1]) < 1e-4  # of a score
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(model)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    assert type(loaded) is transformers.LlamaForCausalLM
+    assert tokenizer.decode(tokenizer("the cat sat")["input_ids"]) == "the cat sat"
+    inputs = tokenizer("the cat", return_tensors="pt")
+    with torch.no_grad():
+        assert loaded.generate(**inputs, max_new_tokens=4, do_sample=False).shape[1] > 2
+    # a second export does not overwrite, and a folder that is no run is named
+    assert main(["pretrain", "-o", str(run / "out"), "--export", "hf", str(model)]) == 2
+    assert "new or empty folder" in capsys.readouterr().err
+    assert main(["pretrain", "-o", str(tmp_path / "no"), "--export", "hf", str(model)]) == 2
+    assert "must hold a pretraining run" in capsys.readouterr().err
+    assert main(["pretrain", "-o", str(run / "out"), "--export", "onnx", "x"]) == 2
+    assert "'--export' must be" in capsys.readouterr().err
+    # and it can be tuned
+    data = tmp_path / "train.jsonl"
+    rows = [{"instruction": "the cat", "output": f"sat {n}", "source": "s"} for n in range(12)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = ("--model", str(model), "--data", str(data), "--out", str(tmp_path / "tuned"))
+    more = ("--pool", "4", "--keep", "2", "--steps", "1", "--max-length", "24", "--lora-r", "2")
+    others = ("--template", "Q {instruction} A", "--device", "cpu", "--quiet", "--validation", "0")
+    assert main(["finetune", *asked, *more, *others]) == 0
+
+
+def test_a_checkpoint_is_a_plain_tree(run):
+    (last,) = sorted((run / "out" / "checkpoints").glob("[0-9]*"))[-1:]
+    with ocp.StandardCheckpointer() as reader:
+        tree = reader.restore((last / "state").resolve())
+    assert set(tree) == {"params", "optimizer", "step", "key"}
+    assert set(tree["params"]) == {"embedding", "layers", "final_norm", "head"}
+    assert tree["params"]["layers"]["qkv"].shape[0] == 2
+    assert int(tree["step"]) == 4
+    assert set(plain_tree({"a": [jnp.ones(1), {"b": jnp.ones(1)}]})["a"]) == {"0", "1"}
+
+
+def test_text_is_shown_at_every_validation(run, capsys):
+    out = run / "shown"
+    asked = ("--size", "tiny", "--tokens", str(run / "out" / "tokens"), "-o", str(out))
+    more = ("--pool", "8", "--keep", "4", "--steps", "2", "--eval-steps", "1", "--length", "32")
+    assert main(["pretrain", *asked, *more, "--method", "random"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "log-perplexity" in line]
+    assert [line.split()[:2] for line in lines[:2]] == [["step", "1"], ["step", "2"]]
+    assert all(len(line.split()) > 4 for line in lines[:2])
+
+
+def test_samples_begin_as_given_and_depend_on_seed_and_step():
+    config = model_config("tiny", vocab=50, length=16)
+    params = initial_params(config, jax.random.key(0))
+    found = [
+        sampled(params, np.arange(17), config, "float32", seed=seed)
+        for seed in ((0, 1), (0, 1), (0, 2), (1, 1))
+    ]
+    assert all(each[:8] == list(range(8)) for each in found)
+    assert found[0] == found[1]
+    assert len({tuple(each) for each in found}) == 3
+
+
+def test_peaks_are_known_by_the_names_of_devices():
+    assert peak_flops("NVIDIA H200") == 989e12
+    assert peak_flops("NVIDIA L4") != peak_flops("NVIDIA L40S")
+    assert peak_flops("Radeon") is None
+
+
+# --- CoLM's distances ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [10, 10**6])
+def test_the_largest_coordinates_are_those_of_the_gradients(count, monkeypatch):
+    from uniproto.lm.pretraining import gradients
+
+    monkeypatch.setattr(gradients, "_COLUMNS_AT_ONCE", 13)
+    config = model_config("tiny", vocab=50, length=8)
+    params = initial_params(config, jax.random.key(0))
+    tokens = jax.random.randint(jax.random.key(1), (5, 9), 0, 50)
+    hidden = hidden_states(params, tokens[:, :-1], config, dtype=jnp.float32)
+    head, targets = params["head"], tokens[:, 1:]
+    scores = jax.nn.softmax(hidden @ head)
+    whole = jnp.einsum("btw,btv->bwv", hidden, scores - jax.nn.one_hot(targets, 50))
+    whole = np.asarray(whole).reshape(5, -1)
+    losses, found = largest_gradients(hidden, head, targets, count, 1000)
+    kept = np.argsort(-np.abs(whole).mean(axis=0))[:count]
+    expected = np.abs(whole[:, None, kept] - whole[None][:, :, kept]).sum(axis=2)
+    np.testing.assert_allclose(l1_distances(found), expected, rtol=1e-4, atol=1e-4)
+    if count > whole.shape[1]:
+        same, exact = exact_distances(hidden, head, targets, 1000)
+        np.testing.assert_allclose(l1_distances(found), exact, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(losses, same, rtol=1e-6)
+
+
+# --- the choice alone ----------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=25, derandomize=True)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.sampled_from(["cosine", "dot"]))
+def test_the_choice_is_that_of_the_algorithm(seed, keep, metric):
+    features = np.random.default_rng(seed).normal(size=(12, 5)).astype(np.float32)
+    products = features.astype(np.float64) @ features.T
+    costs = products.max() - products
+    if metric == "cosine":
+        lengths = np.sqrt(np.diag(products))
+        costs = 1 - products / lengths[:, None] / lengths
+        np.fill_diagonal(costs, 0)
+    costs = np.round((costs + costs.T) / 2, 6)  # ties are ties: two nearest to each other
+    expected = uniprot(costs, keep, integer_masses(keep, 12))[0]
+    chosen = jax.jit(lambda rows: choose_rows(rows, keep, metric=metric))(features)
+    assert chosen.tolist() == expected
+
+
+def test_rows_that_cannot_be_used_are_never_chosen():
+    features = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
+    features[1] = np.nan
+    features[2] = 0
+    usable = np.ones(8, bool)
+    usable[3] = False
+    chosen = choose_rows(features, 5, usable=usable)
+    assert sorted(chosen.tolist()) == [0, 4, 5, 6, 7]
+    assert choose_rows(features.astype(jnp.bfloat16), 2).dtype == jnp.int32
+
+
+def test_bad_arguments_of_the_choice():
+    features = jnp.ones((4, 2))
+    with pytest.raises(InvalidInputError, match="'keep' must not exceed"):
+        choose_rows(features, 5)
+    with pytest.raises(InvalidInputError, match="'metric' must be one of"):
+        choose_rows(features, 2, metric="l1")

@@ -1,0 +1,330 @@
+"""The multilevel search: admissible rows, exact marginals, never above greedy, below no bound."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import uniproto
+from uniproto import Problem, Selection, UniProto
+from uniproto.errors import InvalidInputError
+from uniproto.methods import polish as polishing
+from uniproto.methods.multilevel import search as multilevel
+from uniproto.methods.roads import road_for
+from uniproto.runs.checkpoint import Checkpoint
+from uniproto.select import run_method
+
+GREEDY = UniProto(search="greedy")
+MULTILEVEL = UniProto(search="multilevel")
+METRICS = ("cosine", "euclidean", "sqeuclidean", "l1", "dot", "rbf", "laplacian")
+
+
+def clusters(n: int, seed: int = 0, width: int = 4) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    centres = 3 * rng.normal(size=(6, width)) + 8
+    return centres[rng.integers(6, size=n)] + rng.standard_t(5, size=(n, width))
+
+
+def both(*arguments: Any, **conditions: Any) -> Selection:
+    """The multilevel selection, checked beside the greedy one."""
+    greedy = uniproto.select(*arguments, method=GREEDY, **conditions)
+    found = uniproto.select(*arguments, method=MULTILEVEL, **conditions)
+    assert len(np.unique(found.indices)) == found.k
+    assert found.cost_is_exact
+    assert found.cost <= greedy.cost * (1 + 1e-12)
+    np.testing.assert_allclose(found.plan.sum(axis=1), 1 / found.k, rtol=1e-9)
+    assert np.diff(found.gains[len(conditions.get("initial", ())) :]).max(initial=-np.inf) <= 1e-9
+    return found
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("other", [False, True], ids=["one set", "two sets"])
+def test_every_metric_is_no_dearer_than_greedy(metric: str, other: bool) -> None:
+    target = clusters(700, seed=1) if other else None
+    found = both(clusters(900), 7, target, metric=metric)
+    assert found.notes["search"] == "multilevel"
+    assert found.cost == pytest.approx(
+        uniproto.cost(clusters(900), found.indices, target, metric=metric), rel=1e-12
+    )
+
+
+def test_matrices_and_sparse_rows() -> None:
+    rows = clusters(500)
+    costs = np.abs(rows[:, None] - clusters(400, 1)[None]).sum(axis=2)
+    both(costs, 6, metric="precomputed")
+    both(-costs, 6, metric="similarity")
+    sparse = sp.csr_matrix(np.where(rows > 8, rows, 0) + np.eye(4)[np.arange(500) % 4])
+    for metric in METRICS:
+        both(sparse, 5, metric=metric)
+
+
+def test_conditions_hold() -> None:
+    rows = clusters(800).astype(np.float32)
+    found = both(rows, 8, metric="euclidean", initial=[5, 7])
+    assert found.indices[:2].tolist() == [5, 7]
+    barred = np.arange(0, 400)
+    assert not np.isin(both(rows, 8, metric="euclidean", exclude=barred).indices, barred).any()
+    apart = both(rows, 8, metric="euclidean", distinct=2.0).indices
+    distances = np.linalg.norm(rows[apart][:, None] - rows[apart][None], axis=2)
+    assert distances[np.triu_indices(8, 1)].min() > 2
+    labels = np.arange(800) % 3
+    groups = uniproto.select(rows, 9, metric="euclidean", groups=labels, method=MULTILEVEL)
+    assert np.bincount(labels[groups.indices]).tolist() == [3, 3, 3]
+
+
+def test_weights_over_ten_orders_of_magnitude() -> None:
+    weights = 10.0 ** np.random.default_rng(0).uniform(-5, 5, size=600)
+    both(clusters(600), 6, metric="euclidean", target_weights=weights)
+
+
+@pytest.mark.parametrize("scale", [1e-140, 1e-6, 1e100])
+def test_any_magnitude(scale: float) -> None:
+    found = both(scale * clusters(500), 6, metric="euclidean")
+    assert found.cost == pytest.approx(scale * both(clusters(500), 6, metric="euclidean").cost)
+
+
+def degenerate() -> dict[str, tuple[np.ndarray, int]]:
+    rows = clusters(300)
+    far = np.vstack([rows, np.full((1, 4), 1e6)])
+    spread = np.vstack([rows[:60] * scale for scale in (1e-5, 1e-2, 1, 1e2, 1e5)])
+    return {
+        "one prototype": (rows, 1),
+        "all rows": (rows[:40], 40),
+        "all but one": (rows[:40], 39),
+        "copies, fewer than k": (np.repeat(rows[:5], 60, axis=0), 7),
+        "copies, as many as k": (np.repeat(rows[:5], 60, axis=0), 5),
+        "copies, more than k": (np.repeat(rows[:5], 60, axis=0), 3),
+        "all the same": (np.ones((200, 3)), 4),
+        "a far outlier": (far, 5),
+        "five orders of magnitude": (spread, 8),
+        "on a line": (np.exp(rows[:, :1] / 3), 6),
+        "a grid of ties": (np.stack(np.divmod(np.arange(400), 20), axis=1).astype(float), 4),
+    }
+
+
+@pytest.mark.parametrize("name", degenerate())
+def test_degenerate_cells(name: str) -> None:
+    rows, k = degenerate()[name]
+    both(rows, k, metric="euclidean")
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    m=st.integers(4, 9),
+    n=st.integers(4, 12),
+    k=st.integers(1, 3),
+    metric=st.sampled_from(METRICS),
+    seed=st.integers(0, 2**31),
+)
+def test_never_below_the_optimum(m: int, n: int, k: int, metric: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    source, target = rng.normal(size=(m, 2)) + 3, rng.normal(size=(n, 2)) + 3
+    found = both(source, k, target, metric=metric)
+    best = min(
+        uniproto.cost(source, list(rows), target, metric=metric)
+        for rows in itertools.combinations(range(m), k)
+    )
+    assert found.cost >= best * (1 - 1e-9) - 1e-12
+    assert found.certify(time_limit=1).lower_bound <= best * (1 + 1e-9) + 1e-12
+
+
+def test_several_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples smaller than the problem: still better than greedy on all rows."""
+    monkeypatch.setattr(multilevel, "_GREEDY_ROWS", 200)
+    monkeypatch.setattr(multilevel, "_CENTRE_ROWS", 500)
+    rows = clusters(3000, width=3)
+    greedy = uniproto.select(rows, 8, metric="euclidean", method=GREEDY)
+    for conditions in ({}, {"target": clusters(2500, 2, 3)}, {"target_weights": rows[:, 0] ** 2}):
+        found = uniproto.select(rows, 8, metric="euclidean", method=MULTILEVEL, **conditions)
+        assert [stage["stage"] for stage in found.notes["stages"]] == ["sample", "settled"]
+        if not conditions:
+            assert found.cost < greedy.cost
+
+
+def test_more_time_is_never_worse() -> None:
+    rows = clusters(2000)
+    first = uniproto.select(rows, 12, metric="euclidean", method=MULTILEVEL)
+    longer = UniProto(search="multilevel", seconds=4)
+    found = uniproto.select(rows, 12, metric="euclidean", method=longer)
+    assert found.cost <= first.cost * (1 + 1e-6)
+    costs = [stage["cost"] for stage in found.notes["stages"]]
+    assert (np.diff(costs) <= 1e-12).all()
+
+
+def test_rows_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multilevel, "_GREEDY_ROWS", 200)
+    monkeypatch.setattr(multilevel, "_CENTRE_ROWS", 500)
+    rows = clusters(2000).astype(np.float32)
+    np.save(tmp_path / "rows.npy", rows)
+    on_disk = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    there = uniproto.select(on_disk, 6, metric="euclidean", method=MULTILEVEL)
+    here = uniproto.select(rows, 6, metric="euclidean", method=MULTILEVEL)
+    assert there.indices.tolist() == here.indices.tolist()
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "road"),
+    [
+        (1_000, 1_000, 5, "thorough"),
+        (2_000, 2_000, 5, "multilevel"),
+        (2_000, 2_000, 11, "greedy"),
+        (20_000, 20_000, 50, "multilevel"),
+        (20_000, 20_000, 200, "greedy"),
+        (100_000, 100_000, 400, "greedy"),
+    ],
+)
+def test_the_road_follows_the_size(m: int, n: int, k: int, road: str) -> None:
+    target = np.column_stack([np.arange(1.0, n + 1), np.arange(n) % 7])  # not on a line
+    problem = Problem(np.ones((m, 2)), target, metric="l1", k=k)
+    assert road_for(problem, "auto").search == road
+    scarce = "thorough" if road == "thorough" else "greedy"
+    assert road_for(problem.changed(memory=10), "auto").search == scarce
+
+
+def test_the_summary_names_the_search() -> None:
+    rows = clusters(1_100)
+    by_default = uniproto.select(rows, 6)
+    assert "search                  greedy: only 183 targets to each prototype" in (
+        by_default.summary()
+    )
+    assert by_default.indices.tolist() == uniproto.select(rows, 6, method=GREEDY).indices.tolist()
+    few = uniproto.select(rows, 5, seed=0)
+    assert "search                  multilevel: 220 targets to each prototype" in few.summary()
+
+
+def test_seconds_polish_greedy_picks() -> None:
+    rows = clusters(300)
+    plain = uniproto.select(rows, 6, metric="euclidean", method=GREEDY)
+    timed, polished = (
+        uniproto.select(rows, 6, metric="euclidean", method=replace(GREEDY, **time))
+        for time in ({"seconds": 60}, {"polish": 60})
+    )
+    assert timed.cost == polished.cost < plain.cost
+
+
+@pytest.mark.parametrize(
+    ("options", "parameter"),
+    [
+        ({"search": "multilevel", "polish": True}, "search"),
+        ({"search": "multilevel", "plan": "resolve"}, "search"),
+        ({"search": "deep"}, "search"),
+        ({"seconds": 0}, "seconds"),
+        ({"seconds": "long"}, "seconds"),
+        ({"seconds": 5, "polish": True}, "seconds"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], parameter: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"'{parameter}'"):
+        UniProto(**options)
+
+
+def test_too_little_memory_is_refused() -> None:
+    with pytest.raises(uniproto.UniprotoError, match=r"memory=14400, or use search='greedy'"):
+        uniproto.select(clusters(300), 4, method=MULTILEVEL, memory=10_000)
+
+
+def test_a_killed_search_goes_on_to_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = Problem(clusters(2000), metric="euclidean", k=8)
+    whole = run_method(problem, MULTILEVEL)
+
+    def resumable() -> Problem:
+        return problem.with_checkpoint(Checkpoint(tmp_path / "checkpoint.npz", {"run": 1}))
+
+    class Killed(Exception):
+        pass
+
+    settle, calls = multilevel.settle, []
+
+    def killed(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            raise Killed
+        return settle(*arguments)
+
+    monkeypatch.setattr(multilevel, "settle", killed)
+    with pytest.raises(Killed):
+        run_method(resumable(), MULTILEVEL)
+    monkeypatch.setattr(multilevel, "settle", settle)
+    resumed = run_method(resumable(), MULTILEVEL)
+    assert resumed.notes["stages"][0]["stage"] == "resumed"
+    assert resumed.indices.tolist() == whole.indices.tolist()
+
+
+def test_killed_polishing_goes_on_to_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = Problem(clusters(300), metric="euclidean", k=8)
+    method = replace(GREEDY, polish=60)
+    whole = run_method(problem, method)
+    checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
+    monkeypatch.setattr("uniproto.runs.checkpoint._SECONDS_BETWEEN_WRITES", 0.0)
+
+    class Killed(Exception):
+        pass
+
+    visit, calls = polishing._Exchanges.visit, []
+
+    def killed(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 11:
+            raise Killed
+        return visit(*arguments)
+
+    monkeypatch.setattr(polishing._Exchanges, "visit", killed)
+    with pytest.raises(Killed):
+        run_method(problem.with_checkpoint(checkpoint), method)
+    monkeypatch.setattr(polishing._Exchanges, "visit", visit)
+    assert checkpoint.state("polishing") is not None
+    resumed = run_method(problem.with_checkpoint(checkpoint), method)
+    assert resumed.indices.tolist() == whole.indices.tolist()
+    assert resumed.notes["exchanged"] == whole.notes["exchanged"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_the_best_rows(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", clusters(3000).astype(np.float32))
+    command = [sys.executable, "-m", "uniproto", "select", "rows.npy", "-k", "12", "-o", "out"]
+    command += ["--metric", "euclidean", "--search", "multilevel", "--seconds", "600"]
+    process = subprocess.Popen([*command, "--checkpoint"], cwd=tmp_path, stderr=subprocess.PIPE)
+    saved = tmp_path / "out" / ".uniproto" / "checkpoint.npz"
+    while not saved.exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    found = Selection.load(tmp_path / "out")
+    assert found.k == 12
+    assert "interrupted" in found.notes
+
+
+def test_ctrl_c_while_polishing_keeps_the_best_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = clusters(300)
+    visit, calls = polishing._Exchanges.visit, []
+
+    def interrupted(search: Any, *arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 9:
+            search.plan.remove(3)  # as in the middle of a visit
+            raise KeyboardInterrupt
+        return visit(search, *arguments)
+
+    monkeypatch.setattr(polishing._Exchanges, "visit", interrupted)
+    polished = replace(GREEDY, polish=60)
+    found = uniproto.select(rows, 6, metric="euclidean", method=polished)
+    assert "interrupted" in found.notes
+    assert found.cost == pytest.approx(uniproto.cost(rows, found.indices, metric="euclidean"))
+    assert found.cost < uniproto.select(rows, 6, metric="euclidean", method=GREEDY).cost

@@ -1,0 +1,251 @@
+"""Small problems are solved as well as they can be, and a proven optimum is said to be one."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import comb
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import uniproto
+from uniproto import InvalidInputError, Selection, UniProto
+from uniproto.cli import main
+from uniproto.problem.problem import Problem
+from uniproto.transport.line import line_of, plan_on_line
+from uniproto.transport.prototypes import transport
+
+MOST_SETS = 800
+METRICS = ["euclidean", "sqeuclidean", "cosine", "l1", "rbf", "precomputed"]
+SLACK = 1 + 1e-9
+
+
+def cloud(kind: str, rng: np.random.Generator, rows: int, width: int) -> np.ndarray:
+    if kind == "ties":
+        return rng.integers(0, 3, (rows, width)) + 0.5
+    if kind == "lognormal":
+        return rng.lognormal(0, 2, (rows, width))
+    if kind == "clusters":
+        return rng.normal(size=(3, width))[rng.integers(0, 3, rows)] * 5 + rng.random((rows, width))
+    return rng.normal(size=(rows, width)) * np.where(rng.random((rows, 1)) < 0.1, 100, 1)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    kind = draw(st.sampled_from(["ties", "lognormal", "clusters", "outliers"]))
+    m, n, width = draw(st.integers(3, 24)), draw(st.integers(2, 24)), draw(st.integers(1, 4))
+    k = draw(st.integers(1, min(m, 6)))
+    source, target = cloud(kind, rng, m, width), cloud(kind, rng, n, width)
+    same = draw(st.booleans())
+    target = source if same else target
+    metric = draw(st.sampled_from(METRICS))
+    given: dict[str, Any] = {}
+    if draw(st.booleans()):
+        given["target_weights"] = np.exp(rng.normal(0, 4, len(target)))
+    if metric == "precomputed":
+        source, target = np.abs(source[:, None] - target[None]).sum(axis=2), None
+    rows = rng.permutation(m)
+    if draw(st.booleans()):
+        given["initial"] = rows[: draw(st.integers(0, k - 1))]
+    if draw(st.booleans()):
+        given["exclude"] = rows[k + draw(st.integers(0, m - k)) :]
+    return Problem(source, target, k=k, metric=metric, **given)
+
+
+def cost_of(problem: Problem, rows: Any) -> float:
+    return transport(problem, np.array(rows, np.intp)).cost
+
+
+@pytest.mark.filterwarnings("ignore::uniproto.problem.checks.ScaleWarning")
+@settings(max_examples=60, deadline=None)
+@given(problems())
+def test_nothing_is_better(problem: Problem) -> None:
+    found = uniproto.select(problem, problem.k)
+    assert found.notes["search"] == "thorough"
+    own, free = problem.initial.tolist(), problem.candidates.tolist()
+    missing = problem.k - len(own)
+    assert found.indices[: len(own)].tolist() == own
+    assert set(found.indices[len(own) :]) <= set(free)
+    assert len(set(found.indices)) == problem.k
+    rng = np.random.default_rng(0)
+    sets = [rng.choice(free, missing, replace=False).tolist() for _ in range(10)]
+    if comb(len(free), missing) <= MOST_SETS:
+        sets = [list(some) for some in combinations(free, missing)]
+        assert found.proof
+    floor = 1e-13 * problem.costs.ceiling
+    for some in sets:
+        assert found.cost <= cost_of(problem, own + some) * SLACK + floor
+    greedy = uniproto.select(problem, problem.k, method=UniProto(search="greedy"))
+    assert found.cost <= greedy.cost * SLACK + floor
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_no_random_draw_and_no_kmeans_is_better(metric: str) -> None:
+    for seed in range(6):
+        points = np.random.default_rng(seed).lognormal(size=(60, 3))
+        found = uniproto.select(points, 7, metric=metric)
+        others = [uniproto.select(points, 7, metric=metric, method="kmeans").cost]
+        for draw in range(50):
+            random = uniproto.select(points, 7, metric=metric, method="random", seed=draw)
+            others.append(random.cost)
+        assert found.cost <= min(others) * SLACK
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "l1", "sqeuclidean"])
+@pytest.mark.parametrize("given_rows", [[], [1, 7]])
+def test_rows_on_a_line(metric: str, given_rows: list[int]) -> None:
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        target = np.column_stack([rng.lognormal(0, 1.5, 23), np.full(23, 4.0)])
+        source = np.column_stack([rng.lognormal(0, 1.5, 11), np.full(11, 4.0)])
+        weights = rng.random(23) * (rng.random(23) < 0.8)
+        problem = Problem(
+            source, target, k=4, metric=metric, target_weights=weights, initial=given_rows
+        )
+        found = uniproto.select(problem, 4)
+        assert "on a line" in found.proof
+        assert found.indices[: len(given_rows)].tolist() == given_rows
+        free = problem.candidates
+        best = min(
+            cost_of(problem, [*given_rows, *some])
+            for some in combinations(free, 4 - len(given_rows))
+        )
+        assert found.cost == pytest.approx(best, rel=1e-9)
+        line = line_of(problem.costs)
+        plan, paid = plan_on_line(line, found.indices, problem.masses)
+        assert paid.sum() / problem.masses.total == pytest.approx(found.cost, rel=1e-9)
+        np.testing.assert_array_equal(plan.sum(axis=0), problem.masses.offer)
+
+
+def test_a_long_line_is_solved_exactly_too() -> None:
+    values = np.random.default_rng(0).lognormal(size=(50_000, 1))
+    found = uniproto.select(values, 20, metric="euclidean")
+    assert found.notes["why"] == "the rows lie on a line"
+    assert found.cost_is_exact
+    assert found.proof
+    middles = np.quantile(values, (np.arange(20) + 0.5) / 20)
+    quantiles = np.abs(values - middles).argmin(axis=0)
+    assert found.cost <= uniproto.cost(values, quantiles, metric="euclidean") * SLACK
+
+
+@pytest.mark.filterwarnings("ignore::uniproto.problem.checks.ScaleWarning")
+@pytest.mark.parametrize("metric", ["cosine", "rbf"])
+def test_other_costs_know_no_line(metric: str) -> None:
+    assert line_of(Problem([[1.0], [2.0]], metric=metric).costs) is None
+
+
+def test_conditions_are_kept() -> None:
+    rng = np.random.default_rng(4)
+    points = rng.normal(size=(30, 2)).repeat(2, axis=0)
+    apart = uniproto.select(points, 6, metric="euclidean", distinct=True)
+    assert len(np.unique(points[apart.indices], axis=0)) == 6
+    sources = np.array(["a", "b", "c"] * 20)
+    limited = uniproto.select(
+        points, 6, metric="euclidean", sources=sources, at_most={"a": 1}, at_least={"b": 4}
+    )
+    assert (sources[limited.indices] == "a").sum() <= 1
+    assert (sources[limited.indices] == "b").sum() >= 4
+    assert limited.notes["search"] == "thorough"
+    grouped = uniproto.select(points, 6, metric="euclidean", groups=sources)
+    assert grouped.proof is None  # each group has its own optimum
+    assert "proof" in grouped.notes["a"]
+
+
+def test_the_same_seed_gives_the_same_rows() -> None:
+    points = np.random.default_rng(1).normal(size=(150, 4))
+    first, second = (uniproto.select(points, 12, seed=3) for _ in range(2))
+    np.testing.assert_array_equal(first.indices, second.indices)
+    np.testing.assert_array_equal(first.gains, second.gains)
+
+
+def test_more_time_and_polish_are_never_worse() -> None:
+    points = np.random.default_rng(2).normal(size=(120, 5))
+    usual = uniproto.select(points, 15)
+    for method in (UniProto(seconds=2.0), UniProto(polish=1.0)):
+        assert uniproto.select(points, 15, method=method).cost <= usual.cost * SLACK
+
+
+def test_greedy_order_and_gains() -> None:
+    points = np.random.default_rng(3).normal(size=(40, 3))
+    found = uniproto.select(points, 8)
+    assert (np.diff(found.gains) <= 1e-12).all()
+    paid = found.beta - found.gains
+    assert found.cost <= paid.mean() * SLACK
+
+
+def test_a_proof_is_said_saved_and_verified(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool, out = tmp_path / "pool.npy", tmp_path / "out"
+    np.save(pool, np.random.default_rng(0).normal(size=(12, 2)))
+    assert main(["select", str(pool), "-k", "3", "-o", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "the least possible      each of 220 sets of rows" in said
+    assert "none are closer (proven)" in said
+    assert Selection.load(out).proof
+    assert main(["certify", str(out)]) == 0  # the proof is the bound
+    loaded = Selection.load(out)
+    assert loaded.proof == loaded.certificate.proof
+    assert loaded.certificate.gap == 0
+    assert (1 - 1e-8) * loaded.cost < loaded.certificate.lower_bound <= loaded.cost
+    capsys.readouterr()
+    assert main(["verify", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "nor below the cost, as a look at all of them proves" in said
+
+
+def test_a_false_proof_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import json
+
+    pool, out = tmp_path / "pool.npy", tmp_path / "out"
+    np.save(pool, np.random.default_rng(0).normal(size=(12, 2)))
+    assert main(["select", str(pool), "-k", "3", "-o", str(out), "--search", "greedy"]) == 0
+    path = out / "manifest.json"
+    manifest = json.loads(path.read_text("utf-8"))
+    cost = manifest["cost"]
+    manifest["notes"] |= {"proof": "trust me", "least": cost}
+    path.write_text(json.dumps(manifest), "utf-8")
+    assert main(["certify", str(out)]) == 0
+    assert Selection.load(out).certificate.gap == 0
+    capsys.readouterr()
+    assert main(["verify", str(out)]) == 1
+    assert "  no   no choice of 3 rows can be below the lower bound" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_nothing_is_compiled_for_a_small_problem() -> None:
+    import subprocess
+    import sys
+
+    program = (
+        "import sys, numpy as np, uniproto\n"
+        "points = np.random.default_rng(0).random((30, 3))\n"
+        "for metric in ('cosine', 'euclidean', 'l1'):\n"
+        "    uniproto.select(points, 4, metric=metric).summary()\n"
+        "assert 'numba' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    "options", [{"plan": "resolve"}, {"gains": "exact"}, {"polish": True}], ids=str
+)
+def test_it_is_no_way_of_picking_one_by_one(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match="thorough"):
+        UniProto(search="thorough", **options)
+
+
+def test_memory_changes_no_answer_and_too_little_is_said() -> None:
+    points = np.random.default_rng(0).normal(size=(1_100, 3))
+    few = points[:60]
+    plenty, scarce = (uniproto.select(few, 3, memory=memory) for memory in ("1GB", "20KB"))
+    assert plenty.indices.tolist() == scarce.indices.tolist()
+    with pytest.raises(uniproto.UniprotoError, match="even lists of one target"):
+        uniproto.select(few, 3, memory=20)
+    with pytest.raises(uniproto.UniprotoError, match="search holds 1,100 × 1,100 costs"):
+        uniproto.select(points, 3, memory="2MB", method=UniProto(search="thorough"))

@@ -1,0 +1,157 @@
+"""What the docs print of an experiment is what its published rows say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow.csv
+import pytest
+
+from support.bandwidth_report import bandwidth_reports, chosen_share
+from support.curation_report import BESIDE_RANDOM, VERDICTS, curation_reports
+from support.longtail_report import differences, longtail_reports
+from uniproto.cli.experiment import find_scripts, load_script
+from uniproto.geometry.bandwidth import AUTO_SHARE
+
+DOCS = Path(__file__).parents[2] / "docs"
+_PAIR = re.compile(r"[+-]?\d+\.\d+ ± \d+\.\d+")  # 1.2 ± 0.3: a difference and its standard error
+
+
+def rows_of(*names: str) -> list[dict[str, Any]]:
+    tables = [pyarrow.csv.read_csv(DOCS / "results" / f"{name}.csv") for name in names]
+    return [row for table in tables for row in table.to_pylist()]
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text("utf-8").replace("−", "-")  # a minus sign, as tables print it
+
+
+def pairs(text: str) -> set[str]:
+    """Differences and their errors, without the sign, which prose often says in words."""
+    flat = " ".join(text.replace("−", "-").split())
+    return {pair.lstrip("+-") for pair in _PAIR.findall(flat)}
+
+
+@pytest.fixture(scope="module")
+def longtail_rows() -> list[dict[str, Any]]:
+    return rows_of("longtail", "longtail-factors", "longtail-kernels")
+
+
+@pytest.fixture(scope="module")
+def longtail(longtail_rows: list[dict[str, Any]]) -> dict[str, str]:
+    return longtail_reports(longtail_rows)
+
+
+def tables_of(name: str) -> list[str]:
+    return re.findall(r"^```text\n(.*?)\n```$", page(name), re.MULTILINE | re.DOTALL)
+
+
+def lines_of(text: str) -> list[str]:
+    return [line.rstrip() for line in text.replace("−", "-").split("\n") if line.strip()]
+
+
+def test_tables_of_long_tails_are_those_of_the_rows(longtail: dict[str, str]) -> None:
+    printed = set(lines_of(page("longtail.md")))
+    for name, table in longtail.items():
+        assert [line for line in lines_of(table) if line not in printed] == [], name
+
+
+def test_prose_on_long_tails_quotes_the_tables(
+    longtail: dict[str, str], longtail_rows: list[dict[str, Any]]
+) -> None:
+    cells = [
+        f"{100 * cell['difference']:.1f} ± {100 * cell['standard_error']:.1f}"
+        for cell in differences(longtail_rows)
+    ]
+    known = pairs("\n".join([*longtail.values(), *cells]))
+    assert pairs(page("longtail.md")) <= known
+    of_figure_3 = [line for line in page("reproduction.md").split("\n") if "Figure 3" in line]
+    assert len(of_figure_3) == 3
+    for line in of_figure_3:
+        assert pairs(line) <= known
+
+
+def test_the_bandwidth_study_is_that_of_the_rows() -> None:
+    rows = rows_of("bandwidth")
+    reports = bandwidth_reports(rows)
+    printed = set(lines_of(page("choosing.md")))
+    for name in ("shares", "choice", "held out"):
+        missing = [line for line in lines_of(reports[name]) if line not in printed]
+        assert missing == [], name
+    about = page("choosing.md").partition("**How wide?**")[2].partition("\n## ")[0]
+    assert pairs(about) <= pairs("\n".join(reports.values()))
+
+
+def test_auto_is_what_the_study_chooses() -> None:
+    assert chosen_share([row for row in rows_of("bandwidth") if row["draws"] == "tuning"]) == (
+        AUTO_SHARE
+    )
+
+
+def test_density_weights_are_those_of_the_rows() -> None:
+    reports = load_script(find_scripts()["density"]).density_reports(rows_of("density"))
+    printed = set(lines_of(page("density-weights.md")))
+    for name in ("beside", "sets"):
+        assert [line for line in lines_of(reports[name]) if line not in printed] == [], name
+
+
+def test_the_studies_of_curation_are_those_of_their_rows() -> None:
+    large, small = (curation_reports(rows_of(name)) for name in ("curation-full", "curation"))
+    printed = [lines_of(block) for block in tables_of("curation-results.md")]
+    tables = [lines_of(table) for table in (*large.values(), *small.values())]
+    assert [block for block in printed if block not in tables] == []
+    for name in large:
+        if name in (BESIDE_RANDOM, VERDICTS) or name.endswith(", beside"):
+            assert lines_of(large[name]) in printed, name
+    for line in lines_of(large[VERDICTS])[1:]:
+        way, below, *others = line.rsplit(maxsplit=3)
+        if way in ("random", "target"):
+            said = f"{below} of {sum(map(int, (below, *others)))} comparisons"
+            assert said in " ".join(page("curation-results.md").split()), way
+    known = pairs("\n".join([*large.values(), *small.values()]))
+    for name in ("curation.md", "curation-results.md"):
+        assert pairs(page(name)) <= known, name
+    of_curation = [line for line in page("reproduction.md").split("\n") if "curation" in line]
+    assert of_curation
+    for line in of_curation:
+        assert pairs(line) <= known
+
+
+def test_what_is_said_of_the_picks_of_curation_is_in_the_rows() -> None:
+    picked: dict[tuple[str, str], int] = {}
+    for row in rows_of("curation-picks"):
+        kind = "DM" if row["source"].startswith("data/DM/") else Path(row["source"]).stem
+        picked[row["method"], kind] = picked.get((row["method"], kind), 0) + row["rows"]
+    about = " ".join(
+        page("curation-results.md").partition("**Why**")[2].partition("\n- ")[0].split()
+    )
+    for words in (
+        f"{picked['uniproto', 'DM']} from generated questions",
+        f"(random: {picked['random', 'DM']}; nearest to any target: "
+        f"{picked['nearest_to_any', 'DM']})",
+        f"{picked['uniproto', 'asdiv']} from asdiv",
+        f"(random: {picked['random', 'asdiv']})",
+        f"{picked['dsir', 'asdiv']} from asdiv and {picked['dsir', 'gsm_train']} from gsm",
+    ):
+        assert words in about
+
+
+def test_fine_tuning_is_that_of_the_rows() -> None:
+    methods, settings = (
+        load_script(find_scripts()[name]) for name in ("finetuning", "finetuning_settings")
+    )
+    known = [methods.tables(rows_of("finetuning")), settings.table(rows_of("finetuning_settings"))]
+    about = page("training.md").partition("**Quality.**")[2].partition("**Share selected")[0]
+    lines = lines_of("\n".join(known).replace("−", "-"))
+    printed = [
+        line
+        for block in re.findall(r"^```text\n(.*?)\n```$", about, re.MULTILINE | re.DOTALL)
+        for line in lines_of(block)
+    ]
+    assert printed
+    assert set(printed) <= set(lines)
+    assert pairs(about) <= pairs("\n".join(known))
+    of_training = page("reproduction.md").partition("## Training language models")[2]
+    assert pairs(of_training.partition("\n## ")[0]) <= pairs("\n".join(known))
