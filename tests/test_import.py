@@ -82,7 +82,7 @@ assert uniproto.select([[1.0, 0.0], [0.0, 1.0]], k=1).cost > 0
     assert not loaded & {"torch", "jax", "ray", "faiss", "transformers", "matplotlib"}
 
 
-@pytest.mark.parametrize("name", ["select", "Selection", "UniProto", "Stochastic", "UniprotoError"])
+@pytest.mark.parametrize("name", ["select", "Selection", "UniProto", "Greedy", "UniprotoError"])
 def test_the_public_names_are_there(name: str) -> None:
     import uniproto
 

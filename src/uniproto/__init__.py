@@ -24,8 +24,10 @@ from uniproto.methods import (
     DSIR,
     LESS,
     TSDS,
+    Entropic,
     FacilityLocation,
     FasterPAM,
+    Greedy,
     KCenter,
     KMeansNearest,
     KMedoids,
@@ -34,11 +36,11 @@ from uniproto.methods import (
     NearestToAny,
     ProtoDash,
     Random,
-    Stochastic,
     UniProto,
 )
 from uniproto.problem.problem import Problem
-from uniproto.problem.weights import DensityWeights
+from uniproto.problem.values import RBF, Balanced, Columns, Compute, Groups, Laplacian, Limits
+from uniproto.problem.weights import Density
 from uniproto.runtime.late import explain_moved_names, late_names
 from uniproto.select import cost, select
 from uniproto.selection.selection import Selection
@@ -54,11 +56,18 @@ if TYPE_CHECKING:
 __all__ = [
     "DSIR",
     "LESS",
+    "RBF",
     "TSDS",
+    "Balanced",
+    "Columns",
     "Comparison",
-    "DensityWeights",
+    "Compute",
+    "Density",
+    "Entropic",
     "FacilityLocation",
     "FasterPAM",
+    "Greedy",
+    "Groups",
     "InfeasibleError",
     "InputFileError",
     "InvalidInputError",
@@ -66,6 +75,8 @@ __all__ = [
     "KMeansNearest",
     "KMedoids",
     "KPath",
+    "Laplacian",
+    "Limits",
     "MMDCritic",
     "MissingExtraError",
     "NearestOnAverage",
@@ -77,7 +88,6 @@ __all__ = [
     "Random",
     "Selection",
     "SolverError",
-    "Stochastic",
     "UniProto",
     "UniprotoError",
     "compare",

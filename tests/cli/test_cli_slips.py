@@ -84,17 +84,6 @@ def test_a_misspelt_column_is_the_news(option: str, capsys: pytest.CaptureFixtur
     assert "Did you mean 'town'?" in said
 
 
-@pytest.mark.parametrize(("mark", "name"), [(";", "semicolons"), ("\t", "tabs")])
-@pytest.mark.parametrize("decimal", [".", ","])
-def test_other_separators_are_named(
-    mark: str, name: str, decimal: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    frame = pd.DataFrame(RNG.normal(size=(12, 2)), columns=["a", "b"])
-    frame.to_csv("pool.csv", index=False, sep=mark, decimal=decimal)
-    assert main(["select", "pool.csv", "-k", "2", "-o", "out"]) == 2
-    assert f"must be separated by commas. Got a first line with {name}" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_does_not_matter(closed: str) -> None:

@@ -35,7 +35,7 @@ def result(tmp_path: Path) -> Path:
         table.append_column("y", pa.array(draw.normal(size=ROWS))), home / "pool.parquet"
     )
     asked = ["select", str(home / "pool.parquet"), "-k", str(K), "--id", "name", "--certify"]
-    asked += ["--search", "greedy"]
+    asked += ["--method", "greedy"]
     assert main([*asked, "-o", str(home / "out"), "--quiet"]) == 0
     return home / "out"
 

@@ -6,7 +6,9 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from uniproto.cli import (
     verify,
 )
 from uniproto.cli.parser import Parser
-from uniproto.errors import UniprotoError, printable
+from uniproto.errors import DataWarning, UniprotoError, printable
 from uniproto.runs.lock import PRIVATE
 from uniproto.runs.publish import noting_completed
 from uniproto.runtime import progress
@@ -72,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     completed: list[Path] = []
     try:
         progress.silent = bool(getattr(options, "quiet", False))
-        with sigterm_interrupts(), noting_completed(completed):
+        with sigterm_interrupts(), noting_completed(completed), _doubts(options):
             status: int | None = options.run(options)
         sys.stdout.flush()
     except UniprotoError as error:
@@ -97,6 +99,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 2
     return status or 0
+
+
+@contextmanager
+def _doubts(options: argparse.Namespace) -> Iterator[None]:
+    """Warnings about the data are one line each, and those who look at a result know them."""
+    known = options.run in (certify.run, verify.run, report.run) or progress.silent
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, DataWarning):
+            print(f"uniproto: warning: {printable(message)}", file=sys.stderr)
+        else:
+            usual(message, category, *place, **more)
+
+    with warnings.catch_warnings():
+        usual, warnings.showwarning = warnings.showwarning, show
+        warnings.simplefilter("ignore" if known else "always", DataWarning)
+        yield
 
 
 def _interrupted(error: KeyboardInterrupt, left_behind: str) -> int:

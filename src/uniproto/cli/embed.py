@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.language import example_options, refuse_language_options
+from uniproto.cli.language import language_features, read_rows, refuse_language_options
 from uniproto.cli.options import EmbeddingOptions, LanguageOptions, SelectOptions, add_settings
 from uniproto.errors import OutputError, invalid, printable
 from uniproto.runs.atomic import atomic_write, require_writable, unwritable, write_text
@@ -97,11 +97,9 @@ def run(options: argparse.Namespace) -> None:
     if output.suffix.lower() != ".parquet":
         raise invalid("--out", "must end in .parquet", repr(options.output), "Rename it.")
     _require_usable(output, options.data)
-    from uniproto.features.files import read_items
-
-    if not (examples := example_options(options)):
+    if language_features(options) is None:
         refuse_language_options(options)
-    items = read_items(options.data, options.text, options.images, guess=True, **examples)
+    items = read_rows(options, options.data, guess=True)
     if COLUMN in items.table.column_names:
         raise invalid(
             "DATA",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.inputs import Inputs, file_rows, has_skipped_rows, read_inputs
+from uniproto.cli.option_values import with_bandwidth
 from uniproto.cli.recorded_paths import ChangedInputError, recorded_path
 from uniproto.errors import InputFileError, UniprotoError
 
@@ -220,7 +221,7 @@ def _with_skipped_rows(inputs: Inputs) -> Inputs:
     weights[columns] = problem.masses.weights
     skipped = np.setdiff1d(np.arange(m), rows)
     excluded = [] if arguments["exclude"] is None else rows[arguments["exclude"]].tolist()
-    initial = arguments["initial"]
+    include, groups, limits = (arguments[name] for name in ("include", "groups", "limits"))
     source = widened(arguments["source"], rows, m)
     targets = widened(arguments["target"], columns, n)
     return replace(
@@ -232,19 +233,18 @@ def _with_skipped_rows(inputs: Inputs) -> Inputs:
             **arguments,
             "source": source,
             "target": targets,
-            "bandwidth": problem.costs.bandwidth,
+            "metric": with_bandwidth(problem.costs.metric, problem.costs.bandwidth),
             "target_weights": weights,
-            "target_labels": None,
-            "groups": widened(arguments["groups"], rows, m),
-            "target_groups": widened(arguments["target_groups"], columns, n),
-            **(
-                {"sources": widened(arguments["sources"], rows, m)}
-                if "sources" in arguments
-                else {}
+            "groups": groups
+            and replace(
+                groups,
+                labels=widened(groups.labels, rows, m),
+                target=widened(groups.target, columns, n),
             ),
-            "initial": None if initial is None else rows[initial].tolist(),
+            "limits": limits and replace(limits, labels=widened(limits.labels, rows, m)),
+            "include": None if include is None else rows[include].tolist(),
             "exclude": [*excluded, *skipped.tolist()],
-            "distinct": False if problem.twin_distance is None else problem.twin_distance,
+            "min_distance": problem.twin_distance,
         },
     )
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _SUMS = 1e-12  # how far rounding puts costs off, as a share of them
 _SHARES = 1e-9  # the same of sums of shares, and of bounds, which add up as many numbers
 _PROVEN_ENTRIES = 200_000_000  # costs up to which a bound is proven in double precision
+_PROVEN = 1e-4  # of the cost: how far rounding may put the optimum below it
 _SINGLE = 1e-3  # how far rounding on another machine puts a bound off that is not
 
 
@@ -98,7 +99,7 @@ def wrong_names(
 
     from uniproto.cli.select import ids_of
     from uniproto.runs.publish import read_published
-    from uniproto.selection.prototypes import write_csv
+    from uniproto.selection.prototypes import prototype_table, write_csv
     from uniproto.selection.storage import (
         MANIFEST,
         PLAN,
@@ -123,7 +124,7 @@ def wrong_names(
     }
     if inputs.pool.table is not None:
         chosen, as_csv = inputs.pool.table.take(selection.indices), BytesIO()
-        write_csv(chosen, as_csv)
+        write_csv(prototype_table(selection, chosen), as_csv)
         listed = manifest["files"]
         holds[PROTOTYPES] = PROTOTYPES in listed and pq.read_table(content(PROTOTYPES)).equals(
             chosen
@@ -185,7 +186,7 @@ def _cost_of_plan(selection: Selection, problem: Problem) -> tuple[float, float]
     """What the plan costs, and how far the rounding of the costs it pays may put that off."""
     import numpy as np
 
-    from uniproto.certificate.bound import extreme_costs
+    from uniproto.geometry.rounded_costs import extreme_costs
 
     plan = selection.plan
     found, rounding = 0.0, 0.0
@@ -216,10 +217,13 @@ def bound_checks(
     bound, found = certificate.lower_bound, f"{certificate.lower_bound:.10g} written"
     cost, rounding = _cost_of_plan(selection, problem)
     tolerance = 2 * rounding + _SHARES * cost + slack
-    proven = -math.inf
+    proven, how = -math.inf, "the prices prove it"
     with np.errstate(all="ignore"):
         prices = certificate.prices - certificate.prices.min()
-        if np.isfinite(prices).all():
+        if certificate.proof is not None and not problem.groups:
+            proven, how = _optimum(problem), "nor below the cost, as a look at all of them proves"
+            bound = cost * (1 - _PROVEN)
+        elif np.isfinite(prices).all():
             in_double = problem.m * problem.n <= _PROVEN_ENTRIES
             try:
                 proven = (proven_bound if in_double else bound_by_rows)(problem, prices)
@@ -229,7 +233,7 @@ def bound_checks(
                 tolerance = max(tolerance, _SINGLE * proven)
                 found += f", compared to {_SINGLE:.1%} in single precision"
     yield Check(
-        f"no choice of {problem.k} rows can be below the lower bound: the prices prove it",
+        f"no choice of {problem.k} rows can be below the lower bound: {how}",
         bound <= proven + tolerance,
         f"{found}, {proven:.10g} proven",
     )
@@ -240,6 +244,15 @@ def bound_checks(
         and _same(record["absolute_gap"], certificate.absolute_gap)
         and record["relative"] == (problem.costs.metric not in SHIFTED),
     )
+
+
+def _optimum(problem: Problem) -> float:
+    """The cost that no choice is below, where so few are possible that all can be ruled out."""
+    from uniproto.methods.thorough.search import pick_thoroughly
+    from uniproto.runtime.progress import Progress
+
+    proof = pick_thoroughly(problem, None, Progress(False)).proof
+    return -math.inf if proof is None else proof.least
 
 
 def _same(said: float | None, found: float | None) -> bool:

@@ -12,9 +12,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels
+from uniproto.data.columns import message_text
 from uniproto.data.disk import LargeTable
 from uniproto.errors import invalid
-from uniproto.features.language import message_text
 from uniproto.features.pictures import ENDINGS
 
 Rows = NDArray[np.intp]

@@ -27,7 +27,7 @@ from uniproto.runs.publish import (
 )
 from uniproto.runs.records import plain
 from uniproto.selection.assigning import targets_digest
-from uniproto.selection.prototypes import chosen_rows, write_csv
+from uniproto.selection.prototypes import chosen_rows, prototype_table, write_csv
 from uniproto.selection.saved_record import plan_from, require_fields
 from uniproto.transport.prototypes import Transport
 
@@ -92,7 +92,7 @@ def save_selection(
         if prototypes is not None:
             pq.write_table(prototypes, stage / PROTOTYPES)
             with (stage / PROTOTYPES_CSV).open("wb") as file:
-                write_csv(prototypes, file)
+                write_csv(prototype_table(selection, prototypes), file)
         np.savez_compressed(stage / PLAN, **arrays)
         for name, content in (files or {}).items():
             (stage / name).write_text(content, encoding="utf-8", newline="")
@@ -186,6 +186,7 @@ def _certified(manifest: dict[str, Any], certificate: Certificate, stage: Path) 
             "steps": certificate.steps,
             "seconds": certificate.seconds,
             **({} if needed is None else {"limit_needed": needed}),
+            **({} if certificate.proof is None else {"proof": certificate.proof}),
         },
         "timings": {**manifest["timings"], "certificate": certificate.seconds},
     }
@@ -274,6 +275,7 @@ def _certificate_of(manifest: dict[str, Any], prices: NDArray[np.float64]) -> Ce
         seconds=record["seconds"],
         relative=record["relative"],
         limit_needed=record.get("limit_needed"),
+        proof=record.get("proof"),
     )
 
 
