@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.data.files import json_objects, unpacked
+from uniproto.data.hub import local_data
 from uniproto.errors import InputFileError, UniprotoError, invalid
+from uniproto.features.cache import cache_folder
 from uniproto.features.text import is_unicode
 from uniproto.lm.features.language import FURTHER, has_further, whole_prompt
 from uniproto.lm.finetune.chats import Turns, as_turns
@@ -65,17 +67,15 @@ def read_rows(
 ) -> list[InstructionRow]:
     """Rows of a .jsonl, .jsonl.zst or .parquet file; without a source column, all are `all`.
 
-    The file streams through: only these columns stay in memory. A name that is no file and could
-    be one on the Hugging Face hub is looked for there, with the package datasets.
+    The file streams through: only these columns stay in memory. A data set of the Hugging Face
+    hub is named as for `uniproto curate`.
     """
     columns = {"--prompt": prompt, "--answer": answer}
     if messages is not None:
         columns = {"--messages": messages}
     if source is not None:
         columns["--source"] = source
-    path = Path(path)
-    if is_on_the_hub(str(path)):
-        return _filled(list(_checked(_hub_rows(str(path)), path, columns, needs_source)), path)
+    path = Path(local_data(str(path), cache_folder() / "datasets"))
     if not any(path.name.lower().endswith(ending) for ending in _ENDINGS):
         raise InputFileError(
             f"{path}: the file name must end in one of {', '.join(_ENDINGS)}. Got "
@@ -97,48 +97,9 @@ def read_rows(
             f"read ({getattr(error, 'strerror', None) or reason}). Check that it is there and "
             "complete."
         ) from error
-    return _filled(rows, path)
-
-
-def _filled(rows: list[InstructionRow], path: Path) -> list[InstructionRow]:
     if not rows:
         raise InputFileError(f"{path}: the file must hold training examples. It is empty.")
     return rows
-
-
-def is_on_the_hub(name: str) -> bool:
-    """Whether a name can be a data set on the hub: OWNER/NAME, perhaps with a :SPLIT.
-
-    >>> is_on_the_hub("TIGER-Lab/MathInstruct"), is_on_the_hub("runs/train.jsonl")
-    (True, False)
-    """
-    place = name.partition(":")[0]
-    return (
-        place.count("/") == 1
-        and not place.startswith((".", "/", "~"))
-        and not place.lower().endswith((*_ENDINGS, ".csv", ".json"))
-        and not Path(place).parent.is_dir()
-    )
-
-
-def _hub_rows(name: str) -> Iterator[dict[str, Any]]:
-    try:
-        import datasets
-    except ModuleNotFoundError as error:
-        raise InputFileError(
-            f"{name}: a data set on the Hugging Face hub needs the package datasets, which is not "
-            "installed. Run: pip install datasets"
-        ) from error
-    place, _, split = name.partition(":")
-    try:
-        yield from datasets.load_dataset(place, split=split or "train")
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
-        raise InputFileError(
-            f"{name}: the data must be a file here or a data set on the Hugging Face hub. There is "
-            f"no such file, and the hub did not give it ({reason}). Check the name, or download "
-            "it: .jsonl and .parquet files are read as they are."
-        ) from error
 
 
 def _checked(

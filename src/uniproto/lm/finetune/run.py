@@ -34,12 +34,7 @@ from uniproto.lm.finetune.folder import (
     require_usable,
     step_of,
 )
-from uniproto.lm.finetune.model import (
-    load_model,
-    padding_token,
-    require_quantisation,
-    with_lora,
-)
+from uniproto.lm.finetune.lora import require_quantisation, with_lora
 from uniproto.lm.finetune.monitoring import (
     ShownProgress,
     StepMetrics,
@@ -50,6 +45,7 @@ from uniproto.lm.finetune.monitoring import (
 )
 from uniproto.lm.finetune.rows import read_files
 from uniproto.lm.finetune.settings import FinetuneSettings
+from uniproto.lm.models import load_model, padding_token
 from uniproto.report.curves import save_curves
 from uniproto.runs.atomic import write_json
 from uniproto.runs.cleanup import missing_folders, take_away

@@ -277,7 +277,7 @@ class _ModelOnDisk:
     def chat_prompt(self) -> str:
         """The model's chat template, as a prompt with a place for the question."""
         from uniproto.lm.finetune.chats import chat_prompt
-        from uniproto.lm.finetune.model import load_tokenizer
+        from uniproto.lm.models import load_tokenizer
 
         return chat_prompt(load_tokenizer(self.place.base))
 
