@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -44,6 +44,16 @@ if TYPE_CHECKING:
 
 _MOMENT = 3.0  # seconds for random choices to compare with
 _MOST_COLUMNS = 15  # shown in a summary
+
+
+class Details(NamedTuple):
+    """How a selection came about."""
+
+    notes: dict[str, Any]  # of the method, by name
+    timings: dict[str, float]  # seconds of each stage
+    gains: NDArray[np.float64]  # β − fill of every pick: what it brought when it was picked
+    beta: float  # the largest cost, from which gains are counted
+    options: dict[str, Any]  # of the method
 
 
 class Selection:
@@ -165,6 +175,12 @@ class Selection:
         """
         return self.note("proof")
 
+    @property
+    def proven(self) -> tuple[str, float] | None:
+        """The proof, where there is one, and a cost that no choice is below: rounded down."""
+        least = self.notes.get("least")
+        return (self.proof, least) if self.proof and isinstance(least, float) else None
+
     def note(self, name: str) -> str | None:
         """A text among the `notes` of the whole selection, or None. Those of a group are no text.
 
@@ -200,6 +216,7 @@ class Selection:
             np.zeros(self.shape[1]) if prices is None else prices,
             rows=self.indices,
             plan=self.plan,
+            proven=self.proven,
             time_limit=limit,
             progress=Progress(progress),
         )
@@ -270,6 +287,25 @@ class Selection:
         from uniproto.selection.assigning import assigned
 
         return assigned(self, self._problem, rows)
+
+    def nearest(self, rows: Any) -> Assignment:
+        """The nearest prototype of each of these rows (a position in `indices`), and its distance.
+
+        A table is prepared as the selected one was.
+
+        >>> import uniproto
+        >>> sel = uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean")
+        >>> sel.nearest([[0.5], [7.0]]).prototype
+        array([0, 1])
+        """
+        from uniproto.selection.assigning import assigned
+
+        return assigned(self, self._problem, rows, by_plan=False)
+
+    @property
+    def details(self) -> Details:
+        """How the rows were found: what the method notes, its gains and β, and the time it took."""
+        return Details(self.notes, self.timings, self.gains, self.beta, self.options)
 
     def to_frame(self) -> pd.DataFrame:
         """A pandas table: row number, rank, how many targets it represents, its own values."""
