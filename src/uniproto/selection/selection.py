@@ -40,10 +40,17 @@ if TYPE_CHECKING:
     from uniproto.features.compared_rows import Given
     from uniproto.features.preparation import Preparation
     from uniproto.selection.assigning import Assignment
+    from uniproto.selection.details import Details
     from uniproto.selection.prototypes import Prototype
 
 _MOMENT = 3.0  # seconds for random choices to compare with
 _MOST_COLUMNS = 15  # shown in a summary
+
+
+_SHOWN = (
+    *("indices", "cost", "weights", "plan", "certificate", "details", "rows", "assign", "nearest"),
+    *("to_frame", "to_csv", "summary", "report", "save", "load", "certify", "improve"),
+)
 
 
 class Selection:
@@ -270,6 +277,38 @@ class Selection:
         from uniproto.selection.assigning import assigned
 
         return assigned(self, self._problem, rows)
+
+    def nearest(self, rows: Any) -> Assignment:
+        """The nearest prototype of each new row (a position in `indices`), and how far it is.
+
+        A table is prepared as the selected one was. Unlike `assign`, every row counts alone, also
+        those of the target.
+
+        >>> import uniproto
+        >>> sel = uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean")
+        >>> sel.nearest([[0.5], [7.0]]).prototype
+        array([0, 1])
+        """
+        from uniproto.selection.assigning import assigned
+
+        return assigned(self, self._problem, rows, by_plan=False)
+
+    @property
+    def details(self) -> Details:
+        """How the selection came about: gains, β, notes, timings and more.
+
+        >>> import uniproto
+        >>> sel = uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean")
+        >>> sel.details.shape, sel.details.metric
+        ((4, 4), 'euclidean')
+        """
+        from uniproto.selection.details import details_of
+
+        return details_of(self)
+
+    def __dir__(self) -> list[str]:
+        """What people look for first; the rest is in `details`."""
+        return sorted(_SHOWN)
 
     def to_frame(self) -> pd.DataFrame:
         """A pandas table: row number, rank, how many targets it represents, its own values."""
