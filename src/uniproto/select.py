@@ -130,9 +130,11 @@ def run_method(problem: Problem, method: Method, *, progress: bool | None = None
     """Let a method solve a checked problem."""
     begin = time.perf_counter()
     picks, group_rows = pick(problem, method, Progress(progress))
-    known = {"target_weights": problem.weights_origin, "bandwidth_from": problem.bandwidth_origin}
-    if picks.transport is not None and picks.transport.is_exact:
-        known["proof"] = picks.proof
+    known = {
+        "target_weights": problem.weights_origin,
+        "bandwidth_from": problem.bandwidth_origin,
+        **({} if picks.proof is None else {"proof": picks.proof.why, "least": picks.proof.least}),
+    }
     return Selection(
         indices=picks.rows.astype(np.int64),
         gains=picks.gains,

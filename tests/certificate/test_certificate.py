@@ -20,10 +20,11 @@ import uniproto
 from uniproto import RBF, Greedy, Laplacian, UniProto
 from uniproto.algorithm import transport_cost
 from uniproto.certificate.ascent import certify
-from uniproto.certificate.bound import extreme_costs, proven_bound
+from uniproto.certificate.bound import proven_bound
 from uniproto.certificate.certificate import Certificate
 from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.geometry.costs import FEATURE_METRICS
+from uniproto.geometry.rounded_costs import extreme_costs
 from uniproto.problem.problem import Problem
 from uniproto.selection.selection import Selection
 from uniproto.selection.storage import save_certificate

@@ -32,14 +32,18 @@ def true_costs(source: Any, target: Any, metric: str) -> Matrix:
     return [[cost(x, y) for y in columns] for x in rows]
 
 
-def best_transport(costs: Matrix, rows: tuple[int, ...]) -> Fraction:
-    """The exact optimal-transport cost of these rows, 1/k each, against equally weighted targets.
+def best_transport(
+    costs: Matrix, rows: tuple[int, ...], weights: list[Fraction] | None = None
+) -> Fraction:
+    """The exact optimal-transport cost of these rows, 1/k each, against the targets.
 
-    Successive shortest paths over whole masses, in fractions: nothing is rounded.
+    Successive shortest paths, in fractions: nothing is rounded. Without `weights`, which sum to
+    1, all targets have the same.
     """
     k, n = len(rows), len(costs[0])
-    need, offer = [n] * k, [k] * n  # in units of 1/(k·n)
-    flow = [[0] * n for _ in range(k)]
+    need = [Fraction(1, k)] * k
+    offer = [Fraction(1, n)] * n if weights is None else list(weights)
+    flow = [[Fraction(0)] * n for _ in range(k)]
     total = Fraction(0)
     while any(need):
         path, length = _shortest_path([costs[row] for row in rows], flow, need, offer)
@@ -53,14 +57,14 @@ def best_transport(costs: Matrix, rows: tuple[int, ...]) -> Fraction:
         need[path[0][0]] -= amount
         offer[path[-1][1]] -= amount
         total += amount * length
-    return total / (k * n)
+    return total
 
 
 Step = tuple[int, int, int]  # row, column, and whether mass is added (1) or taken back (−1)
 
 
 def _shortest_path(
-    costs: Matrix, flow: list[list[int]], need: list[int], offer: list[int]
+    costs: Matrix, flow: Matrix, need: list[Fraction], offer: list[Fraction]
 ) -> tuple[list[Step], Fraction]:
     """The cheapest way for a row in need to reach a target with mass to spare (Bellman, Ford)."""
     k, n = len(costs), len(costs[0])
@@ -85,9 +89,18 @@ def _shortest_path(
     return path, length
 
 
-def best_choice(costs: Matrix, k: int) -> Fraction:
+def best_choice(costs: Matrix, k: int, weights: list[Fraction] | None = None) -> Fraction:
     """What the best k rows cost, by trying them all."""
-    return min(best_transport(costs, rows) for rows in combinations(range(len(costs)), k))
+    sets = combinations(range(len(costs)), k)
+    return min(best_transport(costs, rows, weights) for rows in sets)
+
+
+def true_weights(weights: Any) -> list[Fraction] | None:
+    """Weights as given, divided by their sum."""
+    if weights is None:
+        return None
+    exact = [Fraction(weight) for weight in np.asarray(weights).tolist()]
+    return [weight / sum(exact) for weight in exact]
 
 
 def _fractions(values: Any) -> Matrix:

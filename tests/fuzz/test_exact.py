@@ -12,15 +12,20 @@ from hypothesis import strategies as st
 
 import uniproto
 from uniproto import Selection, UniprotoError
+from uniproto.certificate.bound import proven_bound
 
 from .cases import cases
 from .outcomes import assert_adds_up, attempt
-from .rational import best_choice, best_transport, true_costs
+from .rational import best_choice, best_transport, true_costs, true_weights
 
 _FEATURES = ("cosine", "euclidean", "sqeuclidean", "l1", "dot")
 _TYPES = ("f2", "f4", "f4", "f8", "f8", "i1", "u1", "i4", "i8")
 _EPS = float(np.finfo(np.float64).eps)
 _PROVEN = 1e-11  # of the cost: what the dual proof leaves open, and the sums
+_OF_WEIGHTS = 1.1e-9  # where whole masses stand for them
+_SHIFTS = (1e-3, 1.0, 1e6, 1e14, 1e16, 1e200)
+# What puts a solver with an absolute tolerance, or masses of 46 bits, to the test.
+_HARD = ("far row", "forbidden pairs", "wide weights", "all of these")
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class Small:
     target: np.ndarray | None
     metric: str
     k: int
+    weights: np.ndarray | None = None
 
     def costs(self) -> list[list[Fraction]]:
         target = self.source if self.target is None else self.target
@@ -80,6 +86,39 @@ def small_questions(draw: st.DrawFn) -> Small:
     return Small(source, target, metric, draw(st.integers(1, min(m, 3))))
 
 
+@st.composite
+def hard_questions(draw: st.DrawFn) -> Small:
+    return hard_question(
+        np.random.default_rng(draw(st.integers(0, 2**32 - 1))), draw(st.sampled_from(_HARD))
+    )
+
+
+def hard_question(rng: np.random.Generator, family: str) -> Small:
+    """Costs or weights of which a few are larger than all others by many orders."""
+    m, n, width = (int(rng.integers(*sizes)) for sizes in ((2, 7), (2, 7), (1, 4)))
+    k = int(rng.integers(1, min(m, 3) + 1))
+    every = family == "all of these"
+    huge = 10.0 ** rng.integers(8, 18)
+    weights = None
+    if family == "wide weights" or (every and rng.random() < 0.7):
+        weights = 10.0 ** rng.uniform(-rng.choice([2, 8, 16, 25]), 0, n)
+    if family == "forbidden pairs" or rng.random() < 0.5:
+        costs = rng.integers(0, 9, (m, n)) * 1.0 if rng.random() < 0.3 else rng.random((m, n))
+        if family != "wide weights" or rng.random() < 0.7:
+            costs[rng.random((m, n)) < rng.choice([0.1, 0.3, 0.6])] = huge
+        return Small(costs, None, "precomputed", k, weights)
+    source, target = rng.normal(size=(m, width)), rng.normal(size=(n, width))
+    if family != "wide weights" or rng.random() < 0.5:
+        # As a squared distance the cost is then `huge`, which keeps the digits of the others.
+        far = rng.choice([1.0, -1.0]) * np.sqrt(huge)
+        source[0] = far
+        if rng.random() < 0.3:
+            target[0] = far
+    metric = str(rng.choice(["sqeuclidean", "sqeuclidean", "euclidean", "l1"]))
+    same = weights is None and rng.random() < 0.3
+    return Small(source, None if same else target, metric, k, weights)
+
+
 def _numbers(
     draw: st.DrawFn, rng: np.random.Generator, shape: tuple[int, int], kind: str, *, signed: bool
 ) -> np.ndarray:
@@ -112,24 +151,42 @@ def _select(question: Small) -> Selection:
         question.k,
         question.target,
         metric=question.metric,
+        target_weights=question.weights,
         certify=True,
         progress=False,
     )
     return selection
 
 
-@given(small_questions())
-@cases(150)
+@given(st.one_of(small_questions(), hard_questions()))
+@cases(250)
 def test_costs_and_certificates_are_true(question: Small) -> None:
     selection = attempt(question, lambda: _select(question))
-    if isinstance(selection, UniprotoError):
-        return
+    if not isinstance(selection, UniprotoError):
+        assert_is_true(selection, question)
+
+
+def assert_is_true(selection: Selection, question: Small) -> None:
+    """What a selection says of its cost, of the bound and of the optimum is so."""
     assert_adds_up(selection)
-    costs = question.costs()
-    assert selection.cost_is_exact
-    true = best_transport(costs, tuple(selection.indices.tolist()))
-    off = abs(Fraction(selection.cost) - true)
-    allowed = _PROVEN * float(true) + question.rounding() + 1e-307
-    assert off <= allowed, f"cost {selection.cost!r}, really {float(true)!r}"
-    bound, best = Fraction(selection.certificate.lower_bound), best_choice(costs, question.k)
+    costs, weights = question.costs(), true_weights(question.weights)
+    best = best_choice(costs, question.k, weights)
+    true = best_transport(costs, tuple(selection.indices.tolist()), weights)
+    share = _PROVEN if weights is None else _OF_WEIGHTS
+    allowed = share * float(true) + question.rounding() + 1e-307
+    cost, certificate = Fraction(selection.cost), selection.certificate
+    assert cost >= true - Fraction(allowed), f"cost {float(cost)!r}, really {float(true)!r}"
+    if selection.cost_is_exact:
+        assert cost <= true + Fraction(allowed), f"cost {float(cost)!r}, really {float(true)!r}"
+    bound = Fraction(certificate.lower_bound)
     assert bound <= best, f"bound {float(bound)!r}, best {float(best)!r}"
+    problem = selection._problem
+    for shift in _SHIFTS:
+        shifted = proven_bound(problem, certificate.prices + shift)
+        assert Fraction(shifted) <= best, f"bound {shifted!r}, best {float(best)!r}"
+    if selection.proof is not None:
+        assert selection.cost_is_exact
+        assert certificate.gap == 0
+        assert bound >= cost * Fraction(1 - 1e-4)
+        off = 1.1e-9 * float(best) + 2 * allowed
+        assert true <= best + Fraction(off), f"{float(true)!r}, best {float(best)!r}"

@@ -193,15 +193,15 @@ def test_a_proof_is_said_saved_and_verified(
     assert "the least possible      each of 220 sets of rows" in said
     assert "none are closer (proven)" in said
     assert Selection.load(out).proof
-    assert main(["certify", str(out)]) == 0  # prices are another proof, of a bound
+    assert main(["certify", str(out)]) == 0  # the proof is the bound
     loaded = Selection.load(out)
-    assert loaded.proof
-    assert 0 < loaded.certificate.lower_bound <= loaded.cost
+    assert loaded.proof == loaded.certificate.proof
+    assert loaded.certificate.gap == 0
+    assert (1 - 1e-8) * loaded.cost < loaded.certificate.lower_bound <= loaded.cost
     capsys.readouterr()
     assert main(["verify", str(out)]) == 0
     said = capsys.readouterr().out
-    assert "the same search proves it again" in said
-    assert "the prices prove it" in said
+    assert "nor below the cost, as a look at all of them proves" in said
 
 
 def test_a_false_proof_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,11 +212,14 @@ def test_a_false_proof_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["select", str(pool), "-k", "3", "-o", str(out), "--method", "greedy"]) == 0
     path = out / "manifest.json"
     manifest = json.loads(path.read_text("utf-8"))
-    manifest["notes"] |= {"proof": "trust me"}
+    cost = manifest["cost"]
+    manifest["notes"] |= {"proof": "trust me", "least": cost}
     path.write_text(json.dumps(manifest), "utf-8")
+    assert main(["certify", str(out)]) == 0
+    assert Selection.load(out).certificate.gap == 0
     capsys.readouterr()
     assert main(["verify", str(out)]) == 1
-    assert "it ended without a proof" in capsys.readouterr().out
+    assert "  no   no choice of 3 rows can be below the lower bound" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -246,3 +246,17 @@ def test_in_a_pipeline_and_a_grid_search() -> None:
     search.fit(X, labels)
     assert search.best_params_ == {"prototypeselector__n_prototypes": 20}
     assert search.score(X, labels) == np.mean(search.predict(X) == labels)
+
+
+def test_new_rows_go_to_the_nearest_and_targets_may_too() -> None:
+    found = SELECTION.nearest(X)
+    apart = np.stack([SELECTION.nearest(X).distance, SELECTION.assign().distance])
+    assert (apart[0] <= apart[1] + 1e-12).all()  # equal shares send some targets further
+    assert found.prototype[SELECTION.indices].tolist() == list(range(7))
+
+
+def test_details_say_how_the_rows_were_found() -> None:
+    details = SELECTION.details
+    assert details.notes is SELECTION.notes
+    assert details.timings["pick"] > 0
+    assert len(details.gains) == 7

@@ -38,6 +38,7 @@ def certify(
     *,
     rows: NDArray[np.intp] | None = None,
     plan: sp.csr_array | None = None,
+    proven: tuple[str, float] | None = None,
     time_limit: float | None = None,
     progress: Progress | None = None,
 ) -> Certificate:
@@ -46,8 +47,13 @@ def certify(
     `prices` are any to begin with: of the optimal plan, or those of an earlier search, which
     then goes on. `rows` are the prototypes in hand and `plan` their plan: the better half of
     what is known about where to begin. The search ends at the time limit; the look at every row
-    that makes its prices a proof may take as long again.
+    that makes its prices a proof may take as long again. `proven` is a proof that these rows are
+    the best, and the bound that it leaves: then there is nothing to search for.
     """
+    relative = problem.costs.metric not in SHIFTED
+    if proven is not None:
+        why, least = proven
+        return Certificate(least, cost, prices, True, 0, 0.0, relative, proof=why)
     begin = working_time()
     deadline = np.inf if time_limit is None else begin + time_limit
     progress = progress or Progress(shown=False)
@@ -56,12 +62,12 @@ def certify(
         start = _start(problem, cost, prices, rows, plan)
         tried = _tried(problem, cost, start, deadline, progress)
     none = np.zeros(problem.n)  # no prices prove a bound of 0: no cost is negative
-    proven = [(0.0, none)]
+    found = [(0.0, none)]
     last = 2 * deadline - begin
     for each in tried:
         bound = proven_bound(problem, each.prices, each.values, deadline=last)
-        proven.append((bound, each.prices))
-    bound, best = max(proven, key=lambda pair: pair[0])
+        found.append((bound, each.prices))
+    bound, best = max(found, key=lambda pair: pair[0])
     return Certificate(
         lower_bound=bound,
         cost=cost,
@@ -69,7 +75,7 @@ def certify(
         converged=not tried or tried[-1].converged,
         steps=sum(each.steps for each in tried),
         seconds=working_time() - begin,
-        relative=problem.costs.metric not in SHIFTED,
+        relative=relative,
         limit_needed=None if bound > 0 else _limit_needed(tried, time_limit),
     )
 

@@ -23,10 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.fills.priced_fills import exact_values
-from uniproto.geometry.blocks import EVERY, Rows
 from uniproto.geometry.costs import Costs
-from uniproto.geometry.distances import NEAR
-from uniproto.geometry.feature_costs import FeatureCosts
+from uniproto.geometry.rounded_costs import LeastCosts
 from uniproto.problem.problem import Problem
 from uniproto.runtime.compiling import working_time
 
@@ -121,47 +119,3 @@ def _rounding_of_sums(problem: Problem, prices: NDArray[np.float64], total: floa
     paid = abs(total + float(capacity @ prices)) + float(capacity @ np.abs(prices))
     magnitude = paid / problem.k + 2 * max(0.0, -float(prices.min()))
     return (problem.n + 64) * float(np.finfo(np.float64).eps) * magnitude
-
-
-class LeastCosts:
-    """Costs of which each is the least that the rounding of double precision leaves possible."""
-
-    def __init__(self, costs: Costs) -> None:
-        self.costs, self.shape = costs, costs.shape
-
-    def exact_block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[np.float64]:
-        return extreme_costs(self.costs, self.costs.exact_block(rows, columns), -1)
-
-
-def extreme_costs(costs: Costs, block: NDArray[np.float64], side: int) -> NDArray[np.float64]:
-    """The least (`side` −1) or the most (+1) that costs in double precision may really be.
-
-    Also of what `exact_block` gives for them in blocks of another shape, hence twice the error.
-    """
-    if costs.rounding == 0:
-        return block
-    # Rounding is known in the costs' own precision.
-    eps = float(np.finfo(np.float64).eps)
-    shrunk = eps / float(np.finfo(costs.dtype).eps)
-    if not isinstance(costs, FeatureCosts):
-        return np.maximum(block + side * 2 * shrunk * costs.rounding, 0.0)
-    distances = costs.curve.distances(block)
-    error = _error_of_distances(costs, distances, shrunk * costs.distance_rounding)
-    extreme = costs.curve.of(np.maximum(distances + side * error, 0.0))
-    return extreme * (1 + side * costs.curve.rounds * eps)
-
-
-def _error_of_distances(
-    costs: FeatureCosts, distances: NDArray[np.float64], most: float
-) -> NDArray[np.float64] | float:
-    """Twice how far the distances that costs are made from may be off; `most` holds for all.
-
-    Where those that lost digits are computed from differences, none is off by more than a share
-    of itself, and by what preparing the rows has rounded.
-    """
-    if not (costs.refines_small_costs and costs.reach):
-        return 2 * most
-    relative = most / costs.reach
-    with np.errstate(over="ignore"):  # of huge distances, where `most` holds
-        own = 2 * distances / NEAR + np.sqrt(distances * costs.reach) + relative * costs.reach
-    return np.asarray(2 * np.minimum(most, relative * own))

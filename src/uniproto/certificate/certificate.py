@@ -17,9 +17,10 @@ class Certificate:
     `gap` is cost / lower_bound − 1 (0 when they meet, otherwise infinite when the bound is 0); for
     metrics whose zero is arbitrary (`dot`, `similarity`) look at `absolute_gap`, cost −
     lower_bound.
-    `prices` prove the bound: anyone can put them into the formula. `converged` says whether the
-    search ended by itself rather than at the time limit. Where that left no time for a bound,
-    `limit_needed` is about how many seconds it must be.
+    `prices` prove the bound: anyone can put them into the formula. Where the search has proven
+    that no choice costs less, `proof` says how, and the bound is the cost, rounded down.
+    `converged` says whether the search for prices ended by itself rather than at the time limit.
+    Where that left no time for a bound, `limit_needed` is about how many seconds it must be.
     """
 
     lower_bound: float
@@ -30,14 +31,15 @@ class Certificate:
     seconds: float
     relative: bool = True
     limit_needed: float | None = None
+    proof: str | None = None
 
     @property
     def absolute_gap(self) -> float:
-        return max(self.cost - self.lower_bound, 0.0)
+        return 0.0 if self.proof is not None else max(self.cost - self.lower_bound, 0.0)
 
     @property
     def gap(self) -> float:
-        if self.cost <= self.lower_bound:
+        if self.absolute_gap == 0:
             return 0.0
         return self.cost / self.lower_bound - 1 if self.lower_bound > 0 else np.inf
 

@@ -73,6 +73,7 @@ def run(options: argparse.Namespace) -> None:
         _first_prices(folder, selection, problem),
         rows=selection.indices,
         plan=selection.plan,
+        proven=selection.proven,
         time_limit=options.time_limit,
         progress=Progress(False if options.quiet else None),
     )

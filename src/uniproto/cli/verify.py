@@ -34,7 +34,8 @@ def add_parser(commands: Any) -> None:
             that no file has changed; that the rows are allowed, and named as in the input; that the
             plan gives every row 1/K and every target its weight; that it costs what is written, and
             no plan of these rows costs less; and, where OUT is certified, that the prices prove the
-            lower bound. Nothing is written, and the search is not repeated."""),
+            lower bound, or that no other choice costs less. Nothing is written, and the search is
+            not repeated."""),
         epilog=textwrap.dedent("""\
             example:
               uniproto select vectors.npy -k 100 --certify -o out
@@ -98,8 +99,9 @@ def checks(folder: Path, moved: Sequence[str] | None = None) -> Iterator[Check]:
     embedded = "embedding" in manifest["inputs"]["source"]
     slack = _EMBEDDED * costs.ceiling if embedded else 0.0
     yield from cost_checks(selection, problem, slack)
-    if selection.certificate is not None:
+    certificate = selection.certificate
+    if certificate is not None:
         yield from bound_checks(manifest["certificate"], selection, problem, slack)
-    if selection.proof is not None:
+    if selection.proof is not None and (certificate is None or certificate.proof is None):
         claim = f"not checked: that no choice of {problem.k} rows costs less"
         yield Check(claim, None, "the search says so, and is not repeated")

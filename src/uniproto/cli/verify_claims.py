@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _SUMS = 1e-12  # how far rounding puts costs off, as a share of them
 _SHARES = 1e-9  # the same of sums of shares, and of bounds, which add up as many numbers
 _PROVEN_ENTRIES = 200_000_000  # costs up to which a bound is proven in double precision
+_PROVEN = 1e-4  # of the cost: how far rounding may put the optimum below it
 _SINGLE = 1e-3  # how far rounding on another machine puts a bound off that is not
 
 
@@ -178,7 +179,7 @@ def _cost_of_plan(selection: Selection, problem: Problem) -> tuple[float, float]
     """What the plan costs, and how far the rounding of the costs it pays may put that off."""
     import numpy as np
 
-    from uniproto.certificate.bound import extreme_costs
+    from uniproto.geometry.rounded_costs import extreme_costs
 
     plan = selection.plan
     found, rounding = 0.0, 0.0
@@ -209,10 +210,13 @@ def bound_checks(
     bound, found = certificate.lower_bound, f"{certificate.lower_bound:.10g} written"
     cost, rounding = _cost_of_plan(selection, problem)
     tolerance = 2 * rounding + _SHARES * cost + slack
-    proven = -math.inf
+    proven, how = -math.inf, "the prices prove it"
     with np.errstate(all="ignore"):
         prices = certificate.prices - certificate.prices.min()
-        if np.isfinite(prices).all():
+        if certificate.proof is not None and not problem.groups:
+            proven, how = _optimum(problem), "nor below the cost, as a look at all of them proves"
+            bound = cost * (1 - _PROVEN)
+        elif np.isfinite(prices).all():
             in_double = problem.m * problem.n <= _PROVEN_ENTRIES
             try:
                 proven = (proven_bound if in_double else bound_by_rows)(problem, prices)
@@ -222,7 +226,7 @@ def bound_checks(
                 tolerance = max(tolerance, _SINGLE * proven)
                 found += f", compared to {_SINGLE:.1%} in single precision"
     yield Check(
-        f"no choice of {problem.k} rows can be below the lower bound: the prices prove it",
+        f"no choice of {problem.k} rows can be below the lower bound: {how}",
         bound <= proven + tolerance,
         f"{found}, {proven:.10g} proven",
     )
@@ -233,6 +237,15 @@ def bound_checks(
         and _same(record["absolute_gap"], certificate.absolute_gap)
         and record["relative"] == (problem.costs.metric not in SHIFTED),
     )
+
+
+def _optimum(problem: Problem) -> float:
+    """The cost that no choice is below, where so few are possible that all can be ruled out."""
+    from uniproto.methods.thorough.search import pick_thoroughly
+    from uniproto.runtime.progress import Progress
+
+    proof = pick_thoroughly(problem, None, Progress(False)).proof
+    return -math.inf if proof is None else proof.least
 
 
 def _same(said: float | None, found: float | None) -> bool:

@@ -17,14 +17,22 @@ INTERRUPTED = "Ctrl-C ended it; the best rows at that moment were kept"
 
 
 @dataclass(frozen=True)
+class Optimum:
+    """Why no other rows can cost less, in words, and a cost that none is below: rounded down."""
+
+    why: str
+    least: float
+
+
+@dataclass(frozen=True)
 class Picks:
     """What a method has chosen, in the order picked.
 
     `gains` is what each pick added to the method's own objective. `weights` are the prototype
     weights the method learned, or None for equal weights. `plan` is the plan the method had at the
     end, in whole masses, where it had one: its cost is an upper bound of the exact cost.
-    `transport` is the optimal plan, where the method has solved it. `proof` says in words why no
-    other rows can cost less, where that is known.
+    `transport` is the optimal plan, where the method has solved it. `proof` says why no other rows
+    can cost less, where that is known.
     """
 
     rows: NDArray[np.intp]
@@ -32,7 +40,7 @@ class Picks:
     weights: NDArray[np.float64] | None = None
     plan: sp.csr_array | None = None
     transport: Transport | None = None
-    proof: str | None = None
+    proof: Optimum | None = None
     notes: dict[str, Any] = field(default_factory=dict)
 
 

@@ -62,7 +62,7 @@ def _joined(problem: Problem, parts: list[Picks]) -> tuple[Picks, dict[Hashable,
         local_rows[group.label] = picks.rows
         rows.append(group.source_rows[picks.rows])
         gains.append(picks.gains)
-        proven = {} if picks.proof is None else {"proof": picks.proof}
+        proven = {} if picks.proof is None else {"proof": picks.proof.why}
         notes[str(group.label)] = {**picks.notes, **proven}
         weights.append(
             np.full(group.problem.k, 1 / problem.k)

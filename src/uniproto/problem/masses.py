@@ -41,7 +41,8 @@ class Masses:
 def integer_masses(k: int, n: int, weights: NDArray[np.float64] | None = None) -> Masses:
     """Turn the target weights (None: uniform; otherwise summing to 1) into integer masses.
 
-    Uniform weights are represented exactly; others to within 2^-46 of the total mass.
+    Uniform weights are represented exactly; others to within 2^-46 of the total mass, but none
+    that is positive by nothing: what a target costs can be as large as its weight is small.
 
     >>> integer_masses(k=4, n=6)
     Masses(offer=array([2, 2, 2, 2, 2, 2]), need=3)
@@ -52,7 +53,7 @@ def integer_masses(k: int, n: int, weights: NDArray[np.float64] | None = None) -
     need = _LARGEST_TOTAL // k
     total = k * need
     exact = weights * total
-    offer = np.floor(exact).astype(np.int64)
+    offer = np.maximum(np.floor(exact), weights > 0).astype(np.int64)
     # Largest remainders make the sum exact; stable, so equal remainders go to the lowest index.
     missing = min(max(total - int(offer.sum()), 0), n)
     offer[np.argsort(offer - exact, kind="stable")[:missing]] += 1

@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.certificate.ascent import certify
-from uniproto.certificate.bound import LeastCosts, rounded_down
+from uniproto.certificate.bound import rounded_down
 from uniproto.certificate.certificate import SHIFTED, Certificate
 from uniproto.fills.priced_fills import cheapest_units_of_rows, exact_values
 from uniproto.geometry.blocks import block_rows
 from uniproto.geometry.costs import Costs
+from uniproto.geometry.rounded_costs import LeastCosts
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import one_thread, parallel_map, pieces_of

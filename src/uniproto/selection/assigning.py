@@ -35,7 +35,8 @@ def assigned(
 ) -> Assignment:
     """The prototype of each row: of the targets by the plan, of new rows the nearest.
 
-    A selection that was loaded has no problem any more, only what was saved with it.
+    Without `by_plan`, rows that are the targets go to the nearest, too. A selection that was loaded
+    has no problem any more, only what was saved with it.
     """
 
     def exact(place: int, own: NDArray[np.intp]) -> NDArray[np.float64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,8 @@ class Details:
 
     `gains` is what each pick added to the method's own objective, `beta` (β) the ceiling of the
     costs, `shape` how many source and target rows there were, `options` those of the `method`,
-    `notes` what it says about its work, `timings` the seconds of each stage, `group_costs` each
-    group's own cost, `proof` why no other rows cost less (where that is known), and `preparation`
-    what became of each column of a table.
+    `notes` what it says about its work, `timings` the seconds of each stage, `proof` why no other
+    rows cost less (where that is known), and `preparation` what became of each column of a table.
     """
 
     gains: NDArray[np.float64]
@@ -34,12 +33,10 @@ class Details:
     seed: int
     notes: Mapping[str, Any]
     timings: Mapping[str, float]
-    cost_is_exact: bool
-    group_costs: Mapping[Hashable, float]
     proof: str | None
     preparation: Any
 
 
 def details_of(selection: Selection) -> Details:
-    """The details of a selection; cost and plan are solved where they are not yet."""
+    """The details of a selection; nothing is computed."""
     return Details(**{name: getattr(selection, name) for name in Details.__dataclass_fields__})

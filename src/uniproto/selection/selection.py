@@ -172,6 +172,12 @@ class Selection:
         """
         return self.note("proof")
 
+    @property
+    def proven(self) -> tuple[str, float] | None:
+        """The proof, where there is one, and a cost that no choice is below: rounded down."""
+        least = self.notes.get("least")
+        return (self.proof, least) if self.proof and isinstance(least, float) else None
+
     def note(self, name: str) -> str | None:
         """A text among the `notes` of the whole selection, or None. Those of a group are no text.
 
@@ -207,6 +213,7 @@ class Selection:
             np.zeros(self.shape[1]) if prices is None else prices,
             rows=self.indices,
             plan=self.plan,
+            proven=self.proven,
             time_limit=limit,
             progress=Progress(progress),
         )

@@ -187,6 +187,7 @@ def _certified(manifest: dict[str, Any], certificate: Certificate, stage: Path) 
             "steps": certificate.steps,
             "seconds": certificate.seconds,
             **({} if needed is None else {"limit_needed": needed}),
+            **({} if certificate.proof is None else {"proof": certificate.proof}),
         },
         "timings": {**manifest["timings"], "certificate": certificate.seconds},
     }
@@ -275,6 +276,7 @@ def _certificate_of(manifest: dict[str, Any], prices: NDArray[np.float64]) -> Ce
         seconds=record["seconds"],
         relative=record["relative"],
         limit_needed=record.get("limit_needed"),
+        proof=record.get("proof"),
     )
 
 

@@ -197,7 +197,8 @@ def _plan(
     potentials: NDArray[np.float64],
     proof: Proof,
 ) -> Plan:
-    return Plan(masses, proof.cost, prices, potentials, proof.gap, proof.holds)
+    gap = proof.gap + proof.rounding
+    return Plan(masses, proof.cost, prices, potentials, gap, proof.holds)
 
 
 def verify_flow(

@@ -7,6 +7,7 @@ targets there are.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +56,19 @@ def line_of(costs: Costs) -> Line | None:
     column = int(varying[0]) if len(varying) else 0
     source, target = (np.asarray(costs.given(side)[:, column], np.float64) for side in (0, 1))
     return Line(source, target, _POWERS[costs.metric])
+
+
+def carried(line: Line, short: NDArray[np.float64], k: int, cost: float) -> float:
+    """What k rows of this cost may pay more or less where targets have so much more weight.
+
+    Weight is carried along the line to where it is short; |x − y|² changes by the sum of both
+    distances times the way, and no row that pays so little is farther than √(k · cost) away.
+    """
+    order = np.argsort(line.target, kind="stable")
+    way = float(np.abs(np.cumsum(short[order])[:-1]) @ np.diff(line.target[order]))
+    if line.power == 1:
+        return way
+    return way * 2 * (float(np.ptp(line.target)) + math.sqrt(k * cost))
 
 
 def plan_on_line(

@@ -23,6 +23,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 TOLERANCE = 1e-12  # a gap below this share of the cost proves a plan optimal
+EXACT = 1e-9  # and one below this, whatever was rounded, that its cost is exact
 _MOST_PASSES = 1000
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -31,16 +32,20 @@ ArcCosts: TypeAlias = NDArray[np.float64] | sp.csr_array  # every arc, or only t
 
 @dataclass(frozen=True)
 class Proof:
-    """What a plan costs, dual variables with u_i ≤ C_ij + v_j, and the gap that they leave."""
+    """What a plan costs, dual variables with u_i ≤ C_ij + v_j, and the gap that they leave.
+
+    `rounding` is how much wider it may be: prices far larger than the cost hide differences.
+    """
 
     cost: float
     potentials: NDArray[np.float64]
     prices: NDArray[np.float64]
     gap: float
+    rounding: float
 
     @property
     def holds(self) -> bool:
-        return self.gap <= TOLERANCE * self.cost
+        return self.gap <= TOLERANCE * self.cost and self.rounding <= EXACT * self.cost
 
 
 def prove(costs: ArcCosts, plan: sp.csr_array) -> Proof:
@@ -69,7 +74,9 @@ def prove(costs: ArcCosts, plan: sp.csr_array) -> Proof:
     prices = np.minimum.reduceat(potentials[holders] - used, begins)
     potentials = _cheapest(costs, prices)
     untight = np.maximum(used + prices[targets] - potentials[holders], 0.0)
-    return Proof(cost, potentials, prices, math.fsum(untight * masses))
+    summed = used + np.abs(prices[targets]) + np.abs(potentials[holders])
+    rounding = 4 * _EPS * float(summed @ masses)
+    return Proof(cost, potentials, prices, math.fsum(untight * masses), rounding)
 
 
 def reduced_costs(costs: ArcCosts, proof: Proof) -> ArcCosts:

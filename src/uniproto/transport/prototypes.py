@@ -12,8 +12,9 @@ from uniproto.geometry.blocks import block_rows
 from uniproto.problem.problem import Problem
 from uniproto.runtime.threads import parallel_for, parallel_map, pieces_of
 from uniproto.transport.exact import Plan, partial_plan, sparse_plan
-from uniproto.transport.line import line_of, plan_on_line
-from uniproto.transport.proof import TOLERANCE
+from uniproto.transport.line import carried, line_of, plan_on_line
+from uniproto.transport.proof import EXACT, TOLERANCE
+from uniproto.transport.weights import plan_for_weights
 
 _DENSE_ENTRIES = 200_000  # below this the whole matrix of costs is the quickest way
 _NEAREST = 16  # prototypes that each target may be sent to at first
@@ -43,8 +44,17 @@ def transport(
 
     `plan` is any plan the prototypes already have. Where an exact solve would take too long, it
     is returned: its cost is an upper bound, and `is_exact` is False. A solved plan is called
-    exact if its dual prices prove its cost, but for 1e-12 of it, or if all rows lie on a line.
+    exact if its dual prices prove its cost, but for 1e-12 of it, or if all rows lie on a line;
+    and if the weights, which its whole masses differ from by a hair, change that by 1e-9 at most.
     """
+    solved = _of_masses(problem, rows, plan)
+    if problem.target_weights is None:
+        return solved
+    short = problem.target_weights - problem.masses.weights
+    return _of_weights(problem, rows, solved, short) if short.any() else solved
+
+
+def _of_masses(problem: Problem, rows: NDArray[np.intp], plan: sp.csr_array | None) -> Transport:
     masses = problem.masses
     if len(rows) * problem.n <= _DENSE_ENTRIES:
         solved = partial_plan(problem.costs.exact_block(rows), masses.offer, masses.need)
@@ -57,10 +67,26 @@ def transport(
     if plan is None:
         plan = _feasible_plan(problem, rows)
     if problem.n > _LARGEST_TARGET:
-        return Transport(
-            _cost_of(problem, rows, plan) / masses.total, _shares(plan, masses.total), False
-        )
+        shares = _shares(plan, masses.total)
+        return Transport(cost_of(problem, rows, shares), shares, False)
     return _by_column_generation(problem, rows, plan)
+
+
+def _of_weights(
+    problem: Problem, rows: NDArray[np.intp], solved: Transport, short: NDArray[np.float64]
+) -> Transport:
+    """The plan for the weights ν of targets whose whole masses are `short` of them.
+
+    No plan for ν costs less than that for the masses less Σ_j v_j short_j, by the same prices v.
+    """
+    plan = plan_for_weights(problem.costs, rows, solved.plan, short, EXACT / 4 * solved.cost)
+    cost, least = cost_of(problem, rows, plan), -np.inf
+    if solved.prices is not None:
+        least = solved.cost - float(solved.prices @ short)
+    elif (line := line_of(problem.costs)) is not None:
+        least = solved.cost - carried(line, short, len(rows), solved.cost)
+    is_exact = solved.is_exact and cost - least <= EXACT * cost
+    return Transport(cost, plan, is_exact, solved.prices)
 
 
 def _plan_of_few(problem: Problem, rows: NDArray[np.intp]) -> Plan | None:
@@ -98,8 +124,8 @@ def _by_column_generation(
         missing, lowest = _cheapest_arcs(
             problem, rows, solved.potentials, solved.prices, _ADDED, -negligible
         )
-        gap = solved.gap + masses.need * float(np.maximum(-lowest, 0.0).sum())
-        is_proven = gap <= TOLERANCE * solved.cost
+        left_out = masses.need * float(np.maximum(-lowest, 0.0).sum())
+        is_proven = solved.is_proven and left_out <= TOLERANCE * solved.cost
         if is_proven or missing.nnz == 0:
             return _transport_of(solved, masses.total, is_proven)
         arcs = arcs + missing
@@ -172,7 +198,8 @@ def _feasible_plan(problem: Problem, rows: NDArray[np.intp]) -> sp.csr_array:
     return sp.csr_array(claimed[np.argsort(fills.picks)])
 
 
-def _cost_of(problem: Problem, rows: NDArray[np.intp], plan: sp.csr_array) -> float:
+def cost_of(problem: Problem, rows: NDArray[np.intp], plan: sp.csr_array) -> float:
+    """What a plan costs in double precision."""
     total = 0.0
     for place, row in enumerate(rows):
         line = slice(plan.indptr[place], plan.indptr[place + 1])

@@ -8,12 +8,14 @@ farther away, a nearer row would be free.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.problem.masses import Masses
 from uniproto.problem.problem import Problem
-from uniproto.transport.line import Line, line_of
+from uniproto.transport.line import Line, carried, line_of
 
 _MOST_WORK = 20_000_000  # pairs of a block and a row
 
@@ -31,37 +33,47 @@ def can_solve_on_line(problem: Problem) -> Line | None:
     return line_of(problem.costs)
 
 
-def best_on_line(problem: Problem, line: Line) -> NDArray[np.intp]:
-    """The k rows that cost least, from left to right."""
+def best_on_line(problem: Problem, line: Line) -> tuple[NDArray[np.intp], float]:
+    """The k rows that cost least, from left to right, and a cost that no k rows are below."""
     rows = np.concatenate([problem.initial, problem.candidates])
     ranked = rows[np.lexsort((rows, line.source[rows]))]
     places = line.source[ranked]
     forced = np.flatnonzero(np.isin(ranked, problem.initial))
-    blocks = _Blocks(line, problem.masses)
     k, count = problem.k, len(ranked)
     # best[i]: the least cost of the blocks so far, taken by some of the first `begin` + i rows.
     begin, best = 0, np.zeros(count + 1)
     if len(forced):
         best[forced[0] + 1 :] = np.inf
     taken: list[tuple[int, NDArray[np.intp]]] = []
-    for block in range(k):
+    for block in _blocks(line, problem.masses):
         low, high = 0, count
         if not len(forced):
-            middle = int(np.searchsorted(places, blocks.middle[block]))
+            middle = int(np.searchsorted(places, block.middle))
             low, high = max(0, middle - k - 1), min(count, middle + k + 1)
         before = np.arange(low, high)  # as many rows come before the one that takes the block
         known = np.clip(before - begin, 0, len(best) - 1)
         costs = np.where(before < begin, np.inf, best[known])
-        costs = costs + blocks.costs(block, places[low:high])
+        costs = costs + block.costs(places[low:high])
         best, chosen = _least_so_far(costs, forced - low)
         taken.append((low, chosen))
         begin = low
     at, found = count, np.empty(k, np.intp)
-    for block in range(k - 1, -1, -1):
-        low, chosen = taken[block]
+    for place in range(k - 1, -1, -1):
+        low, chosen = taken[place]
         at = low + int(chosen[min(at - low, len(chosen) - 1)])
-        found[block] = ranked[at]
-    return found
+        found[place] = ranked[at]
+    return found, _rounded_down(problem, line, float(best[-1]) / k)
+
+
+def _rounded_down(problem: Problem, line: Line, cost: float) -> float:
+    """What is left of the least cost of whole masses, whatever was rounded.
+
+    Every sum is one of costs, told from a block's own middle, so its rounding is a share of it.
+    """
+    least = cost * (1 - 8 * (problem.n + problem.k + 64) * float(np.finfo(np.float64).eps))
+    if problem.target_weights is None:
+        return least
+    return least - carried(line, problem.target_weights - problem.masses.weights, problem.k, cost)
 
 
 def _least_so_far(costs: Numbers, forced: NDArray[np.intp]) -> tuple[Numbers, NDArray[np.intp]]:
@@ -82,39 +94,41 @@ def _least_so_far(costs: Numbers, forced: NDArray[np.intp]) -> tuple[Numbers, ND
     return least, where
 
 
-class _Blocks:
-    """The k blocks of target mass, and what a row would pay for one."""
+def _blocks(line: Line, masses: Masses) -> Iterator[_Block]:
+    """The k blocks of target mass, from left to right."""
+    order = np.argsort(line.target, kind="stable")
+    targets, ends = line.target[order], np.cumsum(masses.offer[order])
+    for edge in range(0, masses.total, masses.need):
+        first, last = np.searchsorted(ends, (edge + 1, edge + masses.need))
+        inside = np.minimum(ends[first : last + 1], edge + masses.need)
+        held = np.diff(inside, prepend=edge) / masses.need
+        yield _Block(targets[first : last + 1], held, line.power)
 
-    def __init__(self, line: Line, masses: Masses) -> None:
-        order = np.argsort(line.target, kind="stable")
-        self.power, self.need = line.power, float(masses.need)
-        self._origin = float(np.median(line.target))
-        self._targets = line.target[order] - self._origin
-        offer = masses.offer[order]
-        ends = np.cumsum(offer)
-        self._mass = np.concatenate([[0], ends]).astype(np.float64)
-        self._moment = np.concatenate([[0.0], np.cumsum(offer * self._targets)])
-        k = int(masses.total // masses.need)
-        edges = masses.need * np.arange(k + 1)
-        at = np.minimum(np.searchsorted(ends, edges, side="left"), len(ends) - 1)
-        self._edges = edges.astype(np.float64)
-        self._edge_moments = self._moment[at] + (self._edges - self._mass[at]) * self._targets[at]
-        self._means = np.diff(self._edge_moments) / self.need
-        half = edges[:-1] + masses.need / 2
-        medians = self._targets[np.minimum(np.searchsorted(ends, half), len(ends) - 1)]
-        self.middle = self._origin + (medians if self.power == 1 else self._means)
 
-    def costs(self, block: int, places: Numbers) -> Numbers:
-        """The cost of the block's mass at each place, less what is the same for all places."""
+class _Block:
+    """A prototype's worth of target mass, and what a row would pay for it.
+
+    Everything is told from a place in its midst, so that far targets of other blocks take no digit.
+    """
+
+    def __init__(self, targets: Numbers, masses: Numbers, power: int) -> None:
+        self.power, self._masses = power, masses
+        self._held = np.concatenate([[0.0], np.cumsum(masses)])
+        half = np.searchsorted(self._held[1:], self._held[-1] / 2)
+        self._origin = float(targets[min(half, len(targets) - 1)])
+        self._targets = targets - self._origin
+        self._moments = np.concatenate([[0.0], np.cumsum(masses * self._targets)])
+        self._mean = self._moments[-1] / self._held[-1] if power == 2 else 0.0
+        self.middle = self._origin + self._mean
+
+    def costs(self, places: Numbers) -> Numbers:
+        """What rows at these places would pay."""
         x = places - self._origin
         if self.power == 2:
-            return np.asarray(self.need * (x - self._means[block]) ** 2)
+            spread = self._masses @ (self._targets - self._mean) ** 2
+            return np.asarray((x - self._mean) ** 2 + spread)
         at = np.searchsorted(self._targets, x, side="right")
-        left, right = self._edges[block : block + 2]
-        left_moment, right_moment = self._edge_moments[block : block + 2]
-        mass, moment = self._mass[at], self._moment[at]
-        moment = np.where(mass < left, left_moment, np.where(mass > right, right_moment, moment))
-        mass = np.clip(mass, left, right)
-        below = x * (mass - left) - (moment - left_moment)
-        above = (right_moment - moment) - x * (right - mass)
+        held, moment = self._held[at], self._moments[at]
+        below = x * held - moment
+        above = (self._moments[-1] - moment) - x * (self._held[-1] - held)
         return np.asarray(below + above)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from uniproto.methods.thorough.conditions import Conditions
@@ -79,12 +80,11 @@ def sets_below(table: Table, prices: Numbers, cost: float) -> NDArray[np.int32] 
     order = given + np.argsort(values[given:], kind="stable")
     ranked = values[order]
     room = table.k * (cost * (1 - LEAST_GAIN) - table.paid(prices)) - values[:given].sum()
-    sums = np.concatenate([[0.0], np.cumsum(ranked)])
     sets, spent, last = np.zeros((1, 0), np.int32), np.zeros(1), np.full(1, -1)
     for size in range(missing):
         rest = missing - size
         # The cheapest end of a set whose next row is at rank r.
-        ends = sums[rest:] - sums[:-rest]
+        ends = sliding_window_view(ranked, rest).sum(axis=1)
         until = np.searchsorted(ends, room - spent, side="left")
         counts = np.maximum(until - (last + 1), 0)
         if counts.sum() > 4 * MOST_SETS or (rest == 1 and counts.sum() > MOST_SETS):
@@ -109,11 +109,12 @@ def compare_sets(
 ) -> tuple[Found, bool]:
     """The best of these sets and the one found so far; whether every set was compared.
 
-    Sets are solved from the lowest bound up; a set whose bound reaches the best cost is done.
+    Sets are solved from the lowest bound up; a set whose bound reaches the best cost is done. So
+    is one that was solved, if its own prices prove what it costs.
     """
     sets = sets[conditions.allowed(sets)] if conditions.any else sets
     bounds = np.full(len(sets), -np.inf)
-    used = 0
+    used, is_known = 0, True
     for prices in cuts:
         bounds = np.maximum(bounds, _bounds(table, sets, prices))
     while True:
@@ -122,14 +123,15 @@ def compare_sets(
         if not left.all():
             sets, bounds = sets[left], bounds[left]
         if not len(sets):
-            return found, True
+            return found, is_known
         if limit.is_reached:
             return found, False
         lowest = int(np.argmin(bounds))
         tried = Found(sets[lowest].astype(np.intp), table.solve(sets[lowest]))
-        bounds[lowest] = np.inf
         if tried.is_better(found):
             found = tried
+        is_known &= tried.solved.least >= found.cost * (1 - LEAST_GAIN)
+        bounds[lowest] = np.inf
         if used < _CUTS or len(sets) < _FEW_SETS:
             used += 1
             bounds = np.maximum(bounds, _bounds(table, sets, tried.solved.prices))

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from uniproto.methods.contract import INTERRUPTED, Picks
+from uniproto.geometry.rounded_costs import least_mean
+from uniproto.methods.contract import INTERRUPTED, Optimum, Picks
 from uniproto.methods.thorough.conditions import Conditions
-from uniproto.methods.thorough.exchanges import Found, exchange, settle
+from uniproto.methods.thorough.exchanges import LEAST_GAIN, Found, exchange, settle
 from uniproto.methods.thorough.limit import Limit
 from uniproto.methods.thorough.line import best_on_line, can_solve_on_line
 from uniproto.methods.thorough.ordering import picks_of
@@ -45,7 +46,8 @@ def pick_thoroughly(problem: Problem, seconds: float | None, progress: Progress)
     `seconds`, from now, lets it go on after that. Ctrl-C ends it and keeps the best rows so far.
     """
     if (line := can_solve_on_line(problem)) is not None:
-        return picks_of(problem, best_on_line(problem, line), _PROOF_ON_LINE, {})
+        rows, least = best_on_line(problem, line)
+        return picks_of(problem, rows, Optimum(_PROOF_ON_LINE, least), {})
     search = _Search(problem, seconds)
     interrupted = False
     with progress.stage("searching", 1) as advance:
@@ -69,7 +71,7 @@ class _Search:
         self.random = np.random.default_rng(problem.seed)
         self.limit = Limit(table, work=_WORK * problem.effort)
         self.deadline = None if seconds is None else begin + seconds
-        self.proof: str | None = None
+        self.proof: Optimum | None = None
         self.starts = 1
         greedy = pick_greedily(table).places
         self.best = Found(greedy, table.solve(greedy))
@@ -107,10 +109,16 @@ class _Search:
 
     def _is_obvious(self) -> bool:
         if self._sets == 1:
-            self.proof = "no other rows may be chosen"
+            self.proof = self._optimum("no other rows may be chosen", self.best.solved.least)
         elif self.best.cost <= 0:
-            self.proof = "no cost is below 0"
+            self.proof = self._optimum("no cost is below 0", 0.0)
         return self.proof is not None
+
+    def _optimum(self, why: str, least: float) -> Optimum:
+        """The proof that computed costs are not below `least`, so true ones not by much."""
+        problem, table = self.table.problem, self.table
+        costs = problem.costs.exact_block(table.rows)
+        return Optimum(why, max(least_mean(problem.costs, costs, least * table.unit), 0.0))
 
     @property
     def _sets(self) -> int:
@@ -162,4 +170,5 @@ class _Search:
         )
         if complete:
             count = f"{self._sets:,}" if self._sets < 10**9 else f"{self._sets:.1e}"
-            self.proof = f"each of {count} sets of rows is ruled out by a bound or was compared"
+            why = f"each of {count} sets of rows is ruled out by a bound or was compared"
+            self.proof = self._optimum(why, self.best.cost * (1 - LEAST_GAIN))

@@ -1,7 +1,8 @@
 """A small problem as a table of costs: exact plans of any set of rows, and bounds by prices.
 
 Rows are known by their positions here: given prototypes first, then the candidates. Everything is
-NumPy and POT's solver, so that nothing is compiled for a small problem.
+NumPy and POT's solver, so that nothing is compiled for a small problem. Where costs of very
+different magnitude lead that solver astray, which its own prices show, `partial_plan` solves anew.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.problem.problem import Problem
-from uniproto.transport.exact import import_ot
+from uniproto.transport.exact import import_ot, partial_plan
 
+_TRUSTED = 3e-10  # of the cost: a plan whose prices leave a wider gap is solved anew
+_EPS = float(np.finfo(np.float64).eps)
 _ITERATIONS = 10_000_000
 _MASS_BITS = 20  # the solver finds no plan for masses beyond some 10^8
 # Work is counted in quarters of a microsecond, as measured: a solve takes about √k · n^1.5.
 _WORK_OF_SOLVE, _WORK_OF_TARGETS = 300, 0.17
-_WORK_OF_VALUES = 250
+_WORK_ANEW, _WORK_OF_VALUES = 8_000, 250
 _WORK_OF_COST, _WORK_OF_SORTED_COST = 1 / 12, 1 / 3
 
 Places = NDArray[np.intp]
@@ -30,12 +33,14 @@ Numbers = NDArray[np.float64]
 class Solved:
     """The exact plan of a set of rows: its cost, the masses, and prices of the targets.
 
-    `prices` may be of either sign: what a target pays for being served.
+    `prices` may be of either sign: what a target pays for being served. They prove that no plan of
+    these rows costs less than `least`, whatever was rounded.
     """
 
     cost: float
     masses: Numbers
     prices: Numbers
+    least: float
 
 
 class Table:
@@ -47,14 +52,18 @@ class Table:
         present = np.flatnonzero(problem.masses.offer)
         costs = problem.costs.exact_block(self.rows)
         self.costs = np.ascontiguousarray(costs[:, present])
-        # The solver's tolerance refers to the largest cost and to 1: a power of two takes no digit.
+        # A power of two, which takes no digit, so that sums of huge costs are finite.
         self.unit = math.ldexp(1.0, math.frexp(float(self.costs.max()))[1])
         if self.unit > 0:
             self.costs /= self.unit
         offer, need = problem.masses.offer[present], problem.masses.need
-        self.offer = offer
-        self.weights = offer / (self.k * need)
-        self.capacity = offer / need  # of a target, in what one prototype takes
+        self.offer, self.need = offer, need
+        self.rounding = (4 * len(offer) + 2 * self.k + 64) * _EPS  # of all that is summed here
+        # Bounds are those of the weights themselves, which whole masses differ from by a hair.
+        given = problem.target_weights
+        self.weights = offer / (self.k * need) if given is None else given[present]
+        # Of a target, in what one prototype takes; never less than that, so that no bound is high.
+        self.capacity = self.k * self.weights * (1 + self.rounding)
         scale = max(0, int(offer.sum()).bit_length() - _MASS_BITS)
         self._offer, self._need = np.ldexp(offer, -scale), math.ldexp(need, -scale)
         self._emd = import_ot().emd
@@ -67,44 +76,66 @@ class Table:
 
     def solve(self, places: Places) -> Solved:
         """The exact plan of k rows."""
-        return self._solved(self.costs[places], np.full(len(places), self._need))
+        return self._solved(self.costs[places])
 
     def solve_without(self, places: Places) -> Solved:
         """The exact plan of k − 1 rows, whose missing one would take any target for nothing."""
         free = np.zeros((1, self.costs.shape[1]))
-        return self._solved(np.concatenate([self.costs[places], free]), np.full(self.k, self._need))
+        return self._solved(np.concatenate([self.costs[places], free]))
 
-    def _solved(self, costs: Numbers, supply: Numbers) -> Solved:
+    def _solved(self, costs: Numbers) -> Solved:
         self.work += self._work_of_solve
+        # The solver's tolerance refers to the largest cost and to 1.
+        scale = math.frexp(float(costs.max()))[1]
         masses, log = self._emd(
-            supply,
+            np.full(self.k, self._need),
             self._offer,
-            costs,
+            np.ldexp(costs, -scale),
             numItermax=_ITERATIONS,
             log=True,
             center_dual=False,
             check_marginals=False,
         )
-        masses = masses / (self._need * self.k)
-        return Solved(float((masses * costs).sum()), masses, log["v"])
+        total = self.k * self.need
+        masses, prices = masses / (self._need * self.k), self._centred(np.ldexp(log["v"], scale))
+        cost, gap = float((masses * costs).sum()), _gap(costs, masses, prices)
+        if log["result_code"] != 1 or not gap <= _TRUSTED * cost:
+            self.work += _WORK_ANEW + self._work_of_solve
+            plan = partial_plan(costs, self.offer, self.need)
+            masses, prices = plan.masses.toarray() / total, self._centred(-plan.prices)
+            cost, gap = plan.cost / total, plan.gap / total
+        # The gap is that of whole masses; a target that has more pays its price for the rest.
+        gap -= float(prices @ (self.weights - self.offer / total))
+        gap += self.rounding * (cost + 2 * float(self.weights @ np.abs(prices)))
+        return Solved(cost, masses, prices, cost - gap)
+
+    def _centred(self, prices: Numbers) -> Numbers:
+        """Prices less the median of what is paid: only their differences matter."""
+        order = np.argsort(prices)
+        middle = int(np.searchsorted(np.cumsum(self.weights[order]), 0.5))
+        return np.asarray(prices - prices[order[min(middle, len(order) - 1)]])
 
     def values(self, prices: Numbers, places: Places | slice = slice(None)) -> Numbers:
         """What each row pays for its cheapest unit of mass, where target j pays `prices[j]`.
 
-        A set of k rows costs at least Σ ν_j v_j + the mean of its values, whatever the prices v.
+        A set of k rows costs at least Σ ν_j v_j + the mean of its values, whatever the prices v;
+        so that this is so, both are rounded down.
         """
         net = self.costs[places] - prices
         self.work += _WORK_OF_VALUES + int(self._work_of_cost * net.size)
         if self._whole is None:
             order = np.argsort(net, axis=1)
             taken = _up_to_one(self.capacity[order])
-            return np.asarray((np.take_along_axis(net, order, axis=1) * taken).sum(axis=1))
-        full = int(self._whole)
-        if full == net.shape[1]:
-            return np.asarray(net.mean(axis=1))
-        net.partition(full, axis=1)
-        cheapest = net[:, :full].sum(axis=1) + net[:, full] * (self._whole - full)
-        return np.asarray(cheapest / self._whole)
+            values = (np.take_along_axis(net, order, axis=1) * taken).sum(axis=1)
+        elif (full := int(self._whole)) == net.shape[1]:
+            values = net.mean(axis=1)
+        else:
+            net.partition(full, axis=1)
+            cheapest = net[:, :full].sum(axis=1) + net[:, full] * (self._whole - full)
+            values = cheapest / self._whole
+        # What is summed is C − v: with its sign left out, at most this.
+        summed = np.abs(values) + 2 * max(float(prices.max()), 0.0)
+        return np.asarray(values - self.rounding * summed)
 
     def fills(self, places: Places, prices: Numbers) -> Numbers:
         """How much of each target the rows would take at these prices, one unit each."""
@@ -114,8 +145,14 @@ class Table:
         return taken
 
     def paid(self, prices: Numbers) -> float:
-        """Σ ν_j v_j, what all targets pay together."""
-        return float(self.weights @ prices)
+        """Σ ν_j v_j, what all targets pay together, rounded down."""
+        return float(self.weights @ prices - self.rounding * (self.weights @ np.abs(prices)))
+
+
+def _gap(costs: Numbers, masses: Numbers, prices: Numbers) -> float:
+    """How much less another plan can cost at most, by these prices (see `transport/proof.py`)."""
+    reduced = costs - prices
+    return float((masses * (reduced - reduced.min(axis=1, keepdims=True))).sum())
 
 
 def _up_to_one(offered: Numbers) -> Numbers:
