@@ -90,7 +90,7 @@ def test_a_person_s_word_counts_and_the_digest_still_does(result: Path, tmp_path
     assert isinstance(inputs, Inputs)
     assert len(inputs.pool.features) == ROWS
     pq.write_table(pq.read_table(moved).slice(1), moved)
-    with pytest.raises(InputFileError, match="another digest"):
+    with pytest.raises(InputFileError, match="has changed since"):
         recorded_inputs(result, manifest, [str(moved)])
 
 
