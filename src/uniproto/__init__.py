@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from uniproto import _interrupted as _interrupted
 from uniproto.errors import (
     InfeasibleError,
     InputFileError,
