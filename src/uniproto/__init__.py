@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from uniproto import _interrupted as _interrupted
+import uniproto.runtime.early  # noqa: F401 (before what takes long)
 from uniproto.errors import (
     InfeasibleError,
     InputFileError,

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
+import uniproto
+from uniproto.cli import main
 from uniproto.data.frames import arrow_table
 from uniproto.errors import DataWarning, InvalidInputError
 from uniproto.features.preparation import Preparation
@@ -183,3 +187,51 @@ def test_a_column_of_another_type_is_named() -> None:
     preparation = prepared(texts, income=TARGET["income"])
     assert preparation.columns[-1].flag
     assert np.isfinite(preparation.matrix(texts)).all()
+
+
+# Columns that are labels, and what is no table
+
+
+LABELLED = pd.DataFrame(
+    {"a": AMOUNTS["a"] * 90, "b": AMOUNTS["b"], "species": ["x", "y"] * (N // 2)}
+)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+def test_a_series_that_is_a_column_is_no_feature(kind: str) -> None:
+    frame: Any = LABELLED if kind == "pandas" else pl.from_pandas(LABELLED)
+    by_name = uniproto.Problem(frame, groups="species")
+    by_series = uniproto.Problem(frame, groups=frame["species"])
+    weighted = uniproto.Problem(frame, target_weights=uniproto.Balanced(frame["species"]))
+    for problem in (by_name, by_series, weighted):
+        assert problem.given.columns == ("a", "b")
+        assert problem.given.preparation.aside["species"].startswith("named by")
+    other = frame["species"].str.upper() if kind == "pandas" else frame["species"].to_list()
+    assert "species" in uniproto.Problem(frame, groups=other).given.columns
+
+
+def test_codes_are_named_by_columns_and_by_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({**AMOUNTS, "branch": RNG.integers(1, 5, N)})
+    columns = uniproto.Columns(categories=["branch"])
+    expected = uniproto.select(frame, 4, columns=columns)
+    assert expected.preparation.columns[-1].kind == "category"
+    frame.to_csv("pool.csv", index=False)
+    assert main(["select", "pool.csv", "-k", "4", "--categories", "branch", "-o", "out"]) == 0
+    assert uniproto.Selection.load("out").indices.tolist() == expected.indices.tolist()
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (LABELLED["a"], "to_frame"),
+        (LABELLED.head(0), "empty table"),
+        (LABELLED.assign(v=[[1.0, 2.0]] * N), "list column, alone"),
+    ],
+    ids=["series", "empty", "lists"],
+)
+def test_what_is_no_table_is_told_what_to_do(source: Any, words: str) -> None:
+    with pytest.raises(InvalidInputError, match=words):
+        uniproto.Problem(source)

@@ -143,7 +143,7 @@ def _comparable(
     import pyarrow as pa
 
     from uniproto.data.arrays import as_matrix
-    from uniproto.data.columns import numeric_matrix
+    from uniproto.data.columns import numeric_matrix, split_names
     from uniproto.data.tables import aligned_columns
     from uniproto.features.compared_rows import Given, compared_rows
     from uniproto.features.preparation import Preparation
@@ -165,6 +165,9 @@ def _comparable(
         None if target is None else target.features,
         prepare=getattr(options, "prepare", None),
         use=named,
+        categories=split_names(
+            getattr(options, "categories", None) or (), pool.features.column_names
+        ),
         scale=getattr(options, "scale", "robust"),
     )
     preparation = rows.given.preparation

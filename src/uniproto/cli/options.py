@@ -64,6 +64,14 @@ class ProblemOptions:
         parse=str,
         repeated=True,
     )
+    categories: list[str] | None = setting(
+        None,
+        "numbers of these columns are codes; like --features",
+        group=_COLUMNS,
+        metavar="A,B",
+        parse=str,
+        repeated=True,
+    )
     encoding: str | None = setting(
         None, "of a .csv file, such as latin-1 (utf-8)", group=_COLUMNS, metavar="NAME"
     )

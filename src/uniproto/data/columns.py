@@ -37,9 +37,9 @@ def numeric_matrix(table: pa.Table, parameter: str) -> NDArray[Any]:
             parameter,
             "must have only numeric columns, or one list column of features",
             f"the columns {', '.join(wrong)}",
-            "Keep only the features; on the command line name them by --features (a list column "
-            "by --column), leave other columns aside by --ignore, --id, --labels, --groups and "
-            "--weights, or embed a column of texts or pictures by --text or --images.",
+            "Pass the columns of numbers, or the list column, alone: df[['a', 'b']]; on the "
+            "command line by --features (a list column by --column) or by --ignore. Texts and "
+            "pictures are embedded first, by --text or --images.",
         )
     for field, values in zip(table.schema, table.columns, strict=True):
         if values.null_count:

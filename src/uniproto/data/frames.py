@@ -19,6 +19,9 @@ def arrow_table(values: Any, parameter: str) -> pa.Table:
     What Arrow has no type for becomes text: intervals, whole numbers beyond 64 bits, values of
     several kinds in one column.
     """
+    if hasattr(values, "to_frame") and not hasattr(values, "columns"):
+        remedy = "Pass a table with that column alone: values.to_frame()."
+        raise invalid(parameter, "must be a table or rows of numbers", "a single column", remedy)
     try:
         if type(values).__module__.startswith("pandas"):
             return _from_pandas(values, parameter)
@@ -32,6 +35,22 @@ def arrow_table(values: Any, parameter: str) -> pa.Table:
             f"a {type(values).__name__} that does not convert ({first_line(error)})",
             "Pass a data frame or a NumPy array of numbers.",
         ) from error
+
+
+def column_name(table: Any, values: Any) -> str | None:
+    """The name of the table's column that these values are, such as `df.species`; else None.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"age": [20, 30], "kind": ["a", "b"]})
+    >>> column_name(frame, frame.kind), column_name(frame, frame.kind.str.upper())
+    ('kind', None)
+    """
+    name = getattr(values, "name", None)
+    if not isinstance(name, str) or not hasattr(values, "equals") or isinstance(table, pa.Table):
+        return None
+    if name not in getattr(table, "columns", ()) or type(table[name]) is not type(values):
+        return None
+    return name if table[name].equals(values) else None
 
 
 def _with_known_levels(table: pa.Table) -> pa.Table:

@@ -96,6 +96,7 @@ def compared_rows(
     prepare: Any = None,
     use: Sequence[str] | None = None,
     ignore: Sequence[str] = (),
+    categories: Sequence[str] = (),
     scale: str = "robust",
     aside: Mapping[str, str] | None = None,
 ) -> ComparedRows:
@@ -114,7 +115,7 @@ def compared_rows(
     if prepare is not None and not isinstance(prepare, bool):
         return _by_given(prepare, source, target)
     if not _is_frame(source):
-        if use or ignore or prepare:
+        if use or ignore or categories or prepare:
             raise invalid(
                 "columns",
                 "needs a table with named columns",
@@ -123,11 +124,15 @@ def compared_rows(
             )
         return ComparedRows(source, target, _given(source, target))
     table, other = _without(arrow_table(source, "source"), aside), None
+    if not table.num_rows:
+        raise invalid("source", "must have rows", "an empty table", "Check how it was filtered.")
+    _checked_names(categories, table)
     chosen, aim = _only(table, use, ignore), target
     if _is_frame(target):
         other = _without(arrow_table(target, "target"), aside)
         aim = _only(other, use, ignore)
     comparable = is_one_vector(chosen) and (not _is_frame(aim) or is_one_vector(aim))
+    comparable = comparable and not categories
     if (
         prepare is False
         or (prepare is None and comparable)
@@ -135,12 +140,10 @@ def compared_rows(
     ):
         columns = tuple(chosen.column_names)
         return ComparedRows(chosen, aim, _given(source, target, columns))
-    preparation = fit_preparation(table, other, features=use, ignore=ignore, scale=scale)
+    preparation = fit_preparation(
+        table, other, features=use, ignore=ignore, categories=categories, scale=scale
+    )
     preparation = replace(preparation, aside={**preparation.aside, **aside})
-    if other is not None:
-        alone = [name for name in table.column_names if name not in other.column_names]
-        aside = {**preparation.aside, **dict.fromkeys(alone, "not in the target")}
-        preparation = replace(preparation, aside=aside)
     columns = tuple(column.name for column in preparation.columns)
     return ComparedRows(
         preparation.matrix(table),

@@ -39,7 +39,7 @@ class NamedColumns:
             return self.of_source(values, parameter), self.of_target(values, parameter)
         if isinstance(values, tuple) and len(values) == 2 and self._is_pair(*values):
             return self.of_source(values[0], parameter), self.of_target(values[1], parameter)
-        return values, None
+        return self.of_source(values, parameter), None
 
     def _is_pair(self, first: Any, second: Any) -> bool:
         """Whether these are labels of many rows, not those of two."""
@@ -52,9 +52,12 @@ class NamedColumns:
         return isinstance(name, str) and name in _names(self._target)
 
     def _column(self, table: Any, name: Any, parameter: str, side: str) -> Any:
+        from uniproto.data.frames import arrow_table, column_name
+
         if not isinstance(name, str):
+            if (found := column_name(table, name)) is not None:
+                self.aside.setdefault(found, f"named by {parameter}")
             return name
-        from uniproto.data.frames import arrow_table
         from uniproto.data.tables import column_values
 
         names = _names(table)

@@ -186,6 +186,7 @@ class Problem:
             prepare=prepare,
             use=said.use,
             ignore=said.ignore,
+            categories=said.categories,
             scale=said.scale,
             aside=named.aside,
         )

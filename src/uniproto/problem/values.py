@@ -110,18 +110,20 @@ class Columns:
     Args:
         use: names of the columns to take. Default: all that tell rows apart.
         ignore: names of columns to leave out.
-        scale: how numbers are scaled: `"robust"` (by their quartiles), `"standard"`, `"minmax"` or
-            `"none"`.
+        categories: names of columns whose numbers are codes, such as product 1, 2, 3.
+        scale: how numbers are scaled: `"robust"` (by their quartiles; what lies beyond three
+            spreads counts by its logarithm), `"standard"`, `"minmax"` or `"none"`.
         prepare: whether columns are made comparable: numbers scaled, gaps filled and flagged,
             categories turned into features, ids set aside. Default: unless they are one vector
             already, such as columns e0 … e383. False takes numbers as they are.
 
     >>> Columns(ignore=["id"])
-    Columns(use=None, ignore=['id'], scale='robust', prepare=None)
+    Columns(use=None, ignore=['id'], categories=(), scale='robust', prepare=None)
     """
 
     use: Sequence[str] | None = None
     ignore: Sequence[str] = ()
+    categories: Sequence[str] = ()
     scale: str = "robust"
     prepare: bool | None = None
 
