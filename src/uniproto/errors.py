@@ -8,7 +8,9 @@ from __future__ import annotations
 import difflib
 import math
 import operator
+import sys
 import unicodedata
+import warnings
 from collections.abc import Callable, Collection, Iterable
 from functools import wraps
 from inspect import signature
@@ -57,6 +59,14 @@ class InputFileError(UniprotoError, OSError):
 
 class DataWarning(UserWarning):
     """The data may not be what you think: a column that decides alone, an unusual encoding, …"""
+
+
+def warn_of_data(text: str, category: type[DataWarning] = DataWarning) -> None:
+    """Warn where the caller's own code is, however deep in here the doubt arose."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "uniproto":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)
 
 
 class OutputError(UniprotoError, OSError):

@@ -263,7 +263,7 @@ def test_rows_near_a_benchmark_are_excluded_counted_and_listed(files, pool, targ
     assert main([*words, "--exclude-near", "bench.parquet", "0.001"]) == 0
     assert "excluded                3 rows, in excluded.csv" in capsys.readouterr().out
     listed = Path("out/excluded.csv").read_text().splitlines()
-    assert listed[0] == "row,file,near_to,distance"
+    assert listed[0] == "row,file,near_to,distance,why"
     assert [line.rsplit(",", 1)[0] for line in listed[1:]] == [
         "3,bench.parquet,0",
         "20,bench.parquet,1",

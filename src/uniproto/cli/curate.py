@@ -7,6 +7,7 @@ import json
 import math
 import shlex
 import textwrap
+from dataclasses import replace
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from uniproto.selection.selection import Selection
 
 CHOSEN = "chosen.jsonl"
+_BATCH = 32  # of the training that is proposed
 _MOST_SOURCES = 12  # in the summary; the page shows all
 
 
@@ -46,7 +48,7 @@ def add_parser(commands: Any) -> None:
               uniproto curate pool.jsonl --target wanted.jsonl -k 2000 --model ./my-llm -o out
               uniproto curate pool.parquet --target wanted.csv -k 2000 --text prompt,answer -o out
               uniproto curate pool.jsonl --target wanted.jsonl -k 2000 --model ./my-llm \\
-                  --at-most 'source:*=500' --exclude-near benchmark.jsonl 0.05 -o out
+                  --at-most 'source:*=500' --decontaminate benchmark.jsonl -o out
 
             POOL and TARGET: .jsonl(.zst), .parquet, .csv, a data set that 'datasets' has saved,
             or owner/name:split of the Hugging Face hub. Vectors are cached: the same command
@@ -55,7 +57,7 @@ def add_parser(commands: Any) -> None:
             what is written to OUT:
               chosen.jsonl     the chosen rows as POOL has them, with rank, the rows of TARGET
                                each one serves and its cost; 'uniproto finetune' reads it
-              excluded.csv     rows that copy TARGET or are near a --exclude-near FILE
+              excluded.csv     rows dropped because they repeat TARGET, a benchmark or each other
               report.html      the page: what was chosen for what, and from which source
               and what 'uniproto select' writes: 'uniproto verify OUT' checks it
             """),
@@ -79,13 +81,16 @@ def run(options: argparse.Namespace) -> None:
     output = Path(options.output)
     refuse_inputs_inside(output, input_paths(options))
     require_result_folder(output, [CHOSEN, EXCLUDED])
-    pool = _require_answerable(options, method)
+    pool, target, benchmarks = _require_answerable(options, method)
     if unsaid and is_plain_text(pool.columns):
         options.gradients, options.hidden = None, True
     inputs = read_inputs(options)
     problem = inputs.problem(memory=options.memory, device=options.device)
+    others = dict(zip(options.decontaminate or (), benchmarks, strict=True))
     if not options.keep_duplicates:
         inputs, problem = _without_copies(inputs, problem, options)
+        others = {options.target: target, options.pool: pool, **others}
+    inputs, problem = _without_repeated(inputs, problem, pool, others)
     shown = False if options.quiet else None
     problem = problem.with_k(options.k)
     selection = run_method(problem, method, progress=shown)
@@ -115,8 +120,9 @@ def run(options: argparse.Namespace) -> None:
     if not options.quiet:
         _print_summary(options, inputs, selection, output)
         items: Items = inputs.pool.items  # type: ignore[attr-defined]
-        if command := finetune_command(options, items, rows, output):
-            print(f"\nTrain on it:\n  {command}")
+        if command := finetune_command(options, items, rows, output, target):
+            print("\nTo train on rows of the target as well, give finetune --mix FILE with others")
+            print(f"than it validates on. Train on it:\n  {command}")
 
 
 def _completed(options: argparse.Namespace) -> argparse.Namespace:
@@ -136,14 +142,18 @@ def _completed(options: argparse.Namespace) -> argparse.Namespace:
     kept = cache_folder() / "datasets" if given["cache"] is None else Path(given["cache"])
     for name in ("pool", "target"):
         given[name] = local_data(given[name], kept)
+    if given["decontaminate"] is not None:
+        given["decontaminate"] = [local_data(path, kept) for path in given["decontaminate"]]
     if given["exclude_near"] is not None:
         path, distance = given["exclude_near"]
         given["exclude_near"] = [local_data(path, kept), distance]
     return argparse.Namespace(**given)
 
 
-def _require_answerable(options: argparse.Namespace, method: Method) -> Items:
-    """The pool; refuses, before a model looks at anything, a question that has no answer."""
+def _require_answerable(
+    options: argparse.Namespace, method: Method
+) -> tuple[Items, Items, list[Items]]:
+    """Pool, target and benchmarks; refuses early, before a model looks, what has no answer."""
     from uniproto.data.tables import require_column
     from uniproto.problem.near import require_distance
 
@@ -176,7 +186,7 @@ def _require_answerable(options: argparse.Namespace, method: Method) -> Items:
     targets = sum(_usable_rows(target, options.on_error))
     usable = _usable_rows(pool, options.on_error)
     _require_choosable(pool, target, usable, targets, options, method)
-    return pool
+    return pool, target, [read(path, pool.columns) for path in options.decontaminate or ()]
 
 
 def _require_choosable(
@@ -230,6 +240,25 @@ def _without_copies(
     near = near_targets(problem.costs, problem.twin_distance)
     noted = inputs.without(near.rows.tolist()).noting(options.target, inputs.target, near)
     return noted, problem.excluding(near.rows)
+
+
+def _without_repeated(
+    inputs: Inputs, problem: Problem, pool: Items, others: dict[str, Items]
+) -> tuple[Inputs, Problem]:
+    """The inputs and the problem without rows that repeat, in words, those of other files."""
+    from uniproto.lm.curation.overlap import repeated_in_itself, repeated_rows
+
+    if pool.kind == "images":
+        return inputs, problem
+    numbers, _ = file_rows(inputs.pool)
+    for path, data in others.items():
+        found = repeated_in_itself(pool) if data is pool else repeated_rows(pool, data)
+        found = found.only(numbers)
+        if len(found):
+            inputs = inputs.without(found.rows.tolist())
+            inputs = replace(inputs, near=(*inputs.near, (path, found)))
+            problem = problem.excluding(found.rows)
+    return inputs, problem
 
 
 def chosen_lines(
@@ -294,7 +323,12 @@ def _print_summary(
         columns = ", ".join(inputs.pool.feature_columns)
         print(f"  compared by             {how}, of {printable(columns)}")
     for path, near in inputs.near:
-        print(f"  dropped                 {len(near):,} rows near {printable(path)}, in {EXCLUDED}")
+        if not len(near):
+            continue
+        how = "that repeat" if near.why else "near"
+        print(
+            f"  dropped                 {len(near):,} rows {how} {printable(path)}, in {EXCLUDED}"
+        )
     assert inputs.target is not None
     for data in (inputs.pool, inputs.target):
         for line in embedding_notes(getattr(data, "embedded", None)):
@@ -321,7 +355,11 @@ def _composition(options: argparse.Namespace, inputs: Inputs, selection: Selecti
 
 
 def finetune_command(
-    options: argparse.Namespace, items: Items, rows: list[dict[str, Any]], output: Path
+    options: argparse.Namespace,
+    items: Items,
+    rows: list[dict[str, Any]],
+    output: Path,
+    target: Items,
 ) -> str | None:
     """The command that trains on the chosen rows as they were compared; none without answers."""
     from uniproto.lm.features.language import FURTHER
@@ -347,13 +385,14 @@ def finetune_command(
         words += [] if template == Usual.template else ["--template", template]
     words += [] if longest == Usual.max_length else ["--max-length", str(longest)]
     words += ["--bf16"] if options.bf16 and items.kind == "language" else []
-    if any(row.get(options.source) is None for row in rows):  # finetune needs it in every row
-        words += ["--no-source"]
+    validates = target.columns == items.columns
+    if any(row.get(options.source) is None for row in rows):
+        words += ["--no-source"]  # finetune needs it in every row
     elif options.source != Usual.source:
         words += ["--source", options.source]
-    if options.k < 2 * Usual.pool:
-        size = str(max(1, options.k // 4))
-        words += ["--pool", size, "--keep", size]
+    size = str(max(1, min(_BATCH, options.k // 8)))
+    words += ["--pool", size, "--keep", size, "--epochs", "3"]
+    words += ["--validation-data", options.target] if validates else []
     return " ".join(map(_quoted, [*words, "--out", f"{output}-model"]))
 
 

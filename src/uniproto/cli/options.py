@@ -298,6 +298,14 @@ class CurateOptions(EmbeddingOptions, LanguageOptions):
     at_most: list[str] | None = setting_of(ProblemOptions, "at_most")
     at_least: list[str] | None = setting_of(ProblemOptions, "at_least")
     budget: list[str] | None = setting_of(ProblemOptions, "budget")
+    decontaminate: list[str] | None = setting(
+        None,
+        "drop rows that repeat a prompt or a long answer of FILE (a benchmark), by their words",
+        group=_CHOICE,
+        metavar="FILE",
+        parse=str,
+        repeated=True,
+    )
     exclude_near: list[str] | None = setting_of(ProblemOptions, "exclude_near")
     distinct: bool | float = setting(
         True,

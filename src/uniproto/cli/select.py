@@ -126,16 +126,18 @@ def _stem(pool: str) -> str:
 
 
 def excluded_file(inputs: Inputs) -> dict[str, str]:
-    """The rows that --exclude-near has excluded, for people to look at."""
+    """The rows that were excluded for what they are near to or repeat, for people to look at."""
     if not inputs.near:
         return {}
     lines = io.StringIO(newline="")
     table = csv.writer(lines)
-    table.writerow(("row", "file", "near_to", "distance"))
+    table.writerow(("row", "file", "near_to", "distance", "why"))
     numbers, _ = file_rows(inputs.pool)
     for path, near in inputs.near:
         files = [path] * len(near)
-        table.writerows(zip(numbers[near.rows], files, near.nearest, near.distances, strict=True))
+        apart = [""] * len(near) if near.why else near.distances
+        why = near.why or ["near"] * len(near)
+        table.writerows(zip(numbers[near.rows], files, near.nearest, apart, why, strict=True))
     return {EXCLUDED: lines.getvalue()}
 
 

@@ -35,17 +35,23 @@ def arrow_table(values: Any, parameter: str) -> pa.Table:
 
 
 def _with_known_levels(table: pa.Table) -> pa.Table:
-    """The same table, categories of polars in a type that can be computed with and written."""
+    """The same table, texts and categories of polars in types that can be computed with."""
     for place, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type) and str(field.type.value_type) == "string_view":
+        kind = field.type
+        if pa.types.is_dictionary(kind) and str(kind.value_type) == "string_view":
+            kind = pa.dictionary(pa.int32(), pa.large_string(), kind.ordered)
             chunks = [
                 pa.DictionaryArray.from_arrays(
-                    chunk.indices.cast(pa.int32()), chunk.dictionary.cast(pa.large_string())
+                    chunk.indices.cast(pa.int32()),
+                    chunk.dictionary.cast(pa.large_string()),
+                    ordered=kind.ordered,
                 )
                 for chunk in table.column(place).chunks
             ]
-            kind = pa.dictionary(pa.int32(), pa.large_string())
             table = table.set_column(place, field.name, pa.chunked_array(chunks, kind))
+        elif str(kind) == "string_view":
+            texts = table.column(place).cast(pa.large_string())
+            table = table.set_column(place, field.name, texts)
     return table
 
 
@@ -83,5 +89,9 @@ def _is_foreign(kind: pa.DataType) -> bool:
 
 
 def _texts(values: Any) -> pa.Array:
+    if hasattr(values, "cat"):  # such as pandas.cut makes, whose order counts
+        levels = pa.array(map(str, values.cat.categories), pa.large_string())
+        codes = pa.array(values.cat.codes.to_numpy(), mask=values.isna().to_numpy())
+        return pa.DictionaryArray.from_arrays(codes, levels, ordered=bool(values.cat.ordered))
     shown = [None if gap else str(each) for each, gap in zip(values, values.isna(), strict=True)]
     return pa.array(shown, pa.large_string())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from uniproto.data.codes import codes_of_csv, codes_of_json
 from uniproto.data.columns import GAPS, checked_table, is_text
 from uniproto.data.files import first_line, unpacked
 from uniproto.data.sizes import require_room
-from uniproto.errors import DataWarning, InputFileError, invalid
+from uniproto.errors import InputFileError, invalid, warn_of_data
 
 _BLOCK = 2**26  # a reader's block must hold a whole line; long documents make long lines
 _SAMPLED = 2**20  # bytes from which the form of a file is told
@@ -73,11 +72,9 @@ def _encoding(path: Path) -> str:
                 chunk = file.read(_SAMPLED)
             decoder.decode(b"", final=True)
         except UnicodeDecodeError:
-            warnings.warn(
+            warn_of_data(
                 f"{path.name} is not UTF-8. It was read as Windows-1252 (Latin-1); if letters look "
-                "wrong, name its encoding with --encoding, or read it with pandas.",
-                DataWarning,
-                stacklevel=2,
+                "wrong, name its encoding with --encoding, or read it with pandas."
             )
             return _WESTERN
     return "utf8"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import align_tables, as_matrix, as_rows, finite_number, float_type
-from uniproto.errors import DataWarning, invalid, require_int
+from uniproto.errors import DataWarning, invalid, require_int, warn_of_data
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.costs import MATRIX_METRICS, Costs, make_costs, metric_name
 
@@ -75,11 +74,10 @@ def warn_of_scales(rows: Any, metric: str) -> None:
     if metric not in ("cosine", "euclidean", "sqeuclidean") or sp.issparse(rows):
         return
     if metric == "cosine" and rows.shape[1] == 1:
-        warnings.warn(
+        warn_of_data(
             "rows of one number have no direction but their sign: under metric='cosine' all "
             "others are alike. Pass metric='euclidean'.",
             ScaleWarning,
-            stacklevel=5,
         )
         return
     some = rows[:: max(1, rows.shape[0] // _SAMPLED_SCALES)]
@@ -91,14 +89,13 @@ def warn_of_scales(rows: Any, metric: str) -> None:
     low = varying[np.argsort(spreads[varying])[(len(varying) - 1) // 4]]
     high = int(np.argmax(spreads))
     if spreads[high] > _SCALES_APART * spreads[low]:
-        warnings.warn(
+        warn_of_data(
             f"column {high} varies {spreads[high] / spreads[low]:,.0f} times as much as column "
             f"{low}: under metric={metric!r} it decides alone which rows are alike. Scale the "
             "columns first (sklearn.preprocessing.RobustScaler; for a PrototypeSelector, before "
             "it in a Pipeline), or call uniproto.select with a table and without prepare=False: "
             "it makes a table's columns comparable.",
             ScaleWarning,
-            stacklevel=5,
         )
 
 

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from uniproto.data.arrays import as_matrix, is_table
 from uniproto.data.columns import is_numeric
 from uniproto.data.frames import arrow_table
-from uniproto.features.preparation import (
+from uniproto.features.column_values import (
     MISSING,
-    as_times,
-    category_texts,
+    as_days,
     day_numbers,
+    levels_of,
     plain_column,
     plain_numbers,
 )
@@ -67,7 +67,7 @@ class ColumnValues:
     ) -> None:
         self.name = name
         self.weights = weights / weights.sum()
-        self.is_date = not is_numeric(target.type) and as_times(target) is not None
+        self.is_date = as_days(target) is not None
         self.ordered = self.is_date or (
             is_numeric(target.type) and not pa.types.is_boolean(target.type)
         )
@@ -80,12 +80,13 @@ class ColumnValues:
             self.up_to = np.cumsum(self.weights[~missing][order])
             self.gaps = float(self.weights[missing].sum())
         else:
-            self.target = np.array(category_texts(target, name), object)
-            self.prototypes = np.array(category_texts(prototypes, name), object)
-            names, places = np.unique(self.target, return_inverse=True)
+            names, places = levels_of(target, name)
+            self.target = np.array(names, object)[places]
+            levels, chosen = levels_of(prototypes, name)
+            self.prototypes = np.array(levels, object)[chosen]
             # Sums of rounded weights: levels that are as frequent stay so.
             shares = np.bincount(places, self.weights, minlength=len(names)).round(12)
-            self.shares = dict(zip(names.tolist(), shares.tolist(), strict=True))
+            self.shares = dict(zip(names, shares.tolist(), strict=True))
 
     @property
     def is_distributed(self) -> bool:

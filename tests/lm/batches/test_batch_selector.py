@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from collections import Counter
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -608,7 +609,7 @@ def test_the_record_holds_exact_costs(mode: str) -> None:
     assert record.cost < record.random_cost
     assert record.pool.size == 40
     assert record.indices is chosen
-    assert 0 < record.seconds < 60
+    assert record.seconds > 0
     assert sum(record.per_source.values()) == 16
 
 
@@ -774,3 +775,17 @@ def test_costs_that_are_negative_by_rounding_alone_are_taken() -> None:
     assert chosen.tolist() == uniprot(costs, 9, integer_masses(9, 40))[0]
     entropic = Greedy(plan=Entropic(iterations=5))
     assert len(BatchSelector(entropic, "batch", 9, metric="precomputed")(costs)) == 9
+
+
+@pytest.mark.parametrize("metric", ["dot", "euclidean", "cosine"])
+def test_no_choice_costs_less_than_the_bound(metric: str) -> None:
+    features = pool(10, 3, seed=5)
+    selector = BatchSelector("uniproto", "batch", 4, metric=metric)
+    selector(features)
+    record = selector.last
+    assert record is not None
+    costs = reference_costs(features.astype(np.float64), metric)
+    masses = integer_masses(4, 10)
+    every = [transport_cost(costs, list(rows), masses) for rows in combinations(range(10), 4)]
+    assert record.least_cost <= min(every) + 1e-9
+    assert record.share_of_possible <= 1

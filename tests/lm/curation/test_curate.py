@@ -141,7 +141,7 @@ def trained(capsys):
     command = capsys.readouterr().out.rpartition("Train on it:\n")[2].strip()
     said = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True)
     words = said.stdout.decode().split("\0")[1:-1]
-    assert main([*words, "--steps", "2", "--lora-r", "2", "--device", "cpu", "--quiet"]) == 0
+    assert main([*words, "--epochs", "0.2", "--lora-r", "2", "--device", "cpu", "--quiet"]) == 0
     return json.loads(Path("out-model/result.json").read_text("utf-8"))["settings"]
 
 
@@ -190,6 +190,21 @@ def test_copies_of_the_target_and_of_a_benchmark_are_dropped(model, capsys):
     assert main(["verify", "out"]) == 0
     assert curate(model, "--keep-duplicates", "--no-page", k=POOL) == 0  # nothing is dropped
     assert not Path("out/excluded.csv").exists()
+
+
+def test_what_repeats_a_benchmark_is_dropped_by_its_words(model, capsys):
+    asked = {"instruction": f"Please solve: {POOL_ROWS[7]['instruction']}", "output": "no idea"}
+    write("pool.jsonl", [*POOL_ROWS, asked, {**POOL_ROWS[2], "source": "again"}])
+    write("bench.jsonl", [POOL_ROWS[7]])
+    assert curate(model, "--decontaminate", "bench.jsonl", "--no-page", k=100) == 0
+    assert "2 rows that repeat bench.jsonl, in excluded.csv" in capsys.readouterr().out
+    with open("out/excluded.csv", encoding="utf-8") as file:
+        listed = {(row["row"], row["file"], row["why"]) for row in csv.DictReader(file)}
+    assert ("7", "bench.jsonl", "same prompt") in listed
+    assert (str(POOL), "bench.jsonl", "same prompt") in listed
+    assert (str(POOL + 1), "pool.jsonl", "same prompt and answer") in listed
+    assert not {7, POOL, POOL + 1} & set(uniproto.Selection.load("out").indices.tolist())
+    assert main(["verify", "out"]) == 0
 
 
 def test_limits_of_sources_beside_one_whose_rows_are_all_skipped(model):

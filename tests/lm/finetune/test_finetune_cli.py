@@ -886,3 +886,30 @@ def test_lora_targets_by_architecture(kind, settings, expected):
     model = transformers.AutoModelForCausalLM.from_config(config)
     asked = "phi" if kind.startswith("Phi") else None
     assert lora_targets(model, asked) == expected
+
+
+def test_epochs_and_rows_mixed_in(model_folder, data, tmp_path, capsys):
+    held, mixed = rows()[:6], rows(9)
+    for row in (*held, *mixed):
+        del row["source"]  # files beside the training data need none
+    for name, some in (("held.jsonl", held), ("mixed.jsonl", mixed)):
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in some))
+    more = ("--epochs", "0.5", "--mix", str(tmp_path / "mixed.jsonl"))
+    more += ("--validation-data", str(tmp_path / "held.jsonl"))
+    assert main(words(model_folder, data, tmp_path / "run", *more)) == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))
+    assert result["train_rows"]["mixed"] == 81  # nine rows nine times: about half of 161
+    assert result["validation_rows"] == {"held": 6}
+    assert result["last"]["step"] == 7  # half of 161 rows, 12 at a time
+    longer = words(model_folder, data, tmp_path / "long", "--epochs", "11", "--steps", "1")
+    longer.remove("--quiet")
+    longer[longer.index("--pool") + 1] = "66"
+    assert main(longer) == 0
+    assert "--epochs" in capsys.readouterr().err
+
+
+def test_a_question_that_is_held_out_is_held_out_everywhere():
+    questions = [str(place // 2) for place in range(100)]
+    train, held = split_places(["one"] * 100, 0.02, 2, 0, questions)
+    assert len(held) > 2
+    assert not {questions[place] for place in train} & {questions[place] for place in held}

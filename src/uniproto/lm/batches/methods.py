@@ -89,11 +89,8 @@ def fill_picks(costs: NDArray[Any], k: int) -> tuple[Rows, NDArray[np.float64]]:
 
     n = costs.shape[1]
     common = math.gcd(k, n)  # integer masses: each column offers k, each pick needs n
-    list_costs = np.empty(costs.shape, costs.dtype)
-    list_columns = np.empty(costs.shape, np.int32)
     columns = np.broadcast_to(np.arange(n, dtype=np.int32), costs.shape)
-    sort_rows(costs, columns, list_costs, list_columns)
-    return pick_by_fills(list_costs, list_columns, k, k // common, n // common)
+    return pick_by_fills(*sort_rows(costs, columns, n), k, k // common, n // common)
 
 
 def pick_medoids(part: Part, k: int) -> Rows:

@@ -51,8 +51,8 @@ _RANDOM_DRAWS = 8
 class BatchRecord:
     """One selection: what was chosen, what was skipped and why that many of each source.
 
-    `cost` and `random_cost` are computed on first use (a few milliseconds each), from the
-    features of the call, which the record holds until the next one takes its place. Both are
+    `cost`, `random_cost` and `least_cost` are computed on first use (a few milliseconds each), from
+    the features of the call, which the record holds until the next one takes its place. All are
     measured with the selector's metric, so they compare with each other, not across metrics.
     """
 
@@ -93,6 +93,26 @@ class BatchRecord:
         """What a random choice of as many examples (of each source) costs: the mean of 8 draws."""
         random = np.random.default_rng(self.seed)
         return float(np.mean([self._cost(self._drawn(random)) for _ in range(_RANDOM_DRAWS)]))
+
+    @cached_property
+    def least_cost(self) -> float:
+        """A bound: no choice of as many examples costs less. NaN without features.
+
+        Each of them carries n/k of the pool's mass, at least to the examples nearest to it: the
+        mean of the k cheapest such fills.
+        """
+        if self._costs is None:
+            return math.nan
+        k, n = len(self.indices), len(self.usable)
+        taken = np.clip(n / k - np.arange(n), 0, 1)  # how much of its nearest, second nearest, …
+        fills = np.sort(self._costs, axis=1) @ taken * k / n
+        return float(np.partition(fills, k - 1)[:k].mean())
+
+    @cached_property
+    def share_of_possible(self) -> float:
+        """How much of what could be gained over random choices was gained: at most 1."""
+        possible = self.random_cost - self.least_cost
+        return (self.random_cost - self.cost) / possible if possible > 0 else math.nan
 
     @cached_property
     def _costs(self) -> NDArray[np.float64] | None:

@@ -12,6 +12,7 @@ from uniproto.data.columns import message_text
 from uniproto.errors import InputFileError, invalid, require_int, require_name
 from uniproto.features.embedded import Embedded, usable_rows
 from uniproto.features.text import embed_text, what_is_wrong
+from uniproto.lm.curation.overlap import repeated_in_itself, repeated_rows
 from uniproto.lm.features.example_tokens import NO_ANSWER, what_is_wrong_with
 from uniproto.lm.features.language import as_example, example_columns, is_plain_text
 from uniproto.lm.features.language_features import gradients, hidden_states
@@ -38,6 +39,7 @@ def curate(
     at_most: int | Mapping[Hashable, int] | None = None,
     at_least: int | Mapping[Hashable, int] | None = None,
     distinct: bool | float = True,
+    decontaminate: Any = None,
     exclude_near: tuple[Any, float] | None = None,
     method: str | Method = "uniproto",
     seed: int = 0,
@@ -56,8 +58,11 @@ def curate(
         text: for sentence embeddings, the column or columns to embed.
         source: the column of the pool that says where a row comes from, for `at_most` and
             `at_least`: a number for every source, or a mapping from label to count.
-        distinct: drop rows at most this far from a chosen row or from the target: True, a
-            hundredth of the median distance; a distance; or False, drop nothing.
+        distinct: drop rows that repeat the words of the target or of an earlier row, and rows at
+            most this far from a chosen row or from the target: True, a hundredth of the median
+            distance; a distance; or False, drop nothing.
+        decontaminate: rows of a benchmark: no row that repeats a prompt or a long answer of them is
+            chosen (see `uniproto.lm.curation.overlap`).
         exclude_near: rows of a benchmark, and the distance up to which a row is too near to one.
         method, seed, progress: as for `uniproto.select`.
         embedding: further arguments of `uniproto.lm.gradients`, `hidden_states` or
@@ -66,7 +71,7 @@ def curate(
 
     Returns:
         A `Selection` whose `indices` are rows of the pool: `dataset.select(selection.indices)`.
-        `notes["dropped"]` lists the rows that copy the target or are near a benchmark.
+        `notes["dropped"]` lists the rows that repeat or are near the target or a benchmark.
     """
     if features is not None:
         require_name("features", features, FEATURES)
@@ -81,9 +86,10 @@ def curate(
     if features != "text" and model is None:
         raise invalid("model", f"must be given for {features}", "None", "Name a model.")
     benchmark, nearest = _checked_benchmark(exclude_near)
+    tested = [] if decontaminate is None else _rows(decontaminate, "decontaminate")
     like = () if features == "text" else example_columns(list(rows[0]), *columns)
-    items, aims, others = (
-        _items(these, features, text, columns, like) for these in (rows, wanted, benchmark)
+    items, aims, others, tests = (
+        _items(these, features, text, columns, like) for these in (rows, wanted, benchmark, tested)
     )
     on_error = embedding.get("on_error", "fail")
     targets = sum(_usable_rows(aims, "target", features, on_error))
@@ -114,6 +120,11 @@ def curate(
         dropped.update(near_targets(problem.costs, problem.twin_distance).rows.tolist())
     if of_others is not None and nearest is not None:
         dropped.update(rows_near(of_pool.vectors, of_others.vectors, nearest).rows.tolist())
+    repeated = [repeated_rows(items, tests)] if tests else []
+    if distinct is not False:
+        repeated += [repeated_rows(items, aims), repeated_in_itself(items)]
+    for found in repeated:
+        dropped.update(found.only(of_pool.rows).rows.tolist())
     problem = problem.excluding(np.array(sorted(dropped), np.intp)).with_k(k)
     selection = run_method(problem, chosen, progress=progress)
     selection.notes["dropped"] = of_pool.rows[sorted(dropped)].tolist()

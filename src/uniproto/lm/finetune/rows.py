@@ -28,9 +28,19 @@ class InstructionRow:
     answer: str
     turns: Turns = ()
 
+    @property
+    def question(self) -> str:
+        """The prompt, or what comes before the answers of a chat."""
+        return self.prompt or "\n".join(text for role, text in self.turns if role != "assistant")
 
-def read_files(settings: FinetuneSettings, names: Sequence[str]) -> list[InstructionRow]:
-    """The rows of files, or of data sets on the hub, one after another."""
+
+def read_files(
+    settings: FinetuneSettings, names: Sequence[str], beside: bool = False
+) -> list[InstructionRow]:
+    """The rows of files, or of data sets on the hub, one after another.
+
+    Files that are read `beside` the training data may lack its column of sources.
+    """
     rows: list[InstructionRow] = []
     for name in names:
         rows += read_rows(
@@ -39,6 +49,7 @@ def read_files(settings: FinetuneSettings, names: Sequence[str]) -> list[Instruc
             answer=settings.answer,
             source=settings.source,
             messages=settings.messages,
+            needs_source=not beside,
         )
     return rows
 
@@ -50,6 +61,7 @@ def read_rows(
     answer: str,
     source: str | None,
     messages: str | None = None,
+    needs_source: bool = True,
 ) -> list[InstructionRow]:
     """Rows of a .jsonl, .jsonl.zst or .parquet file; without a source column, all are `all`.
 
@@ -63,7 +75,7 @@ def read_rows(
         columns["--source"] = source
     path = Path(path)
     if is_on_the_hub(str(path)):
-        return _filled(list(_checked(_hub_rows(str(path)), path, columns)), path)
+        return _filled(list(_checked(_hub_rows(str(path)), path, columns, needs_source)), path)
     if not any(path.name.lower().endswith(ending) for ending in _ENDINGS):
         raise InputFileError(
             f"{path}: the file name must end in one of {', '.join(_ENDINGS)}. Got "
@@ -75,7 +87,7 @@ def read_rows(
             if path.suffix.lower() == ".parquet"
             else _json_lines(path)
         )
-        rows = list(_checked(table, path, columns))
+        rows = list(_checked(table, path, columns, needs_source))
     except (UniprotoError, MemoryError):
         raise
     except Exception as error:  # what a parser makes of a damaged file can be anything
@@ -130,12 +142,14 @@ def _hub_rows(name: str) -> Iterator[dict[str, Any]]:
 
 
 def _checked(
-    table: Iterable[dict[str, Any]], path: Path, columns: dict[str, str]
+    table: Iterable[dict[str, Any]], path: Path, columns: dict[str, str], needs_source: bool
 ) -> Iterator[InstructionRow]:
     """Rows whose columns are there and hold texts; a source can be anything but nothing."""
     source, messages = columns.get("--source"), columns.get("--messages")
     for number, row in enumerate(table):
         for option, column in columns.items():
+            if column not in row and column == source and not needs_source:
+                continue
             if column not in row:
                 raise invalid(
                     option,
@@ -150,7 +164,7 @@ def _checked(
                     f"{path}: column {column!r} must hold a text in every row. Row {number} has "
                     f"{type(row[column]).__name__} instead. Correct or drop that row."
                 )
-        label = "all" if source is None else str(row[source])
+        label = "all" if source is None else str(row.get(source, path.stem))
         if messages is not None:
             found = InstructionRow(label, "", "", as_turns(row[messages], path, number))
         else:

@@ -67,6 +67,9 @@ class FinetuneSettings:
     pool: int = setting_of(SelectionConfig, "pool", common=True)
     keep: int = setting_of(SelectionConfig, "keep", common=True)
     steps: int = setting(2048, "optimizer steps", common=True)
+    epochs: float | None = setting(
+        None, "passes over the data, in place of --steps", common=True, metavar="NUMBER"
+    )
     learning_rate: float = setting(2e-5, "the highest of the schedule", common=True, metavar="RATE")
     lora_r: int = setting(128, "rank of the adapters; 0 trains all weights", common=True)
     bf16: bool = setting(False, "bfloat16 arithmetic (float32)", common=True)
@@ -102,6 +105,13 @@ class FinetuneSettings:
     validation_least: int = setting(4, "at least so many of each", group="data")
     validation_data: str | None = setting(
         None, "validate on these rows (hold out some)", group="data", metavar="FILE"
+    )
+
+    mix: str | None = setting(
+        None,
+        "rows of FILE are half of what is trained on, repeated as needed",
+        group="data",
+        metavar="FILE",
     )
 
     plan: str = setting(
@@ -197,6 +207,8 @@ class FinetuneSettings:
                     value,
                     f"{usual} is usual.",
                 )
+        if self.epochs is not None and not 0 < self.epochs < float("inf"):
+            raise invalid("--epochs", "must be above 0", self.epochs, "3 is usual.")
         if not 0 <= self.validation < 1:
             raise invalid(
                 "--validation", "must lie between 0 and 1", self.validation, "Pass 0.02 for 2 %."
