@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -40,20 +40,17 @@ if TYPE_CHECKING:
     from uniproto.features.compared_rows import Given
     from uniproto.features.preparation import Preparation
     from uniproto.selection.assigning import Assignment
+    from uniproto.selection.details import Details
     from uniproto.selection.prototypes import Prototype
 
 _MOMENT = 3.0  # seconds for random choices to compare with
 _MOST_COLUMNS = 15  # shown in a summary
 
 
-class Details(NamedTuple):
-    """How a selection came about."""
-
-    notes: dict[str, Any]  # of the method, by name
-    timings: dict[str, float]  # seconds of each stage
-    gains: NDArray[np.float64]  # β − fill of every pick: what it brought when it was picked
-    beta: float  # the largest cost, from which gains are counted
-    options: dict[str, Any]  # of the method
+_SHOWN = (
+    *("indices", "cost", "weights", "plan", "certificate", "details", "rows", "assign", "nearest"),
+    *("to_frame", "to_csv", "summary", "report", "save", "load", "certify", "improve"),
+)
 
 
 class Selection:
@@ -289,9 +286,10 @@ class Selection:
         return assigned(self, self._problem, rows)
 
     def nearest(self, rows: Any) -> Assignment:
-        """The nearest prototype of each of these rows (a position in `indices`), and its distance.
+        """The nearest prototype of each new row (a position in `indices`), and how far it is.
 
-        A table is prepared as the selected one was.
+        A table is prepared as the selected one was. Unlike `assign`, every row counts alone, also
+        those of the target.
 
         >>> import uniproto
         >>> sel = uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean")
@@ -304,8 +302,20 @@ class Selection:
 
     @property
     def details(self) -> Details:
-        """How the rows were found: what the method notes, its gains and β, and the time it took."""
-        return Details(self.notes, self.timings, self.gains, self.beta, self.options)
+        """How the selection came about: gains, β, notes, timings and more.
+
+        >>> import uniproto
+        >>> sel = uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean")
+        >>> sel.details.shape, sel.details.metric
+        ((4, 4), 'euclidean')
+        """
+        from uniproto.selection.details import details_of
+
+        return details_of(self)
+
+    def __dir__(self) -> list[str]:
+        """What people look for first; the rest is in `details`."""
+        return sorted(_SHOWN)
 
     def to_frame(self) -> pd.DataFrame:
         """A pandas table: row number, rank, how many targets it represents, its own values."""
