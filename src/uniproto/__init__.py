@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import uniproto.runtime.early  # noqa: F401 (before what takes long)
 from uniproto.errors import (
     InfeasibleError,
     InputFileError,

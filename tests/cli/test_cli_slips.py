@@ -57,6 +57,7 @@ def test_every_option_is_explained() -> None:
     """Words for each, beyond its default; and one name for where results go."""
     (commands,) = (a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
     for name, command in commands.choices.items():
+        command.complete()
         for action in command._actions:
             described = re.sub(r"\(.*\)", "", action.help or "").strip()
             assert len(described) > 3, f"{name} {action.option_strings}"

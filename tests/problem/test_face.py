@@ -38,7 +38,7 @@ TABLE = {
 FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "arrow": pa.table}
 LABELS = np.array(TABLE["kind"])
 NUMBERS = pd.DataFrame(TABLE)[["age", "income"]]
-GREEDY = uniproto.UniProto(search="greedy")
+GREEDY = uniproto.Greedy()
 FUNCTIONS = (uniproto.select, uniproto.compare, uniproto.path, uniproto.cost)
 
 

@@ -182,6 +182,8 @@ def commands_there_are() -> dict[str, argparse.ArgumentParser]:
         for action in build_parser()._actions
         if isinstance(action, argparse._SubParsersAction)
     )
+    for command in commands.choices.values():
+        command.complete()
     return dict(commands.choices)
 
 

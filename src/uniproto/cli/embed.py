@@ -18,7 +18,7 @@ from uniproto.cli.language import language_features, read_rows, refuse_language_
 from uniproto.cli.options import EmbeddingOptions, LanguageOptions, SelectOptions, add_settings
 from uniproto.errors import OutputError, invalid, printable
 from uniproto.runs.atomic import atomic_write, require_writable, unwritable, write_text
-from uniproto.runs.publish import refuse_inputs_inside
+from uniproto.runs.publish import note_completed, refuse_inputs_inside
 from uniproto.runtime.settings import setting, setting_of
 
 if TYPE_CHECKING:
@@ -208,6 +208,7 @@ def _write(output: Path, items: Items, found: Embedded) -> None:
                 part = batch.take(pa.array(rows_here - first))
                 writer.write_table(pa.Table.from_arrays([*part.columns, lists], schema=schema))
                 first, done = first + batch.num_rows, done + len(rows_here)
+        note_completed(output)
     except OSError as error:
         raise unwritable(output, error) from error
 

@@ -43,7 +43,7 @@ def assigned(
         assert problem is not None
         return problem.costs.exact_block(selection.indices[place : place + 1], own)[0]
 
-    if rows is None:
+    if rows is None and by_plan:
         return assigned_by_plan(selection.plan, None if problem is None else exact)
     if selection.metric in MATRIX_METRICS:
         raise invalid(
