@@ -192,6 +192,7 @@ def test_shares_are_a_choice_of_as_many_rows() -> None:
     )
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("metric", METRICS)
 def test_never_above_the_optimum(metric: str, few_of_many: None) -> None:
     for seed, dtype in enumerate((np.float16, np.float32, np.float64)):
@@ -282,6 +283,7 @@ def spread_over_orders(n: int, clusters: int, seed: int = 0) -> np.ndarray:
     )
 
 
+@pytest.mark.slow
 def test_clusters_of_very_different_sizes() -> None:
     points = spread_over_orders(600, 6)
     selection = uniproto.select(points, 30, metric="euclidean", certify=True)
@@ -366,6 +368,7 @@ def torch_as_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_rows_on_a_gpu(metric: str, weighted: bool, torch_as_gpu: None) -> None:
@@ -524,6 +527,7 @@ def test_prices_move_no_further_than_lists_tell(monkeypatch: pytest.MonkeyPatch)
     assert (np.abs(change) <= 0.5 * rooms / np.maximum(often, 1) + 1e-4).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("gpu", [False, True])
 def test_a_sample_of_the_targets_comes_first(
@@ -597,6 +601,7 @@ def test_after_a_sample_likely_rows_are_looked_at_until_the_bound_has_risen(
     assert found.lower_bound > 0.7 * selection.cost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpu", [False, True])
 def test_never_above_the_optimum_after_a_sample(
     gpu: bool, torch_as_gpu: None, sample_first: None

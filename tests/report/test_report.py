@@ -342,10 +342,8 @@ def test_another_target(tmp_path: Path) -> None:
     selection = uniproto.select(X, 4, Y)
     path = selection.report(
         tmp_path / "page.html",
-        labels=LABELS,
-        target_labels=["a"] * 30,
-        text=[f"source {row}" for row in range(40)],
-        target_text=[f"aim {row}" for row in range(30)],
+        labels=(LABELS, ["a"] * 30),
+        text=([f"source {row}" for row in range(40)], [f"aim {row}" for row in range(30)]),
         random=1,
     )
     page = Page(path.read_text("utf-8"))

@@ -46,9 +46,7 @@ def add_parser(commands: Any) -> None:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     from uniproto.lm.finetune.settings import PRESETS, FinetuneSettings
 
-    parser.add_argument(
-        "--preset", choices=tuple(PRESETS), help="the paper's settings; options win over them"
-    )
+    parser.add_argument("--preset", choices=tuple(PRESETS), metavar="NAME", help=", ".join(PRESETS))
     parser.add_argument("--config", metavar="YAML", help="options in a file; those here win")
     parser.add_argument("--fresh", action="store_true", help="start over: forget a run in OUT")
     add_settings(parser, FinetuneSettings)

@@ -27,6 +27,7 @@ from uniproto.errors import (
 )
 from uniproto.geometry.metrics import metric_label
 from uniproto.methods.contract import Picks
+from uniproto.problem.named_columns import NamedColumns
 from uniproto.problem.problem import Problem
 from uniproto.report.words import figure
 from uniproto.runtime.progress import Progress
@@ -411,21 +412,19 @@ class Selection:
         path: str | os.PathLike[str],
         *,
         labels: Any = None,
-        target_labels: Any = None,
         text: Any = None,
-        target_text: Any = None,
         images: Any = None,
-        target_images: Any = None,
         ids: Any = None,
-        target_ids: Any = None,
         groups: Any = None,
-        target_groups: Any = None,
         positions: Any = None,
-        target_positions: Any = None,
         title: str | None = None,
         random: int | None = None,
     ) -> Path:
         """Write one self-contained HTML page about this selection; returns its path.
+
+        What is said about rows is one value per source row, or a pair of such: of the source's rows
+        and of the target's, where the target is another set. Of a table, labels, text, ids and
+        groups may be the name of a column.
 
         Args:
             path: the file to write.
@@ -436,23 +435,19 @@ class Selection:
             ids: one name per source row.
             groups: one group per source row. Default: the groups selected by.
             positions: two coordinates per source row, for the map. Default: principal components.
-            target_labels, target_text, target_images, target_ids, target_groups,
-                target_positions: the same per target row. Default: those of the source, where
-                the target is the source.
             title: what the page is about.
             random: how many random choices to compare with. Default: 5, as far as half a minute
                 allows.
         """
         from uniproto.report import report_selection
 
-        pairs = {
-            "labels": (labels, target_labels),
-            "text": (text, target_text),
-            "images": (images, target_images),
-            "ids": (ids, target_ids),
-            "groups": (groups, target_groups),
-            "positions": (positions, target_positions),
-        }
+        given = self.given
+        named = NamedColumns(*((None, None) if given is None else (given.source, given.target)))
+        said = {"labels": labels, "text": text, "ids": ids, "groups": groups}
+        pairs = {name: named.both(values, name) for name, values in said.items()}
+        for name, values in (("images", images), ("positions", positions)):
+            is_pair = isinstance(values, tuple) and len(values) == 2
+            pairs[name] = values if is_pair else (values, None)
         return report_selection(self, path, self._problem, pairs, title=title, random=random)
 
     def summary(self) -> str:

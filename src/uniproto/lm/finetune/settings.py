@@ -51,7 +51,7 @@ class FinetuneSettings:
     """The settings of `uniproto finetune`; `PRESETS` holds the paper's."""
 
     model: str = setting(
-        help="a folder, a .gguf file or a name on the hub", common=True, metavar="PATH_OR_HUB_ID"
+        help="a folder, a .gguf file or a name on the hub", common=True, metavar="MODEL"
     )
     data: str | tuple[str, ...] = setting(
         help=".jsonl(.zst), .parquet or a name on the hub (docs)",
@@ -109,7 +109,7 @@ class FinetuneSettings:
 
     mix: str | None = setting(
         None,
-        "rows of FILE are half of what is trained on, repeated as needed",
+        "half of what is trained on comes from FILE",
         group="data",
         metavar="FILE",
     )
@@ -121,7 +121,9 @@ class FinetuneSettings:
         choices=(*PLANS, "entropic"),
     )
     reg: float | None = setting_of(Entropic, "reg", default=None, group="selection")
-    iterations: int | None = setting_of(Entropic, "iterations", group="selection")
+    iterations: int | None = setting_of(
+        Entropic, "iterations", group="selection", help="plan entropic: most steps of its solver"
+    )
     loss: str | None = setting_of(SelectionConfig, "loss", group="selection")
     keep_small: bool | float | tuple[str, ...] | None = setting(
         None,
