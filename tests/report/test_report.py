@@ -847,6 +847,7 @@ def test_a_result_saved_from_python(run: Run) -> None:
     assert "comparison.json" in err
 
 
+@pytest.mark.usual_effort
 def test_a_table_saved_from_python(run: Run) -> None:
     frame = pd.DataFrame({"weight": X[:, 0], "kind": LABELS, "age": np.arange(40)})
     proven = uniproto.select(frame, 4)
