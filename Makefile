@@ -26,8 +26,10 @@ $(STAMP): $(CORE)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[compare,faiss,torch,text,images,train,judge,jax,ray,docs,dev]'
 	touch $@
 
-# One core for each worker: threads beyond that only wait for each other.
+# One core for each worker: threads beyond that only wait for each other. Compiled files are kept,
+# wherever that is turned off: a worker or a program that a test starts would compile all anew.
 test test-rest test-all: export OMP_NUM_THREADS := 1
+test test-rest test-all: export PYTHONDONTWRITEBYTECODE :=
 TEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 test: $(STAMP)  ## What to run before every commit: five minutes of two cores

@@ -63,7 +63,9 @@ def run(report: Report, quick: bool) -> None:
 def select(rows: NDArray[np.float32], k: int) -> Any:
     import uniproto
 
-    return uniproto.select(rows, k, metric="cosine", device="cpu", progress=False)
+    return uniproto.select(
+        rows, k, metric="cosine", compute=uniproto.Compute(device="cpu"), progress=False
+    )
 
 
 def bare_product(rows: NDArray[np.float32]) -> None:

@@ -368,7 +368,9 @@ def certified(file: Path, problem: Problem, device: str, seconds: float) -> Row:
     question = _question(file, problem)
 
     def select(rows: Rows, k: int, seconds: float) -> Any:
-        selection = uniproto.select(rows, k, metric=question.metric, device=device, progress=False)
+        selection = uniproto.select(
+            rows, k, metric=question.metric, compute=uniproto.Compute(device=device), progress=False
+        )
         left = max(1.0, seconds - selection.timings["pick"])
         selection.certify(time_limit=left, progress=False)
         return selection

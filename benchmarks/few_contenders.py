@@ -107,7 +107,9 @@ def _sample(question: Question, size: int | None) -> Indices | None:
 # --- the methods --------------------------------------------------------------------------------
 
 
-def ours(options: Mapping[str, Any], timed: bool = False) -> Callable[[Question], Indices]:
+def ours(
+    options: Mapping[str, Any], timed: bool = False, greedy: bool = False
+) -> Callable[[Question], Indices]:
     """`uniproto.select` with these options of `UniProto`; if timed, with the question's time."""
 
     def find(question: Question) -> Indices:
@@ -118,9 +120,9 @@ def ours(options: Mapping[str, Any], timed: bool = False) -> Callable[[Question]
             question.rows,
             question.k,
             metric=question.metric,
-            method=uniproto.UniProto(**own),
+            method=uniproto.Greedy() if greedy else uniproto.UniProto(**own),
             seed=question.seed,
-            device="cpu",
+            compute=uniproto.Compute(device="cpu"),
             progress=False,
         ).indices
 
@@ -250,10 +252,12 @@ def _loss(question: Question, medoids: Indices) -> float:
 _SAMPLE = 10_000
 
 
-def _ours(options: Mapping[str, Any], *, timed: bool = False, **fields: Any) -> Contender:
+def _ours(
+    options: Mapping[str, Any], *, timed: bool = False, greedy: bool = False, **fields: Any
+) -> Contender:
     # Loops that only many rows need are loaded by many rows.
     warm_up = (10_000, 50)
-    choose = of_sample(ours(options, timed))
+    choose = of_sample(ours(options, timed, greedy))
     return Contender("uniproto", choose, balances=True, warm_up=warm_up, **fields)
 
 
@@ -265,7 +269,7 @@ def _balanced(iterations: int) -> Contender:
 OURS = {
     "uniproto": _ours({}, sizes=(None,)),
     "uniproto, all of the time": _ours({"search": "multilevel"}, timed=True, sizes=(None,)),
-    "uniproto, greedy": _ours({"search": "greedy"}, sizes=(_SAMPLE,), first_size=_SAMPLE),
+    "uniproto, greedy": _ours({}, greedy=True, sizes=(_SAMPLE,), first_size=_SAMPLE),
 }
 PEERS = {
     "k-means-constrained": _balanced(300),

@@ -51,7 +51,7 @@ def no_gpu() -> str | None:
 def select(rows: NDArray[np.float32], k: int, device: str = "cuda") -> Any:
     import uniproto
 
-    return uniproto.select(rows, k, device=device, progress=False)
+    return uniproto.select(rows, k, compute=uniproto.Compute(device=device), progress=False)
 
 
 def measured(rows: NDArray[np.float32], k: int) -> tuple[float, int, Any]:

@@ -15,7 +15,9 @@ def run(report: Report, quick: bool) -> None:
 
     def select(n: int) -> uniproto.Selection:
         rows = clustered(n, width=64, clusters=200, seed=n)
-        return uniproto.select(rows, n // 100, device="cpu", progress=False)
+        return uniproto.select(
+            rows, n // 100, compute=uniproto.Compute(device="cpu"), progress=False
+        )
 
     select(5000)
     per_element = {}

@@ -41,7 +41,9 @@ class Contender:
 def uniproto_extend(costs: NDArray[Any], k: int, seed: int) -> Answer:
     import uniproto
 
-    sel = uniproto.select(costs, k, metric="precomputed", device="cpu", progress=False)
+    sel = uniproto.select(
+        costs, k, metric="precomputed", compute=uniproto.Compute(device="cpu"), progress=False
+    )
     return Answer(sel.indices, set_up=sel.timings["check"])
 
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.common import Report, figures_table, median, rows_table
 
@@ -146,10 +146,52 @@ def scoring_seconds(config: Any, settings: Any) -> float:
     return measured(lambda: forward(params, pool))
 
 
+class Product(NamedTuple):
+    """`batch` products of (m × k) and (k × n) matrices at once, `times` in a step."""
+
+    name: str
+    batch: int
+    m: int
+    k: int
+    n: int
+    times: int = 1
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.batch * self.m * self.k * self.n * self.times
+
+
+def bare_products(config: Any, settings: Any) -> list[Product]:
+    """Every product of the training part of a step, forward and backward, without scoring.
+
+    Timed on their own they are what the step cannot be quicker than with the same matrix
+    library. Attention is counted in full, as products without a mask.
+    """
+    tokens = settings.trained * config.length
+    width, hidden, layers = config.width, config.hidden, config.layers
+    weights = [
+        ("qkv", width, config.qkv_width, layers),
+        ("attention out", width, width, layers),
+        ("gate and up", width, 2 * hidden, layers),
+        ("down", hidden, width, layers),
+        ("head", width, config.vocab, 1),
+    ]
+    products = []
+    for name, k, n, times in weights:
+        products += [
+            Product(name, 1, tokens, k, n, times),
+            Product(f"{name}: gradient of inputs", 1, tokens, n, k, times),
+            Product(f"{name}: gradient of weights", 1, k, tokens, n, times),
+        ]
+    heads, length, part = settings.trained * config.heads, config.length, config.head_width
+    # Scores and reading; backward, the gradients of both factors of each.
+    scores = Product("attention scores", heads, length, part, length, 2 * layers)
+    reading = Product("attention reading", heads, length, length, part, 4 * layers)
+    return [*products, scores, reading]
+
+
 def bare_seconds(config: Any, settings: Any) -> dict[str, float]:
     """Of every product of the training part: those with weights, and those of attention."""
-    from uniproto.lm.pretraining import bare_products
-
     groups: dict[tuple[bool, int], list[Any]] = {}
     for product in bare_products(config, settings):
         groups.setdefault((product.batch > 1, product.times), []).append(product)

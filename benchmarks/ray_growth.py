@@ -31,7 +31,11 @@ def run(report: Report, quick: bool) -> None:
         for workers in _WORKERS:
             seconds, found[workers] = timed(
                 lambda workers=workers: uniproto.scale.select(
-                    pattern, k, column="vector", num_cpus=workers, progress=False
+                    pattern,
+                    k,
+                    columns=uniproto.Columns(use=["vector"]),
+                    num_cpus=workers,
+                    progress=False,
                 )
             )
             record = found[workers].notes["rounds"]
@@ -49,7 +53,12 @@ def run(report: Report, quick: bool) -> None:
             )
         certified_seconds, certified = timed(
             lambda: uniproto.scale.select(
-                pattern, k, column="vector", num_cpus=2, certify=True, progress=False
+                pattern,
+                k,
+                columns=uniproto.Columns(use=["vector"]),
+                num_cpus=2,
+                certify=True,
+                progress=False,
             )
         )
         passes = [r for r in certified.notes["rounds"] if str(r["round"]).startswith("cert")]
@@ -85,6 +94,6 @@ def write_shards(rows: NDArray[Any], folder: Path, count: int) -> str:
 def _one_machine(rows: NDArray[Any], k: int) -> Any:
     import uniproto
 
-    selection = uniproto.select(rows, k, device="cpu", progress=False)
+    selection = uniproto.select(rows, k, compute=uniproto.Compute(device="cpu"), progress=False)
     _ = selection.cost
     return selection

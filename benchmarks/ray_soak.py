@@ -43,9 +43,9 @@ def soak(report: Report, rows: int, k: int, sample: int) -> None:
                 lambda: uniproto.scale.select(
                     str(Path(place) / "*" / "*.parquet"),
                     k,
-                    column="vector",
+                    columns=uniproto.Columns(use=["vector"]),
+                    compute=uniproto.Compute(memory=_MEMORY),
                     target_sample=sample,
-                    memory=_MEMORY,
                     num_cpus=2,
                     progress=False,
                 )

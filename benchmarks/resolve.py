@@ -15,10 +15,15 @@ def run(report: Report, quick: bool) -> None:
     costs = cosine_costs(n)
 
     def select(plan: str, size: int, count: int) -> uniproto.Selection:
-        method = uniproto.UniProto(plan=plan, search="greedy")
+        method = uniproto.Greedy(plan=plan, search="greedy")
         part = costs[:size, :size].copy()
         return uniproto.select(
-            part, count, metric="precomputed", method=method, device="cpu", progress=False
+            part,
+            count,
+            metric="precomputed",
+            method=method,
+            compute=uniproto.Compute(device="cpu"),
+            progress=False,
         )
 
     plans = ("extend", "resolve")

@@ -52,6 +52,6 @@ print(f"{K} of {len(rest)} requests for a task of {len(task)} examples")
 print(f"{'':10}on the task   money : health   distance to the task")
 for name, rows in choices.items():
     money, health = (int(np.sum(kinds[rest[rows]] == kind)) for kind in ("money", "health"))
-    exact = uniproto.select(vectors[rest], K, target=vectors[task], initial=rows).cost
+    exact = uniproto.select(vectors[rest], K, target=vectors[task], include=rows).cost
     print(f"{name:10}{(money + health) / K:10.0%}{money:12} : {health:<6}{exact:18.3f}")
 print("For example:", "; ".join(pool[rest[row]] for row in chosen.indices[:3]))

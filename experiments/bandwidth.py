@@ -33,7 +33,7 @@ from support.charts import bandwidth_chart
 from support.datasets import load_dataset
 from support.draws import balanced_source_and_target
 from support.runs import Runs, Setup, command_line, rounded
-from uniproto import cost
+from uniproto import RBF, Compute, cost
 from uniproto.comparing.accuracy import accuracy
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import make_costs
@@ -202,12 +202,14 @@ def _measure_kind(draw: Draw, kind: str, plain: str) -> Iterator[dict[str, Any]]
     near = make_costs(draw.source, draw.target, plain).block(EVERY)
     distances = make_costs(draw.source, draw.target, "euclidean").block(EVERY)
     median = make_costs(draw.source, draw.target, "rbf", "1 median").bandwidth
-    asked = {"k": draw.k, "seed": draw.seed, "device": "cpu"}
+    asked: Any = {"seed": draw.seed, "compute": Compute(device="cpu")}
 
     def judged(method: str, share: float | None, problem: Problem) -> dict[str, Any]:
         """One selection, by 1-NN and by cost in the plain metric, whatever it was chosen in."""
         options = {"search": "greedy"} if method == "uniproto" else {}  # as in the paper
-        chosen = run_method(problem, METHODS[method](**options), progress=False).indices
+        chosen = run_method(
+            problem.with_k(draw.k), METHODS[method](**options), progress=False
+        ).indices
         predicted = draw.labels[chosen][near[chosen].argmin(axis=0)]
         found = accuracy(predicted, draw.target_labels, draw.small)
         return {
@@ -233,7 +235,7 @@ def _measure_kind(draw: Draw, kind: str, plain: str) -> Iterator[dict[str, Any]]
         matrix = -np.expm1(-((distances / width) ** 2) / 2)
         for name in ("uniproto", "kmedoids"):
             yield judged(name, share, Problem(matrix, metric="precomputed", **asked))
-        problem = Problem(draw.source, draw.target, metric="rbf", bandwidth=width, **asked)
+        problem = Problem(draw.source, draw.target, metric=RBF(width), **asked)
         yield judged("mmd_critic", share, problem)
 
 

@@ -2,7 +2,7 @@
 
 A balanced source and, of other rows, a target whose classes shrink exponentially (imbalance 50;
 every draw has its own order of classes). The prototypes, with their labels, classify the target by
-1-NN in the metric they were chosen in. `DensityWeights(q, alpha)` weighs target j by its distance
+1-NN in the metric they were chosen in. `Density(q, alpha)` weighs target j by its distance
 to its q-th nearest other target, to the power α; beside it are no weights and the weights that give
 every class the same mass, which need labels.
 
@@ -25,7 +25,7 @@ from support.draws import balanced_source_and_target
 from support.published import Dataset
 from support.runs import Runs, Setup, command_line, rounded
 from support.statistics import by, difference
-from uniproto import DensityWeights
+from uniproto import Density
 from uniproto.comparing.accuracy import accuracy
 from uniproto.comparing.results import aligned
 from uniproto.geometry.blocks import EVERY
@@ -128,15 +128,15 @@ def measure(data: Dataset, part: Part, k: int, seed: int) -> Iterator[dict[str, 
     weights: dict[str, Any] = {"none": None, "class-balanced": 1 / of_class[labels[target]]}
     for q in NEIGHBOURS:
         for alpha in POWERS:
-            weights[f"q {q}, α {alpha}"] = DensityWeights(q, alpha).of(costs, device="cpu")
+            weights[f"q {q}, α {alpha}"] = Density(q, alpha).of(costs, device="cpu")
     for kind, given in weights.items():
         chosen = uniproto.select(
             matrix,
             k,
             metric="precomputed",
             target_weights=given,
-            method=uniproto.UniProto(search="greedy"),  # as in the paper
-            device="cpu",
+            method=uniproto.Greedy(),  # as in the paper
+            compute=uniproto.Compute(device="cpu"),
             progress=False,
         ).indices
         predicted = labels[source][chosen][matrix[chosen].argmin(axis=0)]

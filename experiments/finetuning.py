@@ -82,7 +82,7 @@ def _settings(setup: Setup, names: Sequence[str]) -> dict[str, Any]:
         at_once = 32 if method == "greats" else None
         found[name] = replace(
             base,
-            method=method,
+            method="greedy" if method == "uniproto" else method,  # the paper's algorithm
             metric=metric or None,
             mode=mode,
             seed=int(seed),

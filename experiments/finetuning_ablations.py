@@ -59,6 +59,8 @@ def _variations() -> dict[str, dict[str, Any]]:
         name = run_name("small", f"{SMALL:.0%}", method)
         found[name] = {"method": method, "mode": "source", "keep_small": SMALL}
     for options in found.values():
+        if options.get("method", "uniproto") == "uniproto":
+            options["method"] = "greedy"  # the paper's algorithm
         if options.get("method") == "greats":
             options["score_batch_size"] = 32  # it differentiates the whole model
     return found

@@ -27,7 +27,7 @@ TRIAL_SEEDS, FINAL_SEEDS = (10, 11), (0, 1, 2, 3, 4)
 COLUMNS = ("overall", "of_sources", "of_smallest")
 _COLM_FEATURES = {"features": "zeroth-order", "moments": "example", "metric": "l1"}
 _COLM_FEATURES |= {"coordinates": 2560}
-_EXCHANGES = UniProto(search="greedy", seconds=0.03)  # a source has 1 to 15 of the pool's examples
+_EXCHANGES = UniProto(seconds=0.03)  # a source has 1 to 15 of the pool's examples
 
 VARIATIONS: Mapping[str, Mapping[str, Any]] = {
     "random.batch": {"method": "random", "mode": "batch"},

@@ -24,7 +24,7 @@ import uniproto
 from support.charts import dots_and_means
 from support.datasets import load_dataset
 from support.runs import Runs, Setup, command_line
-from uniproto import UniProto
+from uniproto import Entropic, Greedy, UniProto
 from uniproto.algorithm import objective_cost
 from uniproto.comparing.results import aligned
 from uniproto.problem.masses import integer_masses
@@ -34,9 +34,9 @@ from uniproto.transport.entropic import entropic_plan, iterations_for
 
 TITLE = "approximate against exact gains (Figure 2), and the strength λ of the entropy"
 RULES = {
-    "exact gains": UniProto(plan="resolve", gains="exact"),
-    "approximate, plan resolved": UniProto(plan="resolve"),
-    "approximate, plan extended": UniProto(plan="extend", search="greedy"),
+    "exact gains": Greedy(plan="resolve", gains="exact"),
+    "approximate, plan resolved": Greedy(plan="resolve"),
+    "approximate, plan extended": Greedy(),
 }
 COLOURS = dict(zip(RULES, (BLUE, ORANGE, GREEN), strict=True))
 DASHES = {"approximate, plan resolved": [6, 3], "approximate, plan extended": [2, 2]}
@@ -160,7 +160,7 @@ def measure_strength(costs: np.ndarray, k: int, strength: float) -> list[dict[st
     """The same under the entropic plan with strength λ; λ = 0 is the exact plan."""
     beta = costs.max()
     exact = RULES["approximate, plan resolved"]
-    method = UniProto(plan="entropic", reg=strength) if strength else exact
+    method = Greedy(plan=Entropic(reg=strength)) if strength else exact
     chosen = uniproto.select(costs, k, method=method, metric="precomputed")
     picks = chosen.indices.tolist()
     totals = _objective_costs(costs, picks)

@@ -34,7 +34,7 @@ from support.longtail_report import (
 )
 from support.published import Dataset
 from support.runs import Runs, Setup, command_line, rounded
-from uniproto import DensityWeights, UniProto
+from uniproto import Density, Entropic, Greedy, UniProto
 from uniproto.comparing.accuracy import accuracy, nearest_prototype, weight_skew
 from uniproto.comparing.compare import small_problem, warms_up
 from uniproto.geometry.blocks import EVERY
@@ -62,24 +62,29 @@ class Part:
 
 def curves(draw: Draw, k: int, seed: int, polish: float = POLISH_SECONDS) -> list[dict[str, Any]]:
     """Every method; UniPROT polished; UniPROT and k-medoids with weights and with budgets."""
-    greedy = UniProto(search="greedy")  # as in the paper
+    greedy = Greedy()  # as in the paper
     every = {name: METHODS[name]() for name in METHODS if name not in ("fasterpam", *FOR_A_TASK)}
-    every |= {"uniproto": greedy, "uniproto+polish": UniProto(search="greedy", polish=polish)}
+    every |= {"uniproto": greedy, "uniproto+polish": UniProto(seconds=polish)}
     beside = {"uniproto": greedy, "kmedoids": METHODS["kmedoids"]()}
     asked: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "plain": (every, {}),
-        "density": (beside, {"target_weights": "density"}),
-        "balanced": (beside, {"target_weights": "balanced", "target_labels": draw.target_labels}),
+        "density": (beside, {"target_weights": uniproto.Density()}),
+        "balanced": (beside, {"target_weights": uniproto.Balanced(draw.target_labels)}),
         "budgets": (
             beside,
-            {"groups": draw.labels, "target_groups": draw.target_labels, "budgets": "balanced"},
+            {"groups": uniproto.Groups(draw.labels, target=draw.target_labels, budgets="balanced")},
         ),
     }
     rows = []
     for aim, (methods, options) in asked.items():
         problem = Problem(
-            draw.source, draw.target, k=k, metric=draw.metric, seed=seed, device="cpu", **options
-        )
+            draw.source,
+            draw.target,
+            compute=uniproto.Compute(device="cpu"),
+            metric=draw.metric,
+            seed=seed,
+            **options,
+        ).with_k(k)
         for name, method in methods.items():
             chosen = run_method(problem, method, progress=False)
             nearest = nearest_prototype(problem.costs, chosen.indices)
@@ -104,7 +109,7 @@ def factors(draw: Draw, k: int, seed: int) -> list[dict[str, Any]]:
     asked: dict[str, dict[str, Any]] = {"plain": {}}
     if draw.metric == "cosine":
         sizes = dict(zip(*np.unique(draw.target_labels, return_counts=True), strict=True))
-        asked["density"] = {"target_weights": DensityWeights().of(costs, device="cpu")}
+        asked["density"] = {"target_weights": Density().of(costs, device="cpu")}
         asked["balanced"] = {"target_weights": [1 / sizes[name] for name in draw.target_labels]}
         asked["budgets"] = {
             "groups": draw.labels,
@@ -140,10 +145,10 @@ def plans(draw: Draw, k: int, seed: int) -> list[dict[str, Any]]:
     matrix = make_costs(draw.source, draw.target, draw.metric).block(EVERY)
     methods = {
         "kmedoids": "kmedoids",
-        "uniproto": UniProto(search="greedy"),
-        "uniproto, resolve": UniProto(plan="resolve"),
-        "uniproto, entropic 0.01": UniProto(plan="entropic", reg=0.01),
-        "uniproto, entropic 0.1": UniProto(plan="entropic", reg=0.1),
+        "uniproto": Greedy(),
+        "uniproto, resolve": Greedy(plan="resolve"),
+        "uniproto, entropic 0.01": Greedy(plan=Entropic(reg=0.01)),
+        "uniproto, entropic 0.1": Greedy(plan=Entropic(reg=0.1)),
     }
     return [
         {"method": name, "aim": "plain"} | _judged(matrix, draw, k, method, {})
@@ -162,7 +167,13 @@ def _judged(
 ) -> dict[str, Any]:
     """A selection by a matrix of costs, judged by 1-NN in it, or in the costs it is made of."""
     chosen = uniproto.select(
-        matrix, k, metric="precomputed", method=method, device="cpu", progress=False, **options
+        matrix,
+        k,
+        metric="precomputed",
+        method=method,
+        compute=uniproto.Compute(device="cpu"),
+        progress=False,
+        **options,
     )
     nearest = (matrix if near is None else near)[chosen.indices].argmin(axis=0)
     row = {"seconds": chosen.timings["pick"]}
@@ -350,7 +361,9 @@ def _run_part(setup: Setup, name: str, part: Part) -> Iterator[dict[str, Any]]:
 
 def _warm_up(draw: Draw) -> None:
     """Load every method's compiled code, which is not to be counted as the first unit's time."""
-    small = small_problem(Problem(draw.source, draw.target, k=20, device="cpu"))
+    small = small_problem(
+        Problem(draw.source, draw.target, compute=uniproto.Compute(device="cpu")).with_k(20)
+    )
     for name in set(METHODS) - set(FOR_A_TASK):
         warms_up(small, METHODS[name]())
 

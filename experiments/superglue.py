@@ -100,7 +100,7 @@ def _settings(setup: Setup, task: str, method: str, seed: int, data: Path | None
     return replace(
         base,
         data=str(_tuning_file(setup, task, seed, data)),
-        method=method,
+        method="greedy" if method == "uniproto" else method,  # the paper's algorithm
         plan=(setup.training.plan or base.plan) if method == "uniproto" else base.plan,
         mode="batch",
         source=None,

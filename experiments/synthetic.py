@@ -20,7 +20,7 @@ import numpy as np
 import uniproto
 from support.runs import Runs, Setup, command_line
 from support.statistics import by
-from uniproto import MissingExtraError, UniProto
+from uniproto import Greedy, MissingExtraError, UniProto
 from uniproto.comparing.accuracy import weight_skew
 from uniproto.comparing.results import aligned, number_column
 from uniproto.methods import Method
@@ -30,8 +30,8 @@ from uniproto.runtime.progress import Progress
 
 TITLE = "every method's prototypes and weights on imbalanced 2-D mixtures"
 METHODS = {
-    "uniproto": UniProto(search="greedy"),
-    "uniproto+polish": UniProto(search="greedy", polish=True),
+    "uniproto": Greedy(),
+    "uniproto+polish": UniProto(seconds=60),
     "kmedoids": "kmedoids",
     "facility_location": "facility_location",
     "fasterpam": "fasterpam",

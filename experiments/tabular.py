@@ -20,7 +20,7 @@ from support.draws import balanced_source_and_target
 from support.published import Dataset
 from support.runs import Runs, Setup, command_line
 from support.statistics import by, difference, mean_and_interval, not_lowest
-from uniproto import UniProto
+from uniproto import Compute, Greedy, UniProto
 from uniproto.comparing.accuracy import accuracy, nearest_prototype, weight_skew
 from uniproto.comparing.compare import small_problem, warms_up
 from uniproto.comparing.results import aligned
@@ -125,8 +125,8 @@ def measure(data: Dataset, part: Part, k: int, seed: int, polish: float) -> list
     methods: dict[str, Any] = {
         name: method() for name, method in METHODS.items() if name not in FOR_A_TASK
     }
-    methods["uniproto"] = UniProto(search="greedy")  # as in the paper
-    methods["uniproto+polish"] = UniProto(search="greedy", polish=polish)
+    methods["uniproto"] = Greedy()  # as in the paper
+    methods["uniproto+polish"] = UniProto(seconds=polish)
     if part.longtail:
         del methods["fasterpam"]  # needs source and target to be one set
         order = random.permutation(classes).tolist()
@@ -143,7 +143,9 @@ def measure(data: Dataset, part: Part, k: int, seed: int, polish: float) -> list
         source = target = np.sort(random.choice(len(labels), part.rows, replace=False))
         aim = None
     small = _small_classes(labels[target], max(1, len(classes) // 3))
-    problem = Problem(data.train[source], aim, k=k, metric=part.metric, seed=seed, device="cpu")
+    problem = Problem(
+        data.train[source], aim, compute=Compute(device="cpu"), metric=part.metric, seed=seed
+    ).with_k(k)
     rows = []
     for name, method in methods.items():
         chosen = run_method(problem, method, progress=False)
@@ -172,7 +174,7 @@ def _small_classes(labels: NDArray[Any], count: int) -> list[Any]:
 
 def _warm_up(data: Dataset) -> None:
     """Load every method's compiled code, which is not to be counted as the first unit's time."""
-    small = small_problem(Problem(data.train[:500], k=20, device="cpu"))
+    small = small_problem(Problem(data.train[:500], compute=Compute(device="cpu")).with_k(20))
     for name in set(METHODS) - set(FOR_A_TASK):
         warms_up(small, METHODS[name]())
 

@@ -113,7 +113,7 @@ def measure(
     counts = np.bincount(labels[target])
     is_minority = counts <= counts.mean() / 2  # by class
     rows = []
-    greedy = uniproto.UniProto(search="greedy")  # as in the paper
+    greedy = uniproto.Greedy()  # as in the paper
     for method, k in [("uniproto", sizes.k), *(("kmedoids", k) for k in sizes.ks)]:
         how = greedy if method == "uniproto" else method
         chosen = uniproto.select(features[source], k, features[target], method=how)

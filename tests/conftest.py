@@ -17,8 +17,9 @@ import pytest
 from hypothesis import settings
 
 # The default search may do about a second of work, which few tests are about. Processes that tests
-# start inherit this; `usual_effort` is for tests of the search itself.
-os.environ["UNIPROTO_EFFORT"] = "0.02"
+# start inherit this. The marker `usual_effort` is for tests of the search itself.
+_LITTLE_EFFORT = "0.02"
+os.environ["UNIPROTO_EFFORT"] = _LITTLE_EFFORT
 
 _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 
@@ -74,7 +75,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if (item.nodeid in quick) == (part == "quick")
         and (part == "quick" or item.get_closest_marker("slow") or item.nodeid in drawn)
     ]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    kept = set(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = chosen
 
 
@@ -95,10 +97,15 @@ def _draw(cells: list[str]) -> tuple[set[str], set[str]]:
     return {cells[0], cells[-1], *between[:few]}, set(between[few : few + some])
 
 
-@pytest.fixture
-def usual_effort(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As much work for the default search as users get."""
-    monkeypatch.delenv("UNIPROTO_EFFORT")
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """As much work for the default search as users get, where a test is marked so."""
+    if item.get_closest_marker("usual_effort"):
+        del os.environ["UNIPROTO_EFFORT"]
+    try:
+        return (yield)
+    finally:
+        os.environ["UNIPROTO_EFFORT"] = _LITTLE_EFFORT
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import uniproto
-from uniproto import InvalidInputError, PrototypeSelector, UniProto, UniprotoError
+from uniproto import Greedy, InvalidInputError, PrototypeSelector, UniprotoError
 from uniproto.problem.checks import ScaleWarning
 
 FEATURE_METRICS = ["cosine", "euclidean", "sqeuclidean", "l1", "dot", "rbf", "laplacian"]
@@ -127,7 +127,7 @@ def test_in_a_pipeline_with_a_classifier_and_a_grid_search(rows):
     pipeline = make_pipeline(StandardScaler(), PrototypeSelector(), DecisionTreeClassifier())
     grid = {
         "prototypeselector__n_prototypes": [3, 6],
-        "prototypeselector__method": ["random", UniProto(plan="resolve")],
+        "prototypeselector__method": ["random", Greedy(plan="resolve")],
     }
     search = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(rows, labels)
     best = search.best_estimator_["prototypeselector"]
@@ -145,17 +145,17 @@ def test_at_the_end_of_a_pipeline_it_predicts(rows):
 
 
 def test_parameters_survive_clone_and_set_params(rows):
-    method = UniProto(plan="resolve")
-    selector = PrototypeSelector(3, metric="l1", method=method, distinct=True, random_state=None)
+    method = Greedy(plan="resolve")
+    selector = PrototypeSelector(
+        3, metric="l1", method=method, min_distance="auto", random_state=None
+    )
     assert selector.get_params() == {
         "n_prototypes": 3,
         "metric": "l1",
-        "bandwidth": None,
         "method": method,
-        "distinct": True,
+        "min_distance": "auto",
         "random_state": None,
-        "memory": None,
-        "device": "auto",
+        "compute": None,
     }
     assert clone(selector.fit(rows)).get_params() == selector.get_params()
     before = selector.transform(rows)
@@ -166,7 +166,7 @@ def test_parameters_survive_clone_and_set_params(rows):
 
 def test_every_option_does_something(rows):
     default = PrototypeSelector(5).fit(rows).indices_.tolist()
-    for option in ({"metric": "dot"}, {"method": "random"}, {"distinct": 2.1}):
+    for option in ({"metric": "dot"}, {"method": "random"}, {"min_distance": 2.1}):
         assert PrototypeSelector(5, **option).fit(rows).indices_.tolist() != default
     draws = [
         PrototypeSelector(5, method="random", random_state=state).fit(rows).indices_.tolist()
@@ -215,7 +215,7 @@ def test_a_fitted_selector_travels(rows):
         ({"method": "unipruto"}, "'method' must be one of .* Did you mean 'uniproto'"),
         ({"random_state": -1}, "'random_state' must be None or a whole number"),
         ({"random_state": "x"}, "'random_state' must be None or a whole number"),
-        ({"distinct": -1.0}, "'distinct' must be"),
+        ({"min_distance": -1.0}, "'min_distance' must be"),
     ],
 )
 def test_bad_parameters_are_told_in_fit(rows, options, message):

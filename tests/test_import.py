@@ -60,6 +60,16 @@ def test_a_function_that_moved_names_its_new_place() -> None:
         _ = uniproto.curate
 
 
+def test_commands_of_the_core_load_no_language_models() -> None:
+    statements = """
+import sys
+from uniproto.cli import build_parser
+build_parser().parse_args(["select", "pool.csv", "-k", "3", "-o", "out"])
+assert not [name for name in sys.modules if name.startswith("uniproto.lm")]
+"""
+    assert _loaded_after(statements) == set()
+
+
 def test_misspelt_options_are_refused_before_anything_heavy_loads() -> None:
     statements = """
 import uniproto
@@ -82,7 +92,7 @@ assert uniproto.select([[1.0, 0.0], [0.0, 1.0]], k=1).cost > 0
     assert not loaded & {"torch", "jax", "ray", "faiss", "transformers", "matplotlib"}
 
 
-@pytest.mark.parametrize("name", ["select", "Selection", "UniProto", "Stochastic", "UniprotoError"])
+@pytest.mark.parametrize("name", ["select", "Selection", "UniProto", "Greedy", "UniprotoError"])
 def test_the_public_names_are_there(name: str) -> None:
     import uniproto
 

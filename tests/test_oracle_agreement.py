@@ -6,6 +6,7 @@ order, and every pick must cost the same.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uniproto
-from uniproto import Stochastic, UniProto
+from uniproto import Entropic, Greedy
 from uniproto.algorithm import uniprot
 from uniproto.fills import lazy_fills, priced_fills
 from uniproto.geometry.costs import FEATURE_METRICS, make_costs
@@ -25,10 +26,10 @@ properties = settings(deadline=None, max_examples=30, derandomize=True)
 
 REG, ITERATIONS = 0.05, 150
 METHODS = {
-    "extend": UniProto(plan="extend", search="greedy"),
-    "resolve": UniProto(plan="resolve"),
-    "entropic": UniProto(plan="entropic", reg=REG, iterations=ITERATIONS),
-    "exact gains": UniProto(gains="exact"),
+    "extend": Greedy(),
+    "resolve": Greedy(plan="resolve"),
+    "entropic": Greedy(plan=Entropic(reg=REG, iterations=ITERATIONS)),
+    "exact gains": Greedy(gains="exact"),
 }
 # 7 divides neither 30 nor 45, so a uniform target leaves every fill with a fraction of a target.
 M, N, K = 30, 45, 7
@@ -48,7 +49,7 @@ def _weights(kind: str, rng: np.random.Generator, n: int = N) -> np.ndarray | No
 def _assert_agrees_with_oracle(
     selection: uniproto.Selection,
     dense: np.ndarray,
-    method: UniProto,
+    method: Greedy,
     weights: np.ndarray | None = None,
     rtol: float = 1e-10,
     **given: Any,
@@ -56,12 +57,13 @@ def _assert_agrees_with_oracle(
     if weights is not None:
         weights = weights / weights.max()
         weights = weights / weights.sum()
-    entropic = {"reg": REG, "iterations": ITERATIONS} if method.plan == "entropic" else {}
+    is_entropic = isinstance(method.plan, Entropic)
+    entropic = {"reg": REG, "iterations": ITERATIONS} if is_entropic else {}
     picks, costs = uniprot(
         dense.astype(np.float64),
         selection.k,
         integer_masses(selection.k, dense.shape[1], weights),
-        plan=method.plan,
+        plan="entropic" if is_entropic else method.plan,
         gains=method.gains,
         **entropic,
         **given,
@@ -168,10 +170,10 @@ def test_given_and_excluded_rows(name: str, kind: str) -> None:
         metric="precomputed",
         method=METHODS[name],
         target_weights=weights,
-        initial=initial,
+        include=initial,
         exclude=exclude,
     )
-    given = {"initial": tuple(initial), "exclude": tuple(exclude)}
+    given = {"include": tuple(initial), "exclude": tuple(exclude)}
     _assert_agrees_with_oracle(selection, costs, METHODS[name], weights, **given)
 
 
@@ -180,7 +182,7 @@ def test_initial_rows_may_be_all_of_k(name: str) -> None:
     costs = np.random.default_rng(23).random((M, N))
     initial = (8, 2, 5)
     selection = uniproto.select(
-        costs, 3, metric="precomputed", method=METHODS[name], initial=initial
+        costs, 3, metric="precomputed", method=METHODS[name], include=initial
     )
     _assert_agrees_with_oracle(selection, costs, METHODS[name], initial=initial)
 
@@ -213,7 +215,7 @@ def test_extend_with_many_ties(problem) -> None:
             k,
             metric="precomputed",
             target_weights=weights,
-            initial=initial,
+            include=initial,
             method=METHODS["extend"],
         )
     _assert_agrees_with_oracle(selection, costs, METHODS["extend"], weights, initial=tuple(initial))
@@ -301,28 +303,16 @@ def test_when_all_costs_are_equal_rows_are_picked_in_order(name: str) -> None:
     assert selection.indices.tolist() == [0, 1, 2, 3, 4]
 
 
-def _with_candidates(method: UniProto, candidates: str | Stochastic) -> UniProto:
-    return UniProto(
-        plan=method.plan,
-        gains=method.gains,
-        reg=method.reg,
-        iterations=method.iterations,
-        candidates=candidates,
-    )
-
-
 @pytest.mark.parametrize("kind", ["uniform", "uneven"])
 @pytest.mark.parametrize("name", METHODS)
 def test_a_sample_of_everything_equals_no_sampling(name: str, kind: str) -> None:
     rng = np.random.default_rng(53)
     costs, weights = rng.random((M, N)), _weights(kind, rng)
-    sampler = Stochastic(epsilon=np.exp(-K) / 2)
-    assert sampler.sample_size(M, K) == M
     sampled = uniproto.select(
         costs,
         K,
         metric="precomputed",
-        method=_with_candidates(METHODS[name], sampler),
+        method=replace(METHODS[name], sample=np.exp(-K) / 2),
         target_weights=weights,
     )
     _assert_agrees_with_oracle(sampled, costs, METHODS[name], weights)
@@ -331,7 +321,7 @@ def test_a_sample_of_everything_equals_no_sampling(name: str, kind: str) -> None
 @pytest.mark.parametrize("name", METHODS)
 def test_the_same_seed_gives_the_same_sample_and_another_seed_another(name: str) -> None:
     costs = np.random.default_rng(59).random((M, N))
-    method = _with_candidates(METHODS[name], Stochastic(epsilon=0.5))
+    method = replace(METHODS[name], sample=0.5)
 
     def picks(seed: int) -> list[int]:
         selection = uniproto.select(costs, K, metric="precomputed", method=method, seed=seed)
@@ -392,8 +382,8 @@ def test_invariance_to_the_scale_of_the_cost(name: str, scale: float) -> None:
     costs = np.random.default_rng(73).random((M, N))
     method = METHODS[name]
     scaled = method
-    if method.plan == "entropic":  # λ has the unit of a cost: it scales along
-        scaled = UniProto(plan="entropic", reg=REG * scale, iterations=ITERATIONS)
+    if isinstance(method.plan, Entropic):  # λ has the unit of a cost: it scales along
+        scaled = Greedy(plan=Entropic(reg=REG * scale, iterations=ITERATIONS))
     plain = uniproto.select(costs, K, metric="precomputed", method=method)
     other = uniproto.select(costs * scale, K, metric="precomputed", method=scaled)
     assert other.indices.tolist() == plain.indices.tolist()
@@ -418,12 +408,12 @@ def test_entropic_iterations_follow_the_paper_by_default() -> None:
     for m, expected in ((40, 100), (210, 1000)):
         points = rng.normal(size=(m, 3))
         found = [
-            uniproto.select(points, 5, method=UniProto(plan="entropic", iterations=iterations))
-            for iterations in (None, "auto", expected)
+            uniproto.select(points, 5, method=Greedy(plan=Entropic(iterations=iterations)))
+            for iterations in (None, expected)
         ]
         for selection in found[1:]:
             assert selection.indices.tolist() == found[0].indices.tolist()
             assert selection.notes == found[0].notes
-        hasty = uniproto.select(points, 5, method=UniProto(plan="entropic", iterations=1)).notes
+        hasty = uniproto.select(points, 5, method=Greedy(plan=Entropic(iterations=1))).notes
         assert hasty["unconverged_plans"] == 4
         assert hasty["marginal_violation"] > found[0].notes["marginal_violation"] >= 0

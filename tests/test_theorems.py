@@ -15,6 +15,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from uniproto import Compute
 from uniproto.algorithm import exact_rises, fill, fill_costs, objective_cost, uniprot
 from uniproto.fills.lazy_fills import LazyFills
 from uniproto.problem.masses import Masses, integer_masses
@@ -184,8 +185,8 @@ def test_approximate_gain_never_exceeds_the_exact_gain_beside_the_optimal_plan(t
 @given(tiny_problems())
 def test_residual_only_shrinks_under_extend(tiny: Tiny) -> None:
     problem = Problem(
-        tiny.costs, k=tiny.k, metric="precomputed", target_weights=tiny.weights, device="cpu"
-    )
+        tiny.costs, compute=Compute(device="cpu"), metric="precomputed", target_weights=tiny.weights
+    ).with_k(tiny.k)
     masses = problem.masses
     unclaimed = masses.offer.copy()
     fills = LazyFills(problem, np.arange(tiny.m), unclaimed, tiny.k)

@@ -22,8 +22,8 @@ from support.finetuning import data_file, pretrained, sums, tiny_model
 from support.once import once
 from support.runs import Setup
 from uniproto.features import embed_text, hashed_ngrams
-from uniproto.features.language import TEMPLATE
 from uniproto.lm import gradients, hidden_states
+from uniproto.lm.features.language import TEMPLATE
 from uniproto.lm.finetune.rows import InstructionRow
 from uniproto.runs.atomic import atomic_write, write_json
 

@@ -13,8 +13,9 @@ import numpy as np
 
 from support.lean_lora import make_lean
 from uniproto.lm.finetune.data import PaddingCollator, tokenise
-from uniproto.lm.finetune.model import load_model, lora_targets, padding_token
+from uniproto.lm.finetune.lora import lora_targets
 from uniproto.lm.finetune.rows import InstructionRow
+from uniproto.lm.models import load_model, padding_token
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import uniproto.runtime.early  # noqa: F401 (before what takes long)
 from uniproto.errors import (
     InfeasibleError,
     InputFileError,
@@ -23,8 +24,10 @@ from uniproto.methods import (
     DSIR,
     LESS,
     TSDS,
+    Entropic,
     FacilityLocation,
     FasterPAM,
+    Greedy,
     KCenter,
     KMeansNearest,
     KMedoids,
@@ -33,11 +36,11 @@ from uniproto.methods import (
     NearestToAny,
     ProtoDash,
     Random,
-    Stochastic,
     UniProto,
 )
 from uniproto.problem.problem import Problem
-from uniproto.problem.weights import DensityWeights
+from uniproto.problem.values import RBF, Balanced, Columns, Compute, Groups, Laplacian, Limits
+from uniproto.problem.weights import Density
 from uniproto.runtime.late import explain_moved_names, late_names
 from uniproto.select import cost, select
 from uniproto.selection.selection import Selection
@@ -53,11 +56,18 @@ if TYPE_CHECKING:
 __all__ = [
     "DSIR",
     "LESS",
+    "RBF",
     "TSDS",
+    "Balanced",
+    "Columns",
     "Comparison",
-    "DensityWeights",
+    "Compute",
+    "Density",
+    "Entropic",
     "FacilityLocation",
     "FasterPAM",
+    "Greedy",
+    "Groups",
     "InfeasibleError",
     "InputFileError",
     "InvalidInputError",
@@ -65,6 +75,8 @@ __all__ = [
     "KMeansNearest",
     "KMedoids",
     "KPath",
+    "Laplacian",
+    "Limits",
     "MMDCritic",
     "MissingExtraError",
     "NearestOnAverage",
@@ -76,7 +88,6 @@ __all__ = [
     "Random",
     "Selection",
     "SolverError",
-    "Stochastic",
     "UniProto",
     "UniprotoError",
     "compare",

@@ -8,8 +8,10 @@ from __future__ import annotations
 import difflib
 import math
 import operator
+import sys
 import unicodedata
-from collections.abc import Callable, Collection, Iterable
+import warnings
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import wraps
 from inspect import signature
 from numbers import Real
@@ -36,6 +38,10 @@ class InfeasibleError(UniprotoError, ValueError):
     """Every argument is legal, but together they admit no answer."""
 
 
+class TooFewApartError(InfeasibleError):
+    """Fewer rows than asked for are far enough apart."""
+
+
 class SolverError(UniprotoError, RuntimeError):
     """A numerical solver ended without a trustworthy answer."""
 
@@ -53,6 +59,18 @@ class MissingExtraError(UniprotoError, ImportError):
 
 class InputFileError(UniprotoError, OSError):
     """A file cannot be read, or does not hold what it should."""
+
+
+class DataWarning(UserWarning):
+    """The data may not be what you think: a column that decides alone, an unusual encoding, …"""
+
+
+def warn_of_data(text: str, category: type[DataWarning] = DataWarning) -> None:
+    """Warn where the caller's own code is, however deep in here the doubt arose."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "uniproto":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)
 
 
 class OutputError(UniprotoError, OSError):
@@ -109,39 +127,70 @@ def unknown_name(parameter: str, received: object, valid: Iterable[str]) -> Inva
     return invalid(parameter, f"must be one of {', '.join(names)}", repr(received), remedy)
 
 
-def known_keywords(function: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
+def known_keywords(
+    function: Callable[_Given, _Returned], also: Iterable[str] = ()
+) -> Callable[_Given, _Returned]:
     """Refuse keywords that a function does not have, and offer the nearest that it has.
+
+    `also` are those that it passes on.
 
     >>> @known_keywords
     ... def choose(rows, k, *, target_weights=None): ...
     >>> choose([], 3, weights=[1])
     Traceback (most recent call last):
-    uniproto.errors.WrongTypeError: 'weights' must be a parameter of choose(): rows, k,
-    target_weights. Got one that it does not have instead. Did you mean 'target_weights'?
+    uniproto.errors.WrongTypeError: choose() has no parameter 'weights'. Did you mean
+    'target_weights'?
     """
-    names = [name for name in signature(function).parameters if name != "self"]
+    own = [each for each in signature(function).parameters.values() if each.name != "self"]
+    names = [each.name for each in own if each.kind is not each.VAR_KEYWORD] + list(also)
     called = function.__qualname__.removesuffix(".__init__")
 
     @wraps(function)
     def checked(*args: _Given.args, **kwargs: _Given.kwargs) -> _Returned:
         for name in kwargs.keys() - set(names):
-            near = difflib.get_close_matches(_SYNONYMS.get(name, name), names, n=1, cutoff=0.5)
-            remedy = f"Did you mean {near[0]!r}?" if near else "Use one of those names."
-            constraint = f"must be a parameter of {called}(): {', '.join(names)}"
-            refusal = invalid(name, constraint, "one that it does not have", remedy)
-            raise WrongTypeError(str(refusal))
+            raise WrongTypeError(
+                f"{called}() has no parameter {name!r}. {_remedy(called, name, names)}"
+            )
         return function(*args, **kwargs)
 
     return checked
 
 
-_SYNONYMS = {  # other libraries' words for ours
-    "y": "target_labels",
+def _remedy(called: str, name: str, names: Sequence[str]) -> str:
+    new = RENAMED.get(f"{called}.{name}") or RENAMED.get(name)
+    if new is not None and new.partition("=")[0] in names:
+        return f"Did you mean {new if '=' in new else repr(new)}?"
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"Did you mean {near[0]!r}?" if near else f"It takes {', '.join(names)}."
+
+
+RENAMED = {  # names of before, and other libraries' words for ours
+    "algorithm": "method",
+    "at_least": "limits=Limits(labels, at_least=…)",
+    "at_most": "limits=Limits(labels, at_most=…)",
+    "bandwidth": "metric=RBF(bandwidth)",
+    "budgets": "groups=Groups(labels, budgets=…)",
+    "compare.seed": "seeds",
+    "compare.target_labels": "labels=(labels, target_labels)",
+    "device": "compute=Compute(device=…)",
+    "distance": "metric",
+    "distinct": "min_distance",
+    "features": "columns=Columns(use=…)",
+    "ignore": "columns=Columns(ignore=…)",
+    "indices": "rows",
+    "initial": "include",
+    "lists": "compute=Compute(neighbours=…)",
+    "memory": "compute=Compute(memory=…)",
     "n_prototypes": "k",
     "n_samples": "k",
+    "polish": "seconds",
+    "prepare": "columns=Columns(prepare=…)",
     "random_state": "seed",
-    "distance": "metric",
-    "algorithm": "method",
+    "scale": "columns=Columns(scale=…)",
+    "sources": "limits=Limits(labels, at_most=…)",
+    "target_groups": "groups=Groups(labels, target=…)",
+    "target_labels": "target_weights=Balanced(labels)",
+    "y": "target_weights=Balanced(labels)",
 }
 
 

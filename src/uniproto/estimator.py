@@ -16,6 +16,7 @@ from uniproto.errors import WrongTypeError, invalid
 from uniproto.geometry.costs import MATRIX_METRICS, metric_name
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.methods import Method
+from uniproto.problem.values import RBF, Compute, Laplacian, metric_of
 from uniproto.select import select
 from uniproto.selection.assigning import costs_by_block
 
@@ -25,15 +26,13 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     Args:
         n_prototypes: how many rows to choose, at most as many as `X` has.
-        metric: `euclidean`, `sqeuclidean`, `l1`, `cosine`, `dot`, `rbf` or `laplacian`. The default
-            is not that of `select`: a scikit-learn estimator must accept rows of zeros, and cosine
-            cannot.
-        bandwidth: of `rbf` and `laplacian`: a number, `"0.25 median"` or `"auto"` (None).
-        method: the name of a method, or a method object such as `UniProto(plan="resolve")`.
-        distinct: True, or a distance: never choose two rows that close to each other.
+        metric: `euclidean`, `sqeuclidean`, `l1`, `cosine`, `dot`, `rbf` or `RBF(bandwidth)`,
+            `laplacian` or `Laplacian(bandwidth)`. The default is not that of `select`: a
+            scikit-learn estimator must accept rows of zeros, and cosine cannot.
+        method: the name of a method, or a method object such as `UniProto(seconds=10)`.
+        min_distance: a distance, or `"auto"`: no two chosen rows are that close to each other.
         random_state: the seed of methods that draw random numbers; None: a new one in every fit.
-        memory: how much working memory to use, such as "4GB". Default: a quarter of the free.
-        device: where neighbour lists are built: `cpu`, `cuda` or `auto`.
+        compute: `Compute(memory=…, device=…)`, as for `select`.
 
     Attributes:
         indices_: the chosen rows of `X`, in the order picked.
@@ -60,22 +59,18 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self,
         n_prototypes: int = 10,
         *,
-        metric: str = "euclidean",
-        bandwidth: float | str | None = None,
+        metric: str | RBF | Laplacian = "euclidean",
         method: str | Method = "uniproto",
-        distinct: bool | float = False,
+        min_distance: float | str | None = None,
         random_state: int | None = 0,
-        memory: int | float | str | None = None,
-        device: str = "auto",
+        compute: Compute | None = None,
     ) -> None:
         self.n_prototypes = n_prototypes
         self.metric = metric
-        self.bandwidth = bandwidth
         self.method = method
-        self.distinct = distinct
+        self.min_distance = min_distance
         self.random_state = random_state
-        self.memory = memory
-        self.device = device
+        self.compute = compute
 
     def fit(
         self,
@@ -84,16 +79,14 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         *,
         target: Any = None,
         target_weights: Any = None,
-        target_labels: Any = None,
     ) -> PrototypeSelector:
         """Choose rows of `X` to represent `target`, rows with the same features. Default: `X`.
 
         `y` are labels of the rows of `X`: they do not change which rows are chosen, but `predict`
-        then gives the label of the nearest prototype. `target_weights` and `target_labels` are
-        those of `select`; to balance the classes, pass `target_weights="balanced",
-        target_labels=y`.
+        then gives the label of the nearest prototype. `target_weights` are those of `select`; to
+        balance the classes, pass `target_weights=Balanced(y)`.
         """
-        metric = metric_name(self.metric)
+        metric = metric_name(metric_of(self.metric))
         if metric in MATRIX_METRICS:
             constraint = "must compare features, for rows unseen in fit to be compared as well"
             raise invalid("metric", constraint, repr(self.metric), "Use uniproto.select instead.")
@@ -102,15 +95,12 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             rows,
             _checked_count(self.n_prototypes, rows.shape[0]),
             None if target is None else self._checked_rows(target, "target", metric),
-            metric=metric,
-            bandwidth=self.bandwidth,
+            metric=self.metric,
             target_weights=target_weights,
-            target_labels=target_labels,
             method=self.method,
-            distinct=self.distinct,
+            min_distance=self.min_distance,
             seed=_checked_seed(self.random_state),
-            memory=self.memory,
-            device=self.device,
+            compute=self.compute,
             progress=False,
         )
         assert selection._problem is not None

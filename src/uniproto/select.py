@@ -3,53 +3,38 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from uniproto.data.arrays import as_rows
-from uniproto.errors import invalid, known_keywords, require_seconds
+from uniproto.errors import invalid, require_seconds
 from uniproto.methods import Method, as_method
 from uniproto.methods.grouped import pick
-from uniproto.problem.limits import Counts
-from uniproto.problem.problem import Problem, as_problem
+from uniproto.problem.problem import (
+    Problem,
+    ProblemOptions,
+    Unpack,
+    as_problem,
+    takes_problem_options,
+)
 from uniproto.runtime.progress import Progress
 from uniproto.selection.selection import Selection
 from uniproto.transport.prototypes import transport
 
 
-@known_keywords
+@takes_problem_options
 def select(
     source: Any,
     k: int,
     target: Any = None,
     *,
     method: str | Method = "uniproto",
-    metric: str | None = None,
-    bandwidth: float | str | None = None,
-    target_weights: Any = None,
-    target_labels: Any = None,
-    groups: Any = None,
-    target_groups: Any = None,
-    budgets: str | Mapping[Hashable, int] = "proportional",
-    sources: Any = None,
-    at_most: Counts | None = None,
-    at_least: Counts | None = None,
-    initial: Any = None,
-    exclude: Any = None,
-    distinct: bool | float = False,
-    prepare: Any = None,
-    features: Sequence[str] | None = None,
-    ignore: Sequence[str] | None = None,
-    scale: str = "robust",
-    seed: int = 0,
+    seconds: float | None = None,
     certify: bool | float = False,
-    memory: int | float | str | None = None,
-    device: str = "auto",
-    lists: str = "exact",
     progress: bool | None = None,
+    **problem: Unpack[ProblemOptions],
 ) -> Selection:
     """Choose the k source rows that, all with equal weight, are closest to the target.
 
@@ -58,22 +43,20 @@ def select(
 
     Args:
         source: the pool, one row per example: an array, a table, a sparse matrix, the path of a
-            file; or a `Problem`, which holds everything below except k, method and certify. A
-            table of mixed columns is made comparable first, see `prepare` of `Problem`.
+            file; or a `Problem`, which holds all that is said about source and target.
         k: how many rows to choose. The first 15 picks of k=60 are not the picks of k=15.
         target: what the chosen rows must represent. Default: the source itself.
         method: the name of a method, or a method object with its options, such as
-            `UniProto(plan="resolve")`.
-        metric, bandwidth, target_weights, target_labels, groups, target_groups, budgets, sources,
-            at_most, at_least, initial, exclude, distinct, prepare, features, ignore, scale, seed,
-            memory, device, lists: as for `Problem`, which explains each.
+            `Greedy(plan="resolve")`.
+        seconds: how long to look for better rows in all. Default: as long as the method takes.
         certify: also compute the certificate (as `Selection.certify` does later): a lower bound
             on the cost of any k rows. A number limits the search to so many seconds.
         progress: True or False to force or forbid progress bars. Default: on a terminal, and a
             line every 30 seconds elsewhere.
+        problem: as for `Problem`.
 
     Returns:
-        A `Selection`: `indices`, `gains`, `cost`, `plan`, `summary()`, `save(folder)` and more.
+        A `Selection`: `indices`, `cost`, `weights`, `plan`, `summary()`, `save(folder)` and more.
 
     >>> import uniproto
     >>> points = [[1.0, 0.0], [0.9, 0.1], [0.1, 0.9], [0.0, 1.0]]
@@ -82,73 +65,54 @@ def select(
     """
     begin = time.perf_counter()
     certified, limit = as_time_limit(certify)
-    chosen = as_method(method)
-    problem = as_problem(
-        source,
-        target,
-        metric=metric,
-        bandwidth=bandwidth,
-        target_weights=target_weights,
-        target_labels=target_labels,
-        groups=groups,
-        target_groups=target_groups,
-        budgets=budgets,
-        sources=sources,
-        at_most=at_most,
-        at_least=at_least,
-        initial=initial,
-        exclude=exclude,
-        distinct=distinct,
-        prepare=prepare,
-        features=features,
-        ignore=ignore,
-        scale=scale,
-        seed=seed,
-        memory=memory,
-        device=device,
-        lists=lists,
-    ).with_k(k)
-    checked = time.perf_counter() - begin
-    selection = run_method(problem, chosen, progress=progress)
-    selection.timings = {"check": checked, **selection.timings}
+    chosen = with_seconds(as_method(method), seconds)
+    question = as_problem("select", source, target, problem).with_k(k)
+    prepared = time.perf_counter() - begin
+    selection = run_method(question, chosen, progress=progress)
+    selection.timings = {"prepare": prepared, **selection.timings}
     if certified:
         selection.certify(time_limit=limit, progress=progress)
     return selection
 
 
-@known_keywords
-def cost(
-    source: Any,
-    indices: Any,
-    target: Any = None,
-    *,
-    metric: str | None = None,
-    bandwidth: float | str | None = None,
-    target_weights: Any = None,
-    target_labels: Any = None,
-) -> float:
+@takes_problem_options
+def cost(source: Any, rows: Any, target: Any = None, **problem: Unpack[ProblemOptions]) -> float:
     """The exact optimal-transport cost of given rows, all with equal weight.
 
     What `Selection.cost` is for the rows of a selection: the number to compare any other choice
     by, wherever its rows come from.
+
+    Args:
+        source: the pool, or a `Problem`, as for `select`.
+        rows: row numbers of the source, or a `Selection`.
+        target: what the rows must represent. Default: the source itself.
+        problem: as for `Problem`.
 
     >>> import uniproto
     >>> points = [[0.0], [1.0], [5.0], [6.0]]
     >>> uniproto.cost(points, [0, 2], metric="euclidean")
     0.5
     """
-    problem = as_problem(
-        source,
-        target,
-        metric=metric,
-        bandwidth=bandwidth,
-        target_weights=target_weights,
-        target_labels=target_labels,
-    )
-    rows = as_rows(indices, "indices", problem.m)
-    if not len(rows):
-        raise invalid("indices", "must name at least one row", "none", "Pass row numbers.")
-    return transport(problem.with_k(len(rows)), rows).cost
+    question = as_problem("cost", source, target, problem)
+    chosen = rows.indices if isinstance(rows, Selection) else rows
+    numbers = as_rows(chosen, "rows", question.m)
+    if not len(numbers):
+        raise invalid("rows", "must name at least one row", "none", "Pass row numbers.")
+    return transport(question.with_k(len(numbers)), numbers).cost
+
+
+def with_seconds(method: Method, seconds: float | None) -> Method:
+    """The same method, which looks for better rows for so long."""
+    if seconds is None:
+        return method
+    if not hasattr(method, "seconds"):
+        raise invalid(
+            "seconds",
+            "needs a method that can go on searching",
+            f"method={method.name!r}",
+            "Leave it out, and call selection.improve(seconds) afterwards.",
+        )
+    return replace(method, seconds=seconds)  # type: ignore[type-var]
 
 
 def as_time_limit(certify: Any) -> tuple[bool, float | None]:

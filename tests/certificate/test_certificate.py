@@ -17,7 +17,7 @@ import pytest
 from scipy.spatial.distance import cdist
 
 import uniproto
-from uniproto import UniProto
+from uniproto import RBF, Greedy, Laplacian, UniProto
 from uniproto.algorithm import transport_cost
 from uniproto.certificate.ascent import certify
 from uniproto.certificate.bound import proven_bound
@@ -30,7 +30,7 @@ from uniproto.selection.selection import Selection
 from uniproto.selection.storage import save_certificate
 
 # Which leaves a gap to certify, where other searches prove an optimum.
-select_greedily = partial(uniproto.select, method=uniproto.UniProto(search="greedy"))
+select_greedily = partial(uniproto.select, method=uniproto.Greedy())
 
 WEIGHTS = ["uniform", "uneven", "heavy", "zeros"]
 SHARES = (1e-5, 0.01, 0.25, 1, 1e4)
@@ -102,6 +102,7 @@ def list_length(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 # Never above the optimum
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", WEIGHTS)
 def test_never_above_the_optimum(kind: str, dtype: type, list_length: int) -> None:
@@ -112,12 +113,13 @@ def test_never_above_the_optimum(kind: str, dtype: type, list_length: int) -> No
         costs = costs.astype(dtype)
         given = {"metric": "precomputed", "target_weights": weights_of(kind, rng, n)}
         selection = select_greedily(costs, k, **given, certify=True)
-        problem = Problem(costs, k=k, **given)
+        problem = Problem(costs, **given).with_k(k)
         best = optimum(problem, costs.astype(float), choices_of(m, k))
         certificate = assert_below_optimum(selection, best)
         assert_reproduced(problem, certificate)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("kind", ["uniform", "heavy"])
 def test_constraints_enter_the_bound(kind: str, list_length: int) -> None:
     risen = 0
@@ -130,9 +132,9 @@ def test_constraints_enter_the_bound(kind: str, list_length: int) -> None:
         given: dict[str, Any] = {"metric": "precomputed"}
         given["target_weights"] = weights_of(kind, rng, n)
         free = select_greedily(costs, k, **given, certify=True)
-        given |= {"initial": initial, "exclude": exclude}
+        given |= {"include": initial, "exclude": exclude}
         selection = select_greedily(costs, k, **given, certify=True)
-        problem = Problem(costs, k=k, **given)
+        problem = Problem(costs, **given).with_k(k)
         best = optimum(problem, costs, choices_of(m, k, initial, exclude))
         certificate = assert_below_optimum(selection, best)
         assert_reproduced(problem, certificate)
@@ -140,6 +142,7 @@ def test_constraints_enter_the_bound(kind: str, list_length: int) -> None:
     assert list_length == 1 or risen > 4  # fewer choices leave a higher bound
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("kind", ["uniform", "uneven"])
 def test_groups_with_quotas(kind: str, list_length: int) -> None:
     for seed in range(6):
@@ -150,14 +153,12 @@ def test_groups_with_quotas(kind: str, list_length: int) -> None:
         given: dict[str, Any] = {
             "metric": "precomputed",
             "target_weights": weights_of(kind, rng, n),
-            "groups": labels,
-            "target_groups": target_labels,
-            "budgets": {0: 2, 1: 1},
-            "initial": [3] if seed % 2 else None,
+            "groups": uniproto.Groups(labels, target=target_labels, budgets={0: 2, 1: 1}),
+            "include": [3] if seed % 2 else None,
             "exclude": [0, 4] if seed % 3 else None,
         }
         selection = select_greedily(costs, 3, **given, certify=True)
-        problem = Problem(costs, k=3, **given)
+        problem = Problem(costs, **given).with_k(3)
         barred = given["exclude"] or []
         rows = [[row for row in range(m) if labels[row] == g and row not in barred] for g in (0, 1)]
         choices = (
@@ -176,6 +177,7 @@ def features(shape: str, rng: np.random.Generator, rows: int) -> np.ndarray:
     return rng.normal(size=(rows, 4)) + (50 if shape == "far from the origin" else 0)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("shape", ["spread", "near-duplicates", "far from the origin"])
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_features(metric: str, shape: str, list_length: int) -> None:
@@ -186,7 +188,7 @@ def test_features(metric: str, shape: str, list_length: int) -> None:
             target = features(shape, np.random.default_rng(seed), 6).astype(dtype)
             k = 2 + seed
             selection = select_greedily(source, k, target, metric=metric, certify=True)
-            problem = Problem(source, target, k=k, metric=metric)
+            problem = Problem(source, target, metric=metric).with_k(k)
             costs = problem.costs.exact_block(slice(None))
             certificate = assert_below_optimum(selection, optimum(problem, costs, choices_of(8, k)))
             assert_reproduced(problem, certificate)
@@ -213,13 +215,16 @@ def test_rounding_never_lifts_the_bound_above_zero(metric: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "bandwidth"),
+    "metric",
     [
-        *((metric, None) for metric in ("euclidean", "sqeuclidean", "l1")),
-        *((metric, f"{share} median") for metric in ("rbf", "laplacian") for share in SHARES),
+        "euclidean",
+        "sqeuclidean",
+        "l1",
+        *(kind(f"{share} median") for kind in (RBF, Laplacian) for share in SHARES),
     ],
+    ids=str,
 )
-def test_extreme_costs_enclose_the_true_ones(metric: str, bandwidth: str | None) -> None:
+def test_extreme_costs_enclose_the_true_ones(metric: Any) -> None:
     rng = np.random.default_rng(2)
     near = features("near-duplicates", rng, 30) * 1000
     for source, target in (
@@ -227,17 +232,17 @@ def test_extreme_costs_enclose_the_true_ones(metric: str, bandwidth: str | None)
         (near, rng.normal(size=(20, 4))),
         (rng.normal(size=(20, 4)) + 1e6, rng.normal(size=(30, 4)) + 1e6),
     ):
-        costs = Problem(source, target, k=2, metric=metric, bandwidth=bandwidth).costs
+        costs = Problem(source, target, metric=metric).with_k(2).costs
         block, true = (
             costs.exact_block(slice(None)),
-            plain_costs(source, target, metric, costs.bandwidth),
+            plain_costs(source, target, costs.metric, costs.bandwidth),
         )
         least, most = (extreme_costs(costs, block, side) for side in (-1, 1))
         assert (least <= true).all()
         assert (true <= most).all()
         assert (least <= block).all()
         assert (block <= most).all()
-        if bandwidth == "0.25 median":  # and not by being far off
+        if metric in (RBF("0.25 median"), Laplacian("0.25 median")):  # and not by being far off
             assert (most - least).max() < 1e-3
 
 
@@ -248,7 +253,7 @@ def test_single_precision_lists_of_many_rows(monkeypatch: pytest.MonkeyPatch) ->
     examples = rng.normal(size=(2, 20))
     source = (examples[np.arange(300) % 2] + rng.normal(size=(300, 20)) * 1e-3).astype(np.float32)
     selection = select_greedily(source, 1, source[:40], metric="euclidean", certify=True)
-    problem = Problem(source, source[:40], k=1, metric="euclidean")
+    problem = Problem(source, source[:40], metric="euclidean").with_k(1)
     best = problem.costs.exact_block(slice(None)).mean(axis=1).min()
     certificate = assert_below_optimum(selection, best)
     # Rows are computed until no bound matters; where that is too much, the bounds have to do.
@@ -268,7 +273,7 @@ def test_any_prices_prove_a_bound(scale: float) -> None:
     for _ in range(20):
         costs = rng.random((7, 6)) * scale
         weights = weights_of("uneven", rng, 6)
-        problem = Problem(costs, k=2, metric="precomputed", target_weights=weights)
+        problem = Problem(costs, metric="precomputed", target_weights=weights).with_k(2)
         best = optimum(problem, costs, choices_of(7, 2))
         for prices in (rng.random(6), rng.normal(size=6), rng.random(6) * 1e3, np.zeros(6)):
             assert 0 <= proven_bound(problem, prices * scale) <= best
@@ -304,8 +309,8 @@ def test_a_second_search_proves_no_more_than_is_true(monkeypatch: pytest.MonkeyP
         costs = rng.pareto(0.5 + seed % 3, (9, 12))
         weights = weights_of(kind, rng, 12)
         given: dict[str, Any] = {"metric": "precomputed", "target_weights": weights}
-        given |= {"initial": [3], "exclude": [5]} if seed % 2 else {}
-        problem = Problem(costs, k=3, **given)
+        given |= {"include": [3], "exclude": [5]} if seed % 2 else {}
+        problem = Problem(costs, **given).with_k(3)
         best = optimum(problem, costs, choices_of(9, 3, *([3], [5]) if seed % 2 else ()))
         found = assert_below_optimum(select_greedily(costs, 3, certify=True, **given), best)
         assert_reproduced(problem, found)
@@ -313,9 +318,9 @@ def test_a_second_search_proves_no_more_than_is_true(monkeypatch: pytest.MonkeyP
 
 def test_the_bound_rises_well_above_the_first_one() -> None:
     points = np.random.default_rng(6).normal(size=(300, 3))
-    method = UniProto(polish=10.0)
+    method = UniProto(seconds=10.0)
     selection = select_greedily(points, 12, metric="euclidean", method=method, certify=True)
-    problem = Problem(points, k=12, metric="euclidean")
+    problem = Problem(points, metric="euclidean").with_k(12)
     assert selection.certificate.gap < 0.03
     assert proven_bound(problem, np.zeros(300)) < 0.9 * selection.certificate.lower_bound
 
@@ -357,11 +362,11 @@ def test_a_perfect_choice_has_no_gap() -> None:
 def test_a_bound_of_zero_has_an_infinite_gap() -> None:
     # Rows 0 and 1 are perfect for the same half, and so are 2 and 3: a choice of one each is free.
     costs = np.array([[0.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]]).repeat(2, axis=0)
-    problem = Problem(costs, k=2, metric="precomputed")
+    problem = Problem(costs, metric="precomputed").with_k(2)
     worse = certify(problem, transport_cost(costs, [0, 1], problem.masses), np.zeros(4))
     assert (worse.cost, worse.lower_bound, worse.gap) == (0.5, 0.0, np.inf)
     # Where both are given, nothing else is possible and the bound is their cost.
-    given = select_greedily(costs, 2, metric="precomputed", initial=[0, 1], certify=True)
+    given = select_greedily(costs, 2, metric="precomputed", include=[0, 1], certify=True)
     assert given.certificate.gap < 1e-12
 
 
@@ -383,11 +388,11 @@ def test_certify_as_an_option_and_as_a_method() -> None:
     assert found.prices.min() >= 0
 
 
-@pytest.mark.parametrize("method", ["kmedoids", "random", UniProto(plan="resolve"), "kcenter"])
+@pytest.mark.parametrize("method", ["kmedoids", "random", Greedy(plan="resolve"), "kcenter"])
 def test_every_method_can_be_certified(method: Any) -> None:
     points = np.random.default_rng(9).normal(size=(40, 3))
     selection = select_greedily(points, 4, method=method, certify=True)
-    ours = select_greedily(points, 4, method=UniProto(polish=5.0), certify=True)
+    ours = select_greedily(points, 4, method=UniProto(seconds=5.0), certify=True)
     assert selection.certificate.lower_bound <= ours.cost  # it bounds everyone's cost
     assert ours.certificate.lower_bound <= selection.cost
 
@@ -525,6 +530,7 @@ def test_a_crash_while_a_certificate_is_replaced(
     assert {file.name for file in folder.iterdir()} == files
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
 @pytest.mark.parametrize("kind", ["f2", "f4", "i1"])
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "sqeuclidean", "dot", "l1"])
@@ -538,10 +544,10 @@ def test_single_precision_is_bounded_as_given(metric: str, kind: str, offset: fl
         source = source.astype(kind)
         selection = select_greedily(source, 2, metric=metric, certify=True)
         wide = source.astype(np.float64)
-        exact = select_greedily(wide, 2, metric=metric, initial=selection.indices)
+        exact = select_greedily(wide, 2, metric=metric, include=selection.indices)
         assert selection.cost == pytest.approx(exact.cost, rel=1e-9, abs=1e-13)
-        costs = Problem(wide, k=2, metric=metric).costs.exact_block(slice(None))
-        problem = Problem(costs, k=2, metric="precomputed")
+        costs = Problem(wide, metric=metric).with_k(2).costs.exact_block(slice(None))
+        problem = Problem(costs, metric="precomputed").with_k(2)
         best = optimum(problem, costs, choices_of(6, 2))
         assert selection.certificate.lower_bound <= best * (1 + 1e-12)
 
@@ -552,7 +558,7 @@ def test_costs_beyond_single_precision(power: int) -> None:
     random = np.random.default_rng(0)
     source, target = random.normal(size=(12, 2)), random.normal(size=(15, 2))
     options: dict[str, Any] = {"metric": "sqeuclidean", "certify": True, "progress": False}
-    options |= {"groups": list("aaaaaabbbbbb"), "target_groups": list("aaaaaaaaaaaabbb")}
+    options |= {"groups": uniproto.Groups(list("aaaaaabbbbbb"), target=list("aaaaaaaaaaaabbb"))}
     plain = uniproto.select(source, 4, target=target, **options)
     scale = 10.0**power
     huge = uniproto.select(source * scale, 4, target=target * scale, **options)
@@ -569,8 +575,7 @@ def test_far_groups_beyond_single_precision() -> None:
         2,
         target=np.array([[2.0], [1.0], [0.0], *[[far]] * 5]),
         metric="sqeuclidean",
-        groups=list("aaaab"),
-        target_groups=list("aaaaaaab"),
+        groups=uniproto.Groups(list("aaaab"), target=list("aaaaaaab")),
         certify=True,
         progress=False,
     )

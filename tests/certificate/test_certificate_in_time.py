@@ -34,7 +34,7 @@ def problem_of(metric: str, kind: type = np.float64) -> tuple[Problem, np.ndarra
     points = draw.normal(size=(ROWS, 3))
     points[:, 0] = np.exp(1.5 * points[:, 0])
     points = points.astype(kind)
-    problem = Problem(points, points[:TARGETS], k=10, metric=metric)
+    problem = Problem(points, points[:TARGETS], metric=metric).with_k(10)
     prices = draw.random(TARGETS)
     return problem, prices, exact_values(problem, np.arange(ROWS), prices)
 
@@ -118,7 +118,7 @@ def test_rounding_to_single_precision_is_allowed_for() -> None:
     for spread, size in ((1.0, 1.0), *double):
         kind = np.float64 if (spread, size) in double else np.float32
         points = size * near + spread * draw.normal(size=near.shape)
-        problem = Problem(points, points[::7], k=60, metric="euclidean")
+        problem = Problem(points, points[::7], metric="euclidean").with_k(60)
         bounds = RowBounds(problem, np.arange(ROWS))
         assert bounds.groups is not None
         assert bounds.groups.targets.dtype == kind
@@ -135,7 +135,7 @@ def test_squares_that_vanish_in_single_precision_are_allowed_for() -> None:
     beside[:12, 0], beside[12:, 0] = 2.8e-23, -2.8e-23
     others = 1e-11 * draw.normal(size=(488, 2))
     targets = np.concatenate([beside, others, -others])
-    problem = Problem(points, targets, k=100, metric="euclidean")
+    problem = Problem(points, targets, metric="euclidean").with_k(100)
     bounds = RowBounds(problem, np.arange(ROWS))
     assert bounds.groups is not None
     assert bounds.groups.targets.dtype == np.float32
@@ -182,7 +182,7 @@ def test_a_look_at_every_row_that_takes_too_long(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(compiling, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     monkeypatch.setattr(row_bounds, "rows_per_block", lambda problem: 10)
     points = np.random.default_rng(3).normal(size=(3000, 12))
-    problem = Problem(points, k=3, metric="euclidean")
+    problem = Problem(points, metric="euclidean").with_k(3)
     found = certify(problem, 3.0, np.zeros(3000), time_limit=10)
     assert found.lower_bound == 0.0
     assert found.limit_needed is not None
@@ -198,7 +198,7 @@ def test_enough_time_needs_no_word() -> None:
 
 def test_hopeless_bounds_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     points = np.random.default_rng(5).normal(size=(2000, 3))
-    problem = Problem(points, k=3, metric="euclidean")
+    problem = Problem(points, metric="euclidean").with_k(3)
     bounds = np.full(2000, -np.inf)
     monkeypatch.setattr("uniproto.certificate.bound.exact_values", lambda *_: np.zeros(0))
     assert proven_bound(problem, np.ones(2000), bounds) == 0.0

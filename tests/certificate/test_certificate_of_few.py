@@ -117,7 +117,7 @@ def test_no_row_is_worth_less_than_its_bound(metric: str, dtype: type, weighted:
     draw = np.random.default_rng(3)
     source, target = rows_of(metric, draw, 40, 60, dtype)
     weights = draw.random(60) if weighted else None
-    problem = Problem(source, target, k=5, metric=metric, target_weights=weights)
+    problem = Problem(source, target, metric=metric, target_weights=weights).with_k(5)
     bounds = RowBounds(problem, np.arange(40))
     for prices in (np.zeros(60), draw.random(60), 5 * draw.random(60)):
         bounds.update(prices)
@@ -138,7 +138,7 @@ def test_rows_in_groups(metric: str, shape: str, monkeypatch: pytest.MonkeyPatch
         points = points[draw.integers(0, 9, 300)]
     if shape == "far out":
         points[7] += 1e5
-    problem = Problem(points, k=10, metric=metric)
+    problem = Problem(points, metric=metric).with_k(10)
     bounds = RowBounds(problem, np.arange(300))
     assert bounds.groups is not None
     assert bounds.groups.radius.max() < 10  # the row that lies far out has a group of its own
@@ -155,7 +155,7 @@ def test_rows_in_groups(metric: str, shape: str, monkeypatch: pytest.MonkeyPatch
 def test_what_is_known_at_other_prices() -> None:
     draw = np.random.default_rng(2)
     for seed in range(20):
-        problem = Problem(draw.random((6, 30)), k=4, metric="precomputed")
+        problem = Problem(draw.random((6, 30)), metric="precomputed").with_k(4)
         before, after = draw.random(30), draw.random(30)
         capacity = problem.masses.offer / problem.masses.need
         rows = np.arange(6)
@@ -164,7 +164,7 @@ def test_what_is_known_at_other_prices() -> None:
 
 
 def test_a_look_that_runs_out_of_time_leaves_rows_without_a_bound() -> None:
-    problem = Problem(np.random.default_rng(4).random((3000, 3000)), k=5, metric="precomputed")
+    problem = Problem(np.random.default_rng(4).random((3000, 3000)), metric="precomputed").with_k(5)
     bounds = RowBounds(problem, np.arange(3000))
     assert not bounds.update(np.zeros(3000), deadline=working_time())
     assert np.isneginf(bounds.values).any()
@@ -176,7 +176,7 @@ def test_a_look_that_runs_out_of_time_leaves_rows_without_a_bound() -> None:
 def test_shares_are_a_choice_of_as_many_rows() -> None:
     draw = np.random.default_rng(5)
     _, quotas = admissible_rows(
-        Problem(draw.random((30, 9)), k=7, metric="precomputed", initial=[3, 4])
+        Problem(draw.random((30, 9)), include=[3, 4], metric="precomputed").with_k(7)
     )
     values = draw.random(30)
     for tau in (1e-6, 0.1, 10.0):
@@ -192,6 +192,7 @@ def test_shares_are_a_choice_of_as_many_rows() -> None:
     )
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("metric", METRICS)
 def test_never_above_the_optimum(metric: str, few_of_many: None) -> None:
     for seed, dtype in enumerate((np.float16, np.float32, np.float64)):
@@ -201,7 +202,7 @@ def test_never_above_the_optimum(metric: str, few_of_many: None) -> None:
         selection = uniproto.select(
             source, 3, target, metric=metric, target_weights=weights, certify=True
         )
-        problem = Problem(source, target, k=3, metric=metric, target_weights=weights)
+        problem = Problem(source, target, metric=metric, target_weights=weights).with_k(3)
         best = optimum(problem, itertools.combinations(range(9), 3))
         found = selection.certificate
         assert 0 <= found.lower_bound <= best * (1 + 1e-12)
@@ -215,13 +216,13 @@ def test_conditions(case: str, few_of_many: None) -> None:
     k, options, choices = 3, {}, itertools.combinations(range(9), 3)
     if case == "initial":
         options, choices = (
-            {"initial": [4]},
+            {"include": [4]},
             ((4, *two) for two in itertools.combinations([0, 1, 2, 3, 5, 6, 7, 8], 2)),
         )
     if case == "exclude":
         options, choices = {"exclude": [0, 5]}, itertools.combinations([1, 2, 3, 4, 6, 7, 8], 3)
     if case == "groups":
-        options = {"groups": [0] * 5 + [1] * 4, "budgets": {0: 2, 1: 1}}
+        options = {"groups": uniproto.Groups([0] * 5 + [1] * 4, budgets={0: 2, 1: 1})}
         choices = (
             (*two, one) for two in itertools.combinations(range(5), 2) for one in range(5, 9)
         )
@@ -231,7 +232,7 @@ def test_conditions(case: str, few_of_many: None) -> None:
         k = 1 if case == "k = 1" else 9
         choices = itertools.combinations(range(9), k)
     selection = uniproto.select(source, k, metric="euclidean", certify=True, **options)
-    problem = Problem(source, k=k, metric="euclidean", **options)
+    problem = Problem(source, metric="euclidean", **options).with_k(k)
     best = optimum(problem, choices)
     assert 0 <= selection.certificate.lower_bound <= best * (1 + 1e-12)
     if case == "k = 1":
@@ -265,7 +266,7 @@ def test_close_to_the_linear_program(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(2):
         points = np.random.default_rng(seed).normal(size=(60, 2))
         selection = uniproto.select(points, 4, metric="euclidean", certify=True)
-        problem = Problem(points, k=4, metric="euclidean")
+        problem = Problem(points, metric="euclidean").with_k(4)
         best = relaxed_optimum(problem.costs.exact_block(slice(None)), 4)
         assert 0.98 * best <= selection.certificate.lower_bound <= best * (1 + 1e-9)
 
@@ -282,6 +283,7 @@ def spread_over_orders(n: int, clusters: int, seed: int = 0) -> np.ndarray:
     )
 
 
+@pytest.mark.slow
 def test_clusters_of_very_different_sizes() -> None:
     points = spread_over_orders(600, 6)
     selection = uniproto.select(points, 30, metric="euclidean", certify=True)
@@ -305,7 +307,7 @@ def test_odd_cells(case: str, few_of_many: None) -> None:
     if case == "weights":
         weights = 10.0 ** draw.uniform(-10, 0, 120)
     selection = uniproto.select(points, 6, metric="euclidean", target_weights=weights, certify=True)
-    problem = Problem(points, k=6, metric="euclidean", target_weights=weights)
+    problem = Problem(points, metric="euclidean", target_weights=weights).with_k(6)
     found = selection.certificate
     assert 0 <= found.lower_bound <= selection.cost
     assert proven_bound(problem, found.prices) >= found.lower_bound * (1 - 1e-9)
@@ -315,7 +317,7 @@ def test_prices_of_cells() -> None:
     """Each prototype breaks even: what it pays is what its targets are worth."""
     points = np.random.default_rng(8).normal(size=(200, 3))
     selection = uniproto.select(points, 5, metric="euclidean")
-    problem = Problem(points, k=5, metric="euclidean")
+    problem = Problem(points, metric="euclidean").with_k(5)
     prices, scale = cell_prices(problem, selection.indices, selection.plan)
     assert (prices >= 0).all()
     assert prices.min() == 0
@@ -328,7 +330,7 @@ def test_the_same_search_twice_and_a_search_that_goes_on(few_of_many: None) -> N
     first, second = (selection.certify() for _ in range(2))
     assert first.lower_bound == second.lower_bound
     np.testing.assert_array_equal(first.prices, second.prices)
-    problem = Problem(points, k=6, metric="euclidean")
+    problem = Problem(points, metric="euclidean").with_k(6)
     further = certify(
         problem, selection.cost, first.prices, rows=selection.indices, plan=selection.plan
     )
@@ -366,13 +368,14 @@ def torch_as_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_rows_on_a_gpu(metric: str, weighted: bool, torch_as_gpu: None) -> None:
     draw = np.random.default_rng(12)
     source, target = rows_of(metric, draw, 50, 400, np.float32)
     weights = draw.random(400) if weighted else None
-    problem = Problem(source, target, k=8, metric=metric, target_weights=weights)
+    problem = Problem(source, target, metric=metric, target_weights=weights).with_k(8)
     problem = problem.changed(lists=GpuLists())
     bounds = RowBounds(problem, np.arange(50))
     assert bounds.gpu is not None
@@ -389,7 +392,7 @@ def test_corrected_thresholds_are_close(weighted: bool, torch_as_gpu: None) -> N
     draw = np.random.default_rng(16)
     points = draw.normal(size=(12_000, 6)).astype(np.float32)
     weights = draw.random(12_000) if weighted else None
-    problem = Problem(points, k=20, metric="euclidean", target_weights=weights)
+    problem = Problem(points, metric="euclidean", target_weights=weights).with_k(20)
     gpu = gpu_rows(problem.changed(lists=GpuLists()))
     assert gpu is not None
     rows = np.arange(0, 12_000, 60)
@@ -418,7 +421,7 @@ def test_a_guess_rests_on_targets_enough(targets: int, units: int, one_in: int) 
 def test_a_search_on_a_gpu(torch_as_gpu: None, few_of_many: None) -> None:
     points = np.random.default_rng(13).normal(size=(500, 6)).astype(np.float32)
     selection = uniproto.select(points, 5, metric="euclidean")
-    problem = Problem(points, k=5, metric="euclidean")
+    problem = Problem(points, metric="euclidean").with_k(5)
     own = {"rows": selection.indices, "plan": selection.plan}
     here = certify(problem, selection.cost, np.zeros(500), **own)
     there = certify(problem.changed(lists=GpuLists()), selection.cost, np.zeros(500), **own)
@@ -434,7 +437,7 @@ def test_thresholds_that_run_away_prove_nothing(torch_as_gpu: None) -> None:
     weights[0::2], weights[3::2], weights[1] = 0.25 / 4096, 0.75 / 4095, 1e-13
     rows = np.full((2000, 1), 10 * far**0.5, np.float32)
     rows[:2] = 0
-    problem = Problem(rows, targets, k=2, metric="sqeuclidean", target_weights=weights)
+    problem = Problem(rows, targets, metric="sqeuclidean", target_weights=weights).with_k(2)
     problem, prices = problem.changed(lists=GpuLists()), np.zeros(n)
     assert bound_by_rows(problem, prices) <= proven_bound(problem, prices, least=False)
 
@@ -444,7 +447,7 @@ def test_lists_on_a_gpu_are_those_of_the_processor(weighted: bool, torch_as_gpu:
     draw = np.random.default_rng(14)
     points = draw.normal(size=(300, 4)).astype(np.float32)
     weights = draw.random(300) if weighted else None
-    problem = Problem(points, k=6, metric="euclidean", target_weights=weights)
+    problem = Problem(points, metric="euclidean", target_weights=weights).with_k(6)
     there = problem.changed(lists=GpuLists())
     prices, offered = draw.random(300), problem.masses.offer / problem.masses.need
     rows, scale = np.arange(0, 300, 7), draw.random(300)
@@ -479,7 +482,7 @@ def test_thresholds_settle_where_good_prices_crowd_the_targets(
 ) -> None:
     draw = np.random.default_rng(21)
     points = draw.normal(size=(2000, 8)).astype(np.float32)
-    problem = Problem(points, k=10, metric="euclidean")
+    problem = Problem(points, metric="euclidean").with_k(10)
     problem = problem.changed(lists=GpuLists()) if gpu else problem
     offered = problem.masses.offer / problem.masses.need
     rows = np.arange(0, 2000, 20)
@@ -499,7 +502,7 @@ def test_prices_move_no_further_than_lists_tell(monkeypatch: pytest.MonkeyPatch)
     draw = np.random.default_rng(22)
     points = draw.normal(size=(600, 6)).astype(np.float32)
     points[0] += 50  # nobody takes it yet: its price would fall and fall
-    problem = Problem(points, k=20, metric="euclidean")
+    problem = Problem(points, metric="euclidean").with_k(20)
     offered = problem.masses.offer / problem.masses.need
     prices, rows = np.full(600, 5.0), np.arange(1, 600, 6)
     monkeypatch.setattr("uniproto.certificate.candidate_lists._ENTRIES", 0)  # short lists
@@ -524,6 +527,7 @@ def test_prices_move_no_further_than_lists_tell(monkeypatch: pytest.MonkeyPatch)
     assert (np.abs(change) <= 0.5 * rooms / np.maximum(often, 1) + 1e-4).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("gpu", [False, True])
 def test_a_sample_of_the_targets_comes_first(
@@ -534,7 +538,7 @@ def test_a_sample_of_the_targets_comes_first(
     points = draw.normal(size=(600, 3)).astype(np.float32)
     weights = draw.random(600) if weighted else None
     selection = uniproto.select(points, 5, metric="euclidean", target_weights=weights)
-    problem = Problem(points, k=5, metric="euclidean", target_weights=weights)
+    problem = Problem(points, metric="euclidean", target_weights=weights).with_k(5)
     problem = problem.changed(lists=GpuLists()) if gpu else problem
     own = {"rows": selection.indices, "plan": selection.plan}
     at_once = certify(problem, selection.cost, np.zeros(600), **own)
@@ -551,7 +555,7 @@ def test_a_sample_of_the_targets_comes_first(
 
 def test_prices_of_a_sample_spread_to_their_neighbours() -> None:
     points = np.array([[0.0], [0.1], [5.0], [5.1], [0.05], [5.05]] * 8)
-    problem = Problem(points, k=2, metric="euclidean")
+    problem = Problem(points, metric="euclidean").with_k(2)
     targets = np.array([*range(0, 24, 6), *range(2, 24, 6), *range(1, 24, 6), *range(3, 24, 6)])
     sample = Sample(problem.among(np.arange(48), targets, None), targets)
     found = np.where(points[targets, 0] < 1, 1.0, 3.0)
@@ -572,7 +576,7 @@ def test_after_a_sample_likely_rows_are_looked_at_until_the_bound_has_risen(
     monkeypatch.setattr(candidate_search, "_JOINING", 100)  # hardly any: they stay few
     points = np.random.default_rng(23).normal(size=(600, 3)).astype(np.float32)
     selection = uniproto.select(points, 5, metric="euclidean")
-    problem = Problem(points, k=5, metric="euclidean")
+    problem = Problem(points, metric="euclidean").with_k(5)
     looked: list[int] = []
     begin, update = candidate_search._Search._begin, RowBounds.update
 
@@ -597,13 +601,14 @@ def test_after_a_sample_likely_rows_are_looked_at_until_the_bound_has_risen(
     assert found.lower_bound > 0.7 * selection.cost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpu", [False, True])
 def test_never_above_the_optimum_after_a_sample(
     gpu: bool, torch_as_gpu: None, sample_first: None
 ) -> None:
     points = np.random.default_rng(24).normal(size=(70, 3)).astype(np.float32)
     selection = uniproto.select(points, 2, metric="euclidean")
-    problem = Problem(points, k=2, metric="euclidean")
+    problem = Problem(points, metric="euclidean").with_k(2)
     best = optimum(problem, itertools.combinations(range(70), 2))
     problem = problem.changed(lists=GpuLists()) if gpu else problem
     assert sample_of(problem) is not None

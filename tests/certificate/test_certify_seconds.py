@@ -13,6 +13,7 @@ import pytest
 
 import uniproto
 from uniproto.cli import main
+from uniproto.comparing.path import path_of
 from uniproto.errors import InvalidInputError, require_seconds
 
 POINTS = np.random.default_rng(3).normal(size=(60, 4))
@@ -62,13 +63,16 @@ def test_select_and_path_refuse_alike(value: Any) -> None:
     with pytest.raises(InvalidInputError, match=said):
         uniproto.select(POINTS, 2, certify=value)
     with pytest.raises(InvalidInputError, match=said):
-        uniproto.path(POINTS, [2], certify=value)
+        path_of(uniproto.Problem(POINTS), [2], certify=value)
 
 
 @pytest.mark.parametrize("value", [False, np.False_])
 def test_none_asked_for(value: Any, limits: list[float | None]) -> None:
     assert uniproto.select(POINTS, 2, certify=value).certificate is None
-    assert uniproto.path(POINTS, [2], certify=value, random_seeds=0).rows[0]["lower_bound"] is None
+    assert (
+        path_of(uniproto.Problem(POINTS), [2], certify=value, random_seeds=0).rows[0]["lower_bound"]
+        is None
+    )
     assert limits == []
 
 
@@ -77,7 +81,10 @@ def test_the_limit_reaches_the_search(
     value: Any, limit: float | None, limits: list[float | None]
 ) -> None:
     assert uniproto.select(POINTS, 2, certify=value).certificate is not None
-    assert uniproto.path(POINTS, [2], certify=value, random_seeds=0).rows[0]["lower_bound"] > 0
+    assert (
+        path_of(uniproto.Problem(POINTS), [2], certify=value, random_seeds=0).rows[0]["lower_bound"]
+        > 0
+    )
     assert limits == [limit, limit]
 
 
@@ -111,7 +118,7 @@ def test_resuming_does_not_depend_on_it(tmp_path: Path, monkeypatch: pytest.Monk
     pool, out = tmp_path / "pool.npy", tmp_path / "out"
     np.save(pool, POINTS)
     command = ["select", str(pool), "-k", "3", "--checkpoint", "--quiet", "-o", str(out)]
-    command += ["--search", "greedy"]
+    command += ["--method", "greedy"]
 
     def interrupted(*arguments: Any, **options: Any) -> None:
         raise KeyboardInterrupt

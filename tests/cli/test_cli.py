@@ -221,9 +221,7 @@ def test_groups(
         X,
         K,
         Y if target else None,
-        groups=labels,
-        target_groups=wanted if target else None,
-        budgets=budgets,
+        groups=uniproto.Groups(labels, target=wanted if target else None, budgets=budgets),
     )
     np.testing.assert_array_equal(found.indices, expected.indices)
     assert found.group_costs == expected.group_costs
@@ -245,7 +243,7 @@ def test_initial_exclude_and_distinct(uniproto_: Callable[..., Ended]) -> None:
     assert len(np.unique(found.indices // 2)) == M // 2
     given = ["twins.npy", "-k", K, "--metric", "euclidean"]
     near = select(uniproto_, *given, "--distinct", "1.2")
-    expected = uniproto.select(twins, K, metric="euclidean", distinct=1.2)
+    expected = uniproto.select(twins, K, metric="euclidean", min_distance=1.2)
     np.testing.assert_array_equal(near.indices, expected.indices)
     chosen = twins[near.indices]
     apart = np.linalg.norm(chosen[:, None] - chosen[None], axis=2) + 9 * np.eye(K)
@@ -255,9 +253,13 @@ def test_initial_exclude_and_distinct(uniproto_: Callable[..., Ended]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "method"),
     [
-        (["--plan", "resolve"], uniproto.UniProto(plan="resolve")),
-        (["--gains", "exact"], uniproto.UniProto(gains="exact")),
-        (["--plan", "entropic", "--reg", "0.1"], uniproto.UniProto(plan="entropic", reg=0.1)),
+        (["--method", "greedy", "--plan", "resolve"], uniproto.Greedy(plan="resolve")),
+        (["--method", "greedy", "--gains", "exact"], uniproto.Greedy(gains="exact")),
+        (
+            ["--method", "greedy", "--plan", "entropic", "--reg", "0.1", "--iterations", "50"],
+            uniproto.Greedy(plan=uniproto.Entropic(reg=0.1, iterations=50)),
+        ),
+        (["--method", "greedy", "--sample", "0.5", "--seed", "3"], uniproto.Greedy(sample=0.5)),
         (["--method", "random", "--seed", "9"], "random"),
     ],
 )
@@ -390,22 +392,22 @@ REFUSED = {
     "pool.npy -k 41": "'k' must not exceed the 40 rows",
     "pool.npy -k 2 --metric cosin": "Did you mean 'cosine'",
     "pool.npy -k 2 --method uniprot": "Did you mean 'uniproto'",
-    "pool.npy -k 2 --plan extent": "Did you mean 'extend'",
-    "pool.npy -k 2 --gains aprox": "Did you mean 'approx'",
-    "pool.npy -k 2 --method random --plan extend": "'--plan' is an option of --method uniproto",
-    "pool.npy -k 2 --method random --gains exact": "'--gains' is an option of --method uniproto",
-    "pool.npy -k 2 --method random --reg 1": "'--reg' is an option of --method uniproto",
-    "pool.npy -k 2 --reg 1": "'reg' is an option of plan='entropic'",
-    "pool.npy -k 2 --plan entropic --reg 0": "'reg' must be positive",
-    "pool.npy -k 2 --plan entropic --reg nan": "'reg' must be positive",
+    "pool.npy -k 2 --method greedy --plan extent": "Did you mean 'extend'",
+    "pool.npy -k 2 --method greedy --gains aprox": "Did you mean 'approx'",
+    "pool.npy -k 2 --method random --plan extend": "'--plan' is an option of --method greedy",
+    "pool.npy -k 2 --method random --gains exact": "'--gains' is an option of --method greedy",
+    "pool.npy -k 2 --reg 1": "'--reg' is an option of --method greedy",
+    "pool.npy -k 2 --method greedy --reg 1": "'--reg' needs --plan entropic",
+    "pool.npy -k 2 --method greedy --plan entropic --reg 0": "'reg' must be positive",
+    "pool.npy -k 2 --method greedy --plan entropic --reg nan": "'reg' must be positive",
     "pool.npy -k 2 --seed -1": "'seed' must be at least 0",
     "pool.npy -k 2 --initial 40": "row numbers from 0 to 39",
     "pool.npy -k 2 --initial 1,1": "must not repeat",
     "pool.npy -k 2 --initial 1;2": "'--initial' must be row numbers",
     "pool.npy -k 2 --exclude x": "'--exclude' must be row numbers",
     "pool.npy -k 2 --initial 1 --exclude 1": "row 1 in both",
-    "pool.npy -k 2 --distinct 9": "'distinct' must leave at least k=2",
-    "pool.npy -k 2 --distinct -1": "'distinct' must be",
+    "pool.npy -k 2 --distinct 9": "'min_distance' must leave at least k=2",
+    "pool.npy -k 2 --distinct -1": "'min_distance' must be",
     "pool.npy -k 2 --budgets balanced": "'--budgets' needs --groups",
     "pool.npy -k 2 --budgets a=2": "'--budgets' needs --groups",
     "pool.parquet -k 2 --column embedding --groups source --budgets even": "'budgets' must be one",
@@ -538,7 +540,7 @@ ODD = ["", "0", "-1", "1e400", "nan", "inf", "²", "9" * 30, "x", "a=b", "=", ",
 VALUES = {
     "-k": ["1", "5", "12", "13", "1_0", " 3"],
     "--metric": ["cosine", "euclidean", "l1", "dot", "precomputed", "Cosine", "cos ine"],
-    "--method": ["uniproto", "random", "uni"],
+    "--method": ["uniproto", "greedy", "random", "uni"],
     "--plan": ["extend", "resolve", "entropic"],
     "--gains": ["approx", "exact"],
     "--reg": ["0.1", "1e-9", "1e9"],

@@ -57,6 +57,7 @@ def test_every_option_is_explained() -> None:
     """Words for each, beyond its default; and one name for where results go."""
     (commands,) = (a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
     for name, command in commands.choices.items():
+        command.complete()
         for action in command._actions:
             described = re.sub(r"\(.*\)", "", action.help or "").strip()
             assert len(described) > 3, f"{name} {action.option_strings}"
@@ -82,17 +83,6 @@ def test_a_misspelt_column_is_the_news(option: str, capsys: pytest.CaptureFixtur
     said = capsys.readouterr().err
     assert f"'{option}' must be one of a, b, town" in said
     assert "Did you mean 'town'?" in said
-
-
-@pytest.mark.parametrize(("mark", "name"), [(";", "semicolons"), ("\t", "tabs")])
-@pytest.mark.parametrize("decimal", [".", ","])
-def test_other_separators_are_named(
-    mark: str, name: str, decimal: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    frame = pd.DataFrame(RNG.normal(size=(12, 2)), columns=["a", "b"])
-    frame.to_csv("pool.csv", index=False, sep=mark, decimal=decimal)
-    assert main(["select", "pool.csv", "-k", "2", "-o", "out"]) == 2
-    assert f"must be separated by commas. Got a first line with {name}" in capsys.readouterr().err
 
 
 @pytest.mark.slow

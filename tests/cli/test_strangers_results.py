@@ -35,7 +35,7 @@ def result(tmp_path: Path) -> Path:
         table.append_column("y", pa.array(draw.normal(size=ROWS))), home / "pool.parquet"
     )
     asked = ["select", str(home / "pool.parquet"), "-k", str(K), "--id", "name", "--certify"]
-    asked += ["--search", "greedy"]
+    asked += ["--method", "greedy"]
     assert main([*asked, "-o", str(home / "out"), "--quiet"]) == 0
     return home / "out"
 
@@ -90,7 +90,7 @@ def test_a_person_s_word_counts_and_the_digest_still_does(result: Path, tmp_path
     assert isinstance(inputs, Inputs)
     assert len(inputs.pool.features) == ROWS
     pq.write_table(pq.read_table(moved).slice(1), moved)
-    with pytest.raises(InputFileError, match="another digest"):
+    with pytest.raises(InputFileError, match="has changed since"):
         recorded_inputs(result, manifest, [str(moved)])
 
 

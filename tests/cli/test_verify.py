@@ -72,8 +72,8 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def select(run: Run) -> Callable[..., Path]:
     def call(*arguments: object) -> Path:
-        told = any(word in arguments for word in ("--method", "--search"))
-        search = () if told else ("--search", "greedy")  # which leaves a gap to certify
+        told = any(word in arguments for word in ("--method", "--search", "--seconds"))
+        search = () if told else ("--method", "greedy")  # which leaves a gap to certify
         status, _, err = run("select", "-k", K, "-o", "out", "--quiet", *search, *arguments)
         assert (status, err) == (0, "")
         return Path("out")
@@ -159,8 +159,8 @@ OPTIONS: dict[str, list[object]] = {
     "similarity": ["costs.npy", "--metric", "similarity"],
     "another method": ["pool.npy", "--method", "random", "--seed", 5],
     "learned weights": ["pool.npy", "--method", "protodash"],
-    "polish": ["pool.npy", "--polish", "5"],
-    "resolve": ["pool.npy", "--plan", "resolve"],
+    "seconds": ["pool.npy", "--seconds", "5"],
+    "resolve": ["pool.npy", "--method", "greedy", "--plan", "resolve"],
     "a folder": ["parts", "--column", "embedding", "--id", "doc"],
 }  # fmt: skip
 
@@ -194,7 +194,7 @@ def test_the_same_certificate_as_from_python(select: Select, run: Run) -> None:
     select("pool.npy", "--target", "target.npy")
     run("certify", "out")
     found = Selection.load("out").certificate
-    greedy = uniproto.UniProto(search="greedy")
+    greedy = uniproto.Greedy()
     expected = uniproto.select(X, K, Y, method=greedy, certify=True).certificate
     assert found.lower_bound == expected.lower_bound
     np.testing.assert_array_equal(found.prices, expected.prices)
@@ -203,18 +203,16 @@ def test_the_same_certificate_as_from_python(select: Select, run: Run) -> None:
     assert_yes(run)
 
 
-def test_polish_and_certify_of_select(run: Run) -> None:
-    status, out, _ = run("select", "pool.npy", "-k", K, "-o", "out", "--polish", "--certify")
+def test_seconds_and_certify_of_select(run: Run) -> None:
+    status, out, _ = run("select", "pool.npy", "-k", K, "-o", "out", "--seconds", "2", "--certify")
     assert status == 0
     assert "no choice can be below" in out or "is the least possible" in out
     manifest = read_manifest()
-    assert manifest["options"]["polish"] is True
-    assert manifest["notes"]["exchanged"] >= 0
+    assert manifest["options"]["seconds"] == 2
     assert manifest["cost"] <= uniproto.select(X, K).cost
-    for bad in (["--polish", "0"], ["--polish", "nan"], ["--polish", "--method", "random"]):
-        status, _, err = run("select", "pool.npy", "-k", K, "-o", "out", *bad)
-        assert status == 2
-        assert "polish" in err
+    status, _, err = run("select", "pool.npy", "-k", K, "--seconds", "1", "--method", "random")
+    assert status == 2
+    assert "'--seconds' is an option of --method uniproto" in err
 
 
 def test_another_folder_at_another_time(select: Select, run: Run, inside: Path) -> None:

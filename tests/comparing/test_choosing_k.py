@@ -14,15 +14,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uniproto
-from uniproto import InfeasibleError, KPath, Selection, path
+from uniproto import InfeasibleError, KPath, Problem, Selection
 from uniproto.cli import main
-from uniproto.comparing.path import knee_of
+from uniproto.comparing.path import knee_of, path_of
 from uniproto.errors import InvalidInputError
 
-GREEDY = uniproto.UniProto(search="greedy")
+GREEDY = uniproto.Greedy()
 X = np.random.default_rng(3).normal(size=(60, 3))
 Y = np.random.default_rng(4).normal(size=(40, 3))
 KS = [2, 4, 8, 16]
+
+
+def path(source: Any, ks: Any = None, target: Any = None, **options: Any) -> KPath:
+    """`uniproto.path`, with the bounds and the random choices that only the command can say."""
+    own = {
+        name: options.pop(name)
+        for name in ("method", "max_cost", "certify", "random_seeds", "progress")
+        if name in options
+    }
+    if not {"certify", "random_seeds"} & own.keys():
+        return uniproto.path(source, ks, target, **own, **options)
+    return path_of(Problem(source, target, **options), ks, **own)
 
 
 @pytest.fixture(scope="module")
@@ -86,22 +98,29 @@ def test_the_default_ks_are_spaced_evenly_in_their_logarithm() -> None:
     assert 5 <= len(ks) <= 8
     assert [row["k"] for row in path(X[:1], certify=False, random_seeds=0).rows] == [1]
     mask = np.arange(60) < 5
-    ks = [row["k"] for row in path(X, initial=mask, certify=False, random_seeds=0).rows]
+    ks = [row["k"] for row in path(X, include=mask, certify=False, random_seeds=0).rows]
     assert ks[0] == 5
 
 
 def test_conditions_reach_every_k() -> None:
     groups = np.arange(60) % 2
     found = path(
-        X, [4, 6], groups=groups, budgets="balanced", max_cost=9, certify=5, random_seeds=[8]
+        X,
+        [4, 6],
+        groups=uniproto.Groups(groups, budgets="balanced"),
+        max_cost=9,
+        certify=5,
+        random_seeds=[8],
     )
-    alone = uniproto.select(X, 6, groups=groups, budgets="balanced")
+    alone = uniproto.select(X, 6, groups=uniproto.Groups(groups, budgets="balanced"))
     assert found.rows[1]["cost"] == alone.cost
-    draw = uniproto.select(X, 6, groups=groups, budgets="balanced", method="random", seed=8)
+    draw = uniproto.select(
+        X, 6, groups=uniproto.Groups(groups, budgets="balanced"), method="random", seed=8
+    )
     assert found.rows[1]["random_cost"] == draw.cost
     assert found.rows[1]["random_spread"] is None
-    other = path(X, [3], Y, metric="euclidean", initial=[1, 2], exclude=[0], certify=False)
-    expected = uniproto.select(X, 3, Y, metric="euclidean", initial=[1, 2], exclude=[0])
+    other = path(X, [3], Y, metric="euclidean", include=[1, 2], exclude=[0], certify=False)
+    expected = uniproto.select(X, 3, Y, metric="euclidean", include=[1, 2], exclude=[0])
     assert other.rows[0]["cost"] == expected.cost
     assert other.shape == (60, 40)
 
@@ -115,14 +134,14 @@ def test_conditions_reach_every_k() -> None:
         ({"ks": [True, 3]}, "'ks' must be a list"),
         ({"ks": 10}, "'ks' must be a list"),
         ({"ks": [5, 61]}, "'k' must not exceed the 60 rows"),
-        ({"ks": [1, 5], "initial": [3, 4]}, "'ks' must not go below the 2 rows"),
+        ({"ks": [1, 5], "include": [3, 4]}, "'ks' must not go below the 2 rows"),
         ({"max_cost": -1}, "'max_cost' must be"),
         ({"max_cost": "low"}, "'max_cost' must be"),
         ({"max_cost": float("nan")}, "'max_cost' must be"),
         ({"certify": 0.0}, "'certify' must be"),
         ({"random_seeds": -2}, "'random_seeds' must be"),
         ({"method": "unipro"}, "Did you mean"),
-        ({"groups": [0] * 60, "budgets": {0: 5}}, "'budgets' must be"),
+        ({"groups": uniproto.Groups([0] * 60, budgets={0: 5})}, "'groups' must have the budgets"),
     ],
 )
 def test_bad_arguments_are_refused(arguments: dict[str, Any], words: str) -> None:
@@ -165,7 +184,7 @@ def test_the_table_prints(found: KPath, capsys: pytest.CaptureFixture[str]) -> N
     printed = capsys.readouterr().out
     assert printed == f"{found}\n"
     assert f"k = {found.chosen} is the smallest k found" in printed
-    assert "not those of k = 10" in printed
+    assert "a run of its own" in printed
     knee = [line for line in printed.splitlines() if "knee" in line]
     assert [line.split()[0] for line in knee] == [str(found.knee)]
 

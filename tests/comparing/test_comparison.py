@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import uniproto
-from uniproto import Comparison, MissingExtraError, Stochastic, UniProto, compare
+from uniproto import Comparison, Greedy, MissingExtraError, UniProto, compare
 from uniproto.cli import main
 from uniproto.comparing.accuracy import LabelsWarning, nearest_prototype
-from uniproto.comparing.compare import METHOD_NAMES, PeakMemory, draws_at_random, method_label
+from uniproto.comparing.compare import PeakMemory, draws_at_random, method_label
 from uniproto.comparing.results import as_seeds, number_column
 from uniproto.errors import InvalidInputError
 from uniproto.methods import FOR_A_TASK, METHODS
@@ -52,7 +52,7 @@ def _of(comparison: Comparison, method: str) -> list[dict[str, Any]]:
 
 
 def test_every_method_runs_on_the_same_problem(every: Comparison) -> None:
-    assert set(every.methods) | set(every.skipped) == set(METHOD_NAMES) - set(FOR_A_TASK)
+    assert set(every.methods) | set(every.skipped) == set(METHODS) - set(FOR_A_TASK)
     assert all(row.keys() >= KEYS for row in every.rows)
     assert [row["seed"] for row in _of(every, "random")] == [0, 1, 2]
     assert [row["seed"] for row in _of(every, "uniproto")] == [None]
@@ -65,15 +65,14 @@ def test_a_row_is_what_select_gives(every: Comparison, method: str) -> None:
         alone = uniproto.select(X, 6, method=method, seed=row["seed"] or 0)
         assert row["indices"] == alone.indices.tolist()
         assert row["cost"] == alone.cost
-        problem = Problem(X, k=6)
+        problem = Problem(X).with_k(6)
         predicted = LABELS[alone.indices][nearest_prototype(problem.costs, alone.indices)]
         assert row["accuracy"] == pytest.approx(np.mean(predicted == LABELS))
 
 
-def test_polishing_never_costs_more(every: Comparison) -> None:
-    (polished,), (greedy,) = _of(every, "uniproto+polish"), _of(every, "uniproto")
-    assert polished["cost"] <= greedy["cost"]
-    assert every.methods["uniproto+polish"]["options"]["polish"] is True
+def test_the_default_never_costs_more_than_greedy_picks(every: Comparison) -> None:
+    (greedy,) = _of(every, "greedy")
+    assert all(row["cost"] <= greedy["cost"] for row in _of(every, "uniproto"))
 
 
 def test_no_cost_is_below_the_certified_bound(every: Comparison) -> None:
@@ -161,22 +160,24 @@ def test_bad_seeds_are_refused(seeds: Any) -> None:
 
 
 def test_methods_may_be_objects_or_have_labels() -> None:
-    found = compare(X, 4, methods=[UniProto(plan="resolve"), UniProto(), "uniproto+polish"])
-    assert list(found.methods) == ["uniproto(plan=resolve)", "uniproto", "uniproto+polish"]
-    found = compare(X, 4, methods={"mine": UniProto(candidates=Stochastic(0.1))}, seeds=2)
+    found = compare(X, 4, methods=[Greedy(plan="resolve"), UniProto(), "greedy"])
+    assert list(found.methods) == ["greedy(plan=resolve)", "uniproto", "greedy"]
+    found = compare(X, 4, methods={"mine": Greedy(sample=0.1)}, seeds=2)
     assert [(row["method"], row["seed"]) for row in found.rows] == [("mine", 0), ("mine", 1)]
 
 
 def test_labels_of_methods() -> None:
-    assert method_label(UniProto(polish=True, plan="resolve")) == "uniproto(plan=resolve)+polish"
+    assert method_label(UniProto(seconds=9)) == "uniproto(seconds=9.0)"
+    with pytest.raises(InvalidInputError, match="seconds=60"):
+        compare(X, 4, methods=["uniproto+polish"])
     assert method_label(uniproto.MMDCritic(bandwidth=2.0)) == "mmd_critic(bandwidth=2.0)"
     assert {name: method_label(METHODS[name]()) for name in METHODS} == {n: n for n in METHODS}
 
 
-@pytest.mark.parametrize("name", METHOD_NAMES)
+@pytest.mark.parametrize("name", METHODS)
 def test_methods_that_do_not_draw_are_told_from_those_that_do(name: str) -> None:
     """Where a method runs once, no seed may change its picks."""
-    method = UniProto(polish=True) if name == "uniproto+polish" else METHODS[name]()
+    method = METHODS[name]()
     if not draws_at_random(method):
         picks = [uniproto.select(X, 5, method=method, seed=seed).indices for seed in range(3)]
         assert all(np.array_equal(each, picks[0]) for each in picks)
@@ -240,7 +241,7 @@ def test_costs_alone_are_enough() -> None:
 def test_doubtful_labels_warn_and_stand_under_the_table() -> None:
     source_labels = np.where(LABELS == "c", "a", LABELS)
     with pytest.warns(LabelsWarning) as caught:
-        found = compare(X, 2, X, labels=source_labels, target_labels=LABELS, methods=["uniproto"])
+        found = compare(X, 2, X, labels=(source_labels, LABELS), methods=["uniproto"])
     assert [str(each.message) for each in caught] == found.warnings
     assert len(found.warnings) == 2
     assert found.rows[0]["class_accuracy"]["c"] == 0
@@ -253,8 +254,8 @@ def test_doubtful_labels_warn_and_stand_under_the_table() -> None:
     ("arguments", "words"),
     [
         ({"labels": LABELS[:-1]}, "'labels' must hold one label per row, 76"),
-        ({"target_labels": LABELS}, "needs 'labels'"),
-        ({"labels": LABELS, "target": Y}, "'target_labels' must be given"),
+        ({"labels": LABELS, "target": Y}, "'labels' must have those of the target"),
+        ({"seed": 3}, "Did you mean 'seeds'"),
         ({"labels": LABELS, "minority": ["d"]}, "'minority' must be one of a, b, c"),
         ({"minority": ["a"]}, "'minority' needs 'labels'"),
         ({"k": 77}, "'k' must not exceed"),
@@ -272,9 +273,8 @@ def test_the_problem_may_have_conditions() -> None:
         methods=["uniproto", "random"],
         seeds=2,
         metric="euclidean",
-        groups=LABELS,
-        budgets="balanced",
-        initial=[3],
+        groups=uniproto.Groups(LABELS, budgets="balanced"),
+        include=[3],
         exclude=[4],
     )
     for row in found.rows:
@@ -286,8 +286,10 @@ def test_the_problem_may_have_conditions() -> None:
 
 
 def test_balanced_weights_take_the_labels() -> None:
-    found = compare(X, 6, labels=LABELS, target_weights="balanced", methods=["uniproto"])
-    alone = uniproto.select(X, 6, target_weights="balanced", target_labels=LABELS)
+    found = compare(
+        X, 6, labels=LABELS, target_weights=uniproto.Balanced(LABELS), methods=["uniproto"]
+    )
+    alone = uniproto.select(X, 6, target_weights=uniproto.Balanced(LABELS))
     assert found.rows[0]["indices"] == alone.indices.tolist()
 
 
@@ -307,7 +309,7 @@ def test_everything_is_saved(every: Comparison, tmp_path: Path) -> None:
     assert record["k"] == 6
     assert record["seeds"] == [0, 1, 2]
     assert record["skipped"] == every.skipped
-    assert record["methods"]["uniproto"]["options"]["plan"] == "extend"
+    assert record["methods"]["greedy"]["options"]["plan"] == "extend"
     assert len(record["rows"][0]["indices"]) == 6
     assert record["versions"]["uniproto"] == uniproto.__version__
     assert (out / "comparison.png").read_bytes().startswith(b"\x89PNG")

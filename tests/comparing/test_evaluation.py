@@ -130,21 +130,19 @@ def test_labels_are_checked() -> None:
     rows = np.random.default_rng(0).normal(size=(4, 2))
     three, four = Problem(rows[:3]), Problem(rows)
     two_sets = Problem(rows[:3], rows[:2])
-    assert checked_labels(None, None, three) is None
-    source, target = checked_labels(list("aab"), None, three) or (None, None)
+    assert checked_labels(None, three) is None
+    source, target = checked_labels(list("aab"), three) or (None, None)
     assert source is target
     with pytest.raises(InvalidInputError, match=r"'labels' must hold one label per row, 4"):
-        checked_labels(list("aab"), None, four)
-    with pytest.raises(InvalidInputError, match=r"'target_labels' must hold one .* 2 in all"):
-        checked_labels(list("aab"), list("a"), two_sets)
-    with pytest.raises(InvalidInputError, match="target is not the source"):
-        checked_labels(list("aab"), None, two_sets)
-    with pytest.raises(InvalidInputError, match="needs 'labels'"):
-        checked_labels(None, list("ab"), two_sets)
+        checked_labels(list("aab"), four)
+    with pytest.raises(InvalidInputError, match=r"'labels' must hold one .* 2 in all"):
+        checked_labels((list("aab"), list("a")), two_sets)
+    with pytest.raises(InvalidInputError, match="of the target, too"):
+        checked_labels(list("aab"), two_sets)
     with pytest.raises(InvalidInputError, match="at least one class of the target"):
-        checked_labels([1, 2, 3], ["1", "2"], two_sets)
+        checked_labels(([1, 2, 3], ["1", "2"]), two_sets)
     with pytest.raises(InvalidInputError, match="can be sorted"):
-        checked_labels(np.array([1, "a", 2], object), None, three)
+        checked_labels(np.array([1, "a", 2], object), three)
 
 
 def test_what_labels_cannot_tell_is_said() -> None:

@@ -18,7 +18,7 @@ from uniproto.data.disk import LargeTable, parquet_files
 from uniproto.data.tables import read_input
 
 # The search that also runs where memory is short.
-select_greedily = partial(uniproto.select, method=uniproto.UniProto(search="greedy"))
+select_greedily = partial(uniproto.select, method=uniproto.Greedy())
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_command_on_a_data_set_larger_than_memory(
 ) -> None:
     out = tmp_path / "out"
     options = ["-k", "9", "--column", "vector", "--id", "id", "--quiet", "-o", str(out)]
-    options += ["--search", "greedy"]
+    options += ["--method", "greedy"]
     assert main(["select", str(folder), *options]) == 0
     expected = select_greedily(vectors, 9).indices.tolist()
     assert pq.read_table(out / "selection.parquet").column("index").to_pylist() == expected
@@ -75,7 +75,9 @@ def test_command_on_a_data_set_larger_than_memory(
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "l1", "dot"])
 def test_array_larger_than_memory(metric: str, vectors: np.ndarray, tmp_path: Path) -> None:
     np.save(tmp_path / "pool.npy", vectors)
-    sel = select_greedily(tmp_path / "pool.npy", 9, metric=metric, memory="2MB")
+    sel = select_greedily(
+        tmp_path / "pool.npy", 9, metric=metric, compute=uniproto.Compute(memory="2MB")
+    )
     expected = select_greedily(vectors, 9, metric=metric)
     assert sel.indices.tolist() == expected.indices.tolist()
     assert sel.cost == pytest.approx(expected.cost, rel=1e-6)

@@ -103,4 +103,4 @@ def test_what_is_read_whole_must_fit(
     assert "--memory" in error
     assert not (tmp_path / "out").exists()
     with pytest.raises(InfeasibleError, match="is read whole"):
-        uniproto.Problem(np.eye(2), path, memory="2MB")
+        uniproto.Problem(np.eye(2), path, compute=uniproto.Compute(memory="2MB"))

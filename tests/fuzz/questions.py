@@ -18,12 +18,16 @@ import torch
 from hypothesis import strategies as st
 
 from uniproto import (
-    DensityWeights,
+    Balanced,
+    Compute,
+    Density,
+    Entropic,
     FasterPAM,
+    Greedy,
+    Groups,
     KMeansNearest,
     MMDCritic,
     ProtoDash,
-    Stochastic,
     UniProto,
 )
 from uniproto.methods import METHODS
@@ -51,7 +55,21 @@ class Question:
             name: value.value if isinstance(value, Given) else value
             for name, value in self.options.items()
         }
-        return {"source": self.source.value, "k": self.k, **target, **options}
+        return {"source": self.source.value, "k": self.k, **target, **_joined(options)}
+
+
+def _joined(options: dict[str, Any]) -> dict[str, Any]:
+    """What is drawn one by one, as the values that `select` takes."""
+    joined = dict(options)
+    if "target_labels" in joined:
+        joined["target_weights"] = Balanced(joined.pop("target_labels"))
+    named = {"target_groups": "target", "budgets": "budgets"}
+    own = {new: joined.pop(old) for old, new in named.items() if old in joined}
+    if own:
+        joined["groups"] = Groups(joined.get("groups"), **own)
+    named = {"memory": "memory", "device": "device", "neighbours": "neighbours"}
+    own = {new: joined.pop(old) for old, new in named.items() if old in joined}
+    return {**joined, "compute": Compute(**own)} if own else joined
 
 
 class _Unhelpful:
@@ -176,18 +194,17 @@ def _bad_weights(draw: st.DrawFn, n: int) -> Any:
 def methods() -> st.SearchStrategy[Any]:
     """Methods by name, and method objects with options that are legal, also odd ones."""
     objects = [
-        UniProto(plan="resolve"),
-        UniProto(plan="entropic"),
-        UniProto(plan="entropic", reg=1e-12),
-        UniProto(plan="entropic", reg=1e300),
-        UniProto(plan="entropic", reg=5e-324, iterations=3),
-        UniProto(plan="entropic", iterations=1),
-        UniProto(gains="exact"),
-        UniProto(gains="exact", plan="resolve", candidates=Stochastic(0.3)),
-        UniProto(candidates=Stochastic(0.999999)),
-        UniProto(candidates=Stochastic(5e-324)),
-        UniProto(polish=0.02),
-        UniProto(polish=0.02, plan="resolve"),
+        Greedy(plan="resolve"),
+        Greedy(plan=Entropic()),
+        Greedy(plan=Entropic(reg=1e-12)),
+        Greedy(plan=Entropic(reg=1e300)),
+        Greedy(plan=Entropic(reg=5e-324, iterations=3)),
+        Greedy(plan=Entropic(iterations=1)),
+        Greedy(gains="exact"),
+        Greedy(gains="exact", plan="resolve", sample=0.3),
+        Greedy(sample=0.999999),
+        Greedy(sample=5e-324),
+        UniProto(seconds=0.02),
         MMDCritic(bandwidth=1e-300),
         MMDCritic(bandwidth=1e300),
         ProtoDash(bandwidth=1e-9),
@@ -205,18 +222,18 @@ def methods() -> st.SearchStrategy[Any]:
 def _misfit_methods() -> st.SearchStrategy[Any]:
     """Options that methods must refuse; made inside the case, because making them is refused."""
     makers: list[Callable[[Any], Any]] = [
-        lambda odd: UniProto(plan=odd),
-        lambda odd: UniProto(gains=odd),
-        lambda odd: UniProto(plan="entropic", reg=odd),
-        lambda odd: UniProto(plan="entropic", iterations=odd),
-        lambda odd: UniProto(candidates=odd),
-        lambda odd: UniProto(polish=odd),
-        lambda odd: UniProto(candidates=Stochastic(odd)),
+        lambda odd: Greedy(plan=odd),
+        lambda odd: Greedy(gains=odd),
+        lambda odd: Greedy(plan=Entropic(reg=odd)),
+        lambda odd: Greedy(plan=Entropic(iterations=odd)),
+        lambda odd: UniProto(search=odd),
+        lambda odd: UniProto(seconds=odd),
+        lambda odd: Greedy(sample=odd),
         lambda odd: MMDCritic(bandwidth=odd),
         lambda odd: ProtoDash(bandwidth=odd),
         lambda odd: FasterPAM(iterations=odd),
-        lambda odd: DensityWeights(q=odd),
-        lambda odd: DensityWeights(alpha=odd),
+        lambda odd: Density(q=odd),
+        lambda odd: Density(alpha=odd),
     ]
     return st.tuples(st.sampled_from(makers), _oddities())
 
@@ -304,7 +321,7 @@ def questions(draw: st.DrawFn) -> Question:
     k = draw(st.integers(1, m))
     options: dict[str, Any] = {"metric": metric, "progress": False, "method": draw(methods())}
     if width == 1:
-        options["prepare"] = False  # or a table would be scaled, and its numbers be others
+        options["columns"] = False  # or a table would be scaled, and its numbers be others
 
     def add(name: str, values: st.SearchStrategy[Any], one_in: int) -> None:
         if draw(st.integers(1, one_in)) == one_in:
@@ -315,12 +332,11 @@ def questions(draw: st.DrawFn) -> Question:
         st.one_of(
             _weights(n),
             _weights(n),
-            st.sampled_from(["density", DensityWeights(q=1), DensityWeights(q=2, alpha=700.0)]),
+            st.sampled_from([Density(), Density(q=1), Density(q=2, alpha=700.0)]),
         ),
         2,
     )
     if options.get("target_weights") is None and draw(st.integers(1, 8)) == 8:
-        options["target_weights"] = "balanced"
         options["target_labels"] = draw(_labels(n, draw(st.sampled_from(sorted(_LABELS)))))
     if draw(st.integers(1, 3)) == 3:
         kind = draw(st.sampled_from(sorted(_LABELS)))
@@ -328,13 +344,17 @@ def questions(draw: st.DrawFn) -> Question:
         if own_target or as_matrix:
             options["target_groups"] = draw(_labels(n, kind))
         options["budgets"] = draw(_budgets(options["groups"], k))
-    add("initial", _rows(m, k), 3)
+    add("include", _rows(m, k), 3)
     add("exclude", _rows(m, max(0, m - k)), 3)
-    add("distinct", st.sampled_from([True, 0, 0.0, 1e-9, 0.3, np.float32(0.1), 5e-324, 1e300]), 4)
+    add(
+        "min_distance",
+        st.sampled_from(["auto", 0, 0.0, 1e-9, 0.3, np.float32(0.1), 5e-324, 1e300]),
+        4,
+    )
     add("seed", st.sampled_from([1, 2**31, 2**64, np.uint8(7), 10**30]), 4)
     add("memory", st.sampled_from([1, 100, 10**6, "1KB", "64MB", 1e9, np.int64(10**7)]), 4)
     add("device", st.sampled_from(["cpu", "auto", "cuda"]), 4)
-    add("lists", st.sampled_from(["exact", "faiss"]), 8)
+    add("neighbours", st.sampled_from(["exact", "faiss"]), 8)
     add("certify", st.just(True), 4)
     return Question(source, k, target, options)
 
@@ -359,13 +379,13 @@ def spoilt_questions(draw: st.DrawFn) -> Question:
         "groups": st.one_of(_bad_labels(m), _oddities()),
         "target_groups": st.one_of(_bad_labels(n), _oddities()),
         "budgets": st.one_of(_oddities(), st.dictionaries(st.integers(0, 2), _oddities())),
-        "initial": _bad_rows(m),
+        "include": _bad_rows(m),
         "exclude": st.one_of(_bad_rows(m), st.just(list(range(m)))),
-        "distinct": _oddities(),
+        "min_distance": _oddities(),
         "seed": _oddities(),
         "memory": st.one_of(_oddities(), st.sampled_from(["1e400", "-1GB", "1XB", "", "NaN", 0])),
         "device": _oddities(),
-        "lists": _oddities(),
+        "neighbours": _oddities(),
         "certify": _oddities(),
     }
     names = draw(st.lists(st.sampled_from(sorted(spoilers)), min_size=1, max_size=3, unique=True))

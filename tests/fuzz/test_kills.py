@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import shutil
 import signal
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +21,8 @@ import uniproto
 from uniproto.cli import main
 
 from .cases import cases
+from .commands import run_command
+from .outcomes import attempt
 from .places import new_folder
 
 # Runs a command, and kills itself at the N-th call that changes a disk, once it has begun to write.
@@ -24,6 +31,7 @@ import os, signal, sys
 from uniproto.cli import main
 
 left = int(sys.argv[1])
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which is off in the background
 
 def counted(change):
     def changed(*arguments, **options):
@@ -55,14 +63,27 @@ def killed(folder: Path, words: list[str], call: int) -> bool:
 
 
 @pytest.mark.slow
-@cases(4)
-@given(command=st.sampled_from(sorted(COMMANDS)), call=st.integers(1, 90))
-def test_a_result_survives_a_kill(command: str, call: int) -> None:
+@cache
+def sound_result() -> Path:
+    """A result of three rows beside its input, and a file of the user's in it."""
     folder = new_folder()
     np.save(folder / "pool.npy", np.random.default_rng(0).normal(size=(30, 3)))
     out = folder / "out"
     assert main(["select", str(folder / "pool.npy"), "-k", "3", "-o", str(out), "--quiet"]) == 0
     (out / "notes.txt").write_text("of the user")
+    return folder
+
+
+def a_result(folder: Path) -> Path:
+    shutil.copytree(sound_result(), folder, dirs_exist_ok=True)
+    return folder / "out"
+
+
+@cases(4)
+@given(command=st.sampled_from(sorted(COMMANDS)), call=st.integers(1, 90))
+def test_a_result_survives_a_kill(command: str, call: int) -> None:
+    folder = new_folder()
+    out = a_result(folder)
     old = uniproto.Selection.load(out)
     was_killed = killed(folder, COMMANDS[command], call)
     found = uniproto.Selection.load(out)
@@ -76,3 +97,75 @@ def test_a_result_survives_a_kill(command: str, call: int) -> None:
     assert uniproto.Selection.load(out).k == 5
     left = {path.name for path in out.iterdir()} - {".uniproto"}
     assert left == {"selection.parquet", "plan.npz", "manifest.json", "notes.txt"}
+    assert not list(out.rglob(".uniproto-*"))  # what was half written
+
+
+@cases(4)
+@given(
+    command=st.sampled_from(sorted(COMMANDS)),
+    call=st.integers(1, 90),
+    number=st.sampled_from([signal.SIGINT, signal.SIGTERM]),
+)
+def test_what_is_said_after_a_signal_is_so(command: str, call: int, number: signal.Signals) -> None:
+    folder = new_folder()
+    out = a_result(folder)
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    code = KILLED.replace("signal.SIGKILL", f"signal.{number.name}")
+    words = [sys.executable, "-c", code, str(call), *COMMANDS[command], "--quiet"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode in (0, 128 + number), done.stderr
+    after = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    complete = "the result is complete in out" in done.stderr or done.returncode == 0
+    assert (after != before) == complete, done.stderr
+    assert uniproto.Selection.load(out).k in (3, 5)
+    if "goes on" in done.stderr:
+        assert list(out.glob(".uniproto/checkpoint*.npz"))
+    assert not list(out.rglob(".uniproto-*"))
+
+
+NAMES = [
+    "manifest.json",
+    "plan.npz",
+    "notes.txt",
+    "selection.parquet",
+    "report.html",
+    "../pool.npy",
+]
+
+
+@st.composite
+def planted_moves(draw: st.DrawFn) -> dict[str, Any]:
+    """A note of moves, and the files of its stage, as somebody who means ill could leave them."""
+    files = draw(st.dictionaries(st.sampled_from(NAMES[:5]), st.sampled_from(["theirs", "x"])))
+    named = draw(st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["theirs", "x", "y"])))
+    digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in named.items()}
+    if draw(st.integers(0, 3)):
+        files["manifest.json"] = json.dumps({"uniproto": "0.1.0", "format": 1, "files": digests})
+    stage = draw(st.sampled_from(["stage-" + "0" * 32, "stage-" + "1" * 32, "../..", ""]))
+    names = draw(st.lists(st.sampled_from([*NAMES, "", ".", ".."]), max_size=3))
+    note = {"stage": stage, "record": draw(st.sampled_from([*NAMES, 3])), "pages": names}
+    note |= draw(st.sampled_from([{}, {"remove": names}, {"pages": None}, {"record": "notes.txt"}]))
+    return {"note": note, "files": files}
+
+
+@cases(30)
+@given(planted=planted_moves(), command=st.sampled_from(["verify", *sorted(COMMANDS)]))
+def test_planted_moves_cost_nobody_a_file(planted: dict[str, Any], command: str) -> None:
+    folder = new_folder()
+    out = a_result(folder)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    pool = (folder / "pool.npy").read_bytes()
+    stage = out / ".uniproto" / ("stage-" + "0" * 32)
+    stage.mkdir(parents=True)
+    for name, content in planted["files"].items():
+        (stage / name).write_text(content)
+    (out / ".uniproto" / "publish.json").write_text(json.dumps(planted["note"]))
+    words = COMMANDS.get(command, ["verify", "out"])
+    words = [str(folder / word) if word in ("out", "pool.npy") else word for word in words]
+    status, _, _ = attempt(planted, lambda: run_command(*words))
+    assert status in (0, 1, 2)
+    assert (folder / "pool.npy").read_bytes() == pool
+    assert (out / "notes.txt").read_text() == "of the user"
+    after = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    if command in ("verify", "a page"):
+        assert {**after, "report.html": b""} == {**before, "report.html": b""}

@@ -41,12 +41,14 @@ def _assert_answers(selection: Selection, question: Question) -> None:
     target = source if question.target is None else question.target.numbers
     m, n = selection.shape
     assert selection.k == int(question.k)
-    initial, exclude = (_rows(options.get(name), m) for name in ("initial", "exclude"))
+    initial, exclude = (_rows(options.get(name), m) for name in ("include", "exclude"))
     assert set(initial).issubset(selection.indices)
     assert set(exclude).isdisjoint(selection.indices)
     metric = str(options["metric"])
     assert selection.metric == metric
-    if not isinstance(options.get("target_weights"), str | uniproto.DensityWeights):
+    if "target_labels" not in options and not isinstance(
+        options.get("target_weights"), str | uniproto.Density
+    ):
         weights = plain_weights(options.get("target_weights"), n)
         assert_serves(selection, weights)
     single = np.result_type(*_types(question)) == np.float32
@@ -102,14 +104,13 @@ def _fit(question: Question) -> tuple[PrototypeSelector, np.ndarray, np.ndarray]
         options["k"],
         metric=options["metric"],
         method=method[0](method[1]) if isinstance(method, tuple) else method,
-        distinct=options.get("distinct", False),
+        min_distance=options.get("min_distance"),
         random_state=options.get("seed", 0),
     )
     selector.fit(
         options["source"],
         target=options.get("target"),
         target_weights=options.get("target_weights"),
-        target_labels=options.get("target_labels"),
     )
     assert np.isfinite(selector.cost_)
     return selector, selector.transform(options["source"]), selector.predict(options["source"])

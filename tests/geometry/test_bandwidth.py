@@ -37,14 +37,14 @@ def test_picks_cost_and_plan_are_those_of_the_matrix() -> None:
     matrix = rbf(cdist(X, Y), 0.8)
     expected = uniproto.select(matrix, 8, metric="precomputed", certify=True)
     for source, target in ((X, Y), (sp.csr_array(X), sp.csr_array(Y))):
-        found = uniproto.select(source, 8, target, metric="rbf", bandwidth=0.8, certify=True)
+        found = uniproto.select(source, 8, target, metric=uniproto.RBF(0.8), certify=True)
         assert found.indices.tolist() == expected.indices.tolist()
         assert found.cost == pytest.approx(expected.cost, rel=1e-9)
         assert found.certificate.lower_bound == pytest.approx(
             expected.certificate.lower_bound, rel=1e-6
         )
         assert found.certificate.lower_bound <= expected.cost
-    cost = uniproto.cost(X, expected.indices, Y, metric="rbf", bandwidth=0.8)
+    cost = uniproto.cost(X, expected.indices, Y, metric=uniproto.RBF(0.8))
     assert cost == pytest.approx(expected.cost, rel=1e-9)
 
 
@@ -61,10 +61,10 @@ def test_the_neighbours_are_those_of_the_distance() -> None:
 def test_far_targets_still_have_a_nearest_prototype() -> None:
     """At 100 σ every cost is 1: labels must not all go to the first prototype."""
     points = np.array([[0.0], [100.0], [1000.0], [1090.0]])
-    problem = Problem(points, metric="rbf", bandwidth=1.0)
+    problem = Problem(points, metric=uniproto.RBF(1.0))
     assert (problem.costs.exact_block(np.array([0]))[0, 1:] == 1).all()
     assert nearest_prototype(problem.costs, np.array([0, 2])).tolist() == [0, 0, 1, 1]
-    found = uniproto.PrototypeSelector(2, metric="rbf", bandwidth=1.0).fit(points[[0, 2]])
+    found = uniproto.PrototypeSelector(2, metric=uniproto.RBF(1.0)).fit(points[[0, 2]])
     assert found.predict(points).tolist() == [
         found.indices_.tolist().index(i) for i in (0, 0, 1, 1)
     ]
@@ -94,7 +94,7 @@ def test_every_metric_says_what_tells_rows_apart() -> None:
 
 
 def test_distinct_is_a_distance_in_the_units_of_the_features() -> None:
-    found = uniproto.select(X, 8, metric="rbf", bandwidth=0.3, distinct=1.0).indices
+    found = uniproto.select(X, 8, metric=uniproto.RBF(0.3), min_distance=1.0).indices
     assert cdist(X[found], X[found])[~np.eye(8, dtype=bool)].min() > 1.0
 
 
@@ -104,16 +104,16 @@ def test_distinct_is_a_distance_in_the_units_of_the_features() -> None:
 def test_a_share_is_one_of_the_median_distance() -> None:
     distances = cdist(X, Y)
     for text, share in (("0.25 median", 0.25), ("2median", 2.0), (" 1e-1 median ", 0.1)):
-        problem = Problem(X, Y, metric="rbf", bandwidth=text)
+        problem = Problem(X, Y, metric=uniproto.RBF(text))
         assert problem.costs.bandwidth == pytest.approx(share * np.median(distances))
-    l1 = Problem(X, Y, metric="laplacian", bandwidth="0.5 median").costs.bandwidth
+    l1 = Problem(X, Y, metric=uniproto.Laplacian("0.5 median")).costs.bandwidth
     assert l1 == pytest.approx(0.5 * np.median(cdist(X, Y, "cityblock")))
     assert problem.bandwidth_origin == "0.1 median, of 90 source rows and 70 target rows"
 
 
 def test_copies_say_nothing_of_the_scale() -> None:
     points = np.repeat([[0.0, 0.0], [3.0, 4.0]], [95, 5], axis=0)
-    assert Problem(points, metric="rbf", bandwidth="0.5 median").costs.bandwidth == 2.5
+    assert Problem(points, metric=uniproto.RBF("0.5 median")).costs.bandwidth == 2.5
     assert Problem(points[:9], metric="rbf").costs.bandwidth == 1.0  # nothing is any distance apart
     assert uniproto.select(points[:9], 2, metric="rbf").cost == 0.0
 
@@ -121,13 +121,13 @@ def test_copies_say_nothing_of_the_scale() -> None:
 def test_large_sets_are_sampled_always_alike() -> None:
     rng = np.random.default_rng(3)
     source, target = rng.normal(size=(3000, 2)), rng.normal(size=(1500, 2)).astype(np.float32)
-    problem = Problem(source, target, metric="rbf", bandwidth="1 median", seed=5)
+    problem = Problem(source, target, metric=uniproto.RBF("1 median"), seed=5)
     rows, columns = sampled_pairs(3000, 1500)
     assert len(rows) == len(columns) == 1000
     expected = np.median(cdist(source[rows], target[columns]))
     assert problem.costs.bandwidth == pytest.approx(expected)
     assert problem.bandwidth_origin == "1.0 median, of 1,000 source rows and 1,000 target rows"
-    again = Problem(source, target, metric="rbf", bandwidth="1 median", seed=6)
+    again = Problem(source, target, metric=uniproto.RBF("1 median"), seed=6)
     assert again.costs.bandwidth == problem.costs.bandwidth
 
 
@@ -142,7 +142,7 @@ def test_it_scales_with_the_features() -> None:
 def test_auto_is_the_default() -> None:
     assert as_bandwidth(None) == as_bandwidth("auto") == as_bandwidth(" auto ")
     assert isinstance(as_bandwidth("auto"), MedianShare)
-    default, auto = (Problem(X, metric="rbf", bandwidth=b).costs.bandwidth for b in (None, "auto"))
+    default, auto = (Problem(X, metric=m).costs.bandwidth for m in ("rbf", uniproto.RBF("auto")))
     assert default == auto
 
 
@@ -150,7 +150,7 @@ def test_auto_is_the_default() -> None:
 
 
 def test_everything_that_takes_a_metric_takes_a_bandwidth() -> None:
-    options: dict[str, Any] = {"metric": "rbf", "bandwidth": "0.5 median"}
+    options: dict[str, Any] = {"metric": uniproto.RBF("0.5 median")}
     problem = Problem(X, Y, **options)
     sigma = problem.costs.bandwidth
     assert f"rbf, bandwidth {sigma:.6g}" in repr(problem)
@@ -163,7 +163,7 @@ def test_everything_that_takes_a_metric_takes_a_bandwidth() -> None:
     assert compared.bandwidth == sigma
     assert f"(rbf, bandwidth {sigma:.6g})" in str(compared)
     assert compared.rows[0]["cost"] == pytest.approx(selection.cost)
-    path = uniproto.path(X, [2, 5], Y, random_seeds=0, **options)
+    path = uniproto.path(X, [2, 5], Y, **options)
     assert path.bandwidth == sigma
     assert f"(rbf, bandwidth {sigma:.6g})" in str(path)
     fitted = uniproto.PrototypeSelector(5, **options).fit(X, target=Y)
@@ -174,7 +174,7 @@ def test_everything_that_takes_a_metric_takes_a_bandwidth() -> None:
 
 
 def test_groups_share_one_bandwidth() -> None:
-    problem = Problem(X, k=6, metric="rbf", groups=np.arange(90) % 3)
+    problem = Problem(X, metric="rbf", groups=np.arange(90) % 3).with_k(6)
     assert {g.problem.costs.bandwidth for g in problem.groups} == {problem.costs.bandwidth}
 
 
@@ -190,19 +190,21 @@ def test_memory_maps_give_the_same_answer(tmp_path: Path) -> None:
 
 def test_faiss_finds_the_same_neighbours() -> None:
     pytest.importorskip("faiss")
-    greedy = uniproto.UniProto(search="greedy")  # the one that lists are for
-    exact = uniproto.select(X, 6, metric="rbf", bandwidth="1 median", method=greedy)
-    found = uniproto.select(X, 6, metric="rbf", bandwidth="1 median", lists="faiss")
+    greedy = uniproto.Greedy()  # the one that lists are for
+    exact = uniproto.select(X, 6, metric=uniproto.RBF("1 median"), method=greedy)
+    found = uniproto.select(
+        X, 6, metric=uniproto.RBF("1 median"), compute=uniproto.Compute(neighbours="faiss")
+    )
     assert found.notes["list_recall"] == 1.0
     assert found.indices.tolist() == exact.indices.tolist()
-    with pytest.raises(InvalidInputError, match="'lists' must be 'exact' unless"):
-        uniproto.select(X, 6, metric="laplacian", lists="faiss")
+    with pytest.raises(InvalidInputError, match="'neighbours' must be 'exact' unless"):
+        uniproto.select(X, 6, metric="laplacian", compute=uniproto.Compute(neighbours="faiss"))
 
 
 def test_kernels_of_other_methods_speak_the_same_language() -> None:
     """Without a bandwidth of its own, a method's RBF kernel is that of the metric."""
-    sigma = uniproto.select(X, 5, metric="rbf", bandwidth="0.5 median", method="random").bandwidth
-    by_metric = uniproto.select(X, 5, metric="rbf", bandwidth="0.5 median", method="mmd_critic")
+    sigma = uniproto.select(X, 5, metric=uniproto.RBF("0.5 median"), method="random").bandwidth
+    by_metric = uniproto.select(X, 5, metric=uniproto.RBF("0.5 median"), method="mmd_critic")
     assert by_metric.notes["bandwidth"] == sigma
     for bandwidth in (sigma, "0.5 median"):
         own = uniproto.select(X, 5, metric="euclidean", method=MMDCritic(bandwidth=bandwidth))
@@ -214,15 +216,15 @@ def test_kernels_of_other_methods_speak_the_same_language() -> None:
 
 def test_a_training_step_takes_it_from_its_pool() -> None:
     chosen = BatchSelector(keep=6, metric="rbf", bandwidth="0.5 median")(X)
-    greedy = uniproto.UniProto(search="greedy")
-    expected = uniproto.select(X, 6, metric="rbf", bandwidth="0.5 median", method=greedy).indices
+    greedy = uniproto.Greedy()
+    expected = uniproto.select(X, 6, metric=uniproto.RBF("0.5 median"), method=greedy).indices
     assert chosen.tolist() == expected.tolist()
     with pytest.raises(InvalidInputError, match="'bandwidth' is an option of metric='rbf'"):
         BatchSelector(keep=6, bandwidth=1.0)
 
 
 def test_a_saved_selection_knows_it(tmp_path: Path) -> None:
-    selection = uniproto.select(X, 5, metric="rbf", bandwidth=0.7)
+    selection = uniproto.select(X, 5, metric=uniproto.RBF(0.7))
     loaded = Selection.load(selection.save(tmp_path / "out"))
     assert loaded.bandwidth == 0.7
     assert "bandwidth 0.7" in loaded.summary()
@@ -237,7 +239,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     options = ["--target", str(tmp_path / "y.npy"), "--metric", "rbf", "--bandwidth", "0.5median"]
     command = ["select", str(tmp_path / "x.npy"), "-k", "5", *options, "--certify", "-o", str(out)]
     assert main(command) == 0
-    sigma = uniproto.Problem(X, Y, metric="rbf", bandwidth="0.5 median").costs.bandwidth
+    sigma = uniproto.Problem(X, Y, metric=uniproto.RBF("0.5 median")).costs.bandwidth
     assert f"rbf, bandwidth {sigma:.6g}" in capsys.readouterr().out
     manifest = json.loads((out / "manifest.json").read_text("utf-8"))
     assert manifest["bandwidth"] == pytest.approx(sigma)
@@ -271,21 +273,21 @@ def test_commands_that_compare(command: str, tmp_path: Path, capsys: Any) -> Non
 )
 def test_what_is_no_bandwidth(bandwidth: Any) -> None:
     with pytest.raises(InvalidInputError, match="'bandwidth' must be a positive number, a share"):
-        uniproto.select(X, 3, metric="rbf", bandwidth=bandwidth)
+        uniproto.select(X, 3, metric=uniproto.RBF(bandwidth))
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "precomputed"])
 def test_metrics_without_one(metric: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"'bandwidth' is an option.*Got metric='{metric}'"):
+    with pytest.raises(InvalidInputError, match=r"Did you mean metric=RBF\(bandwidth\)"):
         uniproto.select(np.abs(X), 3, metric=metric, bandwidth=1.0)
 
 
 @pytest.mark.parametrize("bandwidth", [1e-160, 1e160, 1e-30])
 def test_a_bandwidth_that_leaves_no_digits(bandwidth: float) -> None:
     with pytest.raises(InvalidInputError, match="'bandwidth' must be such that costs keep"):
-        uniproto.select(X.astype(np.float32), 3, metric="rbf", bandwidth=bandwidth)
+        uniproto.select(X.astype(np.float32), 3, metric=uniproto.RBF(bandwidth))
 
 
 def test_a_problem_has_its_own() -> None:
-    with pytest.raises(InvalidInputError, match="'bandwidth' must be said to the Problem"):
-        uniproto.select(Problem(X, metric="rbf"), 3, bandwidth=1.0)
+    with pytest.raises(InvalidInputError, match=r"Pass metric to Problem\(…\), not to select\(\)"):
+        uniproto.select(Problem(X, metric="rbf"), 3, metric=uniproto.RBF(1.0))

@@ -15,7 +15,14 @@ import pytest
 import scipy.sparse as sp
 
 import uniproto
-from uniproto import InfeasibleError, InvalidInputError, MissingExtraError, UniProto
+from uniproto import (
+    Entropic,
+    Greedy,
+    InfeasibleError,
+    InvalidInputError,
+    MissingExtraError,
+    UniProto,
+)
 from uniproto.algorithm import uniprot
 from uniproto.fills import lazy_fills
 from uniproto.geometry import cpu_lists, faiss_lists, gpu_lists
@@ -26,13 +33,13 @@ from uniproto.geometry.faiss_lists import FaissLists
 from uniproto.geometry.features import RowsOnDisk
 from uniproto.geometry.gpu_lists import GpuLists, _GpuIndex
 from uniproto.geometry.lists import ListBuilder, lists_of, make_builder
-from uniproto.methods import uniproto_plans
+from uniproto.methods import greedy_plans
 from uniproto.problem.masses import integer_masses
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
 # Lists are what the greedy search reads.
-select_greedily = partial(uniproto.select, method=uniproto.UniProto(search="greedy"))
+select_greedily = partial(uniproto.select, method=uniproto.Greedy())
 
 # Each pick claims about 12 targets, and the rows come in more than one group of 64.
 M, N, K, WIDTH = 100, 160, 13, 6
@@ -88,13 +95,14 @@ def stored_lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             assert self._lists.costs.shape == self._lists.columns.shape
             lengths.append(self._lists.columns.shape[1])
 
-    monkeypatch.setattr(uniproto_plans, "LazyFills", Noted)
+    monkeypatch.setattr(greedy_plans, "LazyFills", Noted)
     return lengths
 
 
 # --- short lists ----------------------------------------------------------------------------------
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("length", [1, 3, 8])
 @pytest.mark.parametrize("kind", WEIGHTS)
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -108,13 +116,14 @@ def test_short_lists_of_a_matrix_give_the_picks_of_the_oracle(
         K,
         metric="precomputed",
         target_weights=weights,
-        memory=memory_for(length, M, dtype),
+        compute=uniproto.Compute(memory=memory_for(length, M, dtype)),
     )
     assert stored_lengths == [length]
     assert selection.notes["recomputed_rows"] > 0
     assert_picks_of_oracle(selection, costs, weights)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("kind", ["uniform", "uneven"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
@@ -124,7 +133,12 @@ def test_short_lists_of_features_give_the_picks_of_the_oracle(
     source, target = points(M, 1, dtype), points(N, 2, dtype)
     weights = some_weights(kind)
     selection = select_greedily(
-        source, K, target, metric=metric, target_weights=weights, memory=memory_for(4, M, dtype)
+        source,
+        K,
+        target,
+        metric=metric,
+        target_weights=weights,
+        compute=uniproto.Compute(memory=memory_for(4, M, dtype)),
     )
     assert stored_lengths == [4]
     assert selection.notes["recomputed_rows"] > 0
@@ -138,7 +152,9 @@ def test_short_lists_of_sparse_features(metric: str, stored_lengths: list[int]) 
         sp.csr_array((rng.random((rows, 40)) + 0.1) * (rng.random((rows, 40)) < 0.3))
         for rows in (M, N)
     )
-    selection = select_greedily(source, K, target, metric=metric, memory=memory_for(3, M, float))
+    selection = select_greedily(
+        source, K, target, metric=metric, compute=uniproto.Compute(memory=memory_for(3, M, float))
+    )
     assert stored_lengths == [3]
     assert selection.notes["recomputed_rows"] > 0
     dense = make_costs(source.toarray(), target.toarray(), metric).block(EVERY)
@@ -148,7 +164,10 @@ def test_short_lists_of_sparse_features(metric: str, stored_lengths: list[int]) 
 def test_short_lists_of_a_similarity(stored_lengths: list[int]) -> None:
     similarity = np.random.default_rng(11).normal(size=(M, N))
     selection = select_greedily(
-        similarity, K, metric="similarity", memory=memory_for(2, M, similarity.dtype)
+        similarity,
+        K,
+        metric="similarity",
+        compute=uniproto.Compute(memory=memory_for(2, M, similarity.dtype)),
     )
     assert stored_lengths == [2]
     assert_picks_of_oracle(selection, similarity.max() - similarity)
@@ -162,9 +181,9 @@ def test_short_lists_with_rows_given_and_barred(length: int, stored_lengths: lis
         costs,
         K,
         metric="precomputed",
-        initial=initial,
+        include=initial,
+        compute=uniproto.Compute(memory=memory_for(length, M - 6, float)),
         exclude=exclude,
-        memory=memory_for(length, M - 6, float),
     )
     assert stored_lengths == [length]
     assert_picks_of_oracle(selection, costs, initial=initial, exclude=exclude)
@@ -174,7 +193,11 @@ def test_short_lists_with_rows_given_and_barred(length: int, stored_lengths: lis
 def test_short_lists_of_other_plans(plan: dict[str, str]) -> None:
     costs = np.random.default_rng(17).random((120, 90))
     selection = select_greedily(
-        costs, 9, metric="precomputed", method=UniProto(**plan), memory=memory_for(3, 120, float)
+        costs,
+        9,
+        metric="precomputed",
+        method=Greedy(**plan),
+        compute=uniproto.Compute(memory=memory_for(3, 120, float)),
     )
     assert_picks_of_oracle(selection, costs, **plan)
 
@@ -185,7 +208,10 @@ def test_short_lists_with_many_ties() -> None:
     for trial in range(10):
         costs = rng.integers(0, 4, (70, 100)).astype(DTYPES[trial % 2])
         selection = select_greedily(
-            costs, 11, metric="precomputed", memory=memory_for(1 + trial % 3, 70, costs.dtype)
+            costs,
+            11,
+            metric="precomputed",
+            compute=uniproto.Compute(memory=memory_for(1 + trial % 3, 70, costs.dtype)),
         )
         assert_picks_of_oracle(selection, costs)
 
@@ -194,7 +220,9 @@ def test_plan_and_certificate_do_not_depend_on_the_length_of_lists() -> None:
     source, target = points(M, 1), points(N, 2)
     question = {"metric": "euclidean", "certify": True}
     plenty = select_greedily(source, K, target, **question)
-    scarce = select_greedily(source, K, target, memory=memory_for(2, M, float), **question)
+    scarce = select_greedily(
+        source, K, target, compute=uniproto.Compute(memory=memory_for(2, M, float)), **question
+    )
     assert scarce.indices.tolist() == plenty.indices.tolist()
     assert scarce.cost == pytest.approx(plenty.cost, rel=1e-12)
     assert scarce.certificate is not None
@@ -238,6 +266,7 @@ ROW_ORDERS = {
 }
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("order", ROW_ORDERS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", KINDS)
@@ -375,7 +404,9 @@ def test_who_builds_the_lists() -> None:
 
 
 def test_a_processor_leaves_no_notes() -> None:
-    selection = select_greedily(points(M, 1), K, points(N, 2), device="cpu")
+    selection = select_greedily(
+        points(M, 1), K, points(N, 2), compute=uniproto.Compute(device="cpu")
+    )
     assert set(selection.notes) == {"search", "why", "recomputed_rows"}
 
 
@@ -384,14 +415,16 @@ def test_a_processor_leaves_no_notes() -> None:
 )
 def test_a_misspelt_device(device: str, meant: str) -> None:
     with pytest.raises(InvalidInputError, match=rf"'device' must be one of .*mean '{meant}'\?"):
-        select_greedily(points(M, 1), K, device=device)
+        select_greedily(points(M, 1), K, compute=uniproto.Compute(device=device))
 
 
 def test_misspelt_lists() -> None:
-    with pytest.raises(InvalidInputError, match=r"'lists' must be one of .*mean 'faiss'\?"):
-        select_greedily(points(M, 1), K, lists="fais")
+    with pytest.raises(InvalidInputError, match=r"'neighbours' must be one of .*mean 'faiss'\?"):
+        select_greedily(points(M, 1), K, compute=uniproto.Compute(neighbours="fais"))
     with pytest.raises(InvalidInputError, match="'device'"):  # checked with any lists
-        select_greedily(points(M, 1), K, lists="faiss", device="tpu9")
+        select_greedily(
+            points(M, 1), K, compute=uniproto.Compute(device="tpu9", neighbours="faiss")
+        )
 
 
 # --- FAISS ------------------------------------------------------------------------------------
@@ -404,18 +437,23 @@ def faiss() -> Any:
     return pytest.importorskip("faiss")
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("metric", FAISS_METRICS)
 def test_picks_of_faiss_are_nearly_as_good(faiss: Any, metric: str, dtype: type) -> None:
     source, target = points(400, 1, dtype), points(2500, 2, dtype)
     exact = select_greedily(source, 100, target, metric=metric)
-    approximate = select_greedily(source, 100, target, metric=metric, lists="faiss")
+    approximate = select_greedily(
+        source, 100, target, metric=metric, compute=uniproto.Compute(neighbours="faiss")
+    )
     assert 0.8 < approximate.notes["list_recall"] <= 1
     assert "list_recall" not in exact.notes
     # Costs of `dot` have an arbitrary zero: differences count, beside the spread of costs.
     scale = exact.cost if metric != "dot" else exact.beta
     assert approximate.cost == pytest.approx(exact.cost, abs=0.03 * scale)
-    again = select_greedily(source, 100, target, metric=metric, lists="faiss")
+    again = select_greedily(
+        source, 100, target, metric=metric, compute=uniproto.Compute(neighbours="faiss")
+    )
     assert again.indices.tolist() == approximate.indices.tolist()
     assert again.notes == approximate.notes
 
@@ -427,7 +465,9 @@ def test_faiss_with_few_probes_says_that_it_missed_some(
     source, target = points(400, 1), points(2500, 2)
     exact = select_greedily(source, 150, target, metric=metric)
     monkeypatch.setattr(faiss_lists, "_PROBES", 5)
-    selection = select_greedily(source, 150, target, metric=metric, lists="faiss")
+    selection = select_greedily(
+        source, 150, target, metric=metric, compute=uniproto.Compute(neighbours="faiss")
+    )
     assert 0 < selection.notes["list_recall"] < 0.95
     scale = exact.cost if metric != "dot" else exact.beta
     assert selection.cost == pytest.approx(exact.cost, abs=0.1 * scale)
@@ -471,7 +511,7 @@ def test_faiss_completes_lists_that_its_cells_do_not_fill(
 @pytest.mark.parametrize("n", [1, 5, 38, 80])
 def test_faiss_of_few_targets(faiss: Any, n: int) -> None:
     source, target = points(M, 1), points(n, 2)
-    selection = select_greedily(source, 3, target, lists="faiss")
+    selection = select_greedily(source, 3, target, compute=uniproto.Compute(neighbours="faiss"))
     assert selection.indices.tolist() == select_greedily(source, 3, target).indices.tolist()
     assert selection.notes["list_recall"] == 1
 
@@ -482,13 +522,15 @@ def test_faiss_with_weights_groups_and_short_lists(faiss: Any) -> None:
     labels, target_labels = np.arange(150) % 2, np.arange(800) % 2
     for question in (
         {"target_weights": weights},
-        {"groups": labels, "target_groups": target_labels},
-        {"memory": memory_for(6, 150, float)},
-        {"initial": [7, 3], "exclude": [1]},
-        {"distinct": True},
+        {"groups": uniproto.Groups(labels, target=target_labels)},
+        {"compute": uniproto.Compute(memory=memory_for(6, 150, float))},
+        {"include": [7, 3], "exclude": [1]},
+        {"min_distance": "auto"},
     ):
         exact = select_greedily(source, 20, target, **question)
-        approximate = select_greedily(source, 20, target, lists="faiss", **question)
+        approximate = select_greedily(
+            source, 20, target, compute=uniproto.Compute(neighbours="faiss"), **question
+        )
         assert approximate.cost == pytest.approx(exact.cost, rel=0.05)
         if "groups" in question:
             notes = [approximate.notes[label] for label in ("0", "1")]
@@ -503,8 +545,10 @@ def test_the_certificate_of_faiss_picks_is_no_less_true(
     """It is computed from exact lists: missing columns would make the bound too high."""
     monkeypatch.setattr(faiss_lists, "_PROBES", 1)
     source, target = points(60, 1), points(1500, 2)
-    selection = select_greedily(source, 5, target, lists="faiss", certify=True)
-    exact = select_greedily(source, 5, target, method=UniProto(polish=True))
+    selection = select_greedily(
+        source, 5, target, compute=uniproto.Compute(neighbours="faiss"), certify=True
+    )
+    exact = select_greedily(source, 5, target, method=UniProto(seconds=60))
     assert selection.certificate is not None
     assert selection.certificate.lower_bound <= exact.cost
 
@@ -512,11 +556,13 @@ def test_the_certificate_of_faiss_picks_is_no_less_true(
 def test_faiss_recall_is_noted_by_every_plan(faiss: Any) -> None:
     source, target = points(60, 1), points(900, 2)
     for method in (
-        UniProto(plan="resolve"),
-        UniProto(plan="entropic", reg=0.1, iterations=50),
-        UniProto(candidates=uniproto.Stochastic(0.5)),
+        Greedy(plan="resolve"),
+        Greedy(plan=Entropic(reg=0.1, iterations=50)),
+        Greedy(sample=0.5),
     ):
-        selection = select_greedily(source, 4, target, lists="faiss", method=method)
+        selection = select_greedily(
+            source, 4, target, compute=uniproto.Compute(neighbours="faiss"), method=method
+        )
         assert 0 < selection.notes["list_recall"] <= 1
 
 
@@ -524,22 +570,25 @@ def test_faiss_recall_is_noted_by_every_plan(faiss: Any) -> None:
 def test_faiss_is_refused_for_other_metrics(metric: str) -> None:
     source = points(M, 1) if metric == "l1" else np.ones((M, N))
     with pytest.raises(
-        InvalidInputError, match=rf"'lists' must be 'exact'.*metric='{metric}'.*lists='exact'"
+        InvalidInputError,
+        match=rf"'neighbours' must be 'exact'.*metric='{metric}'.*neighbours='exact'",
     ):
-        select_greedily(source, K, metric=metric, lists="faiss")
+        select_greedily(source, K, metric=metric, compute=uniproto.Compute(neighbours="faiss"))
 
 
 def test_faiss_is_refused_for_sparse_features() -> None:
     with pytest.raises(
-        InvalidInputError, match="'lists' must be 'exact' unless features are dense"
+        InvalidInputError, match="'neighbours' must be 'exact' unless features are dense"
     ):
-        select_greedily(sp.csr_array(abs(points(M, 1))), K, lists="faiss")
+        select_greedily(
+            sp.csr_array(abs(points(M, 1))), K, compute=uniproto.Compute(neighbours="faiss")
+        )
 
 
 def test_faiss_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(MissingExtraError, match=r"lists='faiss' needs .*uniproto\[faiss\]"):
-        select_greedily(points(M, 1), K, lists="faiss")
+    with pytest.raises(MissingExtraError, match=r"neighbours='faiss' needs .*uniproto\[faiss\]"):
+        select_greedily(points(M, 1), K, compute=uniproto.Compute(neighbours="faiss"))
     select_greedily(points(M, 1), K)  # which nothing else needs
 
 
@@ -599,23 +648,26 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cuda_without_a_gpu(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     without_gpu(monkeypatch)
     with pytest.raises(InvalidInputError, match=r"'device' must name a device .*device='cpu'"):
-        select_greedily(points(M, 1), K, device="cuda")
+        select_greedily(points(M, 1), K, compute=uniproto.Compute(device="cuda"))
 
 
 def test_cuda_with_a_gpu_that_torch_cannot_use(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_lists, "driver_sees_gpu", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InvalidInputError, match="but torch sees no GPU"):
-        select_greedily(points(M, 1), K, device="cuda")
+        select_greedily(points(M, 1), K, compute=uniproto.Compute(device="cuda"))
     monkeypatch.setattr(gpu_lists, "_SMALLEST_WORK", 0)
-    select_greedily(points(M, 1), K, device="auto")
+    select_greedily(points(M, 1), K, compute=uniproto.Compute(device="auto"))
 
 
 def test_auto_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     without_gpu(monkeypatch)
     monkeypatch.setattr(gpu_lists, "_SMALLEST_WORK", 0)
     source, target = points(M, 1), points(N, 2)
-    picks = [select_greedily(source, K, target, device=device) for device in ("auto", "cpu")]
+    picks = [
+        select_greedily(source, K, target, compute=uniproto.Compute(device=device))
+        for device in ("auto", "cpu")
+    ]
     assert picks[0].indices.tolist() == picks[1].indices.tolist()
     assert "device" not in picks[0].notes
 
@@ -623,8 +675,8 @@ def test_auto_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cuda_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtraError, match=r"device='cuda' needs .*uniproto\[torch\]"):
-        select_greedily(points(M, 1), K, device="cuda")
-    select_greedily(points(M, 1), K, device="auto")
+        select_greedily(points(M, 1), K, compute=uniproto.Compute(device="cuda"))
+    select_greedily(points(M, 1), K, compute=uniproto.Compute(device="auto"))
 
 
 @pytest.mark.parametrize("kind", ["sparse cosine", "precomputed", "similarity"])
@@ -645,6 +697,7 @@ def test_auto_takes_a_gpu_where_there_is_work_enough(
     assert isinstance(make_builder("auto", "exact", costs), GpuLists)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("length", [1, 9, 3 * N])
 @pytest.mark.parametrize("chosen", [None, *COLUMN_SETS])
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -661,6 +714,7 @@ def test_lists_of_a_gpu_are_those_of_the_processor(
     assert_same_lists(GpuLists().index(costs, columns).nearest(rows, length), expected, costs)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_picks_with_a_gpu(pretended_gpu: Any, metric: str, dtype: type) -> None:
@@ -668,13 +722,17 @@ def test_picks_with_a_gpu(pretended_gpu: Any, metric: str, dtype: type) -> None:
     for question in (
         {},
         {"target_weights": some_weights("uneven")},
-        {"memory": memory_for(3, M, dtype)},
-        {"groups": np.arange(M) % 3, "target_groups": np.arange(N) % 3},
-        {"initial": [3, 90], "exclude": [0], "distinct": True},
-        {"method": UniProto(plan="resolve")},
+        {"compute": uniproto.Compute(memory=memory_for(3, M, dtype))},
+        {"groups": uniproto.Groups(np.arange(M) % 3, target=np.arange(N) % 3)},
+        {"include": [3, 90], "min_distance": "auto", "exclude": [0]},
+        {"method": Greedy(plan="resolve")},
     ):
-        plain = select_greedily(source, K, target, metric=metric, device="cpu", **question)
-        quick = select_greedily(source, K, target, metric=metric, device="cuda", **question)
+        plain = select_greedily(
+            source, K, target, metric=metric, compute=uniproto.Compute(device="cpu"), **question
+        )
+        quick = select_greedily(
+            source, K, target, metric=metric, compute=uniproto.Compute(device="cuda"), **question
+        )
         assert quick.indices.tolist() == plain.indices.tolist()
         np.testing.assert_allclose(quick.gains, plain.gains, atol=1e-4 * plain.beta)
         if not question:
@@ -701,7 +759,7 @@ def test_features_on_disk_are_uploaded_a_part_at_a_time(
 ) -> None:
     np.save(tmp_path / "source.npy", points(M, 1))
     on_disk = np.load(tmp_path / "source.npy", mmap_mode="r")
-    plain = select_greedily(points(M, 1), K, device="cpu")
+    plain = select_greedily(points(M, 1), K, compute=uniproto.Compute(device="cpu"))
     monkeypatch.setattr("uniproto.geometry.blocks._BLOCK_BYTES", 7 * 4 * WIDTH)
     read = RowsOnDisk.__getitem__
 
@@ -710,12 +768,12 @@ def test_features_on_disk_are_uploaded_a_part_at_a_time(
         assert len(taken) <= 7
         return taken
 
-    builder, costs = GpuLists(), Problem(on_disk, k=K).costs
+    builder, costs = GpuLists(), Problem(on_disk).with_k(K).costs
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RowsOnDisk, "__getitem__", noting)
         index = builder.index(costs)
     np.testing.assert_array_equal(index.source.numpy(), costs.source[:])
-    quick = select_greedily(on_disk, K, device="cuda")
+    quick = select_greedily(on_disk, K, compute=uniproto.Compute(device="cuda"))
     assert quick.indices.tolist() == plain.indices.tolist()
 
 
@@ -724,8 +782,8 @@ def test_features_that_may_not_be_written_to(pretended_gpu: Any) -> None:
     source = points(M, 1)
     source.flags.writeable = False
     for metric in FEATURE_METRICS:
-        plain = select_greedily(source, K, metric=metric, device="cpu")
-        quick = select_greedily(source, K, metric=metric, device="cuda")
+        plain = select_greedily(source, K, metric=metric, compute=uniproto.Compute(device="cpu"))
+        quick = select_greedily(source, K, metric=metric, compute=uniproto.Compute(device="cuda"))
         assert quick.indices.tolist() == plain.indices.tolist()
 
 
@@ -868,8 +926,8 @@ def test_half_precision_is_off_by_no_more_than_it_allows_for(torch: Any, width: 
 
 def test_picks_in_half_precision(half: Any) -> None:
     source, target = points(M, 1, np.float32, 24), points(1500, 2, np.float32, 24)
-    plain = select_greedily(source, 100, target, device="cpu")
-    quick = select_greedily(source, 100, target, device="cuda")
+    plain = select_greedily(source, 100, target, compute=uniproto.Compute(device="cpu"))
+    quick = select_greedily(source, 100, target, compute=uniproto.Compute(device="cuda"))
     assert quick.indices.tolist() == plain.indices.tolist()
 
 
@@ -912,7 +970,7 @@ def test_a_gpu_without_room_for_the_smallest_tile(
     with pytest.raises(
         InfeasibleError, match=r"Not enough GPU memory: 16 rows of 160 costs .*device='cpu'"
     ) as caught:
-        select_greedily(points(M, 1), K, points(N, 2), device="cuda")
+        select_greedily(points(M, 1), K, points(N, 2), compute=uniproto.Compute(device="cuda"))
     assert tried == [48, 24, 16]
     assert isinstance(caught.value, ValueError)
 
@@ -927,7 +985,7 @@ def test_a_gpu_without_room_for_the_features(
     with pytest.raises(
         InfeasibleError, match=r"GPU memory: 160 rows of 6 features do not fit.*device='cpu'"
     ):
-        select_greedily(points(M, 1), K, points(N, 2), device="cuda")
+        select_greedily(points(M, 1), K, points(N, 2), compute=uniproto.Compute(device="cuda"))
 
 
 def test_rows_of_a_tile_follow_the_free_memory(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -960,9 +1018,11 @@ def test_builders_keep_their_contract(pretended_gpu: Any, faiss: Any) -> None:
 
 def test_a_problem_holds_its_builder_and_its_memory() -> None:
     problem = Problem(
-        points(M, 1), points(N, 2), k=K, memory="3MB", groups=np.arange(M) % 2,
-        target_groups=np.arange(N) % 2, device="cpu",
-    )  # fmt: skip
+        points(M, 1),
+        points(N, 2),
+        compute=uniproto.Compute(memory="3MB", device="cpu"),
+        groups=uniproto.Groups(np.arange(M) % 2, target=np.arange(N) % 2),
+    ).with_k(K)
     assert problem.memory == 3 * 2**20
     for group in problem.groups:
         assert group.problem.memory == problem.memory

@@ -67,6 +67,7 @@ def refused(method, parameter, **question):
 # --- the contract ---------------------------------------------------------------------------------
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "sqeuclidean", "l1", "dot"])
 @pytest.mark.parametrize("k", [1, 7, M])
 def test_gives_k_different_rows(method, k, metric):
@@ -88,10 +89,10 @@ def test_copies_are_still_k_different_rows(method):
 
 def test_initial_rows_come_first_and_count(method):
     if method in CHOOSES_FREELY:
-        refused(method, "initial", initial=[4])
+        refused(method, "include", include=[4])
         return
     for initial in ([17, 4, 30], [30, 17, 4, 9, 8, 1, 0]):
-        selection = uniproto.select(rows_for(method), 7, method=method, initial=initial)
+        selection = uniproto.select(rows_for(method), 7, method=method, include=initial)
         check(selection, 7)
         assert selection.indices[: len(initial)].tolist() == initial
 
@@ -111,15 +112,15 @@ def test_excluded_rows_are_never_chosen(method):
 
 def test_distinct_rows_are_apart(method):
     if method in CHOOSES_FREELY:
-        refused(method, "distinct", distinct=0.1)
+        refused(method, "min_distance", min_distance=0.1)
         return
-    question = {"method": method, "metric": "euclidean", "initial": [3]}
-    selection = uniproto.select(rows_for(method), 6, distinct=1.0, **question)
+    question = {"method": method, "metric": "euclidean", "include": [3]}
+    selection = uniproto.select(rows_for(method), 6, min_distance=1.0, **question)
     check(selection, 6)
     between = cdist(*2 * [rows_for(method)[selection.indices]])
     assert between[np.triu_indices(6, 1)].min() > 1.0
     with pytest.raises(InfeasibleError, match="distinct"):
-        uniproto.select(rows_for(method), 6, distinct=100.0, **question)
+        uniproto.select(rows_for(method), 6, min_distance=100.0, **question)
 
 
 def test_one_seed_one_answer(method):
@@ -128,6 +129,7 @@ def test_one_seed_one_answer(method):
         np.testing.assert_array_equal(getattr(runs[0], field), getattr(runs[1], field))
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
 def test_takes_another_set_as_target(method, weights):
     if method in CHOOSES_FREELY:
@@ -164,10 +166,13 @@ def test_target_weights_matter(method):
         assert sorted(selection.indices.tolist()) == [0, 1, 2]
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("budgets", ["proportional", "balanced", {"a": 1, "b": 6}])
 def test_groups(method, budgets):
     groups = np.array(["a", "b", "b"])[np.arange(M) % 3]
-    selection = uniproto.select(rows_for(method), 7, method=method, groups=groups, budgets=budgets)
+    selection = uniproto.select(
+        rows_for(method), 7, method=method, groups=uniproto.Groups(groups, budgets=budgets)
+    )
     check(selection, 7)
     if isinstance(budgets, dict):
         assert (groups[selection.indices] == "a").sum() == budgets["a"]
@@ -183,6 +188,7 @@ def test_single_precision_agrees_with_double(method):
         np.testing.assert_allclose(single.weights, double.weights, atol=1e-4)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "l1", "dot"])
 def test_sparse_agrees_with_dense(method, metric):
     if method in CHOOSES_FREELY and metric == "dot":
@@ -259,7 +265,7 @@ def test_given_rows_too_far_from_every_target_have_no_weights():
             target=[[0.0]],
             metric="euclidean",
             method=METHODS["protodash"](bandwidth=0.1),
-            initial=[1],
+            include=[1],
         )
 
 
@@ -305,8 +311,8 @@ def test_coverage_against_its_formula(name, streamed):
             method=name,
             metric="euclidean",
             target_weights=weights,
-            initial=initial,
-            memory=1 if streamed else None,
+            include=initial,
+            compute=uniproto.Compute(memory=1 if streamed else None),
         )
 
         def gain(chosen, row, value=value, beta=selection.beta):
@@ -333,7 +339,9 @@ def test_lazy_coverage_looks_at_few_rows():
 def test_streamed_coverage_keeps_its_word_in_single_precision():
     points = np.random.default_rng(3).normal(size=(500, 4)).astype(np.float32)
     held = uniproto.select(points, 30, method="kmedoids")
-    streamed = uniproto.select(points, 30, method="kmedoids", memory=500 * 500 * 4 - 1)
+    streamed = uniproto.select(
+        points, 30, method="kmedoids", compute=uniproto.Compute(memory=500 * 500 * 4 - 1)
+    )
     np.testing.assert_array_equal(held.indices, streamed.indices)
 
 
@@ -383,13 +391,15 @@ def test_fasterpam_without_its_package(monkeypatch):
 def test_fasterpam_and_protodash_ask_for_memory_first():
     for name in ("fasterpam", "protodash"):
         with pytest.raises(InfeasibleError, match=f"memory: method='{name}'"):
-            uniproto.select(SOURCE, 3, method=name, memory=100)
-        uniproto.select(SOURCE, 3, method=name, memory="1MB")
+            uniproto.select(SOURCE, 3, method=name, compute=uniproto.Compute(memory=100))
+        uniproto.select(SOURCE, 3, method=name, compute=uniproto.Compute(memory="1MB"))
 
 
 def test_a_matrix_held_already_needs_no_memory():
     costs = cdist(SOURCE, SOURCE)
-    uniproto.select(costs, 3, method="fasterpam", metric="precomputed", memory=100)
+    uniproto.select(
+        costs, 3, method="fasterpam", metric="precomputed", compute=uniproto.Compute(memory=100)
+    )
 
 
 def test_one_set_or_two():
@@ -425,9 +435,14 @@ def rbf(first, second, bandwidth):
 @pytest.mark.parametrize("initial", [[], [7, 2]])
 def test_mmd_critic_against_its_formula(metric, initial):
     selection = uniproto.select(
-        SOURCE, 9, TARGET, method="mmd_critic", metric=metric, target_weights=WEIGHTS,
-        initial=initial,
-    )  # fmt: skip
+        SOURCE,
+        9,
+        TARGET,
+        method="mmd_critic",
+        metric=metric,
+        target_weights=WEIGHTS,
+        include=initial,
+    )
     source, target = SOURCE, TARGET
     if metric == "cosine":
         source, target = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (source, target))
@@ -465,7 +480,7 @@ def test_protodash_against_its_formula(initial):
         method=uniproto.ProtoDash(bandwidth),
         metric="euclidean",
         target_weights=WEIGHTS,
-        initial=initial,
+        include=initial,
     )
     kernel = rbf(SOURCE, SOURCE, bandwidth)
     means = rbf(SOURCE, TARGET, bandwidth) @ (WEIGHTS / WEIGHTS.sum())
@@ -533,7 +548,7 @@ def test_kmeans_takes_the_row_nearest_to_each_centre():
     np.testing.assert_allclose(selection.weights, np.array(masses)[order])
     # A given prototype stands in for the centre nearest to it.
     given = int(cdist([corners[2]], source).argsort()[0, 5])
-    selection = uniproto.select(source, 4, target, initial=[given], **question)
+    selection = uniproto.select(source, 4, target, include=[given], **question)
     assert selection.indices[0] == given
     assert selection.weights[0] == pytest.approx(masses[2])
     rest = [expected[index] for index in order if index != 2]

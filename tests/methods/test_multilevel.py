@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uniproto
-from uniproto import Problem, Selection, UniProto
+from uniproto import Greedy, Problem, Selection, UniProto
 from uniproto.errors import InvalidInputError
-from uniproto.methods import polish as polishing
+from uniproto.methods import improving
 from uniproto.methods.multilevel import search as multilevel
-from uniproto.methods.roads import road_for
+from uniproto.methods.search_choice import choose_search
 from uniproto.runs.checkpoint import Checkpoint
 from uniproto.select import run_method
 
-GREEDY = UniProto(search="greedy")
+GREEDY = Greedy()
 MULTILEVEL = UniProto(search="multilevel")
 METRICS = ("cosine", "euclidean", "sqeuclidean", "l1", "dot", "rbf", "laplacian")
 
@@ -49,6 +48,7 @@ def both(*arguments: Any, **conditions: Any) -> Selection:
     return found
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("other", [False, True], ids=["one set", "two sets"])
 def test_every_metric_is_no_dearer_than_greedy(metric: str, other: bool) -> None:
@@ -72,11 +72,11 @@ def test_matrices_and_sparse_rows() -> None:
 
 def test_conditions_hold() -> None:
     rows = clusters(800).astype(np.float32)
-    found = both(rows, 8, metric="euclidean", initial=[5, 7])
+    found = both(rows, 8, metric="euclidean", include=[5, 7])
     assert found.indices[:2].tolist() == [5, 7]
     barred = np.arange(0, 400)
     assert not np.isin(both(rows, 8, metric="euclidean", exclude=barred).indices, barred).any()
-    apart = both(rows, 8, metric="euclidean", distinct=2.0).indices
+    apart = both(rows, 8, metric="euclidean", min_distance=2.0).indices
     distances = np.linalg.norm(rows[apart][:, None] - rows[apart][None], axis=2)
     assert distances[np.triu_indices(8, 1)].min() > 2
     labels = np.arange(800) % 3
@@ -114,6 +114,7 @@ def degenerate() -> dict[str, tuple[np.ndarray, int]]:
     }
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("name", degenerate())
 def test_degenerate_cells(name: str) -> None:
     rows, k = degenerate()[name]
@@ -187,10 +188,10 @@ def test_rows_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_the_road_follows_the_size(m: int, n: int, k: int, road: str) -> None:
     target = np.column_stack([np.arange(1.0, n + 1), np.arange(n) % 7])  # not on a line
-    problem = Problem(np.ones((m, 2)), target, metric="l1", k=k)
-    assert road_for(problem, "auto").search == road
+    problem = Problem(np.ones((m, 2)), target, metric="l1").with_k(k)
+    assert choose_search(problem, "auto").search == road
     scarce = "thorough" if road == "thorough" else "greedy"
-    assert road_for(problem.changed(memory=10), "auto").search == scarce
+    assert choose_search(problem.changed(memory=10), "auto").search == scarce
 
 
 def test_the_summary_names_the_search() -> None:
@@ -204,25 +205,19 @@ def test_the_summary_names_the_search() -> None:
     assert "search                  multilevel: 220 targets to each prototype" in few.summary()
 
 
-def test_seconds_polish_greedy_picks() -> None:
-    rows = clusters(300)
-    plain = uniproto.select(rows, 6, metric="euclidean", method=GREEDY)
-    timed, polished = (
-        uniproto.select(rows, 6, metric="euclidean", method=replace(GREEDY, **time))
-        for time in ({"seconds": 60}, {"polish": 60})
-    )
-    assert timed.cost == polished.cost < plain.cost
+def test_seconds_improve_greedy_picks() -> None:
+    rows = clusters(1_100)
+    plain = uniproto.select(rows, 8, metric="euclidean", method=GREEDY)
+    timed = uniproto.select(rows, 8, metric="euclidean", method=UniProto(seconds=60))
+    assert timed.cost == plain.improve(60).cost < plain.cost
 
 
 @pytest.mark.parametrize(
     ("options", "parameter"),
     [
-        ({"search": "multilevel", "polish": True}, "search"),
-        ({"search": "multilevel", "plan": "resolve"}, "search"),
         ({"search": "deep"}, "search"),
         ({"seconds": 0}, "seconds"),
         ({"seconds": "long"}, "seconds"),
-        ({"seconds": 5, "polish": True}, "seconds"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], parameter: str) -> None:
@@ -231,14 +226,16 @@ def test_bad_options_are_refused(options: dict[str, Any], parameter: str) -> Non
 
 
 def test_too_little_memory_is_refused() -> None:
-    with pytest.raises(uniproto.UniprotoError, match=r"memory=14400, or use search='greedy'"):
-        uniproto.select(clusters(300), 4, method=MULTILEVEL, memory=10_000)
+    with pytest.raises(uniproto.UniprotoError, match=r"memory=14400, or use method='greedy'"):
+        uniproto.select(
+            clusters(300), 4, method=MULTILEVEL, compute=uniproto.Compute(memory=10_000)
+        )
 
 
 def test_a_killed_search_goes_on_to_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = Problem(clusters(2000), metric="euclidean", k=8)
+    problem = Problem(clusters(2000), metric="euclidean").with_k(8)
     whole = run_method(problem, MULTILEVEL)
 
     def resumable() -> Problem:
@@ -264,11 +261,11 @@ def test_a_killed_search_goes_on_to_the_same_rows(
     assert resumed.indices.tolist() == whole.indices.tolist()
 
 
-def test_killed_polishing_goes_on_to_the_same_rows(
+def test_killed_exchanges_go_on_to_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = Problem(clusters(300), metric="euclidean", k=8)
-    method = replace(GREEDY, polish=60)
+    problem = Problem(clusters(1_100), metric="euclidean").with_k(8)
+    method = UniProto(seconds=60)
     whole = run_method(problem, method)
     checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
     monkeypatch.setattr("uniproto.runs.checkpoint._SECONDS_BETWEEN_WRITES", 0.0)
@@ -276,7 +273,7 @@ def test_killed_polishing_goes_on_to_the_same_rows(
     class Killed(Exception):
         pass
 
-    visit, calls = polishing._Exchanges.visit, []
+    visit, calls = improving._Exchanges.visit, []
 
     def killed(*arguments: Any) -> Any:
         calls.append(1)
@@ -284,11 +281,11 @@ def test_killed_polishing_goes_on_to_the_same_rows(
             raise Killed
         return visit(*arguments)
 
-    monkeypatch.setattr(polishing._Exchanges, "visit", killed)
+    monkeypatch.setattr(improving._Exchanges, "visit", killed)
     with pytest.raises(Killed):
         run_method(problem.with_checkpoint(checkpoint), method)
-    monkeypatch.setattr(polishing._Exchanges, "visit", visit)
-    assert checkpoint.state("polishing") is not None
+    monkeypatch.setattr(improving._Exchanges, "visit", visit)
+    assert checkpoint.state("improving") is not None
     resumed = run_method(problem.with_checkpoint(checkpoint), method)
     assert resumed.indices.tolist() == whole.indices.tolist()
     assert resumed.notes["exchanged"] == whole.notes["exchanged"]
@@ -311,9 +308,10 @@ def test_ctrl_c_keeps_the_best_rows(tmp_path: Path) -> None:
     assert "interrupted" in found.notes
 
 
-def test_ctrl_c_while_polishing_keeps_the_best_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_improving_keeps_the_best_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = clusters(300)
-    visit, calls = polishing._Exchanges.visit, []
+    greedy = uniproto.select(rows, 6, metric="euclidean", method=GREEDY)
+    visit, calls = improving._Exchanges.visit, []
 
     def interrupted(search: Any, *arguments: Any) -> Any:
         calls.append(1)
@@ -322,9 +320,8 @@ def test_ctrl_c_while_polishing_keeps_the_best_rows(monkeypatch: pytest.MonkeyPa
             raise KeyboardInterrupt
         return visit(search, *arguments)
 
-    monkeypatch.setattr(polishing._Exchanges, "visit", interrupted)
-    polished = replace(GREEDY, polish=60)
-    found = uniproto.select(rows, 6, metric="euclidean", method=polished)
+    monkeypatch.setattr(improving._Exchanges, "visit", interrupted)
+    found = greedy.improve(60)
     assert "interrupted" in found.notes
     assert found.cost == pytest.approx(uniproto.cost(rows, found.indices, metric="euclidean"))
-    assert found.cost < uniproto.select(rows, 6, metric="euclidean", method=GREEDY).cost
+    assert found.cost < greedy.cost

@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uniproto
-from uniproto import InvalidInputError, Selection, UniProto
+from uniproto import Greedy, Selection, UniProto
 from uniproto.cli import main
 from uniproto.problem.problem import Problem
 from uniproto.transport.line import line_of, plan_on_line
 from uniproto.transport.prototypes import transport
 
+pytestmark = pytest.mark.usual_effort
 MOST_SETS = 800
 METRICS = ["euclidean", "sqeuclidean", "cosine", "l1", "rbf", "precomputed"]
 SLACK = 1 + 1e-9
@@ -54,7 +55,7 @@ def problems(draw: st.DrawFn) -> Problem:
         given["initial"] = rows[: draw(st.integers(0, k - 1))]
     if draw(st.booleans()):
         given["exclude"] = rows[k + draw(st.integers(0, m - k)) :]
-    return Problem(source, target, k=k, metric=metric, **given)
+    return Problem(source, target, metric=metric, **given).with_k(k)
 
 
 def cost_of(problem: Problem, rows: Any) -> float:
@@ -80,7 +81,7 @@ def test_nothing_is_better(problem: Problem) -> None:
     floor = 1e-13 * problem.costs.ceiling
     for some in sets:
         assert found.cost <= cost_of(problem, own + some) * SLACK + floor
-    greedy = uniproto.select(problem, problem.k, method=UniProto(search="greedy"))
+    greedy = uniproto.select(problem, problem.k, method=Greedy())
     assert found.cost <= greedy.cost * SLACK + floor
 
 
@@ -105,8 +106,8 @@ def test_rows_on_a_line(metric: str, given_rows: list[int]) -> None:
         source = np.column_stack([rng.lognormal(0, 1.5, 11), np.full(11, 4.0)])
         weights = rng.random(23) * (rng.random(23) < 0.8)
         problem = Problem(
-            source, target, k=4, metric=metric, target_weights=weights, initial=given_rows
-        )
+            source, target, include=given_rows, metric=metric, target_weights=weights
+        ).with_k(4)
         found = uniproto.select(problem, 4)
         assert "on a line" in found.proof
         assert found.indices[: len(given_rows)].tolist() == given_rows
@@ -142,11 +143,14 @@ def test_other_costs_know_no_line(metric: str) -> None:
 def test_conditions_are_kept() -> None:
     rng = np.random.default_rng(4)
     points = rng.normal(size=(30, 2)).repeat(2, axis=0)
-    apart = uniproto.select(points, 6, metric="euclidean", distinct=True)
+    apart = uniproto.select(points, 6, metric="euclidean", min_distance="auto")
     assert len(np.unique(points[apart.indices], axis=0)) == 6
     sources = np.array(["a", "b", "c"] * 20)
     limited = uniproto.select(
-        points, 6, metric="euclidean", sources=sources, at_most={"a": 1}, at_least={"b": 4}
+        points,
+        6,
+        metric="euclidean",
+        limits=uniproto.Limits(sources, at_most={"a": 1}, at_least={"b": 4}),
     )
     assert (sources[limited.indices] == "a").sum() <= 1
     assert (sources[limited.indices] == "b").sum() >= 4
@@ -163,11 +167,12 @@ def test_the_same_seed_gives_the_same_rows() -> None:
     np.testing.assert_array_equal(first.gains, second.gains)
 
 
-def test_more_time_and_polish_are_never_worse() -> None:
+def test_more_time_and_improving_are_never_worse() -> None:
     points = np.random.default_rng(2).normal(size=(120, 5))
     usual = uniproto.select(points, 15)
-    for method in (UniProto(seconds=2.0), UniProto(polish=1.0)):
-        assert uniproto.select(points, 15, method=method).cost <= usual.cost * SLACK
+    longer = uniproto.select(points, 15, method=UniProto(seconds=2.0))
+    for found in (longer, usual.improve(seconds=1.0)):
+        assert found.cost <= usual.cost * SLACK
 
 
 def test_greedy_order_and_gains() -> None:
@@ -204,7 +209,7 @@ def test_a_false_proof_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixtur
 
     pool, out = tmp_path / "pool.npy", tmp_path / "out"
     np.save(pool, np.random.default_rng(0).normal(size=(12, 2)))
-    assert main(["select", str(pool), "-k", "3", "-o", str(out), "--search", "greedy"]) == 0
+    assert main(["select", str(pool), "-k", "3", "-o", str(out), "--method", "greedy"]) == 0
     path = out / "manifest.json"
     manifest = json.loads(path.read_text("utf-8"))
     cost = manifest["cost"]
@@ -232,20 +237,17 @@ def test_nothing_is_compiled_for_a_small_problem() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-@pytest.mark.parametrize(
-    "options", [{"plan": "resolve"}, {"gains": "exact"}, {"polish": True}], ids=str
-)
-def test_it_is_no_way_of_picking_one_by_one(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInputError, match="thorough"):
-        UniProto(search="thorough", **options)
-
-
 def test_memory_changes_no_answer_and_too_little_is_said() -> None:
     points = np.random.default_rng(0).normal(size=(1_100, 3))
     few = points[:60]
-    plenty, scarce = (uniproto.select(few, 3, memory=memory) for memory in ("1GB", "20KB"))
+    plenty, scarce = (
+        uniproto.select(few, 3, compute=uniproto.Compute(memory=memory))
+        for memory in ("1GB", "20KB")
+    )
     assert plenty.indices.tolist() == scarce.indices.tolist()
     with pytest.raises(uniproto.UniprotoError, match="even lists of one target"):
-        uniproto.select(few, 3, memory=20)
+        uniproto.select(few, 3, compute=uniproto.Compute(memory=20))
     with pytest.raises(uniproto.UniprotoError, match="search holds 1,100 × 1,100 costs"):
-        uniproto.select(points, 3, memory="2MB", method=UniProto(search="thorough"))
+        uniproto.select(
+            points, 3, compute=uniproto.Compute(memory="2MB"), method=UniProto(search="thorough")
+        )

@@ -18,7 +18,7 @@ import pytest
 import scipy.sparse as sp
 
 import uniproto
-from uniproto import InfeasibleError, InvalidInputError, Stochastic, UniProto, UniprotoError
+from uniproto import Entropic, Greedy, InfeasibleError, InvalidInputError, UniProto, UniprotoError
 from uniproto.cli import main
 from uniproto.runs.checkpoint import Checkpoint
 
@@ -117,7 +117,7 @@ def test_a_count_that_cannot_be(k: Any, said: list[str]) -> None:
     _assert_says(_refusal(POINTS, k), *said)
 
 
-@pytest.mark.parametrize("method", ["uniproto", "random", UniProto(plan="resolve")])
+@pytest.mark.parametrize("method", ["uniproto", "random", Greedy(plan="resolve")])
 def test_more_prototypes_than_candidates(method: Any) -> None:
     message = _refusal(POINTS, 6, exclude=[0, 1, 2], method=method)
     _assert_says(message, "'k'", "the 5 rows that may be chosen", "Got 6", "exclude fewer")
@@ -150,8 +150,6 @@ def test_target_weights_that_are_no_distribution(weights: Any, said: list[str]) 
         ("metric", "precompute", "precomputed"),
         ("method", "uniprot", "uniproto"),
         ("method", "Random", "random"),
-        ("budgets", "proportionally", "proportional"),
-        ("budgets", "ballanced", "balanced"),
     ],
 )
 def test_a_misspelt_name_meets_the_nearest_valid_one(
@@ -166,32 +164,46 @@ def test_a_misspelt_name_meets_the_nearest_valid_one(
     [
         ({"plan": "extent"}, ["'plan'", "'extent'", "Did you mean 'extend'?"]),
         ({"plan": "Resolve"}, ["'plan'", "'Resolve'", "Did you mean 'resolve'?"]),
-        ({"plan": "entropy"}, ["'plan'", "'entropy'", "Did you mean 'entropic'?"]),
+        ({"plan": "entropic"}, ["'plan'", "'entropic'", "Entropic()"]),
         ({"gains": "aprox"}, ["'gains'", "'aprox'", "Did you mean 'approx'?"]),
         ({"gains": "exactly"}, ["'gains'", "'exactly'", "Did you mean 'exact'?"]),
-        ({"candidates": "some"}, ["'candidates'", "'some'", "Stochastic(0.1)"]),
-        ({"reg": 0.1}, ["'reg'", "plan='entropic'", "plan='extend'", "Drop it"]),
-        ({"iterations": 9, "plan": "resolve"}, ["'iterations'", "plan='resolve'", "Drop it"]),
-        ({"reg": 0.0, "plan": "entropic"}, ["'reg'", "positive", "Got 0.0", "Try"]),
-        ({"reg": -1.0, "plan": "entropic"}, ["'reg'", "positive", "Got -1.0", "Try"]),
-        ({"reg": np.nan, "plan": "entropic"}, ["'reg'", "positive", "Got nan", "Try"]),
-        ({"reg": np.inf, "plan": "entropic"}, ["'reg'", "positive", "Got inf", "Try"]),
-        ({"iterations": 0, "plan": "entropic"}, ["'iterations'", "at least 1", "Got 0"]),
-        ({"gains": "exact", "plan": "entropic"}, ["'gains'", "plan='entropic'", "'resolve'"]),
+        ({"sample": 0.0}, ["'sample'", "between 0 and 1", "Got 0.0", "Try 0.1"]),
+        ({"sample": 1.0}, ["'sample'", "between 0 and 1", "Got 1.0", "Try 0.1"]),
+        ({"sample": np.nan}, ["'sample'", "between 0 and 1", "Got nan", "Try 0.1"]),
+        ({"gains": "exact", "plan": Entropic()}, ["'gains'", "plan=Entropic(…)", "'resolve'"]),
     ],
 )
 def test_options_of_the_method(options: dict[str, Any], said: list[str]) -> None:
     with pytest.raises(UniprotoError) as caught:
-        UniProto(**options)
+        Greedy(**options)
     assert isinstance(caught.value, ValueError)
     _assert_says(str(caught.value), *said)
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 1.0, -0.1, 2.0, np.nan])
-def test_a_sampling_error_outside_its_range(epsilon: float) -> None:
-    with pytest.raises(UniprotoError, match="'epsilon' must lie between 0 and 1") as caught:
-        Stochastic(epsilon)
-    _assert_says(str(caught.value), f"Got {epsilon}", "Try 0.1.")
+@pytest.mark.parametrize("reg", [0.0, -1.0, np.nan, np.inf])
+def test_a_strength_that_is_none(reg: float) -> None:
+    with pytest.raises(InvalidInputError, match="'reg' must be positive and finite"):
+        Entropic(reg=reg)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("plan", "Greedy(plan=…)"),
+        ("gains", "Greedy(gains=…)"),
+        ("reg", "Greedy(plan=Entropic(reg, iterations))"),
+        ("candidates", "Greedy(sample=…)"),
+        ("polish", "UniProto(seconds=…), or Selection.improve(seconds)"),
+    ],
+)
+def test_options_of_old_say_where_they_went(option: str, said: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        UniProto(**{option: 1})
+    assert str(caught.value) == f"UniProto has no option {option!r}. Use {said}."
+    with pytest.raises(AttributeError, match=r"is now Greedy\(sample=0\.1\)"):
+        uniproto.Stochastic  # noqa: B018
+    with pytest.raises(InvalidInputError, match="Use Greedy"):
+        UniProto(search="greedy")
 
 
 def test_a_name_like_no_other_lists_the_valid_ones() -> None:
@@ -200,10 +212,10 @@ def test_a_name_like_no_other_lists_the_valid_ones() -> None:
 
 
 def test_a_method_that_is_none() -> None:
-    _assert_says(_refusal(method=7), "'method'", "Got 7", "uniproto.UniProto(plan='resolve')")
+    _assert_says(_refusal(method=7), "'method'", "Got 7", "uniproto.Greedy(plan='resolve')")
 
 
-@pytest.mark.parametrize("parameter", ["initial", "exclude"])
+@pytest.mark.parametrize("parameter", ["include", "exclude"])
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
@@ -222,12 +234,12 @@ def test_rows_that_are_none(parameter: str, rows: Any, said: list[str]) -> None:
 
 
 def test_rows_both_given_and_excluded() -> None:
-    message = _refusal(initial=[1, 2], exclude=[2, 3])
-    _assert_says(message, "'exclude'", "'initial'", "row 2 in both", "Drop it from one.")
+    message = _refusal(include=[1, 2], exclude=[2, 3])
+    _assert_says(message, "'exclude'", "'include'", "row 2 in both", "Drop it from one.")
 
 
 def test_more_given_rows_than_prototypes() -> None:
-    _assert_says(_refusal(initial=[1, 2, 3]), "'initial'", "k=2", "Got 3 rows", "Raise k.")
+    _assert_says(_refusal(include=[1, 2, 3]), "'include'", "k=2", "Got 3 rows", "Raise k.")
 
 
 @pytest.mark.parametrize(
@@ -237,41 +249,48 @@ def test_more_given_rows_than_prototypes() -> None:
         ({"groups": 3}, ["'groups'", "one label per row, 8 in all", "shape ()"]),
         ({"groups": ["a"] * 7 + [None]}, ["'groups'", "a label in every row", "missing values"]),
         ({"groups": [1.0] * 7 + [np.nan]}, ["'groups'", "a label in every row", "missing values"]),
-        ({"target_groups": [0] * 8}, ["'target_groups'", "needs 'groups'", "Pass both."]),
         (
             {"groups": [0] * 8, "target": POINTS[:3]},
-            ["'target_groups'", "must be given", "one group label per target row"],
+            ["'groups'", "of the target, too", "Groups(labels, target=…)"],
         ),
         (
-            {"groups": [0] * 8, "target": POINTS[:3], "target_groups": [0, 1]},
-            ["'target_groups'", "3 in all", "shape (2,)"],
+            {"groups": uniproto.Groups([0] * 8, target=[0, 1]), "target": POINTS[:3]},
+            ["'groups'", "3 in all", "shape (2,)"],
         ),
         (
-            {"groups": [0] * 8, "target": POINTS[:3], "target_groups": [0, 1, 2]},
+            {"groups": uniproto.Groups([0] * 8, target=[0, 1, 2]), "target": POINTS[:3]},
             ["'groups'", "every group of the target", "[1, 2]", "add source rows"],
         ),
         (
-            {"groups": [0] * 8, "budgets": {"nobody": 2}},
+            {"groups": uniproto.Groups([0] * 8, budgets={"nobody": 2})},
             ["'budgets'", "groups of the source ([0])", "['nobody']", "Correct the names."],
         ),
-        ({"groups": [0] * 8, "budgets": {0: True}}, ["'budgets'", "whole number", "Got True"]),
-        ({"groups": [0] * 8, "budgets": {0: 3}}, ["'budgets'", "k=2", "a sum of 3", "Adjust"]),
         (
-            {"groups": [0] * 7 + [1], "budgets": {1: 2}},
+            {"groups": uniproto.Groups([0] * 8, budgets={0: True})},
+            ["'budgets'", "whole number", "Got True"],
+        ),
+        (
+            {"groups": uniproto.Groups([0] * 8, budgets={0: 3})},
+            ["'budgets'", "k=2", "a sum of 3", "Adjust"],
+        ),
+        (
+            {"groups": uniproto.Groups([0] * 7 + [1], budgets={1: 2})},
             ["'budgets'", "group 1", "1 (rows that may be chosen)", "Got 2", "Adjust"],
         ),
         (
-            {"groups": [0] * 7 + [1], "budgets": {1: 1, 0: 1}, "target_weights": [1] * 7 + [0]},
+            {
+                "groups": uniproto.Groups([0] * 7 + [1], budgets={1: 1, 0: 1}),
+                "target_weights": [1] * 7 + [0],
+            },
             ["'target_weights'", "group 1", "budget is 1", "Give it no budget"],
         ),
         (
             {
-                "groups": [0] * 7 + [1],
+                "groups": uniproto.Groups([0] * 7 + [1], target=[0, 0]),
                 "target": POINTS[:2],
-                "target_groups": [0, 0],
-                "initial": [7],
+                "include": [7],
             },
-            ["'initial'", "groups the target has", "add target rows"],
+            ["'include'", "groups the target has", "add target rows"],
         ),
     ],
 )
@@ -284,16 +303,17 @@ def test_labels_that_cannot_be_compared() -> None:
     _assert_says(_refusal(groups=mixed), "groups'", "one kind", "Convert them all to strings.")
 
 
-@pytest.mark.parametrize("distinct", [-0.1, np.nan, np.inf, "yes", None])
-def test_a_threshold_that_is_no_distance(distinct: Any) -> None:
-    message = _refusal(distinct=distinct)
-    _assert_says(message, "'distinct'", "at least 0", f"Got {distinct!r}", "largest distance")
+@pytest.mark.parametrize("distance", [-0.1, np.nan, np.inf, True, [0.1]])
+def test_a_threshold_that_is_no_distance(distance: Any) -> None:
+    message = _refusal(min_distance=distance)
+    _assert_says(message, "'min_distance'", "at least 0", f"Got {distance!r}", "largest distance")
+    _assert_says(_refusal(min_distance="yes"), "'min_distance'", "auto")
 
 
 def test_a_threshold_that_leaves_too_few() -> None:
     with pytest.raises(InfeasibleError) as caught:
-        uniproto.select(POINTS, 3, metric="euclidean", distinct=1e9)
-    _assert_says(str(caught.value), "'distinct'", "k=3", "only 1", "1e+09", "Lower the threshold")
+        uniproto.select(POINTS, 3, metric="euclidean", min_distance=1e9)
+    _assert_says(str(caught.value), "'min_distance'", "k=3", "only 1", "1e+09", "Lower it")
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5, "0", None])
@@ -323,38 +343,40 @@ def test_a_zero_row_is_blamed_on_the_source_when_there_is_no_target() -> None:
     _assert_says(_refusal(_zero_row(4)), "'source'", "index 4")
 
 
-@pytest.mark.parametrize("budgets", ["ballanced", "balanced", {0: 2}, np.array([1, 1])])
-def test_budgets_without_groups_are_not_ignored(budgets: Any) -> None:
-    _assert_says(_refusal(budgets=budgets), "'budgets' needs 'groups'", f"budgets={budgets!r}")
+def test_budgets_by_a_word_that_is_none() -> None:
+    message = _refusal(groups=uniproto.Groups([0] * 4 + [1] * 4, budgets="ballanced"))
+    _assert_says(message, "'budgets'", "Did you mean 'balanced'?")
 
 
 @pytest.mark.parametrize("count", [1.5, "two", None])
 def test_a_budget_that_is_no_whole_number(count: Any) -> None:
-    message = _refusal(groups=[0] * 4 + [1] * 4, budgets={0: count, 1: 1})
+    message = _refusal(groups=uniproto.Groups([0] * 4 + [1] * 4, budgets={0: count, 1: 1}))
     _assert_says(message, "'budgets'", "whole number", repr(count))
 
 
 @pytest.mark.parametrize("budgets", [{0: 10**30}, {0: 10**30, 1: 2 - 10**30}])
 def test_a_budget_too_large_for_any_machine(budgets: Any) -> None:
-    _assert_says(_refusal(groups=[0] * 4 + [1] * 4, budgets=budgets), "'budgets'", str(10**30))
+    _assert_says(
+        _refusal(groups=uniproto.Groups([0] * 4 + [1] * 4, budgets=budgets)),
+        "'budgets'",
+        str(10**30),
+    )
 
 
 def test_budgets_that_are_neither_a_name_nor_a_mapping() -> None:
-    message = _refusal(groups=[0] * 4 + [1] * 4, budgets=np.array([1, 1]))
+    message = _refusal(groups=uniproto.Groups([0] * 4 + [1] * 4, budgets=np.array([1, 1])))
     _assert_says(message, "'budgets'", "balanced, proportional", "array([1, 1])")
 
 
 @pytest.mark.parametrize(
     ("make", "parameter"),
     [
-        (lambda: UniProto(plan="entropic", reg="small"), "reg"),
-        (lambda: UniProto(plan="entropic", iterations=2.5), "iterations"),
-        (lambda: UniProto(candidates=5), "candidates"),
-        (lambda: UniProto(candidates=np.array([0, 1])), "candidates"),
-        (lambda: UniProto(candidates=Stochastic), "candidates"),
-        (lambda: UniProto(polish="x"), "polish"),
-        (lambda: UniProto(polish=None), "polish"),
-        (lambda: Stochastic("0.1"), "epsilon"),
+        (lambda: Greedy(plan=Entropic(reg="small")), "reg"),
+        (lambda: Greedy(plan=Entropic(iterations=2.5)), "iterations"),
+        (lambda: Greedy(sample=5), "sample"),
+        (lambda: Greedy(sample=np.array([0, 1])), "sample"),
+        (lambda: Greedy(sample="0.1"), "sample"),
+        (lambda: UniProto(seconds="x"), "seconds"),
         (lambda: uniproto.select(POINTS, 2, method=UniProto), "method"),
     ],
 )
@@ -409,10 +431,12 @@ class _NoName:
     __hash__ = None  # type: ignore[assignment]
 
 
-@pytest.mark.parametrize("parameter", ["metric", "device", "lists"])
+@pytest.mark.parametrize("parameter", ["metric", "device", "neighbours"])
 @pytest.mark.parametrize("odd", [np.array(["a", "b"]), pd.NA, _NoName(), ["cosine"]])
 def test_names_that_do_not_compare(parameter: str, odd: Any) -> None:
-    _assert_says(_refusal(**{parameter: odd}), f"'{parameter}' must be one of")
+    given = {parameter: odd}
+    options = given if parameter == "metric" else {"compute": uniproto.Compute(**given)}
+    _assert_says(_refusal(**options), f"'{parameter}' must be one of")
 
 
 @pytest.mark.parametrize("certify", [np.array([1.0, 2.0]), "yes", "30", None, 0, -1, np.nan, 1j])
@@ -423,15 +447,15 @@ def test_a_wish_for_a_certificate_that_is_neither(certify: Any) -> None:
 @pytest.mark.parametrize(
     ("make", "parameter"),
     [
-        (lambda: UniProto(plan=np.array(["a", "b"])), "plan"),
-        (lambda: UniProto(plan="entropic", reg=10**400), "reg"),
-        (lambda: UniProto(polish=10**400), "polish"),
+        (lambda: Greedy(plan=np.array(["a", "b"])), "plan"),
+        (lambda: Greedy(plan=Entropic(reg=10**400)), "reg"),
+        (lambda: UniProto(seconds=10**400), "seconds"),
         (lambda: uniproto.MMDCritic(bandwidth="wide"), "bandwidth"),
         (lambda: uniproto.ProtoDash(bandwidth=np.array([1.0, 2.0])), "bandwidth"),
         (lambda: uniproto.FasterPAM(iterations="many"), "iterations"),
         (lambda: uniproto.FasterPAM(iterations=2.5), "iterations"),
-        (lambda: uniproto.DensityWeights(alpha=10**400), "alpha"),
-        (lambda: uniproto.select(POINTS, 2, distinct=10**400), "distinct"),
+        (lambda: uniproto.Density(alpha=10**400), "alpha"),
+        (lambda: uniproto.select(POINTS, 2, min_distance=10**400), "min_distance"),
         (lambda: uniproto.select(POINTS, 2, target_weights=[10**400] * 8), "target_weights"),
     ],
 )
@@ -498,17 +522,19 @@ def test_rows_too_short_or_too_long_for_an_angle(scale: float) -> None:
 
 def test_faiss_is_not_given_what_would_end_the_process() -> None:
     pytest.importorskip("faiss")
-    message = _refusal(POINTS * 1e30, metric="euclidean", lists="faiss")
-    _assert_says(message, "'lists' must be 'exact'", "single precision", "Rescale")
+    message = _refusal(
+        POINTS * 1e30, metric="euclidean", compute=uniproto.Compute(neighbours="faiss")
+    )
+    _assert_says(message, "'neighbours' must be 'exact'", "single precision", "Rescale")
 
 
 def test_sampling_with_the_smallest_error() -> None:
-    method = UniProto(candidates=Stochastic(5e-324))
+    method = Greedy(sample=5e-324)
     assert len(uniproto.select(POINTS, 2, method=method).indices) == 2
 
 
 def test_the_weakest_entropy() -> None:
-    method = UniProto(plan="entropic", reg=5e-324, iterations=3)
+    method = Greedy(plan=Entropic(reg=5e-324, iterations=3))
     assert len(uniproto.select(POINTS, 3, metric="dot", method=method).indices) == 3
 
 

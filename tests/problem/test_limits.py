@@ -19,9 +19,9 @@ from uniproto.cli import main
 from uniproto.errors import InfeasibleError, InvalidInputError
 from uniproto.geometry.metrics import FEATURE_METRICS, OF_FEATURES
 from uniproto.geometry.twins import are_within, distances_from
-from uniproto.methods import METHODS, UniProto
-from uniproto.methods.greedy import Pool
-from uniproto.methods.uniproto_plans import pick_extend, pick_resolve
+from uniproto.methods import METHODS, Entropic, Greedy, UniProto
+from uniproto.methods.greedy_plans import pick_extend, pick_resolve
+from uniproto.methods.picking import Pool
 from uniproto.problem.near import rows_near
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
@@ -63,9 +63,7 @@ def test_every_method_keeps_to_the_limits(name, pool, target, sources):
         K,
         np.abs(target),
         method=name,
-        sources=sources,
-        at_most={"gsm": 2},
-        at_least={"aqua": 7, "math": 2},
+        limits=uniproto.Limits(sources, at_most={"gsm": 2}, at_least={"aqua": 7, "math": 2}),
     )
     found = counts(selection, sources)
     assert found["gsm"] <= 2
@@ -74,11 +72,16 @@ def test_every_method_keeps_to_the_limits(name, pool, target, sources):
     assert sum(found.values()) == K
 
 
-@pytest.mark.parametrize("method", [UniProto(plan="resolve"), UniProto(gains="exact"),
-                                    UniProto(plan="entropic"), UniProto(polish=1.0)])  # fmt: skip
+@pytest.mark.cross_product
+@pytest.mark.parametrize("method", [Greedy(plan="resolve"), Greedy(gains="exact"),
+                                    Greedy(plan=Entropic()), UniProto(seconds=1.0)])  # fmt: skip
 def test_every_plan_keeps_to_the_limits(method, pool, target, sources):
     selection = uniproto.select(
-        pool, K, target, method=method, sources=sources, at_most=5, at_least={"gsm": 5}
+        pool,
+        K,
+        target,
+        method=method,
+        limits=uniproto.Limits(sources, at_most=5, at_least={"gsm": 5}),
     )
     assert counts(selection, sources)["gsm"] == 5
     assert max(counts(selection, sources).values()) <= 5
@@ -86,7 +89,9 @@ def test_every_plan_keeps_to_the_limits(method, pool, target, sources):
 
 def test_limits_that_bind_nothing_change_nothing(pool, target, sources):
     free = uniproto.select(pool, K, target)
-    limited = uniproto.select(pool, K, target, sources=sources, at_most=K, at_least=0)
+    limited = uniproto.select(
+        pool, K, target, limits=uniproto.Limits(sources, at_most=K, at_least=0)
+    )
     np.testing.assert_array_equal(free.indices, limited.indices)
     np.testing.assert_array_equal(free.gains, limited.gains)
 
@@ -97,7 +102,10 @@ def test_greedy_takes_the_cheapest_row_that_the_limits_leave(at_least):
     rng = np.random.default_rng(3)
     costs, sources = rng.uniform(size=(8, 1)), np.array(list("aaaabbbb"))
     selection = uniproto.select(
-        costs, 4, metric="precomputed", sources=sources, at_most={"a": 2, "b": 3}, at_least=at_least
+        costs,
+        4,
+        metric="precomputed",
+        limits=uniproto.Limits(sources, at_most={"a": 2, "b": 3}, at_least=at_least),
     )
     admissible = [
         rows
@@ -112,7 +120,7 @@ def test_greedy_takes_the_cheapest_row_that_the_limits_leave(at_least):
 def test_given_rows_count(pool, target, sources):
     given_rows = np.flatnonzero(sources == "gsm")[:3]
     selection = uniproto.select(
-        pool, K, target, initial=given_rows, sources=sources, at_most={"gsm": 3}
+        pool, K, target, limits=uniproto.Limits(sources, at_most={"gsm": 3}), include=given_rows
     )
     assert counts(selection, sources)["gsm"] == 3
 
@@ -120,7 +128,11 @@ def test_given_rows_count(pool, target, sources):
 def test_limits_hold_beside_distinct(pool, target, sources):
     doubled, both = np.concatenate([pool, pool + 1e-6]), np.concatenate([sources, sources])
     selection = uniproto.select(
-        doubled, K, target, sources=both, at_most=5, at_least={"math": 4}, distinct=0.001
+        doubled,
+        K,
+        target,
+        limits=uniproto.Limits(both, at_most=5, at_least={"math": 4}),
+        min_distance=0.001,
     )
     assert len(set(selection.indices % M)) == K
     assert counts(selection, both)["math"] >= 4
@@ -136,21 +148,20 @@ def test_limits_hold_beside_distinct(pool, target, sources):
         ({"at_most": {"gms": 4}}, r"'at_most' must name sources .*aqua.*gsm.*\['gms'\]"),
         ({"at_most": -1}, "'at_most' must be a whole number"),
         ({"at_most": {"gsm": 1.5}}, "'at_most' must be a whole number"),
-        ({}, "'sources' needs 'at_most'"),
     ],
 )
 def test_limits_that_cannot_be(limits, message, pool, target, sources):
     with pytest.raises((InvalidInputError, InfeasibleError), match=message):
-        uniproto.select(pool, K, target, sources=sources, **limits)
+        uniproto.select(pool, K, target, limits=uniproto.Limits(sources, **limits))
 
 
 def test_limits_need_sources_and_exclude_groups(pool, target, sources):
-    with pytest.raises(InvalidInputError, match="'at_most' needs 'sources'"):
+    with pytest.raises(InvalidInputError, match=r"Did you mean limits=Limits\(labels, at_most"):
         uniproto.select(pool, K, target, at_most=3)
-    with pytest.raises(InvalidInputError, match="'groups' must be left out"):
-        uniproto.select(pool, K, groups=sources, sources=sources, at_most=6)
-    with pytest.raises(InvalidInputError, match=r"'at_most' must be left out .*fasterpam"):
-        uniproto.select(pool, K, method="fasterpam", sources=sources, at_most=6)
+    with pytest.raises(InvalidInputError, match="'limits' must be left out beside 'groups'"):
+        uniproto.select(pool, K, groups=sources, limits=uniproto.Limits(sources, at_most=6))
+    with pytest.raises(InvalidInputError, match=r"'limits' must be left out .*fasterpam"):
+        uniproto.select(pool, K, method="fasterpam", limits=uniproto.Limits(sources, at_most=6))
 
 
 # --- near-duplicates, told late -------------------------------------------------------------------
@@ -179,6 +190,7 @@ def test_within_a_distance_means_what_the_distance_says(seed, metric, single, di
     assert are_within(rows[:1], rows, told_by, 0.0)[20]
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("pick", [pick_extend, pick_resolve])
 @pytest.mark.parametrize("metric", [*FEATURE_METRICS, "precomputed"])
 def test_told_late_or_early_the_picks_are_the_same(pick, metric, rng):
@@ -186,11 +198,12 @@ def test_told_late_or_early_the_picks_are_the_same(pick, metric, rng):
         first = rng.normal(size=(50, 6))
         source = np.concatenate([first, first + 0.05 * rng.normal(size=first.shape)])
         target = rng.normal(size=(30, 6))
-        question = {"metric": metric, "distinct": 0.1, "k": 20, "initial": [3, 60]}
+        question = {"metric": metric, "include": [3, 60], "min_distance": 0.1}
         if metric == "precomputed":
-            problem = Problem(np.abs(source @ target.T), **question)
+            problem = Problem(np.abs(source @ target.T), **question).with_k(20)
         else:
-            problem = Problem(source.astype(np.float32), target.astype(np.float32), **question)
+            rows = source.astype(np.float32), target.astype(np.float32)
+            problem = Problem(*rows, **question).with_k(20)
         late, early = (
             pick(problem, Pool(problem, lazy=lazy), Progress(False)) for lazy in (True, False)
         )
@@ -220,7 +233,10 @@ def test_limits_on_the_command_line(files, pool, target, sources, capsys):
     assert select(*limits) == 0, capsys.readouterr().err
     selection = uniproto.Selection.load("out")
     expected = uniproto.select(
-        pool, K, target, sources=sources, at_most={"gsm": 2, "aqua": 6}, at_least={"math": 5}
+        pool,
+        K,
+        target,
+        limits=uniproto.Limits(sources, at_most={"gsm": 2, "aqua": 6}, at_least={"math": 5}),
     )
     np.testing.assert_array_equal(selection.indices, expected.indices)
     assert main(["verify", "out"]) == 0
@@ -261,7 +277,7 @@ def test_rows_near_a_benchmark_are_excluded_counted_and_listed(files, pool, targ
     assert main([*words, "--exclude-near", "bench.parquet", "0.001"]) == 0
     assert "excluded                3 rows, in excluded.csv" in capsys.readouterr().out
     listed = Path("out/excluded.csv").read_text().splitlines()
-    assert listed[0] == "row,file,near_to,distance"
+    assert listed[0] == "row,file,near_to,distance,why"
     assert [line.rsplit(",", 1)[0] for line in listed[1:]] == [
         "3,bench.parquet,0",
         "20,bench.parquet,1",
@@ -322,14 +338,14 @@ def test_rows_near_in_a_prepared_table(rng, tmp_path, monkeypatch, capsys):
 
 
 def test_the_multilevel_search_knows_no_limits(pool, sources):
-    limits = {"sources": sources, "at_most": 6}
+    limits = {"limits": uniproto.Limits(sources, at_most=6)}
     with pytest.raises(InvalidInputError, match="'search' must be 'greedy' or 'auto'"):
         uniproto.select(pool, K, method=UniProto(search="multilevel"), **limits)
     assert uniproto.select(pool, K, **limits).notes["search"] == "thorough"
 
 
 def test_limits_of_some_of_the_rows(pool, sources):
-    problem = Problem(pool, k=K, sources=sources, at_most=6)
+    problem = Problem(pool, limits=uniproto.Limits(sources, at_most=6)).with_k(K)
     some = np.arange(0, M, 2)
     part = problem.among(some, some, None)
     chosen = np.arange(7)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -70,19 +71,35 @@ def test_texts_are_for_embed(texts: Any) -> None:
 @pytest.mark.parametrize(
     ("call", "offered"),
     [
-        (lambda: uniproto.select(X, 3, weights=[1]), "target_weights"),
-        (lambda: uniproto.select(X, 3, random_state=1), "seed"),
-        (lambda: uniproto.select(X, 3, y=[1]), "target_labels"),
-        (lambda: uniproto.Problem(X, group=[1]), "groups"),
-        (lambda: uniproto.compare(X, 3, method="uniproto"), "methods"),
-        (lambda: uniproto.path(X, max_costs=1), "max_cost"),
-        (lambda: uniproto.cost(X, [1], weights=[1]), "target_weights"),
+        (lambda: uniproto.select(X, 3, weights=[1]), "'target_weights'"),
+        (lambda: uniproto.select(X, 3, random_state=1), "'seed'"),
+        (lambda: uniproto.Problem(X, group=[1]), "'groups'"),
+        (lambda: uniproto.compare(X, 3, method="uniproto"), "'methods'"),
+        (lambda: uniproto.path(X, max_costs=1), "'max_cost'"),
+        (lambda: uniproto.cost(X, [1], weights=[1]), "'target_weights'"),
+        (lambda: uniproto.cost(X, indices=[1]), "'rows'"),
+        (lambda: uniproto.select(X, 3, initial=[1]), "'include'"),
+        (lambda: uniproto.select(X, 3, distinct=True), "'min_distance'"),
+        (lambda: uniproto.select(X, 3, memory="1GB"), "compute=Compute(memory=…)"),
+        (lambda: uniproto.select(X, 3, lists="faiss"), "compute=Compute(neighbours=…)"),
+        (lambda: uniproto.select(X, 3, y=[1]), "target_weights=Balanced(labels)"),
+        (lambda: uniproto.Problem(X, target_groups=[1]), "groups=Groups(labels, target=…)"),
+        (lambda: uniproto.path(X, at_most=1), "limits=Limits(labels, at_most=…)"),
+        (lambda: uniproto.select(X, 3, prepare=False), "columns=Columns(prepare=…)"),
+        (lambda: uniproto.select(X, 3, bandwidth=1.0), "metric=RBF(bandwidth)"),
+        (lambda: uniproto.compare(X, 3, target_labels=[1]), "labels=(labels, target_labels)"),
     ],
 )
-def test_keywords_that_come_close(call: Any, offered: str) -> None:
-    with pytest.raises(TypeError, match=f"Did you mean '{offered}'") as caught:
+def test_other_names_and_those_of_before_lead_to_ours(call: Any, offered: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"Did you mean {offered}?")) as caught:
         call()
     assert isinstance(caught.value, UniprotoError)
+    assert "() has no parameter '" in str(caught.value)
+
+
+def test_a_class_of_before_leads_to_ours() -> None:
+    with pytest.raises(AttributeError, match=r"is now uniproto\.Density"):
+        _ = uniproto.DensityWeights
 
 
 def test_dir_shows_the_public_names_and_nothing_else() -> None:

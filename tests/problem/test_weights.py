@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 import uniproto
-from uniproto import DensityWeights, InvalidInputError, PrototypeSelector, Selection
+from uniproto import Density, InvalidInputError, PrototypeSelector, Selection
 from uniproto.cli import main
 from uniproto.problem.problem import Problem
 from uniproto.problem.weights import density_from
@@ -41,14 +41,17 @@ def expected(rows: np.ndarray, metric: str, q: int, alpha: float) -> np.ndarray:
 
 
 def weights_of(target_weights: Any, target: Any = Y, metric: str = "cosine", **more: Any) -> Any:
-    return Problem(
-        X if metric in NAMES else target,
-        target if metric in NAMES else None,
-        k=3,
-        metric=metric,
-        target_weights=target_weights,
-        **more,
-    ).target_weights
+    return (
+        Problem(
+            X if metric in NAMES else target,
+            target if metric in NAMES else None,
+            metric=metric,
+            target_weights=target_weights,
+            **more,
+        )
+        .with_k(3)
+        .target_weights
+    )
 
 
 # What they are
@@ -57,7 +60,7 @@ def weights_of(target_weights: Any, target: Any = Y, metric: str = "cosine", **m
 @pytest.mark.parametrize("metric", NAMES)
 @pytest.mark.parametrize(("q", "alpha"), [(1, 1), (7, 2), (61, 0.5)])
 def test_density_is_the_distance_to_the_qth_neighbour(metric: str, q: int, alpha: float) -> None:
-    found = weights_of(DensityWeights(q, alpha), metric=metric)
+    found = weights_of(Density(q, alpha), metric=metric)
     np.testing.assert_allclose(found, expected(Y, metric, q, alpha), rtol=2e-5)
 
 
@@ -65,7 +68,7 @@ def test_density_is_the_distance_to_the_qth_neighbour(metric: str, q: int, alpha
 def test_sparse_targets_have_the_same_density(metric: str) -> None:
     rows = np.where(np.abs(Y) > 0.5, Y, 0).astype(np.float32)
     rows[:, 0] += 1
-    problem = Problem(sp.csr_array(rows), k=3, metric=metric, target_weights=DensityWeights(4, 2))
+    problem = Problem(sp.csr_array(rows), metric=metric, target_weights=Density(4, 2)).with_k(3)
     np.testing.assert_allclose(problem.target_weights, expected(rows, metric, 4, 2), rtol=2e-5)
 
 
@@ -77,9 +80,9 @@ def test_density_does_not_depend_on_order_or_scale(
     random = np.random.default_rng(seed)
     rows = random.normal(size=(20, 3))
     order = random.permutation(20)
-    given = DensityWeights(q, alpha)
-    problem = Problem(rows, k=2, metric="euclidean", target_weights=given)
-    moved = Problem(scale * rows[order], k=2, metric="euclidean", target_weights=given)
+    given = Density(q, alpha)
+    problem = Problem(rows, metric="euclidean", target_weights=given).with_k(2)
+    moved = Problem(scale * rows[order], metric="euclidean", target_weights=given).with_k(2)
     assert problem.target_weights is not None
     np.testing.assert_allclose(problem.target_weights[order], moved.target_weights, rtol=1e-9)
     assert problem.target_weights.sum() == pytest.approx(1)
@@ -87,13 +90,13 @@ def test_density_does_not_depend_on_order_or_scale(
 
 
 def test_the_word_means_the_defaults() -> None:
-    np.testing.assert_array_equal(weights_of("density"), weights_of(DensityWeights()))
+    np.testing.assert_array_equal(weights_of("density"), weights_of(Density()))
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "l1"])
 def test_copies_get_a_little_weight_and_spoil_nothing(metric: str) -> None:
     rows = np.concatenate([np.repeat(Y[:1], 30, axis=0), Y[1:20]])
-    found = weights_of(DensityWeights(5, 2), rows, metric)
+    found = weights_of(Density(5, 2), rows, metric)
     assert np.isfinite(found).all()
     assert len(np.unique(found[:30])) == 1
     assert 0 < found[0] < found[30:].min()
@@ -102,12 +105,12 @@ def test_copies_get_a_little_weight_and_spoil_nothing(metric: str) -> None:
     # No copy more than q: distance to the nearest row that differs.
     few = np.concatenate([np.repeat(Y[:1], 5, axis=0), Y[1:20]])
     np.testing.assert_allclose(
-        weights_of(DensityWeights(5, 2), few, metric), expected(few, metric, 5, 2), rtol=1e-3
+        weights_of(Density(5, 2), few, metric), expected(few, metric, 5, 2), rtol=1e-3
     )
 
 
 def test_targets_that_are_all_the_same_count_equally() -> None:
-    found = weights_of(DensityWeights(5, 2), np.repeat(Y[:1], 30, axis=0))
+    found = weights_of(Density(5, 2), np.repeat(Y[:1], 30, axis=0))
     np.testing.assert_allclose(found, 1 / 30)
 
 
@@ -115,15 +118,15 @@ def test_targets_that_are_all_the_same_count_equally() -> None:
 def test_one_direction_at_many_lengths_counts_as_copies(dtype: type) -> None:
     """Unit rows of one direction differ by rounding, which is no density."""
     lengths = np.random.default_rng(0).uniform(0.1, 9, (30, 1))
-    found = weights_of(DensityWeights(5, 2), (lengths * Y[:1]).astype(dtype))
+    found = weights_of(Density(5, 2), (lengths * Y[:1]).astype(dtype))
     np.testing.assert_allclose(found, 1 / 30)
 
 
 def test_tiles_join_seamlessly(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = RNG.normal(size=(300, 5)).astype(np.float32)
-    whole = weights_of(DensityWeights(10, 2), np.pad(rows, ((0, 0), (0, 0)))[:, :4])
+    whole = weights_of(Density(10, 2), np.pad(rows, ((0, 0), (0, 0)))[:, :4])
     monkeypatch.setattr("uniproto.problem.weights._PAIR_ENTRIES", 100)
-    small = weights_of(DensityWeights(10, 2), rows[:, :4], memory=1)  # 64 rows at a time
+    small = weights_of(Density(10, 2), rows[:, :4], memory=1)  # 64 rows at a time
     np.testing.assert_array_equal(whole, small)
 
 
@@ -131,28 +134,28 @@ def test_tiles_join_seamlessly(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_matrices_of_the_targets_among_themselves(metric: str) -> None:
     distances = cdist(Y, Y)
     matrix = distances if metric == "precomputed" else 3 - distances
-    found = weights_of(DensityWeights(6, 2), matrix, metric)
+    found = weights_of(Density(6, 2), matrix, metric)
     np.testing.assert_allclose(found, expected(Y, "euclidean", 6, 2), rtol=1e-9)
 
 
 def test_other_matrices_are_refused() -> None:
     for matrix in (RNG.random((20, 30)), RNG.random((30, 30))):
         with pytest.raises(InvalidInputError, match=r"'target_weights' needs the targets' costs"):
-            weights_of("density", matrix, "precomputed")
+            weights_of(Density(), matrix, "precomputed")
 
 
 def test_balance_gives_every_class_the_same() -> None:
-    found = weights_of("balanced", target_labels=LABELS)
+    found = weights_of(uniproto.Balanced(LABELS))
     assert found[:50].sum() == pytest.approx(0.5)
     assert found[50:].sum() == pytest.approx(0.5)
     assert len(np.unique(found)) == 2
     mixed = np.array([1] * 50 + ["rare"] * 12, object)  # labels need not sort
-    np.testing.assert_array_equal(found, weights_of("balanced", target_labels=mixed.tolist()))
+    np.testing.assert_array_equal(found, weights_of(uniproto.Balanced(mixed.tolist())))
 
 
 def test_labels_of_the_source_where_it_is_the_target() -> None:
     labels = np.arange(70) % 3
-    same = Problem(X, k=3, target_weights="balanced", target_labels=labels)
+    same = Problem(X, target_weights=uniproto.Balanced(labels)).with_k(3)
     assert same.target_weights is not None
     np.testing.assert_allclose(np.bincount(labels, same.target_weights), 1 / 3)
 
@@ -162,8 +165,8 @@ def test_labels_of_the_source_where_it_is_the_target() -> None:
 
 def test_select_uses_them() -> None:
     by_name: list[dict[str, Any]] = [
-        {"target_weights": "balanced", "target_labels": LABELS},
-        {"target_weights": DensityWeights(5, 2)},
+        {"target_weights": uniproto.Balanced(LABELS)},
+        {"target_weights": Density(5, 2)},
     ]
     for asked in by_name:
         selection = uniproto.select(X, 6, Y, **asked)
@@ -178,39 +181,36 @@ def test_select_uses_them() -> None:
 def test_balance_lifts_a_rare_class() -> None:
     source = np.concatenate([Y, Y + 0.01]).astype(np.float32)
     chosen = {}
-    for name, weights, labels in (("plain", None, None), ("balanced", "balanced", LABELS)):
-        picks = uniproto.select(
-            source, 10, Y, metric="euclidean", target_weights=weights, target_labels=labels
-        ).indices
+    for name, weights in (("plain", None), ("balanced", uniproto.Balanced(LABELS))):
+        picks = uniproto.select(source, 10, Y, metric="euclidean", target_weights=weights).indices
         chosen[name] = int((np.tile(LABELS, 2)[picks] == "rare").sum())
     assert chosen["balanced"] > chosen["plain"]
 
 
 def test_groups_share_by_the_weights() -> None:
     labels = np.array(["a"] * 60 + ["b"] * 10)
-    selection = uniproto.select(
-        X, 8, groups=labels, target_weights="balanced", target_labels=labels
-    )
+    selection = uniproto.select(X, 8, groups=labels, target_weights=uniproto.Balanced(labels))
     assert (labels[selection.indices] == "b").sum() == 4
 
 
 def test_faiss_lists_leave_the_weights_exact() -> None:
     pytest.importorskip("faiss")
-    np.testing.assert_array_equal(weights_of("density"), weights_of("density", lists="faiss"))
+    approximate = weights_of(Density(), compute=uniproto.Compute(neighbours="faiss"))
+    np.testing.assert_array_equal(weights_of(Density()), approximate)
 
 
 def test_the_estimator() -> None:
     plain = PrototypeSelector(6, metric="cosine").fit(X)
-    dense = PrototypeSelector(6, metric="cosine").fit(X, target_weights=DensityWeights(3, 4))
-    expected_picks = uniproto.select(X, 6, target_weights=DensityWeights(3, 4)).indices
+    dense = PrototypeSelector(6, metric="cosine").fit(X, target_weights=Density(3, 4))
+    expected_picks = uniproto.select(X, 6, target_weights=Density(3, 4)).indices
     assert dense.indices_.tolist() == expected_picks.tolist() != plain.indices_.tolist()
     labels = np.arange(70) // 60
     balanced = PrototypeSelector(6, metric="cosine").fit(
-        X, target_weights="balanced", target_labels=labels
+        X, target_weights=uniproto.Balanced(labels)
     )
     by_hand = uniproto.select(X, 6, target_weights=1 / np.bincount(labels)[labels])
     assert balanced.indices_.tolist() == by_hand.indices.tolist()
-    apart = PrototypeSelector(6).fit(X, target=Y, target_weights="balanced", target_labels=LABELS)
+    apart = PrototypeSelector(6).fit(X, target=Y, target_weights=uniproto.Balanced(LABELS))
     assert apart.cost_ > 0
 
 
@@ -220,14 +220,13 @@ def test_the_estimator() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"target_weights": "balansed"}, "'target_weights' must be one of balanced, density"),
-        ({"target_weights": "densty"}, "Did you mean 'density'"),
-        ({"target_weights": "balanced"}, "'target_labels' must be given when"),
-        ({"target_weights": "density", "target_labels": LABELS}, "Got other weights instead"),
-        ({"target_labels": LABELS}, "'target_labels' needs target_weights='balanced'"),
-        ({"target_weights": "balanced", "target_labels": LABELS[:9]}, "62 in all. Got shape"),
-        ({"target_weights": "balanced", "target_labels": [None] * 62}, "a label in every row"),
-        ({"target_weights": DensityWeights(q=62)}, r"below the number of targets, 62. Got q=62"),
+        ({"target_weights": "importance"}, "only where the target is a table"),
+        ({"target_weights": "balanced"}, r"Pass uniproto.Balanced\(labels\)"),
+        ({"target_weights": "density"}, r"Pass uniproto.Density\(\)"),
+        ({"target_labels": LABELS}, r"Did you mean target_weights=Balanced\(labels\)"),
+        ({"target_weights": uniproto.Balanced(LABELS[:9])}, "62 in all. Got shape"),
+        ({"target_weights": uniproto.Balanced([None] * 62)}, "a label in every row"),
+        ({"target_weights": Density(q=62)}, r"below the number of targets, 62. Got q=62"),
     ],
 )
 def test_refusals(given: dict[str, Any], said: str) -> None:
@@ -237,7 +236,7 @@ def test_refusals(given: dict[str, Any], said: str) -> None:
 
 def test_one_target_has_no_density() -> None:
     with pytest.raises(InvalidInputError, match="A single target has no neighbours"):
-        uniproto.select(X, 1, Y[:1], target_weights="density")
+        uniproto.select(X, 1, Y[:1], target_weights=uniproto.Density())
 
 
 @pytest.mark.parametrize(
@@ -255,12 +254,12 @@ def test_one_target_has_no_density() -> None:
 )
 def test_senseless_options(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInputError, match=said):
-        DensityWeights(**options)
+        Density(**options)
 
 
 @given(st.integers(1, 10**6), st.floats(1e-3, 1e3))
 def test_words_can_be_read_back(q: int, alpha: float) -> None:
-    density = DensityWeights(q, alpha)
+    density = Density(q, alpha)
     assert density_from(str(density), "--weights") == density
 
 
@@ -324,14 +323,12 @@ def test_results_with_named_weights_can_be_certified_and_verified(
 
 def test_the_same_picks_as_from_python(run: Callable[..., tuple[int, str]]) -> None:
     run("select", "pool.npy", "-k", 6, "--weights", "density:q=5", "-o", "out")
-    expected_picks = uniproto.select(X, 6, target_weights=DensityWeights(q=5)).indices
+    expected_picks = uniproto.select(X, 6, target_weights=Density(q=5)).indices
     assert Selection.load("out").indices.tolist() == expected_picks.tolist()
     run("select", "target.csv", "--labels", "kind", "--id", "w", "-k", 6,
         "--weights", "balanced", "-o", "out")  # fmt: skip
     rows = pd.read_csv("target.csv")[list("abcd")].to_numpy()
-    expected_picks = uniproto.select(
-        rows, 6, target_weights="balanced", target_labels=LABELS
-    ).indices
+    expected_picks = uniproto.select(rows, 6, target_weights=uniproto.Balanced(LABELS)).indices
     assert Selection.load("out").indices.tolist() == expected_picks.tolist()
 
 

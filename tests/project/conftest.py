@@ -5,6 +5,6 @@ from __future__ import annotations
 import pytest
 
 
-@pytest.fixture(autouse=True)
-def as_people_use_it(usual_effort: None) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """What pages and examples claim rests on the usual search."""
+    item.add_marker("usual_effort")

@@ -74,6 +74,15 @@ def made_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "city": draw.choice(["Basel", "Bern", "Chur"], 300),
     }
     pa.csv.write_csv(pa.table(customers), "customers.csv")
+    penguins = {
+        "species": draw.choice(["Adelie", "Chinstrap", "Gentoo"], 344),
+        "island": draw.choice(["Biscoe", "Dream", "Torgersen"], 344),
+        "bill_length_mm": np.where(draw.random(344) < 0.01, np.nan, draw.normal(44, 5, 344)),
+        "body_mass_g": draw.integers(54, 126, 344) * 50,
+        "sex": draw.choice(["female", "male", ""], 344, p=[0.48, 0.48, 0.04]),
+        "year": draw.integers(2007, 2010, 344),
+    }
+    pa.csv.write_csv(pa.table(penguins), "penguins.csv")
 
 
 @pytest.mark.slow
@@ -138,9 +147,8 @@ def check_install(command: str) -> None:
     declared = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2]
     extras = set(re.findall(r"^(\w+) = \[", declared.partition("\n[")[0], re.MULTILINE))
     for wanted in shlex.split(command)[2:]:
-        found = re.fullmatch(r"([\w-]+)(?:\[([\w,]+)\])?", wanted)
+        found = re.fullmatch(r"(uniproto|\.)(?:\[([\w,]+)\])?", wanted)
         assert found, wanted
-        assert found[1] == "uniproto"
         assert set((found[2] or "").split(",")) - {""} <= extras
 
 
@@ -174,6 +182,8 @@ def commands_there_are() -> dict[str, argparse.ArgumentParser]:
         for action in build_parser()._actions
         if isinstance(action, argparse._SubParsersAction)
     )
+    for command in commands.choices.values():
+        command.complete()
     return dict(commands.choices)
 
 

@@ -173,7 +173,7 @@ def test_a_loose_bound_is_called_one() -> None:
 
 
 def test_without_certificate_the_page_says_how_to_get_one() -> None:
-    content = content_of(uniproto.select(X, 4, method=uniproto.UniProto(search="greedy")))
+    content = content_of(uniproto.select(X, 4, method=uniproto.Greedy()))
     assert content.lower_bound is None
     assert "'selection.certify()'" in content.verdict.tiles[1].words
     assert "No lower bound is known: &#39;selection.certify()&#39; proves one." in render(content)
@@ -181,7 +181,7 @@ def test_without_certificate_the_page_says_how_to_get_one() -> None:
 
 def test_a_result_of_the_command_is_certified_by_the_command(run: Run) -> None:
     np.save("pool.npy", X)
-    assert run("select", "pool.npy", "-k", 4, "--search", "greedy", "-o", "out")[0] == 0
+    assert run("select", "pool.npy", "-k", 4, "--method", "greedy", "-o", "out")[0] == 0
     assert run("report", "out", "--random", 0)[0] == 0
     assert Path("out/report.html").read_text("utf-8").count("uniproto certify OUT&#39;") == 3
 
@@ -213,7 +213,7 @@ def test_the_worst_covered_targets() -> None:
 
 def test_coverage_marks() -> None:
     labels = np.array(["big"] * 24 + ["middle"] * 12 + ["small"] * 4)
-    selection = uniproto.select(X, 10, initial=list(range(10)))
+    selection = uniproto.select(X, 10, include=list(range(10)))
     coverage = content_of(selection, labels=labels).coverage[0]
     found = {share.name: share for share in coverage.shares}
     assert found["big"].mark == "over"
@@ -295,7 +295,7 @@ def with_plan(points: np.ndarray, k: int) -> Selection:
         timings={"pick": 1.0},
         notes={},
         transport=Transport(0.5, plan, True),
-        problem=Problem(points, k=k),
+        problem=Problem(points).with_k(k),
     )
 
 
@@ -342,10 +342,8 @@ def test_another_target(tmp_path: Path) -> None:
     selection = uniproto.select(X, 4, Y)
     path = selection.report(
         tmp_path / "page.html",
-        labels=LABELS,
-        target_labels=["a"] * 30,
-        text=[f"source {row}" for row in range(40)],
-        target_text=[f"aim {row}" for row in range(30)],
+        labels=(LABELS, ["a"] * 30),
+        text=([f"source {row}" for row in range(40)], [f"aim {row}" for row in range(30)]),
         random=1,
     )
     page = Page(path.read_text("utf-8"))
@@ -910,7 +908,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     assert report_selection.__doc__
 
 
-@pytest.mark.parametrize("search", ["greedy", "multilevel"])
+@pytest.mark.parametrize("search", ["thorough", "multilevel"])
 def test_the_page_says_how_rows_were_looked_for(search: str, tmp_path: Path) -> None:
     selection = uniproto.select(X, 4, method=uniproto.UniProto(search=search))
     selection.report(tmp_path / "page.html")

@@ -72,7 +72,7 @@ class Visit:
 
     def until(self, expression: str) -> None:
         """Wait until an expression holds; the page's policy forbids Playwright's own way."""
-        for _ in range(200):
+        for _ in range(1200):
             if self.page.evaluate(expression):
                 return
             self.page.wait_for_timeout(50)
@@ -139,7 +139,9 @@ def lit(one: Visit) -> list[int]:
     return sorted(data["items"]["row"][place] for place in rows)
 
 
-@pytest.mark.parametrize("name", ["text", "images", "rows"])
+@pytest.mark.parametrize(
+    "name", ["rows", *(pytest.param(name, marks=pytest.mark.slow) for name in ("text", "images"))]
+)
 def test_a_click_on_the_map_lights_up_what_the_plan_says(
     name: str, visit: Any, selection: Any, tmp_path: Path
 ) -> None:
@@ -178,6 +180,7 @@ def test_a_click_in_the_gallery_shows_the_prototype(visit: Any, selection: Any) 
     )
 
 
+@pytest.mark.slow
 def test_filters_and_search(visit: Any, selection: Any) -> None:
     one = visit("text")
     assert one.visible() == list(range(K))
@@ -197,6 +200,7 @@ def test_filters_and_search(visit: Any, selection: Any) -> None:
     one.page.wait_for_selector("#none:not([hidden])")
 
 
+@pytest.mark.slow
 def test_exports_hold_what_is_shown(visit: Any, selection: Any) -> None:
     one = visit("text")
     records = json.loads(one.download("#json"))
@@ -211,6 +215,7 @@ def test_exports_hold_what_is_shown(visit: Any, selection: Any) -> None:
         assert not any(re.match(r"[=+@]", cell) for cell in record.values())
 
 
+@pytest.mark.slow
 def test_the_keyboard_alone_is_enough(visit: Any, selection: Any) -> None:
     one = visit("images")
     one.page.keyboard.press("Tab")
@@ -234,6 +239,7 @@ def test_the_keyboard_alone_is_enough(visit: Any, selection: Any) -> None:
     assert one.page.evaluate("document.activeElement.id") == "search"
 
 
+@pytest.mark.slow
 def test_pictures_charts_and_their_words(visit: Any) -> None:
     one = visit("images")
     one.page.locator("#p1").scroll_into_view_if_needed()
@@ -248,6 +254,7 @@ def test_pictures_charts_and_their_words(visit: Any) -> None:
     assert one.page.locator("img:not([alt])").count() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["text", "images", "rows"])
 def test_a_phone_in_the_dark(name: str, visit: Any) -> None:
     one = visit(
@@ -266,6 +273,7 @@ def test_a_phone_in_the_dark(name: str, visit: Any) -> None:
     one.page.wait_for_timeout(300)
 
 
+@pytest.mark.slow
 def test_the_policy_would_stop_a_script_that_came_in(chromium: Any, pages: dict[str, Path]) -> None:
     text = pages["text"].read_text("utf-8")
     evil = pages["text"].with_name("evil.html")
@@ -280,6 +288,7 @@ def test_the_policy_would_stop_a_script_that_came_in(chromium: Any, pages: dict[
 INHERITED = ["constructor", "toString", "valueOf", "__proto__", "hasOwnProperty", "$blue"]
 
 
+@pytest.mark.slow
 def test_names_that_every_object_has(chromium: Any, tmp_path: Path) -> None:
     """Classes, columns and methods called as JavaScript's objects call their own."""
     rng = np.random.default_rng(0)
@@ -316,6 +325,7 @@ def test_names_that_every_object_has(chromium: Any, tmp_path: Path) -> None:
     one.close()
 
 
+@pytest.mark.slow
 def test_screenshots_for_the_eye(visit: Any, tmp_path: Path) -> None:
     """Kept where UNIPROTO_SCREENSHOTS names a folder: somebody should look at them."""
     folder = Path(os.environ.get("UNIPROTO_SCREENSHOTS") or tmp_path)
@@ -327,6 +337,7 @@ def test_screenshots_for_the_eye(visit: Any, tmp_path: Path) -> None:
         assert (folder / f"report-{name}.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_every_picture_is_there_when_the_page_is_printed(visit: Any) -> None:
     one = visit("images", viewport={"width": 600, "height": 300})
     missing = "document.querySelectorAll('img[data-picture]:not([src])').length"
@@ -335,6 +346,7 @@ def test_every_picture_is_there_when_the_page_is_printed(visit: Any) -> None:
     assert one.page.evaluate(missing) == 0
 
 
+@pytest.mark.slow
 def test_the_panel_beside_the_map_is_as_high_as_the_map(visit: Any) -> None:
     one = visit("text")
     height = "place => document.querySelector(place).getBoundingClientRect().height"
@@ -344,6 +356,7 @@ def test_the_panel_beside_the_map_is_as_high_as_the_map(visit: Any) -> None:
         one.page.click("#cards .card")  # now it has something to hold
 
 
+@pytest.mark.slow
 def test_names_in_tables_stay_readable_on_a_phone(visit: Any) -> None:
     one = visit("text", viewport={"width": 375, "height": 800})
     one.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")

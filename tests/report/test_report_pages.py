@@ -24,8 +24,10 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return selection.report(
         tmp_path_factory.mktemp("page") / "report.html",
         labels=sources,
-        text=[f"text number {row}" for row in range(POOL)],
-        target_text=[f"target {row}" for row in range(40)],
+        text=(
+            [f"text number {row}" for row in range(POOL)],
+            [f"target {row}" for row in range(40)],
+        ),
         random=0,
     )
 

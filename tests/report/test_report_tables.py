@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import uniproto
+from uniproto.comparing.path import path_of
 
 RNG = np.random.default_rng(0)
 COUNT = 400
@@ -45,6 +46,7 @@ def opened(chromium: Any, page: Path) -> Any:
     assert complaints == []
 
 
+@pytest.mark.slow
 def test_a_table_with_every_column_in_pages(opened: Any) -> None:
     heads = opened.locator("#table thead th").all_inner_texts()
     assert heads == ["", "row", "class", *FRAME.columns, "represents", "away"]
@@ -72,6 +74,7 @@ def test_a_table_with_every_column_in_pages(opened: Any) -> None:
     assert opened.evaluate("document.activeElement.id") == "p1"
 
 
+@pytest.mark.slow
 def test_the_panel_is_never_empty_and_there_is_one_legend(opened: Any) -> None:
     assert opened.inner_text("#detail .rank") == "1"
     assert opened.locator("#legend .shape").count() == 3
@@ -79,6 +82,7 @@ def test_the_panel_is_never_empty_and_there_is_one_legend(opened: Any) -> None:
     assert opened.inner_text("#detail .rank") == "1"
 
 
+@pytest.mark.slow
 def test_distributions_and_what_is_unusual(opened: Any, page: Path) -> None:
     assert opened.locator("#columns figure").count() == 3  # notes are another text in every row
     assert opened.locator("#columns figure strong").all_inner_texts() == [
@@ -92,11 +96,14 @@ def test_distributions_and_what_is_unusual(opened: Any, page: Path) -> None:
     assert re.search(r"20 of the \d+ without one \(\d+%\) are unavoidable", text)
 
 
+@pytest.mark.slow
 def test_other_pages_look_alike(chromium: Any, tmp_path: Path) -> None:
     few = FRAME.head(60)
     methods = ["uniproto", "random"]
     uniproto.compare(few, 5, methods=methods, seeds=2, progress=False).save(tmp_path)
-    uniproto.path(few, ks=[2, 4, 8], random_seeds=2, certify=False, progress=False).save(tmp_path)
+    path_of(uniproto.Problem(few), [2, 4, 8], random_seeds=2, certify=False, progress=False).save(
+        tmp_path
+    )
     for name, charts in (("comparison", 2), ("path", 1)):
         for scheme in ("light", "dark"):
             context = chromium(color_scheme=scheme, viewport={"width": 390, "height": 800})

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import uniproto
-from uniproto import UniProto
+from uniproto import Greedy
 from uniproto.cli import main
 from uniproto.errors import InputFileError
 from uniproto.problem.problem import Problem
@@ -27,12 +27,12 @@ from uniproto.runs.checkpoint import Checkpoint, SavedPicks
 from uniproto.select import run_method
 
 METHODS = {
-    "extend": uniproto.UniProto(search="greedy"),
-    "resolve": uniproto.UniProto(plan="resolve"),
-    "entropic": uniproto.UniProto(plan="entropic", reg=0.05, iterations=50),
-    "exact": uniproto.UniProto(gains="exact"),
-    "stochastic": uniproto.UniProto(candidates=uniproto.Stochastic(0.5)),
-    "stochastic resolve": uniproto.UniProto(plan="resolve", candidates=uniproto.Stochastic(0.5)),
+    "extend": uniproto.Greedy(),
+    "resolve": uniproto.Greedy(plan="resolve"),
+    "entropic": uniproto.Greedy(plan=uniproto.Entropic(reg=0.05, iterations=50)),
+    "exact": uniproto.Greedy(gains="exact"),
+    "stochastic": uniproto.Greedy(sample=0.5),
+    "stochastic resolve": uniproto.Greedy(plan="resolve", sample=0.5),
 }
 
 
@@ -51,7 +51,7 @@ def _stop_after(picks: int, monkeypatch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Checkpoint, "write", write_then_stop)
-    monkeypatch.setattr("uniproto.methods.uniproto_plans._PICKS_AT_ONCE", 1)
+    monkeypatch.setattr("uniproto.methods.greedy_plans._PICKS_AT_ONCE", 1)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -63,7 +63,7 @@ def test_resumed_picks_are_those_of_an_uninterrupted_run(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    problem = Problem(rows, k=15, initial=[7, 2], distinct=distinct)
+    problem = Problem(rows, include=[7, 2], min_distance=distinct).with_k(15)
     whole = run_method(problem, METHODS[name])
     saved = problem.with_checkpoint(Checkpoint(tmp_path / "checkpoint.npz", {"run": 1}))
     with monkeypatch.context() as patch:
@@ -80,15 +80,15 @@ def test_resumed_picks_are_those_of_an_uninterrupted_run(
 def test_groups_resume_each_on_its_own(
     rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = Problem(rows, k=12, groups=["a", "b", "c"] * 40)
-    whole = run_method(problem, uniproto.UniProto(search="greedy"))
+    problem = Problem(rows, groups=["a", "b", "c"] * 40).with_k(12)
+    whole = run_method(problem, uniproto.Greedy())
     checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
     saved = problem.with_checkpoint(checkpoint)
     with monkeypatch.context() as patch:
         _stop_after(3, patch)
         with pytest.raises(KeyboardInterrupt):
-            run_method(saved, uniproto.UniProto(search="greedy"))
-    resumed = run_method(saved, uniproto.UniProto(search="greedy"))
+            run_method(saved, uniproto.Greedy())
+    resumed = run_method(saved, uniproto.Greedy())
     assert resumed.indices.tolist() == whole.indices.tolist()
     assert resumed.notes["a"]["resumed_from_pick"] == 3
     checkpoint.remove()
@@ -161,27 +161,25 @@ def test_forged_numbers_never_reach_compiled_code(
     forgery: str | None, rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
-    problem = Problem(rows, k=15, initial=[7], exclude=[11]).with_checkpoint(checkpoint)
+    problem = Problem(rows, include=[7], exclude=[11]).with_k(15).with_checkpoint(checkpoint)
     with monkeypatch.context() as patch:
         _stop_after(2, patch)
         with pytest.raises(KeyboardInterrupt):
-            run_method(problem, uniproto.UniProto(search="greedy"))
+            run_method(problem, uniproto.Greedy())
     if forgery is None:  # what was written is accepted
-        assert (
-            run_method(problem, uniproto.UniProto(search="greedy")).notes["resumed_from_pick"] == 2
-        )
+        assert run_method(problem, uniproto.Greedy()).notes["resumed_from_pick"] == 2
         return
     _forge(checkpoint.path, *FORGERIES[forgery])
     with pytest.raises(uniproto.InputFileError, match=r"must be a whole one.*Delete it"):
-        run_method(problem, uniproto.UniProto(search="greedy"))
+        run_method(problem, uniproto.Greedy())
 
 
 def test_more_picks_than_wanted_are_refused(rows: np.ndarray, tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
     checkpoint.write(SavedPicks(np.arange(20), np.zeros(20), None), now=True)
-    problem = Problem(rows, k=15).with_checkpoint(checkpoint)
+    problem = Problem(rows).with_k(15).with_checkpoint(checkpoint)
     with pytest.raises(uniproto.InputFileError, match="more picks than the 15 wanted"):
-        run_method(problem, uniproto.UniProto(search="greedy"))
+        run_method(problem, uniproto.Greedy())
 
 
 def test_full_disk_keeps_the_last_checkpoint(
@@ -209,7 +207,7 @@ def test_another_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
         "-k",
         "5",
         "--checkpoint",
-        "--search",
+        "--method",
         "greedy",
         "-o",
         str(out),
@@ -244,14 +242,14 @@ def test_killed_process_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "out"
     checkpoint = out / ".uniproto" / "checkpoint.npz"
     for _ in range(20):  # kill as soon as there is something to go on from
-        process = subprocess.Popen([*command, "--checkpoint", "--search", "greedy", "-o", str(out)])
+        process = subprocess.Popen([*command, "--checkpoint", "--method", "greedy", "-o", str(out)])
         while process.poll() is None and not checkpoint.exists():
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()
         if process.returncode == -signal.SIGKILL:
             break
-    subprocess.run([*command, "--checkpoint", "--search", "greedy", "-o", str(out)], check=True)
+    subprocess.run([*command, "--checkpoint", "--method", "greedy", "-o", str(out)], check=True)
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["resumed_from_pick"] > 0
     whole, resumed = (
@@ -269,8 +267,8 @@ def test_lists_are_saved_while_they_are_built(
 
     monkeypatch.setattr("uniproto.runs.saved_lists._SECONDS_BETWEEN_WRITES", 0.0)
     rng = np.random.default_rng(0)
-    problem = Problem(rng.normal(size=(1500, 4)), k=20, initial=[3])
-    whole = run_method(problem, UniProto(search="greedy"))
+    problem = Problem(rng.normal(size=(1500, 4)), include=[3]).with_k(20)
+    whole = run_method(problem, Greedy())
 
     def resumable() -> Problem:
         return problem.with_checkpoint(Checkpoint(tmp_path / "checkpoint.npz", {"run": 1}))
@@ -288,7 +286,7 @@ def test_lists_are_saved_while_they_are_built(
 
     monkeypatch.setattr(LazyFills, "_compute", killed)
     with pytest.raises(Killed):
-        run_method(resumable(), UniProto(search="greedy"))
+        run_method(resumable(), Greedy())
     saved = sorted(path.name for path in tmp_path.iterdir())
     assert saved == [f"checkpoint-lists-{first}.npz" for first in (0, 256, 512)]
     computed.clear()
@@ -298,7 +296,7 @@ def test_lists_are_saved_while_they_are_built(
         compute(fills, rows, *further)
 
     monkeypatch.setattr(LazyFills, "_compute", noting)
-    resumed = run_method(resumable(), UniProto(search="greedy"))
+    resumed = run_method(resumable(), Greedy())
     assert computed[0] == 768
     assert resumed.indices.tolist() == whole.indices.tolist()
     assert resumed.cost == whole.cost
@@ -307,7 +305,7 @@ def test_lists_are_saved_while_they_are_built(
     files = sorted(tmp_path.glob("*lists*"))
     files[1].write_bytes(files[1].read_bytes()[:-9])
     with pytest.raises(InputFileError, match="damaged"):
-        run_method(resumable(), UniProto(search="greedy"))
+        run_method(resumable(), Greedy())
     checkpoint = resumable().checkpoint
     assert checkpoint is not None
     checkpoint.remove()

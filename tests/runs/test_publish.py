@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -150,28 +151,293 @@ def test_a_plan_of_another_selection_is_noticed(tmp_path: Path) -> None:
         uniproto.Selection.load(one)
 
 
-@pytest.mark.parametrize("moves", ['{"stage": "../away", "remove": []}', "[]", '{"remove": 3}'])
-def test_forged_moves_are_refused(tmp_path: Path, moves: str) -> None:
-    (folder,) = selections(tmp_path, 4)
-    (folder / PRIVATE).mkdir()
-    (folder / PRIVATE / "publish.json").write_text(moves)
-    with pytest.raises(InputFileError, match="list the moves"):
-        uniproto.Selection.load(folder)
+# Moves that a kill has left, or that somebody has planted
+
+STAGE = f"stage-{'0' * 32}"
 
 
-def test_forged_removals_stay_inside(tmp_path: Path) -> None:
+def plant(folder: Path, note: object, files: dict[str, str] | None = None) -> None:
+    """Leave moves in a folder, as a run that was killed would, or somebody who means ill."""
+    stage = folder / PRIVATE / STAGE
+    stage.mkdir(parents=True)
+    for name, content in (files or {}).items():
+        (stage / name).write_text(content)
+    text = note if isinstance(note, str) else json.dumps(note)
+    (folder / PRIVATE / "publish.json").write_text(text)
+
+
+def record_of(**files: str) -> str:
+    digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
+    return json.dumps({"uniproto": "0.1.0", "format": 1, "files": digests})
+
+
+def visible(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        '{"stage": "../away", "record": "manifest.json", "pages": []}',
+        "[]",
+        '{"stage": 3, "remove": ["notes.txt"]}',
+        json.dumps({"stage": STAGE, "remove": ["notes.txt"]}),
+        json.dumps({"stage": STAGE, "record": "../manifest.json", "pages": []}),
+        json.dumps({"stage": STAGE, "record": "manifest.json", "pages": ["../notes.txt"]}),
+        json.dumps({"stage": STAGE, "record": "manifest.json", "pages": [["notes.txt"]]}),
+    ],
+)
+def test_forged_moves_are_refused(tmp_path: Path, note: str) -> None:
     (folder,) = selections(tmp_path, 4)
-    precious = tmp_path / "precious.txt"
-    precious.write_text("mine")
-    (folder / PRIVATE).mkdir()
-    forged = {"stage": f"stage-{'0' * 32}", "remove": ["../precious.txt"]}
-    (folder / PRIVATE / "publish.json").write_text(json.dumps(forged))
-    with pytest.raises(InputFileError, match="list the moves"):
+    (folder / "notes.txt").write_text("mine")
+    plant(folder, note, {"notes.txt": "theirs"})
+    before = visible(folder)
+    with pytest.raises(InputFileError, match="where the files of a result lie"):
         uniproto.Selection.load(folder)
-    assert precious.read_text() == "mine"
+    with pytest.raises(InputFileError, match="where the files of a result lie"):
+        uniproto.select(X, 3).save(folder)
+    assert visible(folder) == before
+
+
+PLANTED: dict[str, dict[str, str]] = {
+    "no record": {"notes.txt": "theirs", "plan.npz": "theirs"},
+    "a record of other files": {"notes.txt": "theirs", "manifest.json": record_of(other="x")},
+    "the user's file": {
+        "notes.txt": "theirs",
+        "manifest.json": record_of(**{"notes.txt": "theirs"}),
+    },
+    "another digest": {"plan.npz": "theirs", "manifest.json": record_of(**{"plan.npz": "x"})},
+    "no record of ours": {"plan.npz": "theirs", "manifest.json": '{"files": {"plan.npz": "0"}}'},
+}
+
+
+@pytest.mark.parametrize("command", ["verify", "report", "certify", "select"])
+@pytest.mark.parametrize("kind", PLANTED)
+def test_planted_moves_cost_nobody_a_file(
+    tmp_path: Path, pool: Path, command: str, kind: str
+) -> None:
+    """`verify`, `report` and `certify` once removed and replaced whatever the note named."""
+    out = tmp_path / "out"
+    assert main(["select", str(pool), "-k", "3", "-o", str(out), "--quiet"]) == 0
+    (out / "notes.txt").write_text("mine")
+    (out / "report.html").write_text("mine, too")
+    before = visible(out)
+    note = {"stage": STAGE, "record": "manifest.json", "pages": ["notes.txt", "report.html"]}
+    plant(out, note, PLANTED[kind])
+    words = {"select": [str(pool), "-k", "3", "-o", str(out)], "verify": [str(out)]}
+    page = ["-o", str(tmp_path / "page.html"), "--random", "0"] if command == "report" else []
+    status = main([command, *words.get(command, [str(out)]), *page])
+    after = visible(out)
+    theirs = ("notes.txt", "report.html")
+    assert {name: after[name] for name in theirs} == {name: before[name] for name in theirs}
+    if command in ("verify", "report") or status != 0:
+        assert after == before
+    else:
+        assert uniproto.Selection.load(out).k == 3
+    if command == "verify":
+        assert (out / PRIVATE / "publish.json").exists()  # it writes nothing at all
+
+
+def interrupted(monkeypatch: pytest.MonkeyPatch, old: Path, new: Path, moves: int) -> None:
+    """Save a result over another, and stop after so many of its files have been moved."""
+    selection, move, left = uniproto.Selection.load(new), Path.replace, [moves]
+
+    def replace(path: Path, target: Path) -> Path:
+        if path.parent.name.startswith("stage-"):
+            if left[0] == 0:
+                raise OSError(5, "the machine is gone")
+            left[0] -= 1
+        return move(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", replace)
+        with pytest.raises(OutputError, match="the machine is gone"):
+            selection.save(old)
+
+
+@pytest.mark.parametrize("moves", [0, 1, 2])
+def test_interrupted_moves_are_read_in_place_and_finished_by_the_next_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    old, new, other = selections(tmp_path, 4, 7, 3)
+    interrupted(monkeypatch, old, new, moves)
+    before = visible(old)
+    found = uniproto.Selection.load(old)
+    assert found.indices.tolist() == uniproto.Selection.load(new).indices.tolist()
+    assert visible(old) == before  # reading moves nothing
+    uniproto.Selection.load(other).save(old)
+    assert uniproto.Selection.load(old).k == 3
+    assert {path.name for path in old.iterdir()} == FILES
+
+
+@pytest.mark.parametrize("moves", [0, 1])
+def test_a_file_that_was_edited_meanwhile_is_not_replaced_by_the_rest_of_the_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    old, new = selections(tmp_path, 4, 7)
+    interrupted(monkeypatch, old, new, moves)
+    (old / "selection.parquet").write_text("mine")
+    before = visible(old)
+    with pytest.raises(OutputError, match=r"selection\.parquet: .*changed since.*Move it away"):
+        uniproto.select(X, 3).save(old)
+    assert visible(old) == before
+    (old / "selection.parquet").unlink()
+    uniproto.select(X, 3).save(old)
+    assert uniproto.Selection.load(old).k == 3
+
+
+def test_a_read_only_folder_with_interrupted_moves_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = selections(tmp_path, 4, 7)
+    interrupted(monkeypatch, old, new, 1)
+    monkeypatch.setattr("uniproto.runs.publish.locked", None)  # readers take no lock
+    assert uniproto.Selection.load(old).k == 7
 
 
 # Files of the user
+
+
+@pytest.mark.parametrize("pool_name", ["table.csv", "pool.npy"])
+def test_a_table_that_a_person_has_edited_is_not_replaced(
+    tmp_path: Path, pool: Path, pool_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Labels added by hand: refused before the work, also where the new result has no such file."""
+    table, out = tmp_path / "table.csv", tmp_path / "out"
+    np.savetxt(table, X, delimiter=",", header="a,b,c", comments="")
+    assert command("select", table, "-k", 3, "-o", out) == 0
+    lines = (out / "prototypes.csv").read_text().splitlines()
+    edited = "\n".join(f"{line},label" for line in lines)
+    (out / "prototypes.csv").write_text(edited)
+    before = visible(out)
+    assert command("select", tmp_path / pool_name, "-k", 4, "-o", out) == 2
+    error = capsys.readouterr().err
+    assert (
+        f"{out / 'prototypes.csv'}: a file that has been changed since uniproto wrote it" in error
+    )
+    assert "Move it away, or choose another folder with --out." in error
+    assert visible(out) == before
+    assert command("certify", out) == 0  # which does not touch it
+    assert (out / "prototypes.csv").read_text() == edited
+    (out / "prototypes.csv").rename(out / "labelled.csv")
+    assert command("select", tmp_path / pool_name, "-k", 4, "-o", out) == 0
+    assert (out / "labelled.csv").read_text() == edited
+
+
+def test_a_link_in_place_of_a_file_of_ours_is_not_replaced(tmp_path: Path) -> None:
+    (folder,) = selections(tmp_path, 4)
+    (folder / "plan.npz").rename(tmp_path / "plan.npz")
+    (folder / "plan.npz").symlink_to(tmp_path / "plan.npz")
+    with pytest.raises(OutputError, match="changed since"):
+        uniproto.select(X, 3).save(folder)
+    assert (folder / "plan.npz").is_symlink()
+
+
+@pytest.mark.parametrize("words", ["select {pool} -k 2", "compare {pool} -k 2", "path {pool}"])
+def test_an_output_whose_name_is_not_utf_8_is_refused_before_the_work(
+    tmp_path: Path, pool: Path, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / os.fsdecode(b"out\xff")
+    np.save(pool, np.full((3, 2), np.nan))  # which the work would refuse
+    assert command(*words.format(pool=pool).split(), "-o", out) == 2
+    assert "the name of the output must be UTF-8" in capsys.readouterr().err
+    with pytest.raises(OutputError, match="must be UTF-8"):
+        uniproto.select(X, 3).save(out)
+
+
+@pytest.mark.parametrize("words", ["select {pool} -k 3 -o {out}", "certify {out}", "report {out}"])
+def test_files_that_a_kill_has_left_go_with_the_next_command(
+    tmp_path: Path, pool: Path, words: str
+) -> None:
+    out = tmp_path / "out"
+    assert command("select", pool, "-k", 3, "-o", out) == 0
+    (out / PRIVATE).mkdir()
+    left = out / f".uniproto-{'a' * 32}"
+    left.write_text("half")
+    (out / ".uniproto-notes").write_text("mine")
+    with atomic_write(out / "other") as file:  # of a writer that lives
+        assert command(*words.format(pool=pool, out=out).split()) == 0
+        file.write(b"whole")
+    assert not left.exists()
+    assert (out / "other").read_bytes() == b"whole"
+    assert (out / ".uniproto-notes").read_text() == "mine"
+
+
+# What is said after Ctrl-C
+
+STOPPED = """
+import os, signal, sys
+from uniproto.cli import main
+from {module} import {name} as wanted
+import {module}
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which is off in the background
+
+def stopped(*arguments, **options):
+    {before}
+    found = wanted(*arguments, **options)
+    {after}
+    return found
+
+{module}.{name} = stopped
+sys.exit(main(sys.argv[1:]))
+"""
+SIGNAL = "os.kill(os.getpid(), signal.{})"
+
+
+@pytest.mark.parametrize(
+    ("number", "place", "when", "complete"),
+    [
+        ("SIGINT", "uniproto.selection.storage.write_record", "after", False),
+        ("SIGTERM", "uniproto.runs.publish._commit", "before", True),
+        ("SIGINT", "uniproto.runs.publish._commit", "after", True),
+        ("SIGTERM", "uniproto.runs.publish._move", "after", True),
+        ("SIGINT", "uniproto.cli.select.printable", "before", True),
+    ],
+)
+def test_what_is_said_after_a_signal_is_so(
+    tmp_path: Path, pool: Path, number: str, place: str, when: str, complete: bool
+) -> None:
+    word, status = {"SIGINT": ("interrupted", 130), "SIGTERM": ("terminated", 143)}[number]
+    module, _, name = place.rpartition(".")
+    signals = {"before": "pass", "after": "pass", when: SIGNAL.format(number)}
+    code = STOPPED.format(module=module, name=name, **signals)
+    out = tmp_path / "out"
+    words = [sys.executable, "-c", code, "select", str(pool), "-k", "3", "-o", str(out)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    said = f"the result is complete in {out}" if complete else "no result was written"
+    assert done.stderr.splitlines()[-1] == f"uniproto: {word}; {said}."
+    assert done.returncode == status
+    assert (out / "manifest.json").exists() == complete
+    if complete:
+        assert uniproto.Selection.load(out).k == 3
+        assert {path.name for path in out.iterdir()} == FILES
+
+
+@pytest.mark.parametrize(
+    ("module", "start"),
+    [("numpy", "-m"), ("scipy.sparse", "script"), ("uniproto.cli.select", "script")],
+)
+def test_ctrl_c_during_imports_is_one_line(tmp_path: Path, module: str, start: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "class Stop:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Stop())\n"
+    )
+    script = tmp_path / "uniproto"
+    script.write_text("import sys\nfrom uniproto.cli import main\nsys.exit(main())\n")
+    begin = ["-m", "uniproto"] if start == "-m" else [str(script)]
+    paths = [str(tmp_path), str(Path(uniproto.__file__).parents[1])]
+    done = subprocess.run(
+        [sys.executable, *begin, "--version"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path / "..",
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "uniproto: interrupted; nothing was written.\n"
 
 
 def command(*words: object) -> int:

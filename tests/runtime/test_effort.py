@@ -20,12 +20,13 @@ def test_less_effort_is_less_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_groups_share_the_effort(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNIPROTO_EFFORT", "0.5")
-    problem = uniproto.Problem(np.eye(6), k=4, groups=[0, 0, 0, 1, 1, 1])
+    problem = uniproto.Problem(np.eye(6), groups=[0, 0, 0, 1, 1, 1]).with_k(4)
     assert problem.effort == 0.5
     assert [group.problem.effort for group in problem.groups] == [0.25, 0.25]
 
 
-def test_the_usual_effort_is_one(usual_effort: None) -> None:
+@pytest.mark.usual_effort
+def test_the_usual_effort_is_one() -> None:
     assert effort() == 1.0
 
 

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 import uniproto
-from uniproto import InfeasibleError, InvalidInputError, Stochastic, UniProto
+from uniproto import Entropic, Greedy, InfeasibleError, InvalidInputError, UniProto
 from uniproto.geometry import cpu_lists, features
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import FEATURE_METRICS, make_costs
@@ -31,7 +30,7 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import free_bytes, memory_budget, readable, require_memory
 
 M, N, K, WIDTH = 90, 130, 11, 5
-GREEDY = UniProto(search="greedy")
+GREEDY = Greedy()
 TYPES = ("f4", "f2", "u1", "f8", "i1", "i2", "i8", "?", ">f4", ">f8")
 
 
@@ -105,7 +104,7 @@ def test_what_is_no_amount_of_memory(memory: Any) -> None:
     with pytest.raises(InvalidInputError, match=r"'memory' must be an amount .*such as '4GB'"):
         memory_budget(memory)
     with pytest.raises(InvalidInputError, match="'memory'"):
-        uniproto.select(rows_of("f8", M, 1), K, memory=memory)
+        uniproto.select(rows_of("f8", M, 1), K, compute=uniproto.Compute(memory=memory))
 
 
 @pytest.mark.parametrize("memory", [0, 0.0, 0.3, "0", "0GB", "0.4"])
@@ -126,7 +125,7 @@ def test_a_quarter_of_what_is_free_by_default(monkeypatch: pytest.MonkeyPatch) -
     assert 2**20 < free_bytes() < 2**50
     monkeypatch.setattr("uniproto.runtime.memory.free_bytes", lambda: 4000)
     assert memory_budget(None) == 1000
-    assert Problem(rows_of("f8", M, 1), k=K).memory == 1000
+    assert Problem(rows_of("f8", M, 1)).with_k(K).memory == 1000
 
 
 def test_a_refusal_says_what_why_and_what_to_do() -> None:
@@ -144,41 +143,55 @@ def test_a_refusal_says_what_why_and_what_to_do() -> None:
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize(
     "method",
-    [GREEDY, UniProto(candidates=Stochastic(0.5))],
+    [GREEDY, Greedy(sample=0.5)],
     ids=["extend", "stochastic"],
 )
 def test_following_the_advice_of_a_refusal_works(method: UniProto, dtype: str) -> None:
     source, target = rows_of(dtype, M, 1), rows_of(dtype, N, 2)
     question: dict[str, Any] = {"target": target, "metric": "euclidean", "method": method}
     with pytest.raises(InfeasibleError, match=r"Not enough memory: even lists of one") as caught:
-        uniproto.select(source, K, memory=20, **question)
+        uniproto.select(source, K, compute=uniproto.Compute(memory=20), **question)
     assert re.search(r"select from a sample", str(caught.value))
     advised = int(re.search(r"Allow at least memory=(\d+)", str(caught.value))[1])
     assert advised > 20
-    scarce = uniproto.select(source, K, memory=advised, **question)
+    scarce = uniproto.select(source, K, compute=uniproto.Compute(memory=advised), **question)
     assert scarce.indices.tolist() == uniproto.select(source, K, **question).indices.tolist()
     with pytest.raises(InfeasibleError, match=f"Allow at least memory={advised}"):
-        uniproto.select(source, K, memory=advised - 1, **question)
+        uniproto.select(source, K, compute=uniproto.Compute(memory=advised - 1), **question)
 
 
 @pytest.mark.parametrize(
     "method",
-    [UniProto(plan="resolve"), UniProto(gains="exact"), UniProto(polish=True)],
-    ids=["resolve", "exact", "polish"],
+    [Greedy(plan="resolve"), Greedy(gains="exact")],
+    ids=["resolve", "exact"],
 )
 def test_an_exact_plan_asks_for_its_matrix_first(method: UniProto) -> None:
     source, target = rows_of("f4", M, 1), rows_of("f4", N, 2)
-    needed = K * N * 8 * (2 if method.polish else 1)
+    needed = K * N * 8
     with pytest.raises(
         InfeasibleError, match=rf"the exact plan is solved over {K} × {N} .*memory={needed}, or use"
     ):
-        uniproto.select(source, K, target, method=method, memory=needed - 1)
-    scarce = uniproto.select(source, K, target, method=method, memory=needed)
-    plain = uniproto.select(source, K, target, method=replace(method, polish=False))
-    if method.polish:  # shorter lists may lead to other exchanges, never to worse ones
-        assert scarce.cost <= plain.cost
-    else:
-        assert scarce.indices.tolist() == plain.indices.tolist()
+        uniproto.select(
+            source, K, target, method=method, compute=uniproto.Compute(memory=needed - 1)
+        )
+    scarce = uniproto.select(
+        source, K, target, method=method, compute=uniproto.Compute(memory=needed)
+    )
+    plain = uniproto.select(source, K, target, method=method)
+    assert scarce.indices.tolist() == plain.indices.tolist()
+
+
+def test_exchanges_ask_for_their_plans_first() -> None:
+    source, target = rows_of("f4", M, 1), rows_of("f4", N, 2)
+    needed = 2 * K * N * 8
+    with pytest.raises(InfeasibleError, match=rf"exchanges hold {K} × {N} costs .*memory={needed}"):
+        uniproto.select(
+            source, K, target, method=GREEDY, compute=uniproto.Compute(memory=needed - 1)
+        ).improve(1)
+    scarce = uniproto.select(
+        source, K, target, method=GREEDY, compute=uniproto.Compute(memory=needed)
+    )
+    assert scarce.improve(60).cost <= scarce.cost
 
 
 def test_following_the_advice_with_groups() -> None:
@@ -187,7 +200,9 @@ def test_following_the_advice_with_groups() -> None:
     memory, refusals = 1, 0
     while True:
         try:
-            selection = uniproto.select(source, K, groups=labels, method=GREEDY, memory=memory)
+            selection = uniproto.select(
+                source, K, groups=labels, method=GREEDY, compute=uniproto.Compute(memory=memory)
+            )
             break
         except InfeasibleError as error:
             advised = int(re.search(r"memory=(\d+)", str(error))[1])
@@ -200,21 +215,25 @@ def test_following_the_advice_with_groups() -> None:
 
 def test_the_entropic_plan_asks_for_its_matrix_first() -> None:
     source, target = rows_of("f4", M, 1), rows_of("f4", N, 2)
-    method, needed = UniProto(plan="entropic", reg=0.1), M * N * 8
+    method, needed = Greedy(plan=Entropic(reg=0.1)), M * N * 8
     with pytest.raises(
-        InfeasibleError, match=rf"plan='entropic' holds {M} × {N} .*Use plan='extend'"
+        InfeasibleError, match=rf"plan=Entropic\(…\) holds {M} × {N} .*Use plan='extend'"
     ):
-        uniproto.select(source, K, target, method=method, memory=needed - 1)
-    uniproto.select(source, K, target, method=method, memory=needed)
-    uniproto.select(source, K, target, memory=needed - 1)  # as advised
+        uniproto.select(
+            source, K, target, method=method, compute=uniproto.Compute(memory=needed - 1)
+        )
+    uniproto.select(source, K, target, method=method, compute=uniproto.Compute(memory=needed))
+    uniproto.select(source, K, target, compute=uniproto.Compute(memory=needed - 1))  # as advised
 
 
 @pytest.mark.parametrize("memory", ["20KB", "200KB", "1GB", None])
 def test_memory_never_changes_what_a_search_finds(memory: Any) -> None:
     source, target = rows_of("f4", M, 1), rows_of("f4", N, 2)
-    for method in (GREEDY, UniProto(plan="resolve"), UniProto(gains="exact"), "kmedoids"):
+    for method in (GREEDY, Greedy(plan="resolve"), Greedy(gains="exact"), "kmedoids"):
         plain = uniproto.select(source, K, target, method=method)
-        other = uniproto.select(source, K, target, method=method, memory=memory)
+        other = uniproto.select(
+            source, K, target, method=method, compute=uniproto.Compute(memory=memory)
+        )
         assert other.indices.tolist() == plain.indices.tolist()
         assert other.cost == pytest.approx(plain.cost, rel=1e-12)
 
@@ -231,7 +250,7 @@ def test_lists_are_built_within_the_memory_allowed(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(cpu_lists, "nearest", noting)
     points = rows_of("f4", 2000, 1)
-    selection = uniproto.select(points, 4, method=GREEDY, memory=2**20)
+    selection = uniproto.select(points, 4, method=GREEDY, compute=uniproto.Compute(memory=2**20))
     assert selection.notes["recomputed_rows"] > 0
     assert largest
 
@@ -326,10 +345,10 @@ def test_costs_from_disk(to_disk: Callable[..., Any], metric: str, kind: str) ->
 def test_one_file_is_opened_once(to_disk: Callable[..., Any]) -> None:
     on_disk = to_disk(rows_of("f4", M, 1))
     for metric in FEATURE_METRICS:
-        costs = Problem(on_disk, k=K, metric=metric).costs
+        costs = Problem(on_disk, metric=metric).with_k(K).costs
         assert costs.source is costs.target
         assert isinstance(costs.source, RowsOnDisk)
-        costs = Problem(on_disk, on_disk, k=K, metric=metric).costs
+        costs = Problem(on_disk, on_disk, metric=metric).with_k(K).costs
         assert costs.source is costs.target
 
 
@@ -367,21 +386,22 @@ def test_picks_from_disk_for_itself(to_disk: Callable[..., Any], metric: str, ki
 
 QUESTIONS: dict[str, dict[str, Any]] = {
     "nothing more": {},
-    "groups": {"groups": np.arange(M) % 3, "target_groups": np.arange(N) % 3},
-    "initial": {"initial": [7, 2], "exclude": [0, 88]},
+    "groups": {"groups": uniproto.Groups(np.arange(M) % 3, target=np.arange(N) % 3)},
+    "initial": {"include": [7, 2], "exclude": [0, 88]},
     "weights": {"target_weights": np.random.default_rng(3).random(N)},
-    "distinct": {"distinct": True},
+    "distinct": {"min_distance": "auto"},
     "distinct groups": {
-        "distinct": 0.01, "groups": np.arange(M) % 2, "target_groups": np.arange(N) % 2,
+        "min_distance": 0.01,
+        "groups": uniproto.Groups(np.arange(M) % 2, target=np.arange(N) % 2),
     },
     "certify": {"certify": True},
-    "short lists": {"memory": 2 * M * 12 * 3},
-    "resolve": {"method": UniProto(plan="resolve"), "initial": [7, 2]},
-    "entropic": {"method": UniProto(plan="entropic", reg=0.1, iterations=100)},
-    "exact gains": {"method": UniProto(gains="exact")},
-    "stochastic": {"method": UniProto(candidates=Stochastic(0.3))},
-    "polish": {"method": UniProto(polish=30.0)},
-    "faiss": {"lists": "faiss"},
+    "short lists": {"compute": uniproto.Compute(memory=2 * M * 12 * 3)},
+    "resolve": {"method": Greedy(plan="resolve"), "include": [7, 2]},
+    "entropic": {"method": Greedy(plan=Entropic(reg=0.1, iterations=100))},
+    "exact gains": {"method": Greedy(gains="exact")},
+    "stochastic": {"method": Greedy(sample=0.3)},
+    "seconds": {"method": UniProto(seconds=3.0)},
+    "faiss": {"compute": uniproto.Compute(neighbours="faiss")},
 }  # fmt: skip
 
 
@@ -421,12 +441,14 @@ def test_every_method_from_disk(to_disk: Callable[..., Any], name: str, metric: 
 
 def test_kmeans_reads_a_file_whole_or_says_that_it_cannot(to_disk: Callable[..., Any]) -> None:
     on_disk, needed = to_disk(rows_of("f4", M, 1)), M * WIDTH * 4
-    uniproto.select(on_disk, K, method="kmeans", memory=needed)
+    uniproto.select(on_disk, K, method="kmeans", compute=uniproto.Compute(memory=needed))
     with pytest.raises(
         InfeasibleError, match=r"'kmeans' reads all target rows .*Use method='kmedoids'"
     ):
-        uniproto.select(on_disk, K, method="kmeans", memory=needed - 1)
-    uniproto.select(on_disk, K, method="kmedoids", memory=needed - 1)  # as advised
+        uniproto.select(on_disk, K, method="kmeans", compute=uniproto.Compute(memory=needed - 1))
+    uniproto.select(
+        on_disk, K, method="kmedoids", compute=uniproto.Compute(memory=needed - 1)
+    )  # as advised
 
 
 def test_two_copies_of_a_file_are_one_set(to_disk: Callable[..., Any]) -> None:
@@ -442,8 +464,12 @@ def test_matrices_on_disk(to_disk: Callable[..., Any], metric: str, kind: str) -
     matrix = np.random.default_rng(5).random((M, N)) * (250 if kind[-2] in "ui" else 1)
     matrix = matrix.astype(kind)
     on_disk = to_disk(matrix)
-    for options in ({}, {"certify": True}, {"method": "kmedoids"}, {"groups": np.arange(M) % 2,
-                    "target_groups": np.arange(N) % 2}):  # fmt: skip
+    for options in (
+        {},
+        {"certify": True},
+        {"method": "kmedoids"},
+        {"groups": uniproto.Groups(np.arange(M) % 2, target=np.arange(N) % 2)},
+    ):
         expected = uniproto.select(matrix, K, metric=metric, **options)
         found = uniproto.select(on_disk, K, metric=metric, **options)
         assert found.indices.tolist() == expected.indices.tolist()
@@ -471,7 +497,7 @@ def test_files_are_never_written_to(to_disk: Callable[..., Any]) -> None:
     source, target = rows_of("f4", M, 1), rows_of("f4", N, 2)
     writable, other = to_disk(source, "r+"), to_disk(target, "r+")
     for metric in FEATURE_METRICS:
-        uniproto.select(writable, K, other, metric=metric, certify=True, distinct=True)
+        uniproto.select(writable, K, other, metric=metric, certify=True, min_distance="auto")
     for on_disk, values in ((writable, source), (other, target)):
         np.testing.assert_array_equal(np.load(on_disk.filename), values)
 
@@ -528,15 +554,19 @@ def test_a_large_source_is_never_in_memory(
 ) -> None:
     source, target = to_disk(rows_of("f4", MANY, 1)), rows_of("f4", 200, 2)
     options: dict[str, Any] = {
-        "distinct": {"distinct": True, "memory": "2MB"},
-        "initial": {"initial": [19_000, 4], "exclude": [1, 5], "memory": "2MB"},
-        "groups": {
-            "groups": np.arange(MANY) % 3 == 0, "target_groups": np.arange(200) % 2 == 0,
-            "memory": "2MB",
+        "include": {
+            "include": [19_000, 4],
+            "compute": uniproto.Compute(memory="2MB"),
+            "exclude": [1, 5],
         },
-        "kmedoids": {"method": "kmedoids", "memory": "2MB"},
+        "min_distance": {"min_distance": "auto", "compute": uniproto.Compute(memory="2MB")},
+        "groups": {
+            "groups": uniproto.Groups(np.arange(MANY) % 3 == 0, target=np.arange(200) % 2 == 0),
+            "compute": uniproto.Compute(memory="2MB"),
+        },
+        "kmedoids": {"method": "kmedoids", "compute": uniproto.Compute(memory="2MB")},
         "kcenter": {"method": "kcenter"},
-    }.get(question, {"memory": "2MB"})  # fmt: skip
+    }.get(question, {"compute": uniproto.Compute(memory="2MB")})
     selection = uniproto.select(source, 8, target, metric="euclidean", **options)
     if question == "cost":
         assert selection.cost > 0
@@ -561,15 +591,17 @@ def test_a_large_target_is_never_in_memory(
         case "first pick" | "certify":
             k = 1
         case "resolve":
-            k, options = 1, {"method": UniProto(plan="resolve")}
+            k, options = 1, {"method": Greedy(plan="resolve")}
         case "dot":
             k, options = 1, {"metric": "dot"}
         case "kmedoids" | "kcenter" | "mmd_critic" | "protodash":
             options = {"method": question}
         case "groups":
             k = 2
-            options = {"groups": np.arange(100) % 2, "target_groups": np.arange(MANY) % 2}
-    selection = uniproto.select(source, k, target, memory="1MB", **options)
+            options = {"groups": uniproto.Groups(np.arange(100) % 2, target=np.arange(MANY) % 2)}
+    selection = uniproto.select(
+        source, k, target, compute=uniproto.Compute(memory="1MB"), **options
+    )
     if question == "certify":
         selection.certify(time_limit=1)
     if question == "cost":

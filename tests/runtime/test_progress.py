@@ -146,7 +146,7 @@ def test_without_stderr_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def _costs(rows: int, columns: int) -> Costs:
     draw = np.random.default_rng(0)
-    return Problem(draw.normal(size=(rows, 3)), draw.normal(size=(columns, 3)), k=2).costs
+    return Problem(draw.normal(size=(rows, 3)), draw.normal(size=(columns, 3))).with_k(2).costs
 
 
 def test_neighbour_lists_move_before_the_first_piece_is_done() -> None:

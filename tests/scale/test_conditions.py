@@ -28,7 +28,7 @@ K = 9
 def scale_select(*arguments: Any, **options: Any) -> uniproto.Selection:
     from uniproto.scale import select
 
-    return select(*arguments, column="vector", progress=False, **options)
+    return select(*arguments, columns=uniproto.Columns(use=["vector"]), progress=False, **options)
 
 
 def data_of(pattern: str) -> tuple[np.ndarray, np.ndarray]:
@@ -38,7 +38,9 @@ def data_of(pattern: str) -> tuple[np.ndarray, np.ndarray]:
 
 def whole(pool: str, aim: str, **options: Any) -> Problem:
     (source, groups), (target, target_groups) = data_of(pool), data_of(aim)
-    return Problem(source, target, k=K, groups=groups, target_groups=target_groups, **options)
+    return Problem(
+        source, target, groups=uniproto.Groups(groups, target=target_groups), **options
+    ).with_k(K)
 
 
 # --- groups ---------------------------------------------------------------------------------------
@@ -51,7 +53,9 @@ def test_groups_have_their_numbers_of_rows(budgets: Any, pool: str, aim: str) ->
     """Where every row is sent, the answer is one machine's."""
     problem = whole(pool, aim, budgets=budgets)
     alone = uniproto.select(problem, K)
-    sel = scale_select(pool, K, aim, groups="class", budgets=budgets, per_part=10_000)
+    sel = scale_select(
+        pool, K, aim, groups=uniproto.Groups("class", budgets=budgets), per_part=10_000
+    )
     assert sel.indices.tolist() == alone.indices.tolist()
     assert sel.cost == pytest.approx(alone.cost, rel=1e-12)
     assert list(sel.group_costs) == list(alone.group_costs)
@@ -71,7 +75,7 @@ def test_both_rounds_keep_to_the_groups(pool: str, aim: str) -> None:
         count, union = group.problem.k, []
         for part in np.split(np.arange(len(source)), 4):
             own = np.intersect1d(rows, part)
-            greedy = uniproto.UniProto(search="greedy")  # a shard only sends candidates
+            greedy = uniproto.Greedy()  # a shard only sends candidates
             picks = uniproto.select(source[own], count, target[columns], method=greedy).indices
             union += sorted(own[picks])
         chosen = uniproto.select(source[union], count, target[columns]).indices
@@ -80,9 +84,11 @@ def test_both_rounds_keep_to_the_groups(pool: str, aim: str) -> None:
 
 
 def test_the_certificate_of_groups_is_proven_over_all_rows(pool: str, aim: str) -> None:
-    sel = scale_select(pool, K, aim, groups="class", budgets="balanced", certify=True)
+    sel = scale_select(
+        pool, K, aim, groups=uniproto.Groups("class", budgets="balanced"), certify=True
+    )
     problem = whole(pool, aim, budgets="balanced")
-    alone = uniproto.select(problem, K, method=uniproto.UniProto(search="greedy"), certify=True)
+    alone = uniproto.select(problem, K, method=uniproto.Greedy(), certify=True)
     assert sel.certificate is not None
     assert alone.certificate is not None
     proven = proven_bound(problem, sel.certificate.prices, least=False)
@@ -104,9 +110,7 @@ def test_groups_that_cannot_be_served_are_told_of(pool: str, aim: str, tmp_path:
     with pytest.raises(uniproto.InputFileError, match="'groups' must be one of"):
         scale_select(pool, K, aim, groups="klass")
     with pytest.raises(uniproto.InvalidInputError, match="must sum to k=9"):
-        scale_select(pool, K, aim, groups="class", budgets={"class 0": 1})
-    with pytest.raises(uniproto.InvalidInputError, match="needs 'groups' as well"):
-        scale_select(pool, K, aim, budgets="balanced")
+        scale_select(pool, K, aim, groups=uniproto.Groups("class", budgets={"class 0": 1}))
     table = pa.table({"class": ["class 9"], "vector": [np.ones(6)]})
     pq.write_table(table, tmp_path / "aim.parquet")
     with pytest.raises(uniproto.InfeasibleError, match=r"source rows for every group.*class 9"):
@@ -142,23 +146,24 @@ def twins(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("method", ["uniproto", "kcenter", "kmedoids"])
 def test_no_two_chosen_rows_are_near(method: str, twins: str) -> None:
-    sel = scale_select(twins, 12, metric="euclidean", method=method, distinct=1e-3)
+    sel = scale_select(twins, 12, metric="euclidean", method=method, min_distance=1e-3)
     rows = read_input(twins, "vector").features[sel.indices]
     apart = np.linalg.norm(rows[:, None] - rows, axis=2)[np.triu_indices(12, 1)]
     assert apart.min() > 1e-3
     with pytest.raises(uniproto.InfeasibleError, match="'distinct' must leave at least k=31"):
-        scale_select(twins, 31, metric="euclidean", method=method, distinct=1e-3)
+        scale_select(twins, 31, metric="euclidean", method=method, min_distance=1e-3)
 
 
 @pytest.mark.parametrize("distinct", [True, -1.0, np.nan, "near"])
 def test_distinct_is_a_distance_on_ray(distinct: Any, twins: str) -> None:
     with pytest.raises(uniproto.InvalidInputError, match="'distinct' must be a distance"):
-        scale_select(twins, 4, distinct=distinct)
+        scale_select(twins, 4, min_distance=distinct)
 
 
 # --- methods --------------------------------------------------------------------------------------
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("method", sorted(METHODS.keys() - {"random", "fasterpam", "dsir"}))
 def test_every_method_picks_from_shards_and_from_their_picks(
     method: str, pool: str, aim: str
@@ -169,9 +174,14 @@ def test_every_method_picks_from_shards_and_from_their_picks(
     union, first = [], 0
     for file in parquet_files(Path(pool)):
         rows = read_input(file, "vector").features
-        first_method = uniproto.UniProto(search="greedy") if method == "uniproto" else method
+        first_method = uniproto.Greedy() if method == "uniproto" else method
         picks = uniproto.select(
-            rows, 5, target, metric="euclidean", method=first_method, device="cpu"
+            rows,
+            5,
+            target,
+            metric="euclidean",
+            method=first_method,
+            compute=uniproto.Compute(device="cpu"),
         )
         union += sorted((picks.indices + first).tolist())
         first += len(rows)
@@ -193,10 +203,10 @@ def test_other_methods_by_command(pool: str, tmp_path: Path) -> None:
 
 
 def test_finished_parts_of_groups_are_used_again(pool: str, aim: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"groups": "class", "distinct": 0.01, "checkpoint": tmp_path}
+    options: dict[str, Any] = {"groups": "class", "min_distance": 0.01, "checkpoint": tmp_path}
     first = scale_select(pool, K, aim, **options)
     again = scale_select(pool, K, aim, **options)
     assert again.notes["resumed_parts"] == 4
     assert again.indices.tolist() == first.indices.tolist()
-    other = scale_select(pool, K, aim, **{**options, "distinct": 0.02})
+    other = scale_select(pool, K, aim, **{**options, "min_distance": 0.02})
     assert other.notes["resumed_parts"] == 0

@@ -42,7 +42,7 @@ def test_the_answer_is_the_same_where_the_gpu_is_of_no_use(pool: str, aim: str) 
 
     options: dict[str, Any] = {"column": "vector", "progress": False}
     on_gpus = select(pool, 9, aim, **options)
-    on_cores = select(pool, 9, aim, device="cpu", **options)
+    on_cores = select(pool, 9, aim, compute=uniproto.Compute(device="cpu"), **options)
     assert on_gpus.indices.tolist() == on_cores.indices.tolist()
 
 
@@ -53,6 +53,18 @@ def test_a_gpu_that_must_be_there(pool: str) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     with pytest.raises(uniproto.UniprotoError, match="device"):
-        select(pool, 9, column="vector", progress=False, device="cuda")
+        select(
+            pool,
+            9,
+            columns=uniproto.Columns(use=["vector"]),
+            compute=uniproto.Compute(device="cuda"),
+            progress=False,
+        )
     with pytest.raises(uniproto.UniprotoError, match="'device' must be one of"):
-        select(pool, 9, column="vector", progress=False, device="gpu")
+        select(
+            pool,
+            9,
+            columns=uniproto.Columns(use=["vector"]),
+            compute=uniproto.Compute(device="gpu"),
+            progress=False,
+        )

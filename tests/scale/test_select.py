@@ -27,7 +27,7 @@ K = 9
 def scale_select(*arguments: Any, **options: Any) -> uniproto.Selection:
     from uniproto.scale import select
 
-    return select(*arguments, column="vector", progress=False, **options)
+    return select(*arguments, columns=uniproto.Columns(use=["vector"]), progress=False, **options)
 
 
 def vectors_of(pattern: str) -> np.ndarray:
@@ -39,40 +39,40 @@ def by_hand(pattern: str, target: np.ndarray, k: int = K, **options: Any) -> lis
     first, union = 0, []
     for file in parquet_files(Path(pattern)):
         rows = vectors_of(str(file))
-        greedy = uniproto.UniProto(search="greedy")  # a shard only sends candidates
-        picks = uniproto.select(rows, k, target, method=greedy, device="cpu", **options).indices
+        greedy = uniproto.Greedy()  # a shard only sends candidates
+        picks = uniproto.select(
+            rows, k, target, method=greedy, compute=uniproto.Compute(device="cpu"), **options
+        ).indices
         union += sorted((picks + first).tolist())
         first += len(rows)
-    chosen = uniproto.select(vectors_of(pattern)[union], k, target, device="cpu", **options)
+    chosen = uniproto.select(
+        vectors_of(pattern)[union], k, target, compute=uniproto.Compute(device="cpu"), **options
+    )
     return [union[place] for place in chosen.indices]
 
 
-@pytest.mark.parametrize(
-    ("metric", "bandwidth"),
-    [("cosine", None), ("euclidean", None), ("l1", None), ("dot", None), ("rbf", 2.0)],
-)
-def test_both_rounds_are_those_by_hand(
-    metric: str, bandwidth: float | None, pool: str, aim: str
-) -> None:
-    sel = scale_select(pool, K, aim, metric=metric, bandwidth=bandwidth)
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "l1", "dot", uniproto.RBF(2.0)], ids=str)
+def test_both_rounds_are_those_by_hand(metric: Any, pool: str, aim: str) -> None:
+    sel = scale_select(pool, K, aim, metric=metric)
     target = vectors_of(aim)
-    assert sel.indices.tolist() == by_hand(pool, target, metric=metric, bandwidth=bandwidth)
-    whole = Problem(vectors_of(pool), target, k=K, metric=metric, bandwidth=bandwidth)
+    assert sel.indices.tolist() == by_hand(pool, target, metric=metric)
+    whole = Problem(vectors_of(pool), target, metric=metric).with_k(K)
     assert sel.shape == whole.costs.shape
     assert sel.beta == pytest.approx(whole.costs.ceiling, rel=1e-6)
     assert sel.cost == pytest.approx(transport(whole, sel.indices).cost, rel=1e-9)
 
 
-@pytest.mark.parametrize("metric", ["rbf", pytest.param("laplacian", marks=pytest.mark.slow)])
-def test_a_share_of_the_median_is_that_of_one_machine(metric: str, pool: str, aim: str) -> None:
+@pytest.mark.parametrize(
+    "kind", [uniproto.RBF, pytest.param(uniproto.Laplacian, marks=pytest.mark.slow)]
+)
+def test_a_share_of_the_median_is_that_of_one_machine(kind: Any, pool: str, aim: str) -> None:
     for options in ({}, {"target_sample": 50, "seed": 4}):
-        sel = scale_select(
-            pool, K, aim, metric=metric, bandwidth="0.5 median", certify=True, **options
-        )
+        metric = kind("0.5 median")
+        sel = scale_select(pool, K, aim, metric=metric, certify=True, **options)
         target = vectors_of(aim)
         if options:
             target = target[sampled_rows(150, 50, 4, "target_sample")]
-        whole = Problem(vectors_of(pool), target, k=K, metric=metric, bandwidth="0.5 median")
+        whole = Problem(vectors_of(pool), target, metric=metric).with_k(K)
         assert sel.bandwidth == pytest.approx(whole.costs.bandwidth, rel=1e-12)
         assert sel.notes["bandwidth_from"] == whole.bandwidth_origin
         assert sel.beta == pytest.approx(whole.costs.ceiling, rel=1e-6)
@@ -88,7 +88,9 @@ def test_without_a_target_it_is_the_whole_source(pool: str) -> None:
 
 def test_where_every_row_is_sent_the_answer_is_one_machine_s(pool: str, aim: str) -> None:
     sel = scale_select(pool, K, aim, per_part=1000)
-    alone = uniproto.select(vectors_of(pool), K, vectors_of(aim), device="cpu")
+    alone = uniproto.select(
+        vectors_of(pool), K, vectors_of(aim), compute=uniproto.Compute(device="cpu")
+    )
     assert sel.indices.tolist() == alone.indices.tolist()
     assert sel.cost == pytest.approx(alone.cost, rel=1e-12)
     assert sel.notes["rounds"][1]["picks_per_part"] == [60, 60, 60, 60]
@@ -101,8 +103,8 @@ def test_weights_samples_and_excluded_rows(pool: str, aim: str) -> None:
     assert by_column.indices.tolist() == by_hand(pool, target, target_weights=column)
 
     labels = names.column("class", "--labels")
-    balanced = scale_select(pool, K, aim, target_weights="balanced", target_labels="class")
-    by_label = by_hand(pool, target, target_weights="balanced", target_labels=labels)
+    balanced = scale_select(pool, K, aim, target_weights=uniproto.Balanced("class"))
+    by_label = by_hand(pool, target, target_weights=uniproto.Balanced(labels))
     assert balanced.indices.tolist() == by_label
     assert balanced.notes["target_weights"] == "balanced over 3 classes"
 
@@ -127,13 +129,8 @@ def test_the_certificate_is_proven_by_its_prices_over_all_rows(
     assert sel.certificate is not None
     weights = read_input(aim, "vector").column("weight", "--weights")
     whole = Problem(
-        vectors_of(pool),
-        vectors_of(aim),
-        k=K,
-        metric=metric,
-        target_weights=weights,
-        exclude=excluded,
-    )
+        vectors_of(pool), vectors_of(aim), metric=metric, target_weights=weights, exclude=excluded
+    ).with_k(K)
     proven = proven_bound(whole, sel.certificate.prices, least=False)
     assert 0 < sel.certificate.lower_bound <= proven + 1e-12 * whole.costs.ceiling
     assert sel.certificate.lower_bound == pytest.approx(proven, rel=1e-6)
@@ -144,7 +141,7 @@ def test_the_certificate_is_proven_by_its_prices_over_all_rows(
         metric=metric,
         target_weights=weights,
         exclude=excluded,
-        method=uniproto.UniProto(search="greedy"),
+        method=uniproto.Greedy(),
         certify=True,
     )
     assert alone.certificate is not None
@@ -201,6 +198,7 @@ def test_what_is_wrong_with_a_shard_is_said_with_its_name(pool: str, tmp_path: P
         scale_select([pool, tmp_path / "bad.parquet"], 3, pool)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("options", "message"),
     [

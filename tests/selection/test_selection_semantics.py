@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 from scipy.spatial.distance import cdist
 
 import uniproto
-from uniproto import InfeasibleError, Selection, Stochastic, UniProto
+from uniproto import Entropic, Greedy, InfeasibleError, Selection, UniProto
 from uniproto.algorithm import uniprot
 from uniproto.cli import main
 from uniproto.problem.masses import integer_masses
@@ -20,10 +20,10 @@ from uniproto.runtime.progress import Progress
 
 METHODS = {
     "extend": UniProto(),
-    "resolve": UniProto(plan="resolve"),
-    "entropic": UniProto(plan="entropic", reg=0.05, iterations=150),
-    "exact gains": UniProto(gains="exact"),
-    "sampled": UniProto(candidates=Stochastic(0.3)),
+    "resolve": Greedy(plan="resolve"),
+    "entropic": Greedy(plan=Entropic(reg=0.05, iterations=150)),
+    "exact gains": Greedy(gains="exact"),
+    "sampled": Greedy(sample=0.3),
     "random": uniproto.Random(),
 }
 M, N, K, WIDTH = 26, 40, 6, 4
@@ -89,7 +89,7 @@ def assert_contract(selection: Selection, k: int, shape: tuple[int, int], nu: np
     np.testing.assert_allclose(selection.plan.sum(axis=1), 1 / k, rtol=1e-12)
     np.testing.assert_allclose(selection.plan.sum(axis=0), nu, atol=1e-12)
     np.testing.assert_allclose(selection.weights, 1 / k)
-    assert {"check", "pick"} <= set(selection.timings)
+    assert {"prepare", "pick"} <= set(selection.timings)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -128,7 +128,7 @@ def test_contract_for_every_metric(metric, dtype, source) -> None:
 
 def test_gains_are_beta_minus_fill_costs(source, target) -> None:
     costs = cdist(source, target)
-    selection = uniproto.select(costs, K, metric="precomputed", method=UniProto(search="greedy"))
+    selection = uniproto.select(costs, K, metric="precomputed", method=Greedy())
     _, fill_costs = uniprot(costs, K, integer_masses(K, N))
     assert selection.beta == costs.max()
     np.testing.assert_allclose(selection.gains, costs.max() - np.array(fill_costs), rtol=1e-12)
@@ -177,7 +177,7 @@ def test_where_no_exact_solve_fits_the_kept_plan_bounds_the_cost(
 ) -> None:
     def selected() -> Selection:
         return uniproto.select(
-            source, K, target, method=METHODS[name], target_weights=weights, initial=[4, 2]
+            source, K, target, method=METHODS[name], target_weights=weights, include=[4, 2]
         )
 
     exact = selected()
@@ -252,9 +252,7 @@ def test_groups_get_their_budgets_and_choose_on_their_own(
         target,
         metric="euclidean",
         method=METHODS[name],
-        groups=groups,
-        target_groups=target_groups,
-        budgets=budgets,
+        groups=uniproto.Groups(groups, target=target_groups, budgets=budgets),
     )
     assert_contract(selection, 9, (M, N), np.full(N, 1 / N))
     assert counts(selection, groups) == expected
@@ -281,8 +279,7 @@ def test_group_shares_are_shares_of_target_weight(source, target, groups, target
         source,
         8,
         target,
-        groups=groups,
-        target_groups=target_groups,
+        groups=uniproto.Groups(groups, target=target_groups),
         target_weights=weights,
     )
     assert counts(selection, groups) == {"ant": 2, "bee": 2, "cat": 4}
@@ -304,18 +301,21 @@ def test_groups_of_one_set_serve_as_target_groups_too(source, groups) -> None:
 def test_groups_of_a_square_matrix_need_target_groups(source, groups) -> None:
     """Its columns may be other things than its rows: nobody's groups are given to them."""
     square = {"source": cdist(source, source), "metric": "precomputed", "groups": groups}
-    with pytest.raises(uniproto.InvalidInputError, match=r"target_groups.*matrix of costs"):
+    with pytest.raises(
+        uniproto.InvalidInputError, match=r"'groups' must have labels of the target"
+    ):
         uniproto.select(k=13, **square)
     reversed_groups = groups[::-1]
-    selection = uniproto.select(k=13, **square, target_groups=reversed_groups)
+    square["groups"] = uniproto.Groups(groups, target=reversed_groups)
+    selection = uniproto.select(k=13, **square)
     budgets = uniproto.select(
-        source, 13, groups=groups, target=source[::-1], target_groups=reversed_groups
+        source, 13, groups=uniproto.Groups(groups, target=reversed_groups), target=source[::-1]
     )
     assert counts(selection, groups) == counts(budgets, groups)
 
 
 def test_a_problem_is_asked_as_its_parts_are(source, target, groups, target_groups) -> None:
-    conditions = {"groups": groups, "target_groups": target_groups, "metric": "euclidean"}
+    conditions = {"groups": uniproto.Groups(groups, target=target_groups), "metric": "euclidean"}
     problem = uniproto.Problem(source, target, exclude=[3], **conditions)
     assert not problem.same_set
     for k in (7, 13):
@@ -328,7 +328,7 @@ def test_a_problem_is_asked_as_its_parts_are(source, target, groups, target_grou
 
 
 def test_no_budget_exceeds_its_group(source, groups) -> None:
-    selection = uniproto.select(source, 24, groups=groups, budgets="balanced")
+    selection = uniproto.select(source, 24, groups=uniproto.Groups(groups, budgets="balanced"))
     assert counts(selection, groups) == {"ant": 10, "bee": 9, "cat": 5}
 
 
@@ -337,7 +337,7 @@ def test_source_groups_the_target_lacks_are_never_chosen(
 ) -> None:
     keep = target_groups != "bee"
     selection = uniproto.select(
-        source, K, target[keep], groups=groups, target_groups=target_groups[keep]
+        source, K, target[keep], groups=uniproto.Groups(groups, target=target_groups[keep])
     )
     assert set(counts(selection, groups)) == {"ant", "cat"}
 
@@ -345,14 +345,18 @@ def test_source_groups_the_target_lacks_are_never_chosen(
 @pytest.mark.parametrize("budgets", ["proportional", "balanced"])
 def test_a_group_without_target_mass_gets_nothing(budgets, source, groups) -> None:
     weights = np.where(groups == "cat", 0.0, 1.0)
-    selection = uniproto.select(source, 6, groups=groups, target_weights=weights, budgets=budgets)
+    selection = uniproto.select(
+        source, 6, groups=uniproto.Groups(groups, budgets=budgets), target_weights=weights
+    )
     assert set(counts(selection, groups)) == {"ant", "bee"}
 
 
 @pytest.mark.parametrize("method", ["kmeans", "protodash", "facility_location"])
 def test_learned_weights_of_a_group_add_up_to_its_share(method, source, groups) -> None:
     budgets = {"ant": 1, "bee": 4}  # nothing like the 12 and 9 rows that weights must follow
-    selection = uniproto.select(source, 5, groups=groups, budgets=budgets, method=method)
+    selection = uniproto.select(
+        source, 5, groups=uniproto.Groups(groups, budgets=budgets), method=method
+    )
     for label, share in {"ant": 12 / 21, "bee": 9 / 21}.items():
         inside = groups[selection.indices] == label
         assert selection.weights[inside].sum() == pytest.approx(share)
@@ -393,9 +397,11 @@ def test_labels_may_be_numbers(source, target, target_groups, groups) -> None:
         source,
         9,
         target,
-        groups=[numbers[label] for label in groups],
-        target_groups=[numbers[label] for label in target_groups],
-        budgets={7: 2, 3: 3, 5: 4},
+        groups=uniproto.Groups(
+            [numbers[label] for label in groups],
+            target=[numbers[label] for label in target_groups],
+            budgets={7: 2, 3: 3, 5: 4},
+        ),
     )
     assert counts(selection, groups) == {"ant": 2, "bee": 3, "cat": 4}
     assert set(selection.group_costs) == {3, 5, 7}
@@ -406,7 +412,7 @@ def test_labels_may_be_numbers(source, target, target_groups, groups) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_given_rows_come_first_in_their_order(name, source, target) -> None:
-    selection = uniproto.select(source, K, target, method=METHODS[name], initial=[17, 3, 11])
+    selection = uniproto.select(source, K, target, method=METHODS[name], include=[17, 3, 11])
     assert selection.indices[:3].tolist() == [17, 3, 11]
     assert_contract(selection, K, (M, N), np.full(N, 1 / N))
 
@@ -414,7 +420,7 @@ def test_given_rows_come_first_in_their_order(name, source, target) -> None:
 def test_given_rows_may_be_a_mask(source, target) -> None:
     mask = np.zeros(M, bool)
     mask[[3, 17]] = True
-    selection = uniproto.select(source, K, target, initial=mask, exclude=~mask & (np.arange(M) < 9))
+    selection = uniproto.select(source, K, target, include=mask, exclude=~mask & (np.arange(M) < 9))
     assert selection.indices[:2].tolist() == [3, 17]
     assert (selection.indices[2:] >= 9).all()
 
@@ -427,16 +433,16 @@ def test_given_rows_count_in_their_groups_budget(source, target, groups, target_
         source,
         9,
         target,
-        groups=groups,
-        target_groups=target_groups,
-        initial=initial,
-        budgets={"ant": 3, "bee": 4, "cat": 2},
+        groups=uniproto.Groups(
+            groups, target=target_groups, budgets={"ant": 3, "bee": 4, "cat": 2}
+        ),
+        include=initial,
     )
     assert selection.indices[:3].tolist() == initial
     assert counts(selection, groups) == {"ant": 3, "bee": 4, "cat": 2}
     rows, columns = np.flatnonzero(groups == "bee"), np.flatnonzero(target_groups == "bee")
     alone = uniproto.select(
-        source[rows], 4, target[columns], initial=[int(np.searchsorted(rows, bee))]
+        source[rows], 4, target[columns], include=[int(np.searchsorted(rows, bee))]
     )
     inside = [row for row in selection.indices if groups[row] == "bee"]
     assert inside == rows[alone.indices].tolist()
@@ -444,7 +450,7 @@ def test_given_rows_count_in_their_groups_budget(source, target, groups, target_
 
 def test_given_rows_raise_a_budget_that_is_too_small_for_them(source, groups) -> None:
     cats = np.flatnonzero(groups == "cat")[:4].tolist()
-    selection = uniproto.select(source, 8, groups=groups, initial=cats)
+    selection = uniproto.select(source, 8, groups=groups, include=cats)
     assert counts(selection, groups)["cat"] == 4
 
 
@@ -459,7 +465,9 @@ def test_excluded_rows_are_never_chosen_and_remain_targets(name, source) -> None
 
 def test_excluded_rows_do_not_count_in_a_groups_size(source, groups) -> None:
     cats = np.flatnonzero(groups == "cat")
-    selection = uniproto.select(source, 9, groups=groups, budgets="balanced", exclude=cats[:4])
+    selection = uniproto.select(
+        source, 9, groups=uniproto.Groups(groups, budgets="balanced"), exclude=cats[:4]
+    )
     assert counts(selection, groups) == {"ant": 4, "bee": 4, "cat": 1}
 
 
@@ -477,7 +485,7 @@ def copies(source: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def test_no_two_prototypes_are_near_duplicates(name, distinct, copies) -> None:
     assert _closest_pair(copies, uniproto.select(copies, 20, metric="euclidean").indices) < 0.01
     selection = uniproto.select(
-        copies, 8, metric="euclidean", method=METHODS[name], distinct=distinct, initial=[22]
+        copies, 8, metric="euclidean", method=METHODS[name], include=[22], min_distance=distinct
     )
     assert selection.indices[0] == 22
     assert _closest_pair(copies, selection.indices) > 0.01
@@ -492,14 +500,14 @@ def _closest_pair(points: np.ndarray, rows: np.ndarray) -> float:
 @pytest.mark.parametrize("name", METHODS)
 def test_too_few_distinct_examples_are_noticed(name, copies) -> None:
     with pytest.raises(InfeasibleError, match=r"'distinct' .*k=9.* only 8 .*0\.01 apart"):
-        uniproto.select(copies, 9, metric="euclidean", method=METHODS[name], distinct=0.01)
+        uniproto.select(copies, 9, metric="euclidean", method=METHODS[name], min_distance=0.01)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_near_duplicates_in_different_groups_are_not_both_chosen(name, copies) -> None:
     labels = np.arange(40) % 2  # every example has copies in both groups
     selection = uniproto.select(
-        copies, 8, metric="euclidean", method=METHODS[name], distinct=0.01, groups=labels
+        copies, 8, metric="euclidean", method=METHODS[name], min_distance=0.01, groups=labels
     )
     assert sorted(selection.indices // 5) == list(range(8))
 
@@ -507,14 +515,14 @@ def test_near_duplicates_in_different_groups_are_not_both_chosen(name, copies) -
 def test_near_duplicates_across_groups_can_make_it_impossible(copies) -> None:
     labels = np.arange(40) % 2
     with pytest.raises(InfeasibleError, match="'distinct'"):
-        uniproto.select(copies, 10, metric="euclidean", distinct=0.01, groups=labels)
+        uniproto.select(copies, 10, metric="euclidean", min_distance=0.01, groups=labels)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "sqeuclidean", "l1", "dot"])
 def test_distinct_rules_out_exact_copies(metric, dtype, source) -> None:
     repeated = np.concatenate([source[:8]] * 3).astype(dtype)
-    selection = uniproto.select(repeated, 8, metric=metric, distinct=True)
+    selection = uniproto.select(repeated, 8, metric=metric, min_distance="auto")
     assert sorted(selection.indices % 8) == list(range(8))
 
 
@@ -532,44 +540,44 @@ def test_copies_far_from_the_origin_are_told_by_their_difference(metric, dtype, 
         rng = np.random.default_rng(seed)
         distinct_rows = rng.normal(size=(8, 30)) * 1e-3 + 5.0
         repeated = np.concatenate([distinct_rows] * 3).astype(dtype)
-        selection = uniproto.select(repeated, 8, metric=metric, distinct=distinct)
+        selection = uniproto.select(repeated, 8, metric=metric, min_distance=distinct)
         assert sorted(selection.indices % 8) == list(range(8))
 
 
 def test_a_threshold_beyond_every_distance() -> None:
     """Its square overflows, without a word."""
-    assert uniproto.select([[0.0], [1.0]], 1, metric="euclidean", distinct=1e300).cost == 0.5
+    assert uniproto.select([[0.0], [1.0]], 1, metric="euclidean", min_distance=1e300).cost == 0.5
     with pytest.raises(InfeasibleError):
-        uniproto.select([[0.0], [1.0]], 2, metric="euclidean", distinct=1e300)
+        uniproto.select([[0.0], [1.0]], 2, metric="euclidean", min_distance=1e300)
 
 
 @pytest.mark.parametrize("distinct", [True, False])
 def test_a_numpy_boolean_is_a_boolean(distinct, copies) -> None:
-    expected = uniproto.select(copies, 8, distinct=distinct).indices.tolist()
-    assert uniproto.select(copies, 8, distinct=np.bool_(distinct)).indices.tolist() == expected
+    expected = uniproto.select(copies, 8, min_distance=distinct).indices.tolist()
+    assert uniproto.select(copies, 8, min_distance=np.bool_(distinct)).indices.tolist() == expected
 
 
 def test_numpy_numbers_are_numbers(copies) -> None:
-    plain = uniproto.select(copies, 4, method=UniProto(polish=True), distinct=0.5, seed=3)
+    plain = uniproto.select(copies, 4, method=UniProto(seconds=60), min_distance=0.5, seed=3)
     other = uniproto.select(
         copies,
         np.uint8(4),
-        method=UniProto(polish=np.True_),
-        distinct=np.float32(0.5),
+        method=UniProto(seconds=np.int64(60)),
+        min_distance=np.float32(0.5),
         seed=np.int16(3),
     )
     assert other.indices.tolist() == plain.indices.tolist()
     assert other.options == plain.options
     labels = np.arange(40) % 2
     budgets = {np.int64(0): np.int32(3), 1: np.uint8(2)}
-    grouped = uniproto.select(copies, 5, groups=labels, budgets=budgets)
+    grouped = uniproto.select(copies, 5, groups=uniproto.Groups(labels, budgets=budgets))
     assert np.bincount(labels[grouped.indices]).tolist() == [3, 2]
 
 
 @pytest.mark.parametrize("metric", ["precomputed", "similarity"])
 def test_distinct_rows_of_a_matrix_differ_in_some_column(metric, source, target) -> None:
     repeated = np.concatenate([source[:8]] * 3)
-    selection = uniproto.select(cdist(repeated, target), 8, metric=metric, distinct=0.0)
+    selection = uniproto.select(cdist(repeated, target), 8, metric=metric, min_distance=0.0)
     assert sorted(selection.indices % 8) == list(range(8))
 
 
@@ -594,7 +602,7 @@ def test_cost_and_plan_are_computed_once(source, monkeypatch) -> None:
     solves = []
     solve = module.transport
     monkeypatch.setattr(module, "transport", lambda *args: solves.append(1) or solve(*args))
-    selection = uniproto.select(source, K, method=UniProto(search="greedy"))
+    selection = uniproto.select(source, K, method=Greedy())
     assert not solves  # picking needs no exact solve
     assert selection.plan is selection.plan
     assert selection.cost > 0
@@ -608,15 +616,14 @@ def test_summary_is_for_people(source, groups) -> None:
     assert "6 prototypes of 26 source rows for 26 targets (uniproto, cosine)" in text
     assert f"exactly {selection.cost:.6g}" in text
     assert all(f"{label}: {cost:.4g}" in text for label, cost in selection.group_costs.items())
-    assert "check" in text
+    assert "prepare" in text
 
 
 def test_options_are_on_record(source) -> None:
-    method = UniProto(plan="resolve", candidates=Stochastic(0.2))
+    method = Greedy(plan="resolve", sample=0.2)
     selection = uniproto.select(source, K, method=method, seed=9)
-    assert selection.method == "uniproto"
-    assert selection.options["plan"] == "resolve"
-    assert selection.options["candidates"] == "Stochastic(epsilon=0.2)"
+    assert selection.method == "greedy"
+    assert selection.options == {"plan": "resolve", "gains": "approx", "sample": 0.2}
     assert selection.seed == 9
 
 

@@ -137,9 +137,9 @@ def test_prototypes_one_by_one() -> None:
 def test_tables_and_csv(tmp_path: Path) -> None:
     sel = uniproto.select(FRAME, 5)
     frame = sel.to_frame()
-    assert frame.columns.tolist() == [
-        *("rank", "index", "gain", "mass", "represents", "age", "orders", "name")
-    ]
+    assert frame.columns.tolist() == ["row", "rank", "represents", "age", "orders", "name"]
+    assert frame["row"].tolist() == sel.indices.tolist()
+    assert frame["represents"].tolist() == [len(prototype.targets) for prototype in sel]
     read = pd.read_csv(sel.to_csv(tmp_path / "p.csv"))
     pd.testing.assert_frame_equal(read, frame)
     nowhere = tmp_path / "none" / "p.csv"
@@ -157,9 +157,8 @@ def test_a_selection_from_python_is_saved_with_its_rows(tmp_path: Path) -> None:
     sel.save(tmp_path / "out")
     again = uniproto.Selection.load(tmp_path / "out")
     assert again.rows().column("name").to_pylist() == sel.rows()["name"].tolist()
-    assert (
-        pd.read_csv(tmp_path / "out" / "prototypes.csv")["age"].tolist()
-        == again.to_frame()["age"].tolist()
+    pd.testing.assert_frame_equal(
+        pd.read_csv(tmp_path / "out" / "prototypes.csv"), again.to_frame(), check_dtype=False
     )
     assert again.preparation == sel.preparation
     np.testing.assert_allclose(
@@ -211,6 +210,8 @@ def test_a_card_for_notebooks() -> None:
     assert "&lt;script&gt;" in card
     assert "<script" not in card
     assert "a typical row is" in card
+    assert "Columns compared: 2 numbers; 1 set aside" in card
+    assert "looks like an id or a name" in card
 
 
 def test_the_page_shows_values_as_they_are(tmp_path: Path) -> None:
@@ -226,7 +227,9 @@ def test_the_page_shows_values_as_they_are(tmp_path: Path) -> None:
 
 def test_labels_of_the_nearest_prototype() -> None:
     labels = np.where(X[:, 0] > 0, "right", "left")
-    selector = uniproto.PrototypeSelector(12, memory="1GB", device="cpu").fit(X, labels)
+    selector = uniproto.PrototypeSelector(
+        12, compute=uniproto.Compute(memory="1GB", device="cpu")
+    ).fit(X, labels)
     assert set(selector.predict(X)) <= {"left", "right"}
     assert selector.score(X, labels) == np.mean(selector.predict(X) == labels) > 0.8
     assert selector.classes_.tolist() == ["left", "right"]
@@ -243,3 +246,17 @@ def test_in_a_pipeline_and_a_grid_search() -> None:
     search.fit(X, labels)
     assert search.best_params_ == {"prototypeselector__n_prototypes": 20}
     assert search.score(X, labels) == np.mean(search.predict(X) == labels)
+
+
+def test_new_rows_go_to_the_nearest_and_targets_may_too() -> None:
+    found = SELECTION.nearest(X)
+    apart = np.stack([SELECTION.nearest(X).distance, SELECTION.assign().distance])
+    assert (apart[0] <= apart[1] + 1e-12).all()  # equal shares send some targets further
+    assert found.prototype[SELECTION.indices].tolist() == list(range(7))
+
+
+def test_details_say_how_the_rows_were_found() -> None:
+    details = SELECTION.details
+    assert details.notes is SELECTION.notes
+    assert details.timings["pick"] > 0
+    assert len(details.gains) == 7

@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 
 import uniproto
-from uniproto import UniProto
+from uniproto import Greedy
 from uniproto.algorithm import uniprot
 from uniproto.geometry.costs import FEATURE_METRICS
 from uniproto.problem.problem import Problem
@@ -73,6 +73,7 @@ def assert_optimal(problem: Problem, rows: np.ndarray, solved: Transport) -> Non
     assert paid - masses.weights @ solved.prices == pytest.approx(dense, abs=10 * slack)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("kind", ["uniform", "uneven", "heavy", "zeros"])
 def test_equals_the_dense_solve(kind: str, kept: bool, one_arc_at_a_time: list[int]) -> None:
@@ -83,7 +84,7 @@ def test_equals_the_dense_solve(kind: str, kept: bool, one_arc_at_a_time: list[i
         k = int(rng.integers(1, m + 1))
         costs = rng.random((m, n)) if seed % 3 else rng.integers(0, 3, (m, n)).astype(float)
         given = {"metric": "precomputed", "target_weights": weights_of(kind, rng, n)}
-        problem = Problem(costs, k=k, **given)
+        problem = Problem(costs, **given).with_k(k)
         rows = rng.permutation(m)[:k]
         plan = None
         if kept:  # a plan as bad as any: that of other costs
@@ -103,7 +104,7 @@ def test_features(metric: str, one_arc_at_a_time: list[int]) -> None:
         examples = rng.normal(size=(4, 5))
         source = examples[np.arange(12) % 4] + rng.normal(size=(12, 5)) * 1e-3
         target = rng.normal(size=(30, 5))
-        problem = Problem(source.astype(dtype), target.astype(dtype), k=6, metric=metric)
+        problem = Problem(source.astype(dtype), target.astype(dtype), metric=metric).with_k(6)
         rows = np.array([0, 1, 4, 7, 10, 11])
         del one_arc_at_a_time[:]
         assert_optimal(problem, rows, transport(problem, rows))
@@ -111,7 +112,7 @@ def test_features(metric: str, one_arc_at_a_time: list[int]) -> None:
 
 @pytest.mark.parametrize("constant", [0.0, 1.0])
 def test_costs_that_are_all_the_same(constant: float, one_arc_at_a_time: list[int]) -> None:
-    problem = Problem(np.full((5, 12), constant), k=3, metric="precomputed")
+    problem = Problem(np.full((5, 12), constant), metric="precomputed").with_k(3)
     solved = transport(problem, np.array([4, 0, 2]))
     assert solved.cost == pytest.approx(constant)
     assert_optimal(problem, np.array([4, 0, 2]), solved)
@@ -122,7 +123,7 @@ def test_zero_costs_here_and_there(one_arc_at_a_time: list[int]) -> None:
     for seed in range(5):
         rng = np.random.default_rng(seed)
         costs = rng.random((6, 14)) * (rng.random((6, 14)) < 0.5)
-        problem = Problem(costs, k=4, metric="precomputed")
+        problem = Problem(costs, metric="precomputed").with_k(4)
         rows = rng.permutation(6)[:4]
         del one_arc_at_a_time[:]
         assert_optimal(problem, rows, transport(problem, rows))
@@ -131,7 +132,7 @@ def test_zero_costs_here_and_there(one_arc_at_a_time: list[int]) -> None:
 def test_a_selection_of_usual_size() -> None:
     """Above the size where the dense solve is quicker, with no constant changed."""
     points = np.random.default_rng(4).normal(size=(4500, 4))
-    problem = Problem(points, k=50, metric="euclidean")
+    problem = Problem(points, metric="euclidean").with_k(50)
     selection = uniproto.select(points, 50, metric="euclidean")
     assert prototypes._DENSE_ENTRIES < 50 * 4500
     solved = transport(problem, selection.indices)
@@ -140,6 +141,7 @@ def test_a_selection_of_usual_size() -> None:
     assert selection.cost_is_exact
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("method", ["uniproto", "random"])
 @pytest.mark.parametrize("kind", ["uniform", "heavy", "zeros"])
 def test_an_upper_bound_where_no_exact_solve_fits(
@@ -172,8 +174,8 @@ def test_an_upper_bound_where_no_exact_solve_fits(
 
 def assert_exact_gains(source: Any, k: int, target: Any = None, **given: Any) -> None:
     """The picks of the plain algorithm, one by one, or others that rise by as little."""
-    problem = Problem(source, target, k=k, **given)
-    selection = uniproto.select(source, k, target, **given, method=UniProto(gains="exact"))
+    problem = Problem(source, target, **given).with_k(k)
+    selection = uniproto.select(source, k, target, **given, method=Greedy(gains="exact"))
     picks, rises = uniprot(
         problem.costs.exact_block(slice(None)),
         k,
@@ -194,6 +196,7 @@ def _has_ties(rises: list[float], slack: float) -> bool:
     return bool((np.diff(np.sort(rises)) <= slack).any()) if len(rises) > 1 else False
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("length", [1, 3, 1000])
 @pytest.mark.parametrize("kind", ["uniform", "uneven", "heavy", "zeros"])
 def test_exact_gains_of_random_costs(
@@ -215,6 +218,7 @@ def test_exact_gains_of_random_costs(
         )
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_exact_gains_of_near_duplicates(metric: str, dtype: type) -> None:
@@ -239,7 +243,7 @@ def test_large_costs_that_no_plan_pays_do_not_hide_what_is_missing(
     rng = np.random.default_rng(0)
     costs = rng.random((40, 400))
     costs[rng.random(costs.shape) < 0.01] = large
-    problem = Problem(costs, k=40, metric="precomputed")
+    problem = Problem(costs, metric="precomputed").with_k(40)
     rows = np.arange(40)
     dense = prototypes.transport(problem, rows)
     monkeypatch.setattr(prototypes, "_DENSE_ENTRIES", 0)
@@ -257,5 +261,5 @@ def test_a_plan_over_few_arcs_is_exact_only_if_it_is_proven(
     monkeypatch.setattr(
         prototypes, "sparse_plan", lambda *given: replace(solve(*given), gap=1e-6, is_proven=False)
     )
-    problem = Problem(np.random.default_rng(0).random((5, 40)), k=5, metric="precomputed")
+    problem = Problem(np.random.default_rng(0).random((5, 40)), metric="precomputed").with_k(5)
     assert not prototypes.transport(problem, np.arange(5)).is_exact

@@ -90,7 +90,7 @@ def test_ties_are_solved_or_left_to_another_solver() -> None:
 
 def test_a_selection_takes_this_way_and_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     points = np.random.default_rng(4).normal(size=(6000, 3))
-    problem = Problem(points, k=40, metric="euclidean")
+    problem = Problem(points, metric="euclidean").with_k(40)
     rows = np.arange(0, 6000, 150)
     quick = prototypes.transport(problem, rows)
     monkeypatch.setattr(prototypes, "FEW", 0)
@@ -107,7 +107,7 @@ def test_more_targets_than_other_solvers_take() -> None:
     """Half a million targets, which used to get an upper bound instead of a cost."""
     points = np.random.default_rng(5).normal(size=(500_000, 2)).astype(np.float32)
     cost = uniproto.cost(points, [0, 17, 400_000], metric="euclidean")
-    problem = Problem(points, k=3, metric="euclidean")
+    problem = Problem(points, metric="euclidean").with_k(3)
     solved = prototypes.transport(problem, np.array([0, 17, 400_000]))
     assert solved.is_exact
     assert cost == solved.cost

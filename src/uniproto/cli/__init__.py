@@ -6,8 +6,11 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from uniproto.cli import (
     certify,
@@ -25,8 +28,9 @@ from uniproto.cli import (
     verify,
 )
 from uniproto.cli.parser import Parser
-from uniproto.errors import UniprotoError, printable
+from uniproto.errors import DataWarning, UniprotoError, printable
 from uniproto.runs.lock import PRIVATE
+from uniproto.runs.publish import noting_completed
 from uniproto.runtime import progress
 from uniproto.runtime.interrupts import Terminated, exit_status, sigterm_interrupts
 from uniproto.version import __version__
@@ -48,6 +52,18 @@ _COMMANDS = (
 )
 
 
+# What an interrupted command goes on from, where it lies in the folder of its results.
+_SAVED: dict[Any, dict[str, str]] = {
+    select.run: {
+        f"{PRIVATE}/checkpoint*.npz": "what was done",
+        f"{PRIVATE}/parts/*": "the parts that are done",
+    },
+    finetune.run: {"checkpoint-*/trainer_state.json": "the last checkpoint"},
+    pretrain.run: {"checkpoints/*": "the last checkpoint"},
+    evaluate.run: {"items.jsonl": "the answers there are"},
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status. Errors are one message, without a traceback."""
     try:
@@ -55,9 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = build_parser().parse_args(arguments)
     except KeyboardInterrupt as error:
         return _interrupted(error, "nothing was written")
+    completed: list[Path] = []
     try:
         progress.silent = bool(getattr(options, "quiet", False))
-        with sigterm_interrupts():
+        with sigterm_interrupts(), noting_completed(completed), _doubts(options):
             status: int | None = options.run(options)
         sys.stdout.flush()
     except UniprotoError as error:
@@ -67,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"uniproto: error: Not enough memory ({error}). Use fewer rows.", file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:
-        return _interrupted(error, _left_behind(options))
+        return _interrupted(error, _left_behind(options, completed))
     except BrokenPipeError:  # the reader of our output has gone, for example `head`
         _silence_output()
         return 0
@@ -84,27 +101,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status or 0
 
 
+@contextmanager
+def _doubts(options: argparse.Namespace) -> Iterator[None]:
+    """Warnings about the data are one line each, and those who look at a result know them."""
+    known = options.run in (certify.run, verify.run, report.run) or progress.silent
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, DataWarning):
+            print(f"uniproto: warning: {printable(message)}", file=sys.stderr)
+        else:
+            usual(message, category, *place, **more)
+
+    with warnings.catch_warnings():
+        usual, warnings.showwarning = warnings.showwarning, show
+        warnings.simplefilter("ignore" if known else "always", DataWarning)
+        yield
+
+
 def _interrupted(error: KeyboardInterrupt, left_behind: str) -> int:
     word = "terminated" if isinstance(error, Terminated) else "interrupted"
     print(f"uniproto: {word}; {left_behind}.", file=sys.stderr)
     return exit_status(error)
 
 
-def _left_behind(options: argparse.Namespace) -> str:
+def _left_behind(options: argparse.Namespace, completed: list[Path]) -> str:
     """What an interrupted command leaves, so that nobody wonders whether to begin anew."""
-    goes_on = "the same command goes on from what was done"
+    if completed:
+        return f"the result is complete in {', '.join(printable(path) for path in completed)}"
     if options.run is verify.run:
         return "not all was checked"
     if options.run is certify.run:
         return f"no new bound was written, and {printable(options.folder)} stays as it was"
-    if options.run is select.run:
-        saved = Path(options.output, PRIVATE)
-        return goes_on if saved.is_dir() and any(saved.iterdir()) else "no result was written"
-    if options.run in (finetune.run, pretrain.run):
-        return "the same command goes on from the last checkpoint"
-    saves_vectors = options.run is embed.run and not options.no_cache
-    if saves_vectors or options.run in (experiment.run, evaluate.run, curate.run):
-        return goes_on
+    if options.run is experiment.run:
+        return "the same command goes on from the parts that are done"
+    if options.run in (embed.run, curate.run) and not getattr(options, "no_cache", False):
+        return "the same command goes on from the vectors that are in the cache"
+    output = getattr(options, "output", None) or getattr(options, "out", None)
+    for kind, since in _SAVED.get(options.run, {}).items():
+        if output is not None and next(Path(output).glob(kind), None) is not None:
+            return f"the same command goes on from {since}"
     return "no result was written"
 
 

@@ -40,7 +40,7 @@ def add_parser(commands: Any) -> None:
                                   where the time limit left no time for a bound
 
             A search that stopped early goes on from where it stopped when the command is run
-            again. 'uniproto select --polish' lowers the cost; this raises the bound.
+            again. 'uniproto select --seconds' lowers the cost; this raises the bound.
             """),
     )
     parser.add_argument("folder", metavar="OUT", help="a folder that 'uniproto select' has written")

@@ -31,7 +31,7 @@ class CompareOptions(ProblemOptions):
 
     methods: list[str] | None = setting(
         None,
-        "as 'uniproto select --method' takes them, and uniproto+polish (all that can answer)",
+        "as 'uniproto select --method' takes them (all that can answer)",
         common=True,
         metavar="A,B,C",
         parse=names,
@@ -110,14 +110,13 @@ def run(options: argparse.Namespace) -> None:
         require_results_folder(Path(options.output), "comparison")
     inputs = read_inputs(options)
     labels, target_labels = _labels(inputs, options)
-    machine = {"memory": options.memory, "device": options.device, "lists": options.lists}
+    machine = {"memory": options.memory, "device": options.device, "neighbours": options.lists}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LabelsWarning)  # they stand under the table
         comparison = compare(
-            inputs.problem(warn=not options.quiet, **machine),
+            inputs.problem(**machine),
             options.k,
-            labels=labels,
-            target_labels=target_labels,
+            labels=labels if target_labels is None else (labels, target_labels),
             minority=_classes(options.minority, labels, target_labels),
             methods=options.methods,
             seeds=options.seeds,

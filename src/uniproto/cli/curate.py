@@ -7,6 +7,7 @@ import json
 import math
 import shlex
 import textwrap
+from dataclasses import replace
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from uniproto.cli.embed import embedding_notes
 from uniproto.cli.input_file import refuse_pictures
 from uniproto.cli.inputs import Inputs, file_rows, input_paths, read_inputs, recorded
-from uniproto.cli.language import example_options, refuse_language_options
-from uniproto.cli.option_values import checked_distance
+from uniproto.cli.language import language_features, read_rows, refuse_language_options
+from uniproto.cli.option_values import checked_distance, min_distance
 from uniproto.cli.options import SOURCE, CurateOptions, add_settings
 from uniproto.cli.parser import add_output
 from uniproto.cli.recorded_inputs import numbered_as_in_files
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from uniproto.selection.selection import Selection
 
 CHOSEN = "chosen.jsonl"
+_BATCH = 32  # of the training that is proposed
 _MOST_SOURCES = 12  # in the summary; the page shows all
 
 
@@ -46,7 +48,7 @@ def add_parser(commands: Any) -> None:
               uniproto curate pool.jsonl --target wanted.jsonl -k 2000 --model ./my-llm -o out
               uniproto curate pool.parquet --target wanted.csv -k 2000 --text prompt,answer -o out
               uniproto curate pool.jsonl --target wanted.jsonl -k 2000 --model ./my-llm \\
-                  --at-most 'source:*=500' --exclude-near benchmark.jsonl 0.05 -o out
+                  --at-most 'source:*=500' --decontaminate benchmark.jsonl -o out
 
             POOL and TARGET: .jsonl(.zst), .parquet, .csv, a data set that 'datasets' has saved,
             or owner/name:split of the Hugging Face hub. Vectors are cached: the same command
@@ -55,7 +57,7 @@ def add_parser(commands: Any) -> None:
             what is written to OUT:
               chosen.jsonl     the chosen rows as POOL has them, with rank, the rows of TARGET
                                each one serves and its cost; 'uniproto finetune' reads it
-              excluded.csv     rows that copy TARGET or are near a --exclude-near FILE
+              excluded.csv     rows dropped because they repeat TARGET, a benchmark or each other
               report.html      the page: what was chosen for what, and from which source
               and what 'uniproto select' writes: 'uniproto verify OUT' checks it
             """),
@@ -68,7 +70,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.features.language import is_plain_text
+    from uniproto.lm.features.language import is_plain_text
     from uniproto.select import run_method
     from uniproto.selection.storage import require_result_folder, save_selection
 
@@ -79,13 +81,16 @@ def run(options: argparse.Namespace) -> None:
     output = Path(options.output)
     refuse_inputs_inside(output, input_paths(options))
     require_result_folder(output, [CHOSEN, EXCLUDED])
-    pool = _require_answerable(options, method)
+    pool, target, benchmarks = _require_answerable(options, method)
     if unsaid and is_plain_text(pool.columns):
         options.gradients, options.hidden = None, True
     inputs = read_inputs(options)
     problem = inputs.problem(memory=options.memory, device=options.device)
+    others = dict(zip(options.decontaminate or (), benchmarks, strict=True))
     if not options.keep_duplicates:
         inputs, problem = _without_copies(inputs, problem, options)
+        others = {options.target: target, options.pool: pool, **others}
+    inputs, problem = _without_repeated(inputs, problem, pool, others)
     shown = False if options.quiet else None
     problem = problem.with_k(options.k)
     selection = run_method(problem, method, progress=shown)
@@ -115,8 +120,9 @@ def run(options: argparse.Namespace) -> None:
     if not options.quiet:
         _print_summary(options, inputs, selection, output)
         items: Items = inputs.pool.items  # type: ignore[attr-defined]
-        if command := finetune_command(options, items, rows, output):
-            print(f"\nTrain on it:\n  {command}")
+        if command := finetune_command(options, items, rows, output, target):
+            print("\nTo train on rows of the target as well, give finetune --mix FILE with others")
+            print(f"than it validates on. Train on it:\n  {command}")
 
 
 def _completed(options: argparse.Namespace) -> argparse.Namespace:
@@ -136,26 +142,28 @@ def _completed(options: argparse.Namespace) -> argparse.Namespace:
     kept = cache_folder() / "datasets" if given["cache"] is None else Path(given["cache"])
     for name in ("pool", "target"):
         given[name] = local_data(given[name], kept)
+    if given["decontaminate"] is not None:
+        given["decontaminate"] = [local_data(path, kept) for path in given["decontaminate"]]
     if given["exclude_near"] is not None:
         path, distance = given["exclude_near"]
         given["exclude_near"] = [local_data(path, kept), distance]
     return argparse.Namespace(**given)
 
 
-def _require_answerable(options: argparse.Namespace, method: Method) -> Items:
-    """The pool; refuses, before a model looks at anything, a question that has no answer."""
+def _require_answerable(
+    options: argparse.Namespace, method: Method
+) -> tuple[Items, Items, list[Items]]:
+    """Pool, target and benchmarks; refuses early, before a model looks, what has no answer."""
     from uniproto.data.tables import require_column
-    from uniproto.features.files import read_items
     from uniproto.problem.near import require_distance
 
-    named = {"language": None, **example_options(options)}
-    if named["language"] is None:  # these two are for the command that trains
+    if language_features(options) is None:  # these two are for the command that trains
         refuse_language_options(options, but=("template", "max_length"))
 
     def read(path: str, like: tuple[str, ...] = ()) -> Items:
         if options.images is None:
             refuse_pictures(Path(path))
-        return read_items(path, options.text, options.images, like=like, **named)
+        return read_rows(options, path, like=like)
 
     pool = read(options.pool)
     target = read(options.target, pool.columns)
@@ -178,7 +186,7 @@ def _require_answerable(options: argparse.Namespace, method: Method) -> Items:
     targets = sum(_usable_rows(target, options.on_error))
     usable = _usable_rows(pool, options.on_error)
     _require_choosable(pool, target, usable, targets, options, method)
-    return pool
+    return pool, target, [read(path, pool.columns) for path in options.decontaminate or ()]
 
 
 def _require_choosable(
@@ -196,14 +204,23 @@ def _require_choosable(
     from uniproto.data.tables import InputData
     from uniproto.features.files import EmbeddedRows
     from uniproto.methods.rehearsal import rehearse, require_enough
+    from uniproto.problem.values import Compute
 
     if pool.kind != "images":
         copies = None if options.keep_duplicates else "--keep-duplicates"
         require_enough(options.k, compress(pool, usable), target, len(pool), copies=copies)
-    conditions = {name: getattr(options, name) for name in ("distinct", "seed", "memory")}
     rows = EmbeddedRows(pool.table, np.flatnonzero(usable))
     limits = limits_of(options, InputData(pool.path, pool.sha256, None, rows))
-    rehearse(method, options.k, sum(usable), targets, **conditions, **limits)
+    rehearse(
+        method,
+        options.k,
+        sum(usable),
+        targets,
+        limits=limits,
+        min_distance=min_distance(options.distinct),
+        seed=options.seed,
+        compute=Compute(memory=options.memory),
+    )
 
 
 def _usable_rows(data: Items, on_error: str) -> list[bool]:
@@ -213,7 +230,7 @@ def _usable_rows(data: Items, on_error: str) -> list[bool]:
 
     if data.kind == "images":  # whether a picture can be read shows when it is
         return [True] * len(data)
-    if data.language is None:
+    if data.kind == "text":
         return usable_rows(list(map(what_is_wrong, data.texts())), "texts", data.path, on_error)
     from uniproto.lm.features.example_tokens import NO_ANSWER, what_is_wrong_with
 
@@ -232,6 +249,25 @@ def _without_copies(
     near = near_targets(problem.costs, problem.twin_distance)
     noted = inputs.without(near.rows.tolist()).noting(options.target, inputs.target, near)
     return noted, problem.excluding(near.rows)
+
+
+def _without_repeated(
+    inputs: Inputs, problem: Problem, pool: Items, others: dict[str, Items]
+) -> tuple[Inputs, Problem]:
+    """The inputs and the problem without rows that repeat, in words, those of other files."""
+    from uniproto.lm.curation.overlap import repeated_in_itself, repeated_rows
+
+    if pool.kind == "images":
+        return inputs, problem
+    numbers, _ = file_rows(inputs.pool)
+    for path, data in others.items():
+        found = repeated_in_itself(pool) if data is pool else repeated_rows(pool, data)
+        found = found.only(numbers)
+        if len(found):
+            inputs = inputs.without(found.rows.tolist())
+            inputs = replace(inputs, near=(*inputs.near, (path, found)))
+            problem = problem.excluding(found.rows)
+    return inputs, problem
 
 
 def chosen_lines(
@@ -296,7 +332,12 @@ def _print_summary(
         columns = ", ".join(inputs.pool.feature_columns)
         print(f"  compared by             {how}, of {printable(columns)}")
     for path, near in inputs.near:
-        print(f"  dropped                 {len(near):,} rows near {printable(path)}, in {EXCLUDED}")
+        if not len(near):
+            continue
+        how = "that repeat" if near.why else "near"
+        print(
+            f"  dropped                 {len(near):,} rows {how} {printable(path)}, in {EXCLUDED}"
+        )
     assert inputs.target is not None
     for data in (inputs.pool, inputs.target):
         for line in embedding_notes(getattr(data, "embedded", None)):
@@ -323,17 +364,21 @@ def _composition(options: argparse.Namespace, inputs: Inputs, selection: Selecti
 
 
 def finetune_command(
-    options: argparse.Namespace, items: Items, rows: list[dict[str, Any]], output: Path
+    options: argparse.Namespace,
+    items: Items,
+    rows: list[dict[str, Any]],
+    output: Path,
+    target: Items,
 ) -> str | None:
     """The command that trains on the chosen rows as they were compared; none without answers."""
-    from uniproto.features.language import FURTHER
+    from uniproto.lm.features.language import FURTHER
     from uniproto.lm.finetune.settings import FinetuneSettings as Usual
 
     talks = len(items.columns) == 1 and isinstance(rows[0][items.columns[0]], list)
     if not talks and len(items.columns) != 2 and FURTHER not in items.columns[1:2]:
         return None
     longest, model = options.max_length, "MODEL"
-    if items.language is not None:
+    if items.kind == "language":
         from uniproto.lm.features.language_features import tokens_read
 
         longest, model = tokens_read(options.model, longest), options.model
@@ -348,14 +393,15 @@ def finetune_command(
         template = options.template or Usual.template
         words += [] if template == Usual.template else ["--template", template]
     words += [] if longest == Usual.max_length else ["--max-length", str(longest)]
-    words += ["--bf16"] if options.bf16 and items.language is not None else []
-    if any(row.get(options.source) is None for row in rows):  # finetune needs it in every row
-        words += ["--no-source"]
+    words += ["--bf16"] if options.bf16 and items.kind == "language" else []
+    validates = target.columns == items.columns
+    if any(row.get(options.source) is None for row in rows):
+        words += ["--no-source"]  # finetune needs it in every row
     elif options.source != Usual.source:
         words += ["--source", options.source]
-    if options.k < 2 * Usual.pool:
-        size = str(max(1, options.k // 4))
-        words += ["--pool", size, "--keep", size]
+    size = str(max(1, min(_BATCH, options.k // 8)))
+    words += ["--pool", size, "--keep", size, "--epochs", "3"]
+    words += ["--validation-data", options.target] if validates else []
     return " ".join(map(_quoted, [*words, "--out", f"{output}-model"]))
 
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.language import example_options, refuse_language_options
+from uniproto.cli.language import language_features, read_rows, refuse_language_options
 from uniproto.cli.options import EmbeddingOptions, LanguageOptions, SelectOptions, add_settings
 from uniproto.errors import OutputError, invalid, printable
 from uniproto.runs.atomic import atomic_write, require_writable, unwritable, write_text
-from uniproto.runs.publish import refuse_inputs_inside
+from uniproto.runs.publish import note_completed, refuse_inputs_inside
 from uniproto.runtime.settings import setting, setting_of
 
 if TYPE_CHECKING:
@@ -97,11 +97,9 @@ def run(options: argparse.Namespace) -> None:
     if output.suffix.lower() != ".parquet":
         raise invalid("--out", "must end in .parquet", repr(options.output), "Rename it.")
     _require_usable(output, options.data)
-    from uniproto.features.files import read_items
-
-    if not (examples := example_options(options)):
+    if language_features(options) is None:
         refuse_language_options(options)
-    items = read_items(options.data, options.text, options.images, guess=True, **examples)
+    items = read_rows(options, options.data, guess=True)
     if COLUMN in items.table.column_names:
         raise invalid(
             "DATA",
@@ -210,6 +208,7 @@ def _write(output: Path, items: Items, found: Embedded) -> None:
                 part = batch.take(pa.array(rows_here - first))
                 writer.write_table(pa.Table.from_arrays([*part.columns, lists], schema=schema))
                 first, done = first + batch.num_rows, done + len(rows_here)
+        note_completed(output)
     except OSError as error:
         raise unwritable(output, error) from error
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from uniproto.cli.options import add_settings
 from uniproto.errors import printable
-from uniproto.lm.judging.settings import EvaluateSettings
 
 
 def add_parser(commands: Any) -> None:
@@ -46,6 +45,13 @@ def add_parser(commands: Any) -> None:
               scores.json         all scores, settings and versions
             """),
     )
+    parser.late = _add_options
+    parser.set_defaults(run=run)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    from uniproto.lm.judging.settings import EvaluateSettings
+
     parser.add_argument(
         "model",
         metavar="MODEL",
@@ -53,7 +59,6 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no table")
     add_settings(parser, EvaluateSettings, required=("data", "out"))
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 from uniproto.cli.options import add_settings
 from uniproto.cli.parser import Parser
 from uniproto.errors import InputFileError, MissingExtraError, invalid, printable, require_name
-from uniproto.lm.finetune.settings import PRESETS, FinetuneSettings, preset
 from uniproto.runtime.settings import described
 
 
@@ -40,16 +39,22 @@ def add_parser(commands: Any) -> None:
               model/, checkpoint-*/    the trained model (with LoRA: the adapter); to go on from
             """),
     )
-    parser.add_argument(
-        "--preset", choices=tuple(PRESETS), help="the paper's settings; options win over them"
-    )
-    parser.add_argument("--config", metavar="YAML", help="options in a file; those here win")
-    parser.add_argument("--fresh", action="store_true", help="start over: forget a run in OUT")
-    add_settings(parser, FinetuneSettings)
+    parser.late = _add_options
     parser.set_defaults(run=run)
 
 
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    from uniproto.lm.finetune.settings import PRESETS, FinetuneSettings
+
+    parser.add_argument("--preset", choices=tuple(PRESETS), metavar="NAME", help=", ".join(PRESETS))
+    parser.add_argument("--config", metavar="YAML", help="options in a file; those here win")
+    parser.add_argument("--fresh", action="store_true", help="start over: forget a run in OUT")
+    add_settings(parser, FinetuneSettings)
+
+
 def run(options: argparse.Namespace) -> None:
+    from uniproto.lm.finetune.settings import FinetuneSettings, preset
+
     given = dict(vars(options))
     for name in ("run", "preset", "fresh", "config"):
         del given[name]
@@ -105,16 +110,18 @@ class ConfigParser(Parser):
     """Reads the options of a file as if they stood on the command line."""
 
     def __init__(self, path: str) -> None:
+        from uniproto.lm.finetune.settings import FinetuneSettings
+
         super().__init__(prog="uniproto finetune")
         self.path = path
         add_settings(self, FinetuneSettings)
+        self.known = {each.name: each for each in described(FinetuneSettings)}
 
     def options(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        known = {each.name: each for each in described(FinetuneSettings)}
         arguments: list[str] = []
         for name, value in values.items():
-            require_name(f"option in {self.path}", name, known)
-            arguments += self._arguments(known[name], value)
+            require_name(f"option in {self.path}", name, self.known)
+            arguments += self._arguments(self.known[name], value)
         return vars(self.parse_args(arguments))
 
     def _arguments(self, option: Field[Any], value: Any) -> list[str]:
@@ -138,7 +145,9 @@ class ConfigParser(Parser):
 
 def print_summary(result: Mapping[str, Any], out: str) -> None:
     settings, first, last = result["settings"], result["first"], result["last"]
-    print("{method}, per {mode}: {keep} of {pool} examples, {steps:,} steps".format_map(settings))
+    said = "{method}, per {mode}: {keep} of {pool} examples, ".format_map(settings)
+    epochs = settings["epochs"]
+    print(said + (f"{settings['steps']:,} steps" if epochs is None else f"{epochs:g} epochs"))
     print(f"  training rows    {sum(result['train_rows'].values()):,}")
     if result["too_long"]:
         length = f"of more than {settings['max_length']} tokens"

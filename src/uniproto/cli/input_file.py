@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.language import example_options
+from uniproto.cli.language import language_features, read_rows
 from uniproto.cli.limits import limited_column
 from uniproto.cli.option_values import names_weights
 from uniproto.errors import InputFileError, InvalidInputError, UniprotoError, invalid
@@ -14,7 +14,6 @@ from uniproto.errors import InputFileError, InvalidInputError, UniprotoError, in
 if TYPE_CHECKING:
     from uniproto.data.tables import InputData
 
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _FEATURE_OPTIONS = ("column", "features", "ignore", "text", "images")
 
 
@@ -29,8 +28,7 @@ def read_file(
     possible_path(path)
     chosen = named_features(options)
     text, images = getattr(options, "text", None), getattr(options, "images", None)
-    examples = example_options(options)
-    if text is None and images is None and not examples:
+    if text is None and images is None and language_features(options) is None:
         refuse_pictures(Path(path))
         try:
             has_target = like is None and options.target is not None
@@ -42,15 +40,14 @@ def read_file(
                 **chosen,
                 has_target=has_target,
                 memory=getattr(options, "memory", None),
+                encoding=getattr(options, "encoding", None),
                 raw=getattr(options, "prepare", None) is not False
                 and options.metric not in MATRIX_METRICS,
             )
-        except (InputFileError, InvalidInputError) as error:
-            refuse_other_separators(Path(path), error)
-            if isinstance(error, InvalidInputError):
-                _refuse_unknown_columns(options, path, like is None, error)
+        except InvalidInputError as error:
+            _refuse_unknown_columns(options, path, like is None, error)
             raise
-    from uniproto.features.files import read_embedded
+    from uniproto.features.files import embedded_data
 
     option = "--images" if images is not None else "--text"
     if options.column is not None:
@@ -59,10 +56,8 @@ def read_file(
         raise invalid(
             option, "needs a metric of vectors", f"--metric {options.metric}", "Use cosine."
         )
-    return read_embedded(
-        path,
-        text,
-        images,
+    return embedded_data(
+        read_rows(options, path, like=() if like is None else like.feature_columns),
         options.model,
         batch_size=getattr(options, "batch_size", None),
         device=options.device,
@@ -72,8 +67,6 @@ def read_file(
         on_error=options.on_error,
         model_digest=getattr(options, "model_digest", None),
         progress=False if getattr(options, "quiet", False) else None,
-        like=() if like is None else like.feature_columns,
-        **examples,
     )
 
 
@@ -110,20 +103,6 @@ def refuse_pictures(path: Path) -> None:
             f"{path}: a folder must hold .parquet files, or pictures and --images must be given. "
             "Got pictures without it. Add --images."
         )
-
-
-def refuse_other_separators(path: Path, error: UniprotoError) -> None:
-    """A table whose columns are not separated by commas is read as one column of text."""
-    if path.suffix.lower() != ".csv" or not path.is_file():
-        return
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        header = file.readline(10_000)
-    found = next((name for mark, name in _SEPARATORS.items() if mark in header), None)
-    if found and "," not in header:
-        raise InputFileError(
-            f"{path}: the columns must be separated by commas. Got a first line with {found} "
-            "instead. Save the table with commas (and decimal points), or as .parquet."
-        ) from error
 
 
 def _refuse_unknown_columns(

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import sys
-import warnings
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.input_file import read_file, refuse_other_separators
+from uniproto.cli.input_file import read_file
 from uniproto.cli.limits import limited_column, limits_of
-from uniproto.cli.option_values import checked_distance, names_weights, read_budgets, row_numbers
+from uniproto.cli.option_values import (
+    checked_distance,
+    min_distance,
+    names_weights,
+    read_budgets,
+    row_numbers,
+    with_bandwidth,
+)
 from uniproto.errors import (
     InputFileError,
-    InvalidInputError,
     invalid,
-    printable,
     unknown_name,
 )
 
@@ -43,19 +45,14 @@ class Inputs:
     given: Given  # the rows as they are in the files, for people to look at
     near: tuple[tuple[str, NearRows], ...] = ()  # rows excluded, and the files they are near to
 
-    def problem(self, *, warn: bool = False, **machine: Any) -> Problem:
-        """The checked problem; `machine` are its memory, device and lists.
-
-        With `warn`, doubts about the features are printed.
-        """
-        from uniproto.problem.checks import ScaleWarning
+    def problem(self, **machine: Any) -> Problem:
+        """The checked problem; `machine` is what `Compute` takes."""
         from uniproto.problem.problem import Problem
+        from uniproto.problem.values import Compute
 
-        with warnings.catch_warnings(record=True) as doubts:
-            warnings.simplefilter("always", ScaleWarning)
-            problem = Problem(k=self.k, **self.arguments, **machine)
-        for doubt in doubts if warn else ():
-            print(f"uniproto: warning: {printable(doubt.message)}", file=sys.stderr)
+        problem = Problem(**self.arguments, compute=Compute(**machine))
+        if self.k is not None:
+            problem = problem.with_k(self.k)
         return problem.changed(given=self.given)
 
     def without(self, rows: list[int]) -> Inputs:
@@ -86,9 +83,13 @@ class Inputs:
 
 def read_inputs(options: argparse.Namespace) -> Inputs:
     """Read the files that options name. Every command goes through here, so that none drifts."""
+    from uniproto.problem.values import Groups
+
     label_column = options.labels
     weight_column = None if names_weights(options.weights) else options.weights
     limited = limited_column(options)
+    if options.groups is None:
+        read_budgets(options.budgets, None)
     columns = (options.id, options.groups, weight_column, label_column, limited)
     named = [name for name in columns if name]
     pool = read_file(options, options.pool, named, None)
@@ -103,22 +104,23 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
         target = _sampled(target or pool, sample, options)
     aim = target or pool
     weights = _weights(options.weights, label_column, pool, aim)
-    labels = aim.column(label_column, "--labels") if label_column else None
+    if label_column:
+        aim.column(label_column, "--labels")
     groups = pool.column(options.groups, "--groups") if options.groups else None
     arguments = {
         "source": pool.features,
         "target": target.features if target else None,
-        "metric": metric,
-        "bandwidth": options.bandwidth,
+        "metric": with_bandwidth(metric, options.bandwidth),
         "target_weights": weights,
-        "target_labels": labels if isinstance(weights, str) else None,
-        "groups": groups,
-        "target_groups": _target_groups(options.groups, target),
-        "budgets": read_budgets(options.budgets, groups),
-        **limits_of(options, pool),
-        "initial": _rows_with_vectors(row_numbers(options.initial, "--initial"), pool, "--initial"),
+        "groups": None
+        if groups is None
+        else Groups(
+            groups, _target_groups(options.groups, target), read_budgets(options.budgets, groups)
+        ),
+        "limits": limits_of(options, pool),
+        "include": _rows_with_vectors(row_numbers(options.initial, "--initial"), pool, "--initial"),
         "exclude": _rows_with_vectors(row_numbers(options.exclude, "--exclude"), pool, "--exclude"),
-        "distinct": options.distinct,
+        "min_distance": min_distance(options.distinct),
         "seed": options.seed,
     }
     if getattr(options, "target_sample", None) is not None and target is not None:
@@ -141,7 +143,7 @@ def _comparable(
     import pyarrow as pa
 
     from uniproto.data.arrays import as_matrix
-    from uniproto.data.columns import numeric_matrix
+    from uniproto.data.columns import numeric_matrix, split_names
     from uniproto.data.tables import aligned_columns
     from uniproto.features.compared_rows import Given, compared_rows
     from uniproto.features.preparation import Preparation
@@ -158,17 +160,16 @@ def _comparable(
         numbers = numeric_matrix(pool.features, str(pool.path))
         return replace(pool, features=numbers), target, shown
     named = list(pool.feature_columns) if getattr(options, "features", None) else None
-    try:
-        rows = compared_rows(
-            pool.features,
-            None if target is None else target.features,
-            prepare=getattr(options, "prepare", None),
-            features=named,
-            scale=getattr(options, "scale", "robust"),
-        )
-    except InvalidInputError as error:
-        refuse_other_separators(Path(pool.path), error)
-        raise
+    rows = compared_rows(
+        pool.features,
+        None if target is None else target.features,
+        prepare=getattr(options, "prepare", None),
+        use=named,
+        categories=split_names(
+            getattr(options, "categories", None) or (), pool.features.column_names
+        ),
+        scale=getattr(options, "scale", "robust"),
+    )
     preparation = rows.given.preparation
     columns = rows.given.columns
     ready = replace(pool, features=as_matrix(rows.source, str(pool.path)), feature_columns=columns)
@@ -219,12 +220,13 @@ def _target_groups(name: str | None, target: InputData | None) -> NDArray[Any] |
 def _near_rows(inputs: Inputs, others: InputData, distance: float) -> NearRows:
     """The rows of the pool that are too close to those of another file."""
     from uniproto.problem.near import rows_near
+    from uniproto.problem.values import metric_of
 
     return rows_near(
         inputs.pool.features,
         inputs.given.features(others.features, str(others.path)),
         distance,
-        metric=inputs.arguments["metric"],
+        metric=metric_of(inputs.arguments["metric"]),
         name="--exclude-near",
     )
 
@@ -255,6 +257,7 @@ def _sampled(data: InputData, size: int, options: argparse.Namespace) -> InputDa
 
 def _weights(text: str | None, labels: str | None, pool: InputData, aim: InputData) -> Any:
     """A column of the target, or the weights that a word names."""
+    from uniproto.problem.values import Balanced
     from uniproto.problem.weights import WEIGHTS, density_from
 
     if text is None:
@@ -280,7 +283,7 @@ def _weights(text: str | None, labels: str | None, pool: InputData, aim: InputDa
         raise invalid(
             "--labels", "must be given with --weights balanced", "none", "Name the classes' column."
         )
-    return text
+    return Balanced(aim.column(labels, "--labels"))
 
 
 def input_paths(options: argparse.Namespace) -> list[str]:
@@ -298,9 +301,9 @@ def recorded(
 ) -> dict[str, Any]:
     """The options as a manifest records them."""
     given = {name: value for name, value in vars(options).items() if name not in ("run", "quiet")}
-    from uniproto.problem.weights import DensityWeights
+    from uniproto.problem.weights import Density
 
-    if isinstance(weights, DensityWeights):  # whatever defaults become
+    if isinstance(weights, Density):  # whatever defaults become
         given["weights"] = str(weights)
     if inputs is not None and inputs.near:
         given["near_rows"] = file_rows(inputs.pool)[0][inputs.near_rows].tolist()

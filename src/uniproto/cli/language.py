@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from uniproto.cli.options import LanguageOptions
 from uniproto.errors import invalid
 from uniproto.runtime.settings import described
 
 if TYPE_CHECKING:
-    from uniproto.features.language import LanguageFeatures
+    from uniproto.features.files import Items
+    from uniproto.lm.features.language import LanguageFeatures
 
 
 def language_features(options: argparse.Namespace) -> LanguageFeatures | None:
@@ -22,7 +24,7 @@ def language_features(options: argparse.Namespace) -> LanguageFeatures | None:
         kind = "hidden"
     if kind is None:
         return None
-    from uniproto.features.language import TEMPLATE, LanguageFeatures
+    from uniproto.lm.features.language import TEMPLATE, LanguageFeatures
 
     flag = "--hidden" if kind == "hidden" else "--gradients"
     for other in ("text", "images", "column"):
@@ -60,10 +62,19 @@ def refuse_language_options(options: argparse.Namespace, but: tuple[str, ...] = 
             )
 
 
-def example_options(options: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of `read_items` and `read_embedded` about examples."""
-    features = language_features(options)
+def read_rows(
+    options: argparse.Namespace, path: str, *, guess: bool = False, like: Sequence[str] = ()
+) -> Items:
+    """What a model looks at in a file: texts, pictures, or examples of a language model.
+
+    `like` are the columns of other examples.
+    """
+    features, encoding = language_features(options), getattr(options, "encoding", None)
     if features is None:
-        return {}
-    columns = (options.prompt, options.answer, options.messages)
-    return {"language": features, "examples": columns}
+        from uniproto.features.files import read_items
+
+        return read_items(path, options.text, options.images, guess=guess, encoding=encoding)
+    from uniproto.lm.features.files import read_examples
+
+    named = (options.prompt, options.answer, options.messages)
+    return read_examples(path, features, named, like, encoding)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from uniproto.errors import invalid
 
 if TYPE_CHECKING:
     from uniproto.data.tables import InputData
+    from uniproto.problem.values import Limits
 
 OPTIONS = ("at_most", "at_least", "budget")
 _EVERY = "*"
 
 
-def limits_of(options: argparse.Namespace, pool: InputData) -> dict[str, Any]:
-    """The arguments `sources`, `at_most` and `at_least` of a `Problem`."""
+def limits_of(options: argparse.Namespace, pool: InputData) -> Limits | None:
+    """The limits of a `Problem`."""
+    from uniproto.problem.values import Limits
+
     given = [(name, text) for name in OPTIONS for text in getattr(options, name, None) or ()]
     if not given:
-        return {}
+        return None
     column = limited_column(options)
     assert column is not None
     if getattr(options, "groups", None):
@@ -38,7 +41,7 @@ def limits_of(options: argparse.Namespace, pool: InputData) -> dict[str, Any]:
         for limit in ("at_most", "at_least") if name == "budget" else (name,):
             these = by_text.values() if label == _EVERY else [by_text.get(label, label)]
             found[limit].update(dict.fromkeys(these, count))
-    return {"sources": labels, **{name: counts or None for name, counts in found.items()}}
+    return Limits(labels, **{name: counts or None for name, counts in found.items()})
 
 
 def limited_column(options: argparse.Namespace) -> str | None:

@@ -68,6 +68,35 @@ def checked_distance(text: str) -> float:
         ) from None
 
 
+def min_distance(distinct: bool | float | None) -> float | str | None:
+    """The distance of --distinct, which may be given without one.
+
+    >>> min_distance(True), min_distance(False), min_distance(0.5)
+    ('auto', None, 0.5)
+    """
+    if isinstance(distinct, bool):
+        return "auto" if distinct else None
+    return distinct
+
+
+def with_bandwidth(metric: str, bandwidth: str | float | None) -> Any:
+    """The metric with the bandwidth of --bandwidth.
+
+    >>> with_bandwidth("rbf", "0.5 median"), with_bandwidth("l1", None)
+    (RBF(bandwidth='0.5 median'), 'l1')
+    """
+    from uniproto.problem.values import RBF, Laplacian
+
+    if bandwidth is None:
+        return metric
+    kinds: dict[str, type[Any]] = {kind.metric: kind for kind in (RBF, Laplacian)}
+    if metric not in kinds:
+        raise invalid(
+            "--bandwidth", f"needs --metric {' or '.join(kinds)}", repr(bandwidth), "Drop it."
+        )
+    return kinds[metric](bandwidth)
+
+
 def names_weights(text: str | None) -> bool:
     """Whether --weights names weights by a word: balanced, density or density:options.
 

@@ -11,7 +11,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from uniproto.cli.parser import gradient_kind, number
 from uniproto.cli.parser import seconds as parse_seconds
 from uniproto.geometry.costs import METRICS
-from uniproto.methods import METHODS, UniProto
+from uniproto.methods import METHODS, Entropic, Greedy, UniProto
+from uniproto.methods.greedy import PLANS
 from uniproto.runtime.settings import described, setting, setting_of
 
 ENGINES = ("local", "ray")
@@ -62,6 +63,17 @@ class ProblemOptions:
         metavar="A,B",
         parse=str,
         repeated=True,
+    )
+    categories: list[str] | None = setting(
+        None,
+        "numbers of these columns are codes; like --features",
+        group=_COLUMNS,
+        metavar="A,B",
+        parse=str,
+        repeated=True,
+    )
+    encoding: str | None = setting(
+        None, "of a .csv file, such as latin-1 (utf-8)", group=_COLUMNS, metavar="NAME"
     )
     prepare: bool | None = setting(
         None,
@@ -225,17 +237,18 @@ class SelectOptions(ProblemOptions, EmbeddingOptions):
         ProblemOptions, "id", help="a column that names rows, for every output file"
     )
     method: str = setting("uniproto", f"{', '.join(METHODS)} (uniproto)", common=True)
-    polish: bool | float | None = setting_of(
-        UniProto, "polish", default=None, common=True, metavar="SECONDS", parse=number, bare=True
-    )
     seconds: float | None = setting_of(
         UniProto, "seconds", common=True, metavar="SECONDS", parse=parse_seconds
     )
     certify: bool = setting(False, "also prove a cost that no K rows can be below", common=True)
     quiet: bool = setting(False, "no progress bar and no summary", common=True)
-    plan: str | None = setting_of(UniProto, "plan", default=None, group="how to choose")
-    gains: str | None = setting_of(UniProto, "gains", default=None, group="how to choose")
-    reg: float | None = setting_of(UniProto, "reg", group="how to choose")
+    plan: str | None = setting_of(
+        Greedy, "plan", default=None, group="how to choose", choices=(*PLANS, "entropic")
+    )
+    gains: str | None = setting_of(Greedy, "gains", default=None, group="how to choose")
+    sample: float | None = setting_of(Greedy, "sample", group="how to choose", metavar="EPSILON")
+    reg: float | None = setting_of(Entropic, "reg", default=None, group="how to choose")
+    iterations: int | None = setting_of(Entropic, "iterations", group="how to choose")
     search: str | None = setting_of(UniProto, "search", default=None, group="how to choose")
     seed: int = setting(0, "of methods that draw at random", group="how to choose")
     time_limit: float | None = setting(
@@ -293,6 +306,14 @@ class CurateOptions(EmbeddingOptions, LanguageOptions):
     at_most: list[str] | None = setting_of(ProblemOptions, "at_most")
     at_least: list[str] | None = setting_of(ProblemOptions, "at_least")
     budget: list[str] | None = setting_of(ProblemOptions, "budget")
+    decontaminate: list[str] | None = setting(
+        None,
+        "drop rows that repeat a prompt or a long answer of FILE (a benchmark), by their words",
+        group=_CHOICE,
+        metavar="FILE",
+        parse=str,
+        repeated=True,
+    )
     exclude_near: list[str] | None = setting_of(ProblemOptions, "exclude_near")
     distinct: bool | float = setting(
         True,
@@ -304,8 +325,8 @@ class CurateOptions(EmbeddingOptions, LanguageOptions):
     )
     keep_duplicates: bool = setting(False, "drop no copies", group=_CHOICE)
     method: str = setting_of(SelectOptions, "method", common=False, group="how to choose")
-    polish: bool | float | None = setting_of(
-        SelectOptions, "polish", common=False, group="how to choose"
+    seconds: float | None = setting_of(
+        SelectOptions, "seconds", common=False, group="how to choose"
     )
     seed: int = setting_of(SelectOptions, "seed")
     memory: str | None = setting_of(ProblemOptions, "memory")

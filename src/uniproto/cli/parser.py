@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from uniproto.errors import unknown_name
@@ -33,6 +33,8 @@ class Parser(argparse.ArgumentParser):
     SystemExit: 2
     """
 
+    late: Callable[[Any], None] | None = None  # adds options that need imports of their own
+
     def __init__(self, *args: Any, **options: Any) -> None:
         options.setdefault("formatter_class", Layout)
         super().__init__(*args, **options)
@@ -47,6 +49,7 @@ class Parser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Refuse what is left over here, where the options it may mean are known."""
+        self.complete()
         known, left = super().parse_known_args(args, namespace)
         if left:
             options = [name for action in self._actions for name in action.option_strings]
@@ -57,6 +60,12 @@ class Parser(argparse.ArgumentParser):
             if action.metavar in _PLACES and getattr(known, action.dest, None) == "":
                 self.error(f"{_name(action)} must name a file or a folder. Got '' instead.")
         return known, left
+
+    def complete(self) -> None:
+        """Add the options of a command once it is asked for."""
+        if self.late is not None:
+            late, self.late = self.late, None
+            late(self)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

@@ -34,9 +34,7 @@ class PathOptions(ProblemOptions):
         metavar="COST",
         parse=number,
     )
-    method: str = setting(
-        "uniproto", f"one of {', '.join(METHODS)}, uniproto+polish (uniproto)", common=True
-    )
+    method: str = setting("uniproto", f"one of {', '.join(METHODS)} (uniproto)", common=True)
     quiet: bool = setting(False, "no progress bar and no table", common=True)
     seed: int = setting(0, "of methods that draw at random", group="what to compare with")
     no_bound: bool = setting(
@@ -92,7 +90,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.comparing.path import path
+    from uniproto.comparing.path import path_of
     from uniproto.comparing.results import require_results_folder
     from uniproto.runs.publish import refuse_inputs_inside
 
@@ -100,9 +98,9 @@ def run(options: argparse.Namespace) -> None:
         refuse_inputs_inside(Path(options.output), input_paths(options))
         require_results_folder(Path(options.output), "path")
     inputs = read_inputs(options)
-    machine = {"memory": options.memory, "device": options.device, "lists": options.lists}
-    found = path(
-        inputs.problem(warn=not options.quiet, **machine),
+    machine = {"memory": options.memory, "device": options.device, "neighbours": options.lists}
+    found = path_of(
+        inputs.problem(**machine),
         options.ks,
         method=options.method,
         max_cost=options.max_cost,

@@ -10,7 +10,6 @@ from typing import Any
 
 from uniproto.cli.options import add_settings
 from uniproto.errors import printable, require_name
-from uniproto.lm.pretraining.pretrain_settings import PretrainSettings
 
 
 def add_parser(commands: Any) -> None:
@@ -51,17 +50,24 @@ def add_parser(commands: Any) -> None:
               nan_batch.npz            where a loss was not finite: the pool of that step
             """),
     )
+    parser.late = _add_options
+    parser.set_defaults(run=run)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    from uniproto.lm.pretraining.pretrain_settings import PretrainSettings
+
     add_settings(parser, PretrainSettings, required=["out"])
     parser.add_argument("--fresh", action="store_true", help="remove an earlier run in OUT")
     parser.add_argument(
         "--export", nargs=2, metavar=("hf", "DIR"), help="write the model for other programs"
     )
     parser.add_argument("--prepare-only", action="store_true", help="make the tokens and stop")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     from uniproto.lm.pretraining.pretrain import prepare, pretrain
+    from uniproto.lm.pretraining.pretrain_settings import PretrainSettings
 
     given = dict(vars(options))
     fresh, prepare_only = given.pop("fresh"), given.pop("prepare_only")

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.inputs import Inputs, file_rows, has_skipped_rows, read_inputs
-from uniproto.cli.recorded_paths import ChangedInputError, recorded_path
+from uniproto.cli.option_values import with_bandwidth
+from uniproto.cli.recorded_paths import ChangedInputError, input_path
 from uniproto.errors import InputFileError, UniprotoError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def recorded_inputs(
     `moved` are where some of them are now, as a person says. A file is known by its digest, never
     by its name. `remedy` is what to do about a result without a record of its files.
     """
-    from uniproto.features.files import input_digest
+    from uniproto.features.models import OtherModelError
     from uniproto.selection.storage import damaged
 
     if "inputs" not in manifest or "arguments" not in manifest:
@@ -55,65 +56,36 @@ def recorded_inputs(
             f"files. Got a result saved from Python or by another command instead. {remedy}"
         )
     try:
-        options = argparse.Namespace(**manifest["arguments"])
-        records = {role: manifest["inputs"][role] for role in ("source", "target")}
-        sampled = getattr(options, "target_sample", None) is not None
-        if bool(options.target or sampled) != bool(records["target"]):
-            raise ValueError("its record of the target contradicts itself")
-        places = _places(folder, records, manifest.get("places") or {}, moved or ())
+        options, records = argparse.Namespace(**manifest["arguments"]), manifest["inputs"]
+        places = manifest.get("places") or {}
         for role, option in (("source", "pool"), ("target", "target")):
             if records[role]:
-                path = places[role]
-                embedding = records[role].get("embedding")
-                if input_digest(path, embedding) != records[role]["sha256"]:
-                    raise ChangedInputError(
-                        f"{path}: the input must be the file that {folder} was made from. It has "
-                        "changed since. Restore it, or run the selection again."
-                    )
+                path = input_path(folder, records[role], places.get(role), moved or ())
                 if getattr(options, option):  # a sample of the pool is drawn from it again
                     setattr(options, option, str(path))
         if getattr(options, "engine", "local") == "ray":
             options.prepare = False  # shards are compared as they are
         options.memory = None  # what may be taken is not for a record to say
         _embed_as_recorded(options, records["source"].get("embedding"))
-        inputs = _read_again(options, folder)
+        inputs = read_inputs(options)
         for role, found in inputs.identities().items():
-            _require_same_embedding(records[role], found, folder)
-            if found and {**records[role], "path": found["path"]} != found:
-                raise ValueError(f"its record of the {role} is not what the file holds")
+            said = records[role]
+            if found != (said and {**said, "path": found and found["path"]}):
+                raise ChangedInputError(
+                    f"{folder}: the {role} must be what the folder was made from, with the same "
+                    "rows, columns, texts, pictures and model. It is not. Restore it, or run the "
+                    "selection again."
+                )
+    except OtherModelError as error:
+        raise ChangedInputError(
+            f"the model {options.model} must be the one that {folder} was made with. Got another "
+            "instead, which was not loaded. Restore it, or run the selection again."
+        ) from error
     except UniprotoError:
         raise
     except Exception as error:  # a record that somebody has edited can hold anything
         raise damaged(folder, error) from error
     return _with_skipped_rows(inputs)
-
-
-def _places(
-    folder: Path, records: Mapping[str, Any], recorded: Mapping[str, Any], moved: Sequence[str]
-) -> dict[str, Path]:
-    """Where each input is: what a person names, by its digest, else what the record may name."""
-    from uniproto.features.files import input_digest
-
-    places: dict[str, Path] = {}
-    roles = [role for role, record in records.items() if record]
-    for text in moved:
-        first = roles[0]
-        path = recorded_path(folder, records[first], recorded.get(first), text)
-        found = [
-            role
-            for role in roles
-            if input_digest(path, records[role].get("embedding")) == records[role]["sha256"]
-        ]
-        if not found:
-            raise ChangedInputError(
-                f"{path}: --input must name a file that {folder} was made from. Got one with "
-                "another digest instead. Name the file as it was, or run the selection again."
-            )
-        places |= dict.fromkeys(found, path)
-    for role in roles:
-        if role not in places:
-            places[role] = recorded_path(folder, records[role], recorded.get(role))
-    return places
 
 
 def _embed_as_recorded(options: argparse.Namespace, embedding: Mapping[str, Any] | None) -> None:
@@ -126,11 +98,6 @@ def _embed_as_recorded(options: argparse.Namespace, embedding: Mapping[str, Any]
         if any(getattr(options, kind, None) is not None for kind in (*_KINDS, "gradients")):
             raise ValueError("it embeds its input, and its record of that is missing")
         return
-    examples = bool(getattr(options, "gradients", None) or getattr(options, "hidden", False))
-    if embedding["kind"] not in (*_KINDS, "language") or examples != (
-        embedding["kind"] == "language"
-    ):
-        raise ValueError("its record of what was embedded contradicts itself")
     for kind in _KINDS:
         setattr(options, kind, embedding["named"] if kind == embedding["kind"] else None)
     options.model, options.device = embedding["model"], "auto"
@@ -138,48 +105,12 @@ def _embed_as_recorded(options: argparse.Namespace, embedding: Mapping[str, Any]
     options.cache, options.no_cache = None, False
 
 
-def _read_again(options: argparse.Namespace, folder: Path) -> Inputs:
-    from uniproto.features.models import OtherModelError
-
-    try:
-        return read_inputs(options)
-    except OtherModelError as error:
-        raise ChangedInputError(
-            f"the model {options.model} must be the one that {folder} was made with. Got another "
-            "instead, which was not loaded. Restore it, or run the selection again."
-        ) from error
-
-
-def _require_same_embedding(
-    said: Mapping[str, Any] | None, found: Mapping[str, Any] | None, folder: Path
-) -> None:
-    """Pictures and models are inputs too: a result belongs to those it was made with."""
-    if not (said and found and "embedding" in said and "embedding" in found):
-        return
-    before, now = said["embedding"], found["embedding"]
-    for field, what in (
-        ("content_sha256", "the texts or pictures"),
-        ("left_out", "the rows that can be read"),
-        ("model_digest", f"the model {now['model']}"),
-    ):
-        if before[field] != now[field]:
-            raise ChangedInputError(
-                f"{found['path']}: {what} must be those that {folder} was made from. Got others "
-                "instead. Restore them, or run the selection again."
-            )
-
-
 def require_same_problem(folder: Path, selection: Selection, problem: Problem) -> None:
     """Refuse a result whose rows cannot be an answer to the problem of its inputs."""
-    import numpy as np
-
     from uniproto.selection.storage import damaged
 
-    rows = selection.indices
-    if selection.shape != problem.costs.shape or not selection.k == len(rows) == problem.k:
+    if (selection.shape, selection.k) != (problem.costs.shape, problem.k):
         raise damaged(folder, ValueError("its files belong to another problem than its inputs"))
-    if len(np.unique(rows)) < len(rows) or rows.min() < 0 or rows.max() >= problem.m:
-        raise damaged(folder, ValueError("its indices are not different rows of the source"))
 
 
 def numbered_as_in_files(inputs: Inputs, selection: Selection) -> Selection:
@@ -220,7 +151,7 @@ def _with_skipped_rows(inputs: Inputs) -> Inputs:
     weights[columns] = problem.masses.weights
     skipped = np.setdiff1d(np.arange(m), rows)
     excluded = [] if arguments["exclude"] is None else rows[arguments["exclude"]].tolist()
-    initial = arguments["initial"]
+    include, groups, limits = (arguments[name] for name in ("include", "groups", "limits"))
     source = widened(arguments["source"], rows, m)
     targets = widened(arguments["target"], columns, n)
     return replace(
@@ -232,19 +163,18 @@ def _with_skipped_rows(inputs: Inputs) -> Inputs:
             **arguments,
             "source": source,
             "target": targets,
-            "bandwidth": problem.costs.bandwidth,
+            "metric": with_bandwidth(problem.costs.metric, problem.costs.bandwidth),
             "target_weights": weights,
-            "target_labels": None,
-            "groups": widened(arguments["groups"], rows, m),
-            "target_groups": widened(arguments["target_groups"], columns, n),
-            **(
-                {"sources": widened(arguments["sources"], rows, m)}
-                if "sources" in arguments
-                else {}
+            "groups": groups
+            and replace(
+                groups,
+                labels=widened(groups.labels, rows, m),
+                target=widened(groups.target, columns, n),
             ),
-            "initial": None if initial is None else rows[initial].tolist(),
+            "limits": limits and replace(limits, labels=widened(limits.labels, rows, m)),
+            "include": None if include is None else rows[include].tolist(),
             "exclude": [*excluded, *skipped.tolist()],
-            "distinct": False if problem.twin_distance is None else problem.twin_distance,
+            "min_distance": problem.twin_distance,
         },
     )
 

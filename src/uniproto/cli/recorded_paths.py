@@ -8,7 +8,8 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,41 +39,42 @@ def _relative(path: str, output: Path) -> str | None:
         return None
 
 
-def recorded_path(
-    folder: Path,
-    record: Mapping[str, Any],
-    place: Mapping[str, Any] | None,
-    confirmed: str | None = None,
+def input_path(
+    folder: Path, record: Mapping[str, Any], place: Mapping[str, Any] | None, moved: Sequence[str]
 ) -> Path:
-    """The input that a record names, or the one that a person names instead of it.
+    """The input that a person or a record names; it is known by its digest, never by its name.
 
-    `place` is what `places` wrote. The digest is still to be checked. Files in a store are copied
-    here, to a folder that is removed when the process ends.
+    `place` is what `places` wrote, `moved` what a person says. Files in a store are copied here, to
+    a folder that is removed when the process ends.
     """
-    given = (confirmed or record["path"]).removeprefix("file://")
-    if "://" in given:
-        if confirmed is None:
-            raise InputFileError(
-                f"{given}: an address in a store is read only where a person names it, not where "
-                f"a record does. If it is right, name it, and it is fetched: "
-                f"--input {shlex.quote(given)}."
-            )
-        return _copied(given)
-    if confirmed is not None:
-        return Path(given)
-    candidates = [Path(given)]
-    if place and place["relative"] is not None:
-        candidates.append(Path(os.path.normpath(folder.resolve() / place["relative"])))
-    path = next(filter(_is_there, candidates), None)
-    if path is None:
+    from uniproto.features.files import input_digest
+
+    said = record["path"].removeprefix("file://")
+    named = [_copied(text) if "://" in text else Path(text) for text in moved]
+    if "://" in said and not named:
         raise InputFileError(
-            f"{given}: the input must be the file that {folder} was made from. It could not be "
-            "opened (there is no such file). If it has moved, name the place where it is now: "
-            "--input FILE (once for each input file that has moved)."
+            f"{said}: an address in a store is read only where a person names it, not where a "
+            f"record does. If it is right, name it, and it is fetched: --input {shlex.quote(said)}."
         )
-    return path
+    if place and place["relative"] is not None:
+        named.append(Path(os.path.normpath(folder.resolve() / place["relative"])))
+    there = [path for path in (Path(said), *named) if _is_there(path)]
+    for path in there:
+        if input_digest(path, record.get("embedding")) == record["sha256"]:
+            return path
+    if there:
+        raise ChangedInputError(
+            f"{there[0]}: the input must be the file that {folder} was made from. It has changed "
+            "since. Restore it, or run the selection again."
+        )
+    raise InputFileError(
+        f"{said}: the input must be the file that {folder} was made from. It could not be opened "
+        "(there is no such file). If it has moved, name the place where it is now: --input FILE "
+        "(once for each input file that has moved)."
+    )
 
 
+@cache
 def _copied(address: str) -> Path:
     from uniproto.scale.fetch import fetched
 

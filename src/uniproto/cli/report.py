@@ -132,7 +132,9 @@ def _asks_for_columns(options: argparse.Namespace) -> bool:
 
 def _comparison(folder: Path, selection: Selection) -> dict[str, Any] | None:
     """What `uniproto compare` left in the folder, if it is about the same inputs."""
-    path = folder / _COMPARISON
+    from uniproto.runs.publish import place_of
+
+    path = place_of(folder, _COMPARISON, _COMPARISON)
     if not path.is_file():
         return None
     try:

@@ -25,15 +25,16 @@ def examples_of(
     inputs: Inputs, manifest: Mapping[str, Any], options: argparse.Namespace
 ) -> tuple[Examples, Examples]:
     """What is known of the source's rows, and of the target's."""
-    arguments = inputs.arguments
-    source = _known(inputs.pool, "source", manifest, options, arguments["groups"])
+    groups = inputs.arguments["groups"]
+    labels, others = (None, None) if groups is None else (groups.labels, groups.target)
+    source = _known(inputs.pool, "source", manifest, options, labels)
     if inputs.target is None:
         if len(inputs.pool.features) == _targets(inputs):
             return source, source
         from uniproto.report.examples import Examples
 
         return source, Examples(_targets(inputs))
-    target = _known(inputs.target, "target", manifest, options, arguments["target_groups"])
+    target = _known(inputs.target, "target", manifest, options, others)
     return source, target
 
 

@@ -17,7 +17,8 @@ from uniproto.cli.recorded_inputs import numbered_as_in_files
 from uniproto.cli.recorded_paths import places
 from uniproto.errors import invalid, printable
 from uniproto.geometry.costs import MATRIX_METRICS
-from uniproto.methods import Method, UniProto, as_method
+from uniproto.methods import Greedy, Method, UniProto, as_method
+from uniproto.methods.greedy import plan_from
 from uniproto.runs.checkpoint import CHECKPOINT, Checkpoint
 from uniproto.runs.lock import PRIVATE
 from uniproto.runs.publish import refuse_inputs_inside
@@ -38,7 +39,7 @@ def add_parser(commands: Any) -> None:
         epilog=textwrap.dedent("""\
             examples:
               uniproto select customers.csv -k 30
-              uniproto select vectors.npy -k 100 --polish 30 --certify -o out
+              uniproto select vectors.npy -k 100 --seconds 30 --certify -o out
               uniproto select pool.parquet -k 500 --target wanted.parquet --column embedding -o out
               uniproto select reviews.csv -k 100 --text review -o out
             Then 'uniproto report OUT', 'uniproto certify OUT', 'uniproto verify OUT'.
@@ -78,8 +79,8 @@ def run(options: argparse.Namespace) -> None:
     inputs = read_inputs(options)
     ids = ids_of(inputs, options)
     shown = False if options.quiet else None
-    machine = {"memory": options.memory, "device": options.device, "lists": options.lists}
-    problem = inputs.problem(warn=not options.quiet, **machine)
+    machine = {"memory": options.memory, "device": options.device, "neighbours": options.lists}
+    problem = inputs.problem(**machine)
     given = recorded(options, inputs.arguments["target_weights"], inputs)
     checkpoint = None
     if options.checkpoint:
@@ -125,24 +126,29 @@ def _stem(pool: str) -> str:
 
 
 def excluded_file(inputs: Inputs) -> dict[str, str]:
-    """The rows that --exclude-near has excluded, for people to look at."""
+    """The rows that were excluded for what they are near to or repeat, for people to look at."""
     if not inputs.near:
         return {}
     lines = io.StringIO(newline="")
     table = csv.writer(lines)
-    table.writerow(("row", "file", "near_to", "distance"))
+    table.writerow(("row", "file", "near_to", "distance", "why"))
     numbers, _ = file_rows(inputs.pool)
     for path, near in inputs.near:
         files = [path] * len(near)
-        table.writerows(zip(numbers[near.rows], files, near.nearest, near.distances, strict=True))
+        apart = [""] * len(near) if near.why else near.distances
+        why = near.why or ["near"] * len(near)
+        table.writerows(zip(numbers[near.rows], files, near.nearest, apart, why, strict=True))
     return {EXCLUDED: lines.getvalue()}
 
 
 def _checkpoint(output: Path, inputs: Inputs, given: dict[str, Any]) -> Checkpoint:
     """Where the run saves its picks; it belongs to these files and options and to no others."""
-    if given["method"] != "uniproto":
+    if given["method"] not in (UniProto.name, Greedy.name):
         raise invalid(
-            "--checkpoint", "needs --method uniproto", f"--method {given['method']}", "Drop it."
+            "--checkpoint",
+            "needs --method uniproto or greedy",
+            f"--method {given['method']}",
+            "Drop it.",
         )
     # Where things are and how fast they go does not change the picks.
     irrelevant = {"pool", "target", "output", "certify", "time_limit", "memory", "device"}
@@ -189,19 +195,31 @@ def _all_ids(data: Any, name: str) -> Any:
     return InputData(data.path, data.sha256, None, items.table).column(name, "--id")
 
 
+OWN_OPTIONS = {
+    UniProto.name: ("search", "seconds"),
+    Greedy.name: ("plan", "gains", "sample", "reg", "iterations"),
+}
+
+
 def chosen_method(options: argparse.Namespace) -> Method:
-    given = {
-        name: getattr(options, name)
-        for name in ("plan", "gains", "reg", "polish", "search", "seconds")
-        if getattr(options, name) is not None
-    }
-    if not given:
+    """The method of a command line, with those of its options that were given."""
+    given: dict[str, Any] = {}
+    for method, names in OWN_OPTIONS.items():
+        for name in names:
+            if getattr(options, name) is None:
+                continue
+            if options.method != method:
+                raise invalid(
+                    f"--{name}",
+                    f"is an option of --method {method}",
+                    f"--method {options.method}",
+                    "Drop one of the two.",
+                )
+            given[name] = getattr(options, name)
+    if options.method == UniProto.name:
+        return UniProto(**given)
+    if options.method != Greedy.name:
         return as_method(options.method)
-    if options.method != "uniproto":
-        raise invalid(
-            f"--{next(iter(given))}",
-            "is an option of --method uniproto",
-            f"--method {options.method}",
-            "Drop one of the two.",
-        )
-    return UniProto(**given)
+    reg, iterations = given.pop("reg", None), given.pop("iterations", None)
+    plan = plan_from(given.pop("plan", Greedy.plan), reg, iterations)
+    return Greedy(plan, **given)

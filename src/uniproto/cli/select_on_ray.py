@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.input_file import named_features
 from uniproto.cli.inputs import recorded
-from uniproto.cli.option_values import read_budgets, row_numbers
+from uniproto.cli.option_values import (
+    min_distance,
+    names_weights,
+    read_budgets,
+    row_numbers,
+    with_bandwidth,
+)
 from uniproto.cli.recorded_paths import places
 from uniproto.errors import InputFileError, invalid, printable
 from uniproto.methods import Method
@@ -38,11 +44,14 @@ _REFUSED = {
 
 def run_on_ray(options: argparse.Namespace, method: Method) -> None:
     """Both rounds on Ray, then the files of a result."""
+    from uniproto.problem.values import Compute, Groups
     from uniproto.scale.cluster import Cluster
     from uniproto.scale.rounds import run_rounds
     from uniproto.scale.select import make_request
 
     _refuse(options)
+    if options.groups is None:
+        read_budgets(options.budgets, None)
     output = Path(options.output)
     shown = False if options.quiet else None
     cluster = Cluster(options.address, options.num_cpus)
@@ -52,25 +61,18 @@ def run_on_ray(options: argparse.Namespace, method: Method) -> None:
         options.pool,
         options.k,
         options.target,
-        column=options.column,
-        aside=[name for name in (options.id, options.labels) if name],
-        groups=options.groups,
-        budgets=_budgets(options.budgets, options.groups),
-        distinct=options.distinct,
-        device=options.device,
         method=method,
-        metric=options.metric,
-        bandwidth=options.bandwidth,
-        target_weights=options.weights,
-        target_labels=options.labels if options.weights == "balanced" else None,
+        certify=options.certify and (options.time_limit or True),
         target_sample=options.target_sample,
         per_part=options.per_part,
+        metric=with_bandwidth(options.metric or "auto", options.bandwidth),
+        target_weights=_weights(options),
+        groups=options.groups and Groups(options.groups, budgets=_budgets(options)),
         exclude=row_numbers(options.exclude, "--exclude"),
+        min_distance=min_distance(options.distinct),
+        columns=_columns(options),
+        compute=Compute(options.memory, options.device),
         seed=options.seed,
-        certify=options.certify,
-        time_limit=options.time_limit,
-        memory=options.memory,
-        **named_features(options),
     )
     with cluster:
         result = run_rounds(request, cluster, saved_in=output, progress=shown)
@@ -93,10 +95,34 @@ def _refuse(options: argparse.Namespace) -> None:
         raise invalid("--lists", "must be exact on Ray", repr(options.lists), "Drop it.")
 
 
-def _budgets(text: str | None, groups: str | None) -> Any:
+def _weights(options: argparse.Namespace) -> Any:
+    """A column of the target, or the weights that a word names."""
+    from uniproto.problem.values import Balanced
+    from uniproto.problem.weights import density_from
+
+    if not names_weights(options.weights):
+        return options.weights
+    if options.weights != "balanced":
+        return density_from(options.weights, "--weights")
+    if options.labels is None:
+        raise invalid("--labels", "must be given with --weights balanced", "none", "Name it.")
+    return Balanced(options.labels)
+
+
+def _columns(options: argparse.Namespace) -> Any:
+    from uniproto.problem.values import Columns
+
+    chosen = named_features(options)
+    use = [options.column] if options.column is not None else chosen["features"] or None
+    aside = [name for name in (options.id, options.labels) if name]
+    return Columns(use=use, ignore=[*chosen["ignore"], *aside])
+
+
+def _budgets(options: argparse.Namespace) -> Any:
     """How k is shared: a word, or the numbers of groups that the cluster will tell."""
     import numpy as np
 
+    text, groups = options.budgets, options.groups
     if groups is None or text is None or "=" not in text:
         return read_budgets(text, None if groups is None else np.array([]))
     labels = [part.rpartition("=")[0].strip() for part in text.split(",")]

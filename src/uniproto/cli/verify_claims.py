@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,8 +39,10 @@ class Check(NamedTuple):
 def changed_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     """The files of a result that are not those of its manifest."""
     from uniproto.data.tables import file_digest
+    from uniproto.runs.publish import place_of
     from uniproto.selection.storage import (
         CERTIFICATE,
+        MANIFEST,
         PLAN,
         PROTOTYPES,
         PROTOTYPES_CSV,
@@ -48,13 +51,14 @@ def changed_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
 
     said = manifest.get("files")
     digests: dict[str, Any] = said if isinstance(said, dict) else {}
-    there = {name for name in (PROTOTYPES, PROTOTYPES_CSV, CERTIFICATE) if (folder / name).exists()}
+    place = partial(place_of, folder, MANIFEST)
+    there = {name for name in (PROTOTYPES, PROTOTYPES_CSV, CERTIFICATE) if place(name).exists()}
     return sorted(
         name
         for name in {SELECTION, PLAN} | there | digests.keys()
         if Path(name).name != name  # of another folder
-        or not (folder / name).is_file()
-        or file_digest(folder / name) != digests.get(name)
+        or not place(name).is_file()
+        or file_digest(place(name)) != digests.get(name)
     )
 
 
@@ -94,7 +98,8 @@ def wrong_names(
     import pyarrow.parquet as pq
 
     from uniproto.cli.select import ids_of
-    from uniproto.selection.prototypes import write_csv
+    from uniproto.runs.publish import read_published
+    from uniproto.selection.prototypes import prototype_table, write_csv
     from uniproto.selection.storage import (
         MANIFEST,
         PLAN,
@@ -104,26 +109,28 @@ def wrong_names(
         named_rows,
     )
 
-    def table(name: str) -> pa.Table:
-        return pq.read_table(BytesIO((folder / name).read_bytes()))
+    def content(name: str) -> BytesIO:
+        return BytesIO(read_published(folder, MANIFEST, name))
 
     ids = ids_of(inputs, argparse.Namespace(**manifest["arguments"]))
     columns, arrays, named = named_rows(selection, **ids)
-    with np.load(folder / PLAN, allow_pickle=False) as file:
+    with np.load(content(PLAN), allow_pickle=False) as file:
         plan = dict(file)
     holds = {
-        SELECTION: table(SELECTION).equals(pa.table(columns)),
+        SELECTION: pq.read_table(content(SELECTION)).equals(pa.table(columns)),
         PLAN: plan.keys() == arrays.keys()
         and all(np.array_equal(plan[name], arrays[name]) for name in arrays),
         MANIFEST: manifest.get("id") == named.get("id"),
     }
     if inputs.pool.table is not None:
         chosen, as_csv = inputs.pool.table.take(selection.indices), BytesIO()
-        write_csv(chosen, as_csv)
+        write_csv(prototype_table(selection, chosen), as_csv)
         listed = manifest["files"]
-        holds[PROTOTYPES] = PROTOTYPES in listed and table(PROTOTYPES).equals(chosen)
+        holds[PROTOTYPES] = PROTOTYPES in listed and pq.read_table(content(PROTOTYPES)).equals(
+            chosen
+        )
         holds[PROTOTYPES_CSV] = (
-            PROTOTYPES_CSV in listed and (folder / PROTOTYPES_CSV).read_bytes() == as_csv.getvalue()
+            PROTOTYPES_CSV in listed and content(PROTOTYPES_CSV).getvalue() == as_csv.getvalue()
         )
     return [name for name, right in holds.items() if not right]
 

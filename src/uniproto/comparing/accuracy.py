@@ -116,29 +116,21 @@ def minority_classes(
     return [classes[classes.index(name)] for name in named]
 
 
-def checked_labels(
-    labels: Any, target_labels: Any, problem: Problem
-) -> tuple[NDArray[Any], NDArray[Any]] | None:
+def checked_labels(labels: Any, problem: Problem) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """One label per source row and one per target row; None where there are none at all."""
     if labels is None:
-        if target_labels is not None:
-            raise invalid(
-                "target_labels", "needs 'labels' as well", "only target_labels", "Pass both."
-            )
         return None
-    source = as_labels(labels, "labels", problem.m)
-    if target_labels is None:
-        if not problem.same_set:
-            raise invalid(
-                "target_labels",
-                "must be given when the target is not the source, and with a matrix of costs",
-                "None",
-                "Pass one label per target row.",
-            )
-        target = source
-    else:
-        target = as_labels(target_labels, "target_labels", problem.n)
-    known, wanted = set(_classes(source, "labels")[0]), _classes(target, "target_labels")[0]
+    of_source, of_target = problem.both_labels(labels, "labels")
+    source = as_labels(of_source, "labels", problem.m)
+    if of_target is None and not problem.same_set:
+        raise invalid(
+            "labels",
+            "must have those of the target, too, where it is not the source",
+            "one sequence",
+            "Pass a pair: labels=(of the source's rows, of the target's rows).",
+        )
+    target = source if of_target is None else as_labels(of_target, "labels", problem.n)
+    known, wanted = set(_classes(source, "labels")[0]), _classes(target, "labels")[0]
     if known.isdisjoint(wanted):
         raise invalid(
             "labels",

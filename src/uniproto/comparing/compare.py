@@ -20,7 +20,7 @@ from uniproto.comparing.accuracy import (
     weight_skew,
 )
 from uniproto.comparing.results import JUDGED, Comparison, as_seeds
-from uniproto.errors import UniprotoError, invalid, known_keywords, require_name
+from uniproto.errors import InvalidInputError, UniprotoError, invalid, require_name
 from uniproto.methods import (
     FOR_A_TASK,
     METHODS,
@@ -28,14 +28,21 @@ from uniproto.methods import (
     UniProto,
     as_method,
 )
-from uniproto.problem.problem import Problem, as_problem
+from uniproto.problem.problem import (
+    Problem,
+    ProblemOptions,
+    Unpack,
+    as_problem,
+    takes_problem_options,
+)
+from uniproto.problem.values import ignoring
 from uniproto.runtime.memory import PeakMemory
 from uniproto.runtime.progress import Progress
 from uniproto.select import run_method
 from uniproto.selection.selection import Selection
 
 
-@known_keywords
+@takes_problem_options
 def compare(
     source: Any,
     k: int,
@@ -43,22 +50,10 @@ def compare(
     *,
     methods: Iterable[str | Method] | Mapping[str, str | Method] | None = None,
     labels: Any = None,
-    target_labels: Any = None,
     minority: Collection[Hashable] | None = None,
     seeds: int | Iterable[int] = 5,
-    metric: str | None = None,
-    bandwidth: float | str | None = None,
-    target_weights: Any = None,
-    groups: Any = None,
-    target_groups: Any = None,
-    budgets: str | Mapping[Hashable, int] = "proportional",
-    initial: Any = None,
-    exclude: Any = None,
-    distinct: bool | float = False,
-    memory: int | float | str | None = None,
-    device: str = "auto",
-    lists: str = "exact",
     progress: bool | None = None,
+    **problem: Unpack[ProblemOptions],
 ) -> Comparison:
     """Run several methods on the same problem and set their results side by side.
 
@@ -68,20 +63,20 @@ def compare(
     target rows count alike there, whatever their weights.
 
     Args:
-        source, k, target: as for `select`; `source` may be a `Problem`.
+        source: the pool, or a `Problem`, as for `select`.
+        k: how many rows to choose.
+        target: what the chosen rows must represent. Default: the source itself.
         methods: names, method objects, or a mapping from a label of your own to either. A method
-            that cannot answer the problem is an error. Default: every method that can, and
-            `"uniproto+polish"`, which is `UniProto(polish=True)`; those that cannot are in
-            `skipped` with the reason.
-        labels: one class label per source row.
-        target_labels: one per target row. Default: `labels`, where the target is the source.
+            that cannot answer the problem is an error. Default: every method that can; those that
+            cannot are in `skipped` with the reason.
+        labels: one class per source row, or the name of a column; where the target is another
+            set of rows, a pair: the classes of the source's rows and of the target's.
         minority: the classes `minority_accuracy` is the mean over. Default: those below half the
             mean class size of the target.
         seeds: how many seeds (0, 1, …), or which. Methods that draw at random run once for each,
             the others once, with the seed None.
-        target_weights: as for `select`; `"balanced"` balances the classes of the target.
-        metric, bandwidth, groups, target_groups, budgets, initial, exclude, distinct, memory,
-            device, lists, progress: as for `select`.
+        progress: True or False to force or forbid progress bars.
+        problem: as for `Problem`.
 
     Returns:
         A `Comparison`: `rows`, `summary_rows`, `table()`, `save(folder)`.
@@ -95,38 +90,24 @@ def compare(
     >>> len(found.rows), found.rows[0]["method"], found.rows[0]["accuracy"]
     (6, 'uniproto', 1.0)
     """
+    if "seed" in problem:
+        raise InvalidInputError("compare() has no parameter 'seed'. Did you mean 'seeds'?")
     chosen = _labelled(_COMPARED if methods is None else methods)
     listed = as_seeds(seeds)
-    balanced = isinstance(target_weights, str) and target_weights == "balanced"
-    balanced_by = labels if target is None and target_labels is None else target_labels
-    problem = as_problem(
-        source,
-        target,
-        metric=metric,
-        bandwidth=bandwidth,
-        target_weights=target_weights,
-        target_labels=balanced_by if balanced else None,
-        groups=groups,
-        target_groups=target_groups,
-        budgets=budgets,
-        initial=initial,
-        exclude=exclude,
-        distinct=distinct,
-        memory=memory,
-        device=device,
-        lists=lists,
-    )
-    problem = problem.with_k(k).with_seed(listed[0])
-    judge = _Judge(problem, checked_labels(labels, target_labels, problem), minority)
+    if isinstance(labels, str) and not isinstance(source, Problem):
+        problem["columns"] = ignoring(problem.get("columns"), labels)
+    question = as_problem("compare", source, target, problem)
+    question = question.with_k(k).with_seed(listed[0])
+    judge = _Judge(question, checked_labels(labels, question), minority)
     for text in judge.warnings:
         warnings.warn(LabelsWarning(text), stacklevel=2)
     ran = _run(judge, chosen, listed, Progress(progress), explicit=methods is not None)
     return Comparison(
         rows=ran.rows,
-        k=problem.k,
-        shape=problem.costs.shape,
-        metric=problem.costs.metric,
-        bandwidth=problem.costs.bandwidth,
+        k=question.k,
+        shape=question.costs.shape,
+        metric=question.costs.metric,
+        bandwidth=question.costs.bandwidth,
         seeds=listed,
         methods=ran.methods,
         skipped=ran.skipped,
@@ -273,11 +254,9 @@ class _Judge:
         return selection, row | {"indices": selection.indices.tolist()}
 
 
-POLISHED = "uniproto+polish"
-METHOD_NAMES = (*METHODS, POLISHED)
-_COMPARED = tuple(name for name in METHOD_NAMES if name not in FOR_A_TASK)
+_COMPARED = tuple(name for name in METHODS if name not in FOR_A_TASK)
 _WARM_UP_ROWS, _WARM_UP_K = 500, 100  # enough for every loop of a method to run once
-_WARM_UP_POLISH = 0.5  # seconds
+_WARM_UP_SECONDS = 0.5
 
 
 def draws_at_random(method: Method) -> bool:
@@ -288,8 +267,8 @@ def draws_at_random(method: Method) -> bool:
 def method_label(method: Method) -> str:
     """A method's name with the options that are not its defaults.
 
-    >>> method_label(UniProto(polish=True)), method_label(UniProto(plan="resolve", polish=30))
-    ('uniproto+polish', 'uniproto(plan=resolve, polish=30)')
+    >>> method_label(UniProto()), method_label(Greedy(plan="resolve", sample=0.1))
+    ('uniproto', 'greedy(plan=resolve, sample=0.1)')
     """
     options: dict[str, Any] = {}
     known: tuple[Any, ...] = fields(method) if is_dataclass(method) else ()
@@ -297,19 +276,16 @@ def method_label(method: Method) -> str:
         value = getattr(method, option.name)
         if option.default is MISSING or value != option.default:
             options[option.name] = value
-    polish = isinstance(method, UniProto) and options.get("polish") is True
-    if polish:
-        del options["polish"]
     shown = ", ".join(f"{name}={value}" for name, value in options.items())
-    return f"{method.name}{f'({shown})' if shown else ''}{'+polish' if polish else ''}"
+    return f"{method.name}{f'({shown})' if shown else ''}"
 
 
 def as_compared(method: str | Method) -> Method:
-    """A method from its name, `uniproto+polish` among them, or from itself."""
-    if method == POLISHED:
-        return UniProto(polish=True)
+    """A method from its name or from itself."""
+    if method == "uniproto+polish":
+        raise invalid("methods", "has no 'uniproto+polish'", "it", "Pass UniProto(seconds=60).")
     if isinstance(method, str):
-        require_name("methods", method, METHOD_NAMES)
+        require_name("methods", method, METHODS)
     return as_method(method)
 
 
@@ -334,10 +310,8 @@ def small_problem(problem: Problem) -> Problem:
 
 def warms_up(small: Problem, method: Method) -> bool:
     """Load what the method needs, so that it is not counted as the method's time and memory."""
-    if isinstance(method, UniProto) and method.polish:
-        method = replace(method, polish=_WARM_UP_POLISH)
     if isinstance(method, UniProto) and method.seconds is not None:
-        method = replace(method, seconds=_WARM_UP_POLISH)
+        method = replace(method, seconds=_WARM_UP_SECONDS)
     try:
         run_method(small, method, progress=False)
     except UniprotoError:  # the full problem gives the better message

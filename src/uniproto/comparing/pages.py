@@ -87,7 +87,7 @@ def path_page(path: KPath) -> ResultsPage:
         table=["k", "cost", "no choice can be below", "random", "time"],
         rows=rows,
         notes=[
-            "Every line is a run of its own: the first 10 picks of k = 20 are not those of k = 10.",
+            "Every line is a run of its own: no line's rows are the first of another's.",
             "The knee is where the cost lies farthest below the straight line from the first k to "
             "the last, over log k. It depends on which k were tried: a hint, not a law.",
         ],

@@ -15,9 +15,15 @@ from uniproto.comparing.compare import (
     warms_up,
 )
 from uniproto.comparing.results import KPath, as_seeds
-from uniproto.errors import InfeasibleError, as_index, invalid, known_keywords
+from uniproto.errors import InfeasibleError, as_index, invalid
 from uniproto.methods import Method, Random
-from uniproto.problem.problem import Problem, as_problem
+from uniproto.problem.problem import (
+    Problem,
+    ProblemOptions,
+    Unpack,
+    as_problem,
+    takes_problem_options,
+)
 from uniproto.report.words import mean_and_spread
 from uniproto.runtime.progress import Progress
 from uniproto.select import as_time_limit, run_method
@@ -27,7 +33,7 @@ _DEFAULT_COUNT = 8
 _DEFAULT_LARGEST = 500
 
 
-@known_keywords
+@takes_problem_options
 def path(
     source: Any,
     ks: Iterable[int] | None = None,
@@ -35,45 +41,26 @@ def path(
     *,
     method: str | Method = "uniproto",
     max_cost: float | None = None,
-    certify: bool | float = True,
-    random_seeds: int | Iterable[int] = 5,
-    metric: str | None = None,
-    bandwidth: float | str | None = None,
-    target_weights: Any = None,
-    target_labels: Any = None,
-    groups: Any = None,
-    target_groups: Any = None,
-    budgets: str = "proportional",
-    initial: Any = None,
-    exclude: Any = None,
-    distinct: bool | float = False,
-    seed: int = 0,
-    memory: int | float | str | None = None,
-    device: str = "auto",
-    lists: str = "exact",
     progress: bool | None = None,
+    **problem: Unpack[ProblemOptions],
 ) -> KPath:
     """Select for several k and show what each more prototype buys.
 
     Every k is a run of its own: the first 15 picks of k=60 are not the picks of k=15, and cost
-    more.
+    more. Each comes with a lower bound on the cost of any k rows, and with the cost of random ones.
 
     Args:
-        source, target: as for `select`.
+        source: the pool, or a `Problem`, as for `select`.
         ks: the numbers of prototypes to try. Default: about eight, evenly spaced in log k, up to
             half of the source or 500.
+        target: what the chosen rows must represent. Default: the source itself.
         method: the method whose cost is looked at.
         max_cost: also find the smallest k whose cost is at most this, by bisection below the
             first of `ks` that reaches it. Costs fall as k grows, but not at every step (four
             prototypes may fit four clusters better than five): the k before the one found costs
             more than `max_cost`, but a still smaller one that happens to reach it may be missed.
-        certify: also compute the lower bound for every k of `ks`; a number: for at most so many
-            seconds each.
-        random_seeds: how many random choices (or with which seeds) each k is compared with; 0 for
-            none.
-        budgets: `proportional` or `balanced`; counts for each group would fit one k only.
-        metric, bandwidth, target_weights, target_labels, groups, target_groups, initial, exclude,
-            distinct, seed, memory, device, lists, progress: as for `select`.
+        progress: True or False to force or forbid progress bars.
+        problem: as for `Problem`.
 
     Returns:
         A `KPath`: `rows`, `knee`, `chosen`, `selection`, `table()`, `save(folder)`.
@@ -84,37 +71,38 @@ def path(
     >>> [row["k"] for row in found.rows], found.chosen
     ([1, 2, 4, 8], 4)
     """
+    question = as_problem("path", source, target, problem)
+    return path_of(question, ks, method=method, max_cost=max_cost, progress=progress)
+
+
+def path_of(
+    problem: Problem,
+    ks: Iterable[int] | None = None,
+    *,
+    method: str | Method = "uniproto",
+    max_cost: float | None = None,
+    certify: bool | float = True,
+    random_seeds: int | Iterable[int] = 5,
+    progress: bool | None = None,
+) -> KPath:
+    """The path of a checked problem.
+
+    `certify` as for `select`, at each k; `random_seeds` says how many random choices (or with which
+    seeds) each k is compared with, 0 for none.
+    """
     chosen = as_compared(method)
-    _check(budgets, max_cost)
+    _check(problem, max_cost)
     certified, limit = as_time_limit(certify)
     no_random = isinstance(random_seeds, int) and random_seeds == 0
     seeds = [] if no_random else as_seeds(random_seeds, "random_seeds")
     listed = None if ks is None else _checked_ks(ks)
-    problem = as_problem(
-        source,
-        target,
-        metric=metric,
-        bandwidth=bandwidth,
-        target_weights=target_weights,
-        target_labels=target_labels,
-        groups=groups,
-        target_groups=target_groups,
-        budgets=budgets,
-        initial=initial,
-        exclude=exclude,
-        distinct=distinct,
-        seed=seed,
-        memory=memory,
-        device=device,
-        lists=lists,
-    )
     smallest = max(1, len(problem.initial))
     if listed is None:
         listed = _default_ks(smallest, len(problem.initial) + len(problem.candidates))
     elif listed[0] < smallest:
         raise invalid(
             "ks",
-            f"must not go below the {smallest} rows of 'initial'",
+            f"must not go below the {smallest} rows of 'include'",
             listed[0],
             "Drop the smaller ones.",
         )
@@ -179,12 +167,12 @@ def knee_of(ks: Sequence[int], costs: Sequence[float]) -> int | None:
     return int(ks[deepest]) if below[deepest] > 1e-9 else None
 
 
-def _check(budgets: Any, max_cost: Any) -> None:
-    if not isinstance(budgets, str):
+def _check(problem: Problem, max_cost: Any) -> None:
+    if not isinstance(problem._budgets, str):
         raise invalid(
-            "budgets",
-            "must be 'proportional' or 'balanced' for a path over k",
-            repr(budgets),
+            "groups",
+            "must have the budgets 'proportional' or 'balanced' for a path over k",
+            repr(problem._budgets),
             "Counts for each group fit one k only.",
         )
     if max_cost is not None and not _is_cost(max_cost):

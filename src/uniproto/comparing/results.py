@@ -365,9 +365,7 @@ class KPath:
                 f"k = {self.chosen} is the smallest k found with a cost of at most "
                 f"{self.max_cost:g}: it costs {self.selection.cost:.4g}."
             )
-        parts.append(
-            "Every line is a run of its own: the first 10 picks of k = 20 are not those of k = 10."
-        )
+        parts.append("Every line is a run of its own: no line's rows are the first of another's.")
         return "\n\n".join(parts)
 
     def __repr__(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from uniproto.errors import InputFileError, invalid, unknown_name
+
+# What stands for a gap among numbers or dates, in tables as people have them.
+GAP_WORDS = frozenset(
+    ("", "?", "-", "--", ".", "..", "na", "n/a", "#n/a", "nan", "nat", "null", "none", "missing")
+)
+GAPS = sorted({form(word) for word in GAP_WORDS for form in (str, str.upper, str.title)} | {"NaN"})
 
 
 def numeric_matrix(table: pa.Table, parameter: str) -> NDArray[Any]:
@@ -31,9 +37,9 @@ def numeric_matrix(table: pa.Table, parameter: str) -> NDArray[Any]:
             parameter,
             "must have only numeric columns, or one list column of features",
             f"the columns {', '.join(wrong)}",
-            "Keep only the features; on the command line name them by --features (a list column "
-            "by --column), leave other columns aside by --ignore, --id, --labels, --groups and "
-            "--weights, or embed a column of texts or pictures by --text or --images.",
+            "Pass the columns of numbers, or the list column, alone: df[['a', 'b']]; on the "
+            "command line by --features (a list column by --column) or by --ignore. Texts and "
+            "pictures are embedded first, by --text or --images.",
         )
     for field, values in zip(table.schema, table.columns, strict=True):
         if values.null_count:
@@ -174,3 +180,18 @@ def checked_table(table: pa.Table, path: Path) -> pa.Table:
             "once instead. Rename the columns; a .csv file needs a first line of names."
         )
     return table
+
+
+def message_text(messages: Any) -> Any:
+    """What messages say, for a model of sentences; anything else as it is.
+
+    >>> message_text([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}])
+    'Hi\\n\\nYes?'
+    """
+    if not isinstance(messages, list):
+        return messages
+    return "\n\n".join(
+        str(each["content"])
+        for each in messages
+        if isinstance(each, Mapping) and each.get("content")
+    )

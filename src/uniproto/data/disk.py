@@ -82,6 +82,7 @@ class LargeTable:
         self._dataset = ds.dataset([str(file) for file in files], format="parquet")
         self.schema = self._dataset.schema
         self.column_names: list[str] = self.schema.names
+        self.name = str(files[0] if len(files) == 1 else files[0].parent)
 
     @property
     def num_rows(self) -> int:

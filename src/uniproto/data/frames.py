@@ -19,6 +19,9 @@ def arrow_table(values: Any, parameter: str) -> pa.Table:
     What Arrow has no type for becomes text: intervals, whole numbers beyond 64 bits, values of
     several kinds in one column.
     """
+    if hasattr(values, "to_frame") and not hasattr(values, "columns"):
+        remedy = "Pass a table with that column alone: values.to_frame()."
+        raise invalid(parameter, "must be a table or rows of numbers", "a single column", remedy)
     try:
         if type(values).__module__.startswith("pandas"):
             return _from_pandas(values, parameter)
@@ -34,18 +37,40 @@ def arrow_table(values: Any, parameter: str) -> pa.Table:
         ) from error
 
 
+def column_name(table: Any, values: Any) -> str | None:
+    """The name of the table's column that these values are, such as `df.species`; else None.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"age": [20, 30], "kind": ["a", "b"]})
+    >>> column_name(frame, frame.kind), column_name(frame, frame.kind.str.upper())
+    ('kind', None)
+    """
+    name = getattr(values, "name", None)
+    if not isinstance(name, str) or not hasattr(values, "equals") or isinstance(table, pa.Table):
+        return None
+    if name not in getattr(table, "columns", ()) or type(table[name]) is not type(values):
+        return None
+    return name if table[name].equals(values) else None
+
+
 def _with_known_levels(table: pa.Table) -> pa.Table:
-    """The same table, categories of polars in a type that can be computed with and written."""
+    """The same table, texts and categories of polars in types that can be computed with."""
     for place, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type) and str(field.type.value_type) == "string_view":
+        kind = field.type
+        if pa.types.is_dictionary(kind) and str(kind.value_type) == "string_view":
+            kind = pa.dictionary(pa.int32(), pa.large_string(), kind.ordered)
             chunks = [
                 pa.DictionaryArray.from_arrays(
-                    chunk.indices.cast(pa.int32()), chunk.dictionary.cast(pa.large_string())
+                    chunk.indices.cast(pa.int32()),
+                    chunk.dictionary.cast(pa.large_string()),
+                    ordered=kind.ordered,
                 )
                 for chunk in table.column(place).chunks
             ]
-            kind = pa.dictionary(pa.int32(), pa.large_string())
             table = table.set_column(place, field.name, pa.chunked_array(chunks, kind))
+        elif str(kind) == "string_view":
+            texts = table.column(place).cast(pa.large_string())
+            table = table.set_column(place, field.name, texts)
     return table
 
 
@@ -83,5 +108,9 @@ def _is_foreign(kind: pa.DataType) -> bool:
 
 
 def _texts(values: Any) -> pa.Array:
+    if hasattr(values, "cat"):  # such as pandas.cut makes, whose order counts
+        levels = pa.array(map(str, values.cat.categories), pa.large_string())
+        codes = pa.array(values.cat.codes.to_numpy(), mask=values.isna().to_numpy())
+        return pa.DictionaryArray.from_arrays(codes, levels, ordered=bool(values.cat.ordered))
     shown = [None if gap else str(each) for each, gap in zip(values, values.isna(), strict=True)]
     return pa.array(shown, pa.large_string())

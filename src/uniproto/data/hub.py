@@ -14,6 +14,7 @@ from uniproto.data.files import first_line
 from uniproto.errors import InputFileError
 
 _STATE, _SPLITS = "state.json", "dataset_dict.json"
+_ENDINGS = (".jsonl", ".json", ".zst", ".parquet", ".csv")  # of files: no data set's name
 _NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+){0,2}")  # owner/name, :split, :configuration
 
 
@@ -66,7 +67,7 @@ def local_data(text: str, folder: Path) -> str:
     'pool.jsonl'
     """
     is_path = os.path.lexists(text) or Path(text).parent.is_dir()
-    if is_path or not _NAME.fullmatch(text) or Path(text).suffix in (".jsonl", ".parquet", ".csv"):
+    if is_path or not _NAME.fullmatch(text) or Path(text).suffix.lower() in _ENDINGS:
         return text
     try:
         import datasets

@@ -72,25 +72,7 @@ class InputData:
                 "Put the column in a table, or leave the option out.",
             )
         require_column(self.table, name, parameter, self.path)
-        values = self.table.column(name)
-        kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
-        if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
-            values = values.cast(pa.string())
-        elif not (is_numeric(kind) or is_text(kind)):
-            raise invalid(
-                parameter,
-                "must name a column of text or numbers",
-                f"{name!r} of {self.path.name}, which holds {kind}",
-                "Name another column.",
-            )
-        if values.null_count:
-            raise invalid(
-                parameter,
-                "must name a column with a value in every row",
-                f"{name!r} of {self.path.name} with {values.null_count} missing",
-                "Fill or drop those rows.",
-            )
-        return values.to_numpy(zero_copy_only=False)
+        return column_values(self.table.column(name), name, parameter, self.path.name)
 
     def identity(self) -> dict[str, Any]:
         """What a manifest says about this file."""
@@ -100,6 +82,28 @@ class InputData:
             "shape": list(self.features.shape),
             "columns": list(self.feature_columns),
         }
+
+
+def column_values(values: pa.ChunkedArray, name: str, parameter: str, owner: str) -> NDArray[Any]:
+    """A column of text or numbers without gaps, as an array; dates become text."""
+    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
+        values = values.cast(pa.string())
+    elif not (is_numeric(kind) or is_text(kind)):
+        raise invalid(
+            parameter,
+            "must name a column of text or numbers",
+            f"{name!r} of {owner}, which holds {kind}",
+            "Name another column.",
+        )
+    if values.null_count:
+        raise invalid(
+            parameter,
+            "must name a column with a value in every row",
+            f"{name!r} of {owner} with {values.null_count} missing",
+            "Fill or drop those rows.",
+        )
+    return values.to_numpy(zero_copy_only=False)
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,7 @@ def read_input(
     has_target: bool = False,
     raw: bool = False,
     memory: Memory = None,
+    encoding: str | None = None,
 ) -> InputData:
     """Read a file. Features are `column`, or every column not `named` by another option.
 
@@ -136,9 +141,10 @@ def read_input(
     `has_target`, `ignore` may also name columns of a target, which is read later. With `raw`, the
     features of a table in memory are the columns themselves, whatever they hold. What would take
     more than `memory` stays on disk where the format allows that, and is refused where not.
+    `encoding` is that of a .csv file.
     """
     path = Path(path)
-    digest, content = read_content(path, column, memory)
+    digest, content = read_content(path, column, memory, encoding)
     if isinstance(content, np.ndarray):
         if features or ignore:
             raise invalid(
@@ -172,7 +178,9 @@ def read_input(
     return InputData(path, digest, matrix, content, tuple(names))
 
 
-def read_content(path: Path, column: str | None = None, memory: Memory = None) -> tuple[str, Any]:
+def read_content(
+    path: Path, column: str | None = None, memory: Memory = None, encoding: str | None = None
+) -> tuple[str, Any]:
     """The digest of a file, and its table or array; `column` names an array of an archive."""
     name = path.name.lower()
     suitable = (reader for ending, reader in READERS.items() if name.endswith(ending))
@@ -185,6 +193,8 @@ def read_content(path: Path, column: str | None = None, memory: Memory = None) -
         )
     digest = content_digest(path)
     try:
+        if reader is read_csv:
+            return digest, read_csv(path, column, memory, encoding)
         return digest, reader(path, column, memory)
     except UniprotoError:
         raise
@@ -251,9 +261,7 @@ def feature_columns(schema: pa.Schema, named: Collection[str], path: str | Path)
     names = [name for name in schema.names if name not in (*named, *pandas_index)]
     if "" in names:
         raise InputFileError(
-            f"{path}: every column of features must have a name. Got one without instead. If it is "
-            "the row number that pandas writes, use to_csv(index=False); otherwise name it, or "
-            "name the features by --features."
+            f"{path}: every column of features must have a name. Got one without instead. Name it."
         )
     return names
 
@@ -379,6 +387,7 @@ READERS: dict[str, Callable[[Path, str | None, Memory], Any]] = {
     ".npz": _read_numpy,
     ".parquet": read_parquet,
     ".csv": read_csv,
+    ".tsv": read_csv,
     ".jsonl": read_jsonl,
     ".jsonl.zst": read_jsonl,
 }

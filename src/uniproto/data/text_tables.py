@@ -1,55 +1,153 @@
-"""Tables in text files: .csv and .jsonl."""
+"""Tables in text files: .csv (also with semicolons or tabs, in any encoding) and .jsonl."""
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from uniproto.data.codes import codes_of_csv, codes_of_json
-from uniproto.data.columns import checked_table, is_text
+from uniproto.data.columns import GAPS, checked_table, is_text
 from uniproto.data.files import first_line, unpacked
 from uniproto.data.sizes import require_room
-from uniproto.errors import InputFileError
+from uniproto.errors import InputFileError, invalid, warn_of_data
 
 _BLOCK = 2**26  # a reader's block must hold a whole line; long documents make long lines
+_SAMPLED = 2**20  # bytes from which the form of a file is told
+_WESTERN = "cp1252"  # what most files are that are not UTF-8, Latin-1 among them
+_SEPARATORS = ",;\t|"
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_DECIMAL = r"(?m)(?:^|[;\t|])\s*[+-]?\d+{}\d+\s*(?=[;\t|]|$)"
 
 
-def read_csv(path: Path, column: str | None, memory: int | float | str | None) -> pa.Table:
-    """The table of a .csv file, whose first line names the columns; codes of digits are texts."""
+@dataclass(frozen=True)
+class CsvForm:
+    """How a .csv file is written."""
+
+    encoding: str = "utf8"
+    separator: str = ","
+    decimal: str = "."
+
+
+def csv_form(path: Path, encoding: str | None = None) -> CsvForm:
+    """How a .csv file is written, by its first megabyte; its encoding by all of it."""
+    encoding = encoding or _encoding(path)
+    with path.open("rb") as file:
+        start = file.read(_SAMPLED)
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(start).lstrip("\ufeff")
+    except LookupError as error:
+        raise invalid(
+            "--encoding", "must be one that Python knows", repr(encoding), "Try latin-1."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InputFileError(
+            f"{path} is not written in {encoding} ({first_line(error)}). Name its encoding with "
+            "--encoding; in Python, read it with pandas.read_csv(path, encoding=…)."
+        ) from error
+    lines = [line for line in _QUOTED.sub("", text).splitlines() if line.strip()]
+    whole = lines[: min(20, max(1, len(lines) - 1))]  # the last may have been cut off
+    counts = {mark: min((line.count(mark) for line in whole), default=0) for mark in _SEPARATORS}
+    separator = max(counts, key=lambda mark: counts[mark])
+    points, commas = (len(re.findall(_DECIMAL.format(mark), text)) for mark in (r"\.", ","))
+    return CsvForm(encoding, separator, "," if separator != "," and commas > points else ".")
+
+
+def _encoding(path: Path) -> str:
+    """UTF-8 or UTF-16; otherwise it is taken for that of western Windows, with a warning."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with path.open("rb") as file:
+        chunk = file.read(_SAMPLED)
+        if chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return "utf-16"
+        try:
+            while chunk:
+                decoder.decode(chunk)
+                chunk = file.read(_SAMPLED)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            warn_of_data(
+                f"{path.name} is not UTF-8. It was read as Windows-1252 (Latin-1); if letters look "
+                "wrong, name its encoding with --encoding, or read it with pandas."
+            )
+            return _WESTERN
+    return "utf8"
+
+
+def read_csv(
+    path: Path, column: str | None, memory: int | float | str | None, encoding: str | None = None
+) -> pa.Table:
+    """The table of a .csv file, whose first line names the columns; codes of digits are texts.
+
+    A first column without a name is the index that pandas and R write.
+    """
     require_room(path, memory)
-    table = _csv_table(path)
+    form = csv_form(path, encoding)
+    table = checked_table(_csv_table(path, form), path)
     names = table.column_names
     if all(map(_is_number, names)) and not all(name.isdigit() for name in names):
         raise InputFileError(
             f"{path}: the first line must name the columns. Got the numbers {', '.join(names[:3])} "
             "… instead. Add a line of names."
         )
-    return codes_of_csv(
-        checked_table(table, path), lambda named: _csv_table(path, named, strings_can_be_null=True)
+    coded = codes_of_csv(
+        table, lambda named: _csv_table(path, form, named, strings_can_be_null=True)
     )
+    return _without_index(coded)
 
 
-def as_csv_texts(table: pa.Table, path: Path, names: Sequence[str]) -> pa.Table:
+def as_csv_texts(
+    table: pa.Table, path: Path, names: Sequence[str], encoding: str | None = None
+) -> pa.Table:
     """The table with these columns as the file writes them: .csv does not tell 40 from "40"."""
     named = [name for name in names if not is_text(table.schema.field(name).type)]
-    for name, texts in zip(named, _csv_table(path, named).columns if named else (), strict=True):
-        table = table.set_column(table.column_names.index(name), name, texts)
+    if named:
+        for name, texts in zip(
+            named, _csv_table(path, csv_form(path, encoding), named).columns, strict=True
+        ):
+            table = table.set_column(table.column_names.index(name), name, texts)
     return table
 
 
-def _csv_table(path: Path, texts: Sequence[str] = (), **options: Any) -> pa.Table:
+def _csv_table(path: Path, form: CsvForm, texts: Sequence[str] = (), **options: Any) -> pa.Table:
     """All columns of a .csv file, or those that are to be read as texts."""
     import pyarrow.csv as csv
 
-    blocks, lines = csv.ReadOptions(block_size=_BLOCK), csv.ParseOptions()
-    lines.newlines_in_values = True
     kinds = csv.ConvertOptions(
-        include_columns=list(texts), column_types=dict.fromkeys(texts, pa.string()), **options
+        include_columns=list(texts),
+        column_types=dict.fromkeys(texts, pa.string()),
+        null_values=GAPS,
+        decimal_point=form.decimal,
+        **options,
     )
-    return csv.read_csv(path, blocks, lines, kinds)
+    return csv.read_csv(
+        path,
+        csv.ReadOptions(block_size=_BLOCK, encoding=form.encoding),
+        csv.ParseOptions(delimiter=form.separator, newlines_in_values=True),
+        kinds,
+    )
+
+
+def _without_index(table: pa.Table) -> pa.Table:
+    """The table without nameless columns: row numbers in front, and empty ones behind."""
+    for place in reversed(range(table.num_columns)):
+        if table.field(place).name:
+            continue
+        values = table.column(place)
+        counts = pa.types.is_integer(values.type) and not values.null_count
+        if values.null_count == len(values) or (
+            counts and place == 0 and (np.diff(values.to_numpy()) == 1).all()
+        ):
+            table = table.remove_column(place)
+        elif place == 0 and "index" not in table.column_names:
+            table = table.rename_columns(["index", *table.column_names[1:]])
+    return table
 
 
 def read_jsonl(path: Path, column: str | None, memory: int | float | str | None) -> pa.Table:

@@ -32,7 +32,6 @@ __getattr__ = late_names(
     __name__,
     {
         "Embedded": "uniproto.features.embedded",
-        "embed_examples": "uniproto.lm.features.language_features",
         "embed_images": "uniproto.features.images",
         "embed_text": "uniproto.features.text",
         "hashed_ngrams": "uniproto.features.ngrams",

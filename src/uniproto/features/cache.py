@@ -9,6 +9,7 @@ is replaced, and a vector that does not match its checksum is computed again.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import sqlite3
@@ -17,7 +18,7 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.data.tables import file_digest
 from uniproto.errors import OutputError, invalid
+from uniproto.runs.atomic import write_json
 
 VARIABLE = "UNIPROTO_CACHE"
 DATABASE = "vectors.sqlite"
+_DIGESTS, _MOST_DIGESTS = "file_digests.json", 4096
 SECONDS_BETWEEN_WRITES = 2.0  # at most this much work is lost when a run is killed
 _SECONDS_TO_WAIT = 60.0  # for another process that is writing
 # What SQLite says of a disk, a folder or another process; anything else it says is damage.
@@ -58,6 +62,26 @@ def cache_folder() -> Path:
     if sys.platform == "darwin":
         return home / "Library" / "Caches" / "uniproto"
     return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "uniproto"
+
+
+def remembered_digests(files: Iterable[Path]) -> dict[Path, str]:
+    """The SHA-256 of each file, read only where its path, size or time is new."""
+    cache = cache_folder() / _DIGESTS
+    try:
+        known = dict(json.loads(cache.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):  # none yet, or damaged: it is written again
+        known = {}
+    found = {}
+    for file in files:
+        status = file.stat()
+        key = f"{file.resolve()} {status.st_size} {status.st_mtime_ns}"
+        if not isinstance(known.get(key), str):
+            known[key] = file_digest(file)
+        found[file] = known[key]
+    with contextlib.suppress(OSError):  # it only saves time: without it, files are read again
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        write_json(cache, dict(list(known.items())[-_MOST_DIGESTS:]))
+    return found
 
 
 def open_cache(cache: bool | str | os.PathLike[str], model_digest: str) -> VectorCache:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -94,32 +94,45 @@ def compared_rows(
     target: Any,
     *,
     prepare: Any = None,
-    features: Sequence[str] | None = None,
-    ignore: Sequence[str] | None = None,
+    use: Sequence[str] | None = None,
+    ignore: Sequence[str] = (),
+    categories: Sequence[str] = (),
     scale: str = "robust",
-    memory: int | float | str | None = None,
+    aside: Mapping[str, str] | None = None,
 ) -> ComparedRows:
     """What is compared of a source and a target: arrays as they are, tables made comparable.
 
-    A file that would take more than `memory` stays on disk, or is refused.
+    `prepare` is None, True, False or what prepares rows; `aside` are columns that are no features,
+    each with the reason.
 
     >>> table = pa.table({"age": [20, 30, 40, 90], "income": [1e4, 3e4, 2e4, 5e4]})
     >>> compared_rows(table, None).source.std(axis=0).round(1)
     array([1.5, 1.1])
     """
     require_name("scale", scale, SCALES)
-    source, target = _opened(source, memory), _opened(target, memory)
+    aside = {name: why for name, why in (aside or {}).items() if name not in (use or ())}
+    source, target = _on_disk(source, aside), _on_disk(target, aside)
     if prepare is not None and not isinstance(prepare, bool):
-        return _by_given(prepare, source, target, features, ignore)
+        return _by_given(prepare, source, target)
     if not _is_frame(source):
-        _refuse_table_options(source, prepare, features, ignore)
+        if use or ignore or categories or prepare:
+            raise invalid(
+                "columns",
+                "needs a table with named columns",
+                f"it beside a {type(source).__name__}",
+                "Pass a data frame, or leave it out.",
+            )
         return ComparedRows(source, target, _given(source, target))
-    table, other = arrow_table(source, "source"), None
-    chosen, aim = _only(table, features, ignore), target
+    table, other = _without(arrow_table(source, "source"), aside), None
+    if not table.num_rows:
+        raise invalid("source", "must have rows", "an empty table", "Check how it was filtered.")
+    _checked_names(categories, table)
+    chosen, aim = _only(table, use, ignore), target
     if _is_frame(target):
-        other = arrow_table(target, "target")
-        aim = _only(other, features, ignore)
+        other = _without(arrow_table(target, "target"), aside)
+        aim = _only(other, use, ignore)
     comparable = is_one_vector(chosen) and (not _is_frame(aim) or is_one_vector(aim))
+    comparable = comparable and not categories
     if (
         prepare is False
         or (prepare is None and comparable)
@@ -127,11 +140,10 @@ def compared_rows(
     ):
         columns = tuple(chosen.column_names)
         return ComparedRows(chosen, aim, _given(source, target, columns))
-    preparation = fit_preparation(table, other, features=features, ignore=ignore or (), scale=scale)
-    if other is not None:
-        alone = [name for name in table.column_names if name not in other.column_names]
-        aside = {**preparation.aside, **dict.fromkeys(alone, "not in the target")}
-        preparation = replace(preparation, aside=aside)
+    preparation = fit_preparation(
+        table, other, features=use, ignore=ignore, categories=categories, scale=scale
+    )
+    preparation = replace(preparation, aside={**preparation.aside, **aside})
     columns = tuple(column.name for column in preparation.columns)
     return ComparedRows(
         preparation.matrix(table),
@@ -154,21 +166,8 @@ def _given(
     return Given(source, source if target is None else target, columns, preparation)
 
 
-def _by_given(
-    prepare: Any,
-    source: Any,
-    target: Any,
-    features: Sequence[str] | None,
-    ignore: Sequence[str] | None,
-) -> ComparedRows:
+def _by_given(prepare: Any, source: Any, target: Any) -> ComparedRows:
     """Rows as an earlier preparation or a transformer of the user's own makes them."""
-    if features is not None or ignore is not None:
-        raise invalid(
-            "features" if features is not None else "ignore",
-            "must be left out where 'prepare' says what becomes of the columns",
-            "both",
-            "Drop one of the two.",
-        )
     own = prepare if isinstance(prepare, Preparation | OwnPreparation) else _fitted(prepare)
     aim = None if target is None else own.matrix(target, "target")
     named = own.columns if isinstance(own, Preparation) else ()
@@ -176,66 +175,63 @@ def _by_given(
     return ComparedRows(own.matrix(source), aim, _given(source, target, columns, own))
 
 
-def _fitted(prepare: Any) -> OwnPreparation:
+def _fitted(transformer: Any) -> OwnPreparation:
     from sklearn.exceptions import NotFittedError
     from sklearn.utils.validation import check_is_fitted
 
-    if not hasattr(prepare, "transform"):
+    if not hasattr(transformer, "transform"):
         raise invalid(
-            "prepare",
-            "must be None, True, False, a Preparation or a fitted transformer",
-            repr(prepare),
+            "columns",
+            "must be Columns(…), False or a fitted transformer",
+            repr(transformer),
             "Pass for example sklearn.compose.ColumnTransformer(…).fit(table).",
         )
     try:
-        check_is_fitted(prepare)
+        check_is_fitted(transformer)
     except (NotFittedError, TypeError) as error:
         raise invalid(
-            "prepare", "must be fitted", f"one that is not ({error})", "Call prepare.fit(table)."
+            "columns", "must be fitted", f"one that is not ({error})", "Call its fit(table) first."
         ) from error
-    return OwnPreparation(prepare)
+    return OwnPreparation(transformer)
 
 
-def _opened(values: Any, memory: int | float | str | None) -> Any:
-    """What a path leads to; everything else as it is."""
+def opened(values: Any, parameter: str, memory: int | float | str | None) -> Any:
+    """What a path leads to; everything else as it is.
+
+    A file that would take more than `memory` stays on disk, or is refused.
+    """
     if not isinstance(values, str | os.PathLike):
         return values
-    path = existing_path(values, "source")
+    path = existing_path(values, parameter)
     content = read_content(path, memory=memory)[1]
-    if isinstance(content, LargeTable):  # too large to look at every column
-        return content.features(feature_columns(content.schema, (), path), str(path))
     if isinstance(content, pa.Table):
         return content.select(feature_columns(content.schema, (), path))
     return content
 
 
-def _only(table: pa.Table, features: Any, ignore: Any) -> pa.Table:
+def _on_disk(values: Any, aside: Mapping[str, str]) -> Any:
+    """The features of a table that is too large to look at every column."""
+    if not isinstance(values, LargeTable):
+        return values
+    return values.features(feature_columns(values.schema, aside, values.name), values.name)
+
+
+def _without(table: pa.Table, aside: Mapping[str, str]) -> pa.Table:
+    return table.drop_columns([name for name in table.column_names if name in aside])
+
+
+def _only(table: pa.Table, use: Any, ignore: Any) -> pa.Table:
     """The columns that are named, or all but those to ignore."""
-    names = _checked_names("features", features, table)
-    ignored = _checked_names("ignore", ignore, table)
-    chosen = [
-        name for name in (table.column_names if features is None else names) if name not in ignored
-    ]
+    names = table.column_names if use is None else _checked_names(use, table)
+    ignored = _checked_names(ignore, table)
+    chosen = [name for name in names if name not in ignored]
     return table if chosen == table.column_names else table.select(chosen)
 
 
-def _checked_names(parameter: str, given: Any, table: pa.Table) -> list[str]:
-    if given is None:
-        return []
+def _checked_names(given: Any, table: pa.Table) -> list[str]:
     if isinstance(given, str) or not isinstance(given, Sequence):
-        raise invalid(parameter, "must be a list of column names", repr(given), "Pass ['a', 'b'].")
+        raise invalid("columns", "must hold lists of names", repr(given), "Pass ['a', 'b'].")
     for name in given:
         if name not in table.column_names:
-            raise unknown_name(parameter, name, table.column_names)
+            raise unknown_name("columns", name, table.column_names)
     return list(given)
-
-
-def _refuse_table_options(source: Any, prepare: Any, features: Any, ignore: Any) -> None:
-    for parameter, given in (("features", features), ("ignore", ignore), ("prepare", prepare)):
-        if given:
-            raise invalid(
-                parameter,
-                "needs a table with named columns",
-                f"it beside a {type(source).__name__}",
-                "Pass a data frame, or leave it out.",
-            )

@@ -239,9 +239,13 @@ def in_words(skipped: Sequence[tuple[int, str]], most: int = _NAMED) -> str:
     return f"{named} and {more:,} more" if more > 0 else named
 
 
-def unembeddable(skipped: Sequence[tuple[int, str]], what: str) -> InputFileError:
+class UnreadableRowsError(InputFileError):
+    """Rows that must be embedded cannot be."""
+
+
+def unembeddable(skipped: Sequence[tuple[int, str]], what: str) -> UnreadableRowsError:
     """What to say where every row was wanted."""
-    return InputFileError(
+    return UnreadableRowsError(
         f"Every row must hold {_ONE[what]} that can be read. Got {in_words(skipped)} instead. "
         "Mend those rows, or skip them with --on-error skip (in Python on_error='skip')."
     )
@@ -260,9 +264,9 @@ def usable_rows(
     return [reason is None for reason in reasons]
 
 
-def _nothing(skipped: list[tuple[int, str]], what: str) -> InputFileError:
+def _nothing(skipped: list[tuple[int, str]], what: str) -> UnreadableRowsError:
     got = in_words(skipped) if skipped else "no rows at all"
-    return InputFileError(
+    return UnreadableRowsError(
         f"At least one row must hold {_ONE[what]} that can be read. Got {got} instead. Check the "
         "column and the files."
     )

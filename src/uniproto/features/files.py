@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from uniproto.data.columns import is_list, is_text
+from uniproto.data.columns import is_text, message_text
 from uniproto.data.disk import LargeTable, parquet_files
 from uniproto.data.files import possible_path
 from uniproto.data.hub import is_saved_dataset
@@ -22,15 +22,7 @@ from uniproto.data.tables import (
     read_content,
     require_column,
 )
-from uniproto.data.text_tables import as_csv_texts
 from uniproto.errors import InputFileError, invalid, unknown_name
-from uniproto.features.language import (
-    MESSAGES,
-    LanguageFeatures,
-    example_columns,
-    example_of,
-    message_text,
-)
 from uniproto.features.pictures import ENDINGS, pictures_in
 
 if TYPE_CHECKING:
@@ -53,7 +45,6 @@ class Items:
     folder: Path | None = None  # where relative paths of pictures begin
     named: str | None = None  # --text or --images, in words that do not depend on where one is
     columns: tuple[str, ...] = ()  # where a text or an example is made of several
-    language: LanguageFeatures | None = None
 
     @property
     def is_folder(self) -> bool:
@@ -68,11 +59,11 @@ class Items:
         different = list(dict.fromkeys(columns))  # --text title,title
         for batch in batches(self.table, self.path, different, _ROWS_PER_BATCH):
             rows = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
-            if self.language is not None:
-                yield from map(example_of, rows)
-                continue
-            for row in rows:
-                yield row[0] if len(row) == 1 else row
+            yield from map(self._item, rows)
+
+    @staticmethod
+    def _item(row: tuple[Any, ...]) -> Any:
+        return row[0] if len(row) == 1 else row
 
     def texts(self) -> Iterator[Any]:
         """Each row as one text: columns are joined by a blank line, messages are put together."""
@@ -86,20 +77,14 @@ class Items:
     def embed(self, model: str | None, **options: Any) -> Embedded:
         """The vectors of these items."""
         from uniproto.features import embed_images, embed_text
+        from uniproto.features.embedded import UnreadableRowsError
 
-        if self.language is not None:
-            from uniproto.features import embed_examples
-
-            assert model is not None
-            return embed_examples(self, self.language, model, **options)
         chosen: dict[str, Any] = {} if model is None else {"model": model}
         try:
             if self.kind == "text":
                 return embed_text(self.texts(), **chosen, **options)
             return embed_images(self, **chosen, folder=self.folder, **options)
-        except InputFileError as error:
-            if not str(error).startswith(("Every row", "At least one row")):
-                raise
+        except UnreadableRowsError as error:
             raise InputFileError(f"{self.path}, {self.column!r}: {error}") from error
 
 
@@ -109,54 +94,45 @@ def read_items(
     images: str | None,
     *,
     guess: bool = False,
-    language: LanguageFeatures | None = None,
-    examples: tuple[str | None, str | None, str | None] = (None, None, None),
-    like: Sequence[str] = (),
+    encoding: str | None = None,
 ) -> Items:
-    """The column of texts or pictures that the options name, or (`guess`) the only one there is.
-
-    With `language` the rows are examples of a language model; `examples` are the columns of
-    prompts, answers and messages, where they are named, and `like` those of other examples.
-    """
+    """The column of texts or pictures that the options name, or (`guess`) the only one there is."""
     path = possible_path(path)
     if text is not None and images is not None:
         raise invalid("--text", "excludes --images", f"{text!r} and {images!r}", "Drop one.")
-    if language is None and is_picture_folder(path):
+    if is_picture_folder(path):
         if text is not None:
             raise invalid(
                 "--text", "needs a table", f"{path}, a folder without one", "Did you mean --images?"
             )
         return _folder_items(path, images)
-    if not path.is_dir() and path.suffix.lower() in ENDINGS:
-        raise InputFileError(
-            f"{path}: the input must be a table or a folder of pictures. Got a single picture "
-            "instead. Name its folder."
-        )
-    digest, table = read_content(path)
-    if isinstance(table, np.ndarray):
-        raise InputFileError(
-            f"{path}: the input must be a table (.parquet, .csv or .jsonl) or a folder of "
-            "pictures. Got a bare array, which holds vectors already. Select from it directly."
-        )
-    if language is not None:
-        columns = example_columns(table.column_names, *examples, like=like, where=str(path))
-        if columns in ((MESSAGES,), (examples[2],)):
-            _require_kind(table, columns[0], "--messages", "conversations", path, is_list)
-        if path.suffix.lower() == ".csv":
-            table = as_csv_texts(table, path, columns)
-        return Items(
-            path, digest, table, "language", ",".join(columns), columns=columns, language=language
-        )
+    digest, table = read_table(path, encoding)
     if guess and text is None and images is None:
         text, images = _only_column(table, path)
     if text is not None:
         columns = (text,) if text in table.column_names else tuple(text.split(","))
         for name in columns:
             require_column(table, name, "--text", path)
-            _require_kind(table, name, "--text", "texts or messages", path, _is_text_or_messages)
+            require_kind(table, name, "--text", "texts or messages", path, _is_text_or_messages)
         return Items(path, digest, table, "text", text, named=text, columns=columns)
     assert images is not None
     return _table_of_pictures(path, digest, table, images)
+
+
+def read_table(path: Path, encoding: str | None = None) -> tuple[str, Any]:
+    """The digest and the rows of a file; a picture and bare vectors are refused."""
+    if not path.is_dir() and path.suffix.lower() in ENDINGS:
+        raise InputFileError(
+            f"{path}: the input must be a table or a folder of pictures. Got a single picture "
+            "instead. Name its folder."
+        )
+    digest, table = read_content(path, encoding=encoding)
+    if isinstance(table, np.ndarray):
+        raise InputFileError(
+            f"{path}: the input must be a table (.parquet, .csv or .jsonl) or a folder of "
+            "pictures. Got a bare array, which holds vectors already. Select from it directly."
+        )
+    return digest, table
 
 
 def is_picture_folder(path: Path) -> bool:
@@ -198,7 +174,7 @@ def _folder_items(path: Path, images: str | None) -> Items:
 def _table_of_pictures(path: Path, digest: str, table: Any, images: str) -> Items:
     """A column of pictures, or a folder that the table's file names are relative to."""
     if images in table.column_names:
-        _require_kind(table, images, "--images", "pictures or their paths", path, _is_picture)
+        require_kind(table, images, "--images", "pictures or their paths", path, _is_picture)
         folder = path if path.is_dir() else path.parent
         return Items(path, digest, table, "images", images, folder, images)
     folder = Path(images).expanduser()
@@ -235,7 +211,8 @@ def _only_column(table: Any, path: Path) -> tuple[str | None, str | None]:
     )
 
 
-def _require_kind(table: Any, name: str, parameter: str, what: str, path: Path, suits: Any) -> None:
+def require_kind(table: Any, name: str, parameter: str, what: str, path: Path, suits: Any) -> None:
+    """Refuse a column that holds something else."""
     kind = table.schema.field(name).type
     if not (suits(kind) or pa.types.is_null(kind)):
         raise invalid(
@@ -327,19 +304,8 @@ class EmbeddedData(InputData):
         }
 
 
-def read_embedded(
-    path: str | Path,
-    text: str | None,
-    images: str | None,
-    model: str | None,
-    *,
-    language: LanguageFeatures | None = None,
-    examples: tuple[str | None, str | None, str | None] = (None, None, None),
-    like: Sequence[str] = (),
-    **options: Any,
-) -> EmbeddedData:
-    """Read a file and embed one of its columns."""
-    items = read_items(path, text, images, language=language, examples=examples, like=like)
+def embedded_data(items: Items, model: str | None, **options: Any) -> EmbeddedData:
+    """A file with the vectors of its texts, pictures or examples as features."""
     embedded = items.embed(model, **options)
     table = EmbeddedRows(items.table, embedded.rows) if embedded.left_out else items.table
     return EmbeddedData(

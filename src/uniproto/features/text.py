@@ -27,10 +27,10 @@ from uniproto.features.embedded import (
     unembeddable,
 )
 from uniproto.features.models import (
-    folder_identity,
+    find_model,
     load_network,
     loading,
-    model_folder,
+    model_identity,
     read_parts,
     read_settings,
     require_digest,
@@ -124,7 +124,7 @@ def find_text_model(
     require_model(name, ("torch", "transformers"), _PURPOSE, "text")
     folder = _packaged() if name.lower() in _PACKAGED and not Path(name).is_dir() else None
     if folder is None:
-        folder = model_folder(name, "text", download=digest is None)
+        folder = find_model(name, download=digest is None)
     size = batch_size_of(batch_size, _BATCH_ON_GPU if sees_gpu(device) else _BATCH)
     pooling = _pooling(folder)
     model = (
@@ -181,7 +181,7 @@ class _TextModel(ABC):
     def __init__(self, name: str, folder: Path, batch_size: int, device: str) -> None:
         self.name, self.folder = name, folder
         self.batch_size, self.device = batch_size, device
-        self.identity = f"text {_VERSION} {type(self).__name__} {folder_identity(folder)}"
+        self.identity = f"text {_VERSION} {type(self).__name__} {model_identity(folder)}"
 
     def read(
         self, items: Sequence[Any], is_known: Callable[[bytes], bool]
@@ -222,7 +222,7 @@ class TransformersModel(_TextModel):
 
     def _inputs(self, texts: list[str]) -> list[tuple[Any, int, int]]:
         if self._tokenizer is None:
-            with loading(self.name, "text", _PURPOSE):
+            with loading(self.name):
                 self._load_tokenizer()
         tokens = self._tokens(texts, self._longest)
         full = [place for place, ids in enumerate(tokens) if len(ids) >= self._longest]
@@ -236,7 +236,7 @@ class TransformersModel(_TextModel):
         import torch
 
         if self._network is None:
-            with loading(self.name, "text", _PURPOSE):
+            with loading(self.name):
                 self._load_network()
         device = next(self._network.parameters()).device
         width = max(map(len, inputs))
@@ -353,7 +353,7 @@ class SentenceTransformersModel(_TextModel):
     def _load(self) -> None:
         if self._network is not None:
             return
-        with loading(self.name, "text", _PURPOSE):
+        with loading(self.name):
             from sentence_transformers import SentenceTransformer
 
             device = str(torch_device(self.device))

@@ -53,58 +53,38 @@ class Claims(NamedTuple):
     masses: NDArray[np.int64]
 
 
-@njit(cache=True)
-def _walk(
-    costs: NDArray[Any],
-    columns: NDArray[np.int32],
-    row: int,
-    first: int,
-    stop: int,
-    write: int,
-    unclaimed: NDArray[Any],
-    missing: float,
-    total: float,
-) -> tuple[int, int, float, float]:
-    """Take unclaimed mass from entries `first:stop`, moving those worth keeping to `write`.
-
-    Returns where reading and writing ended, the mass missing and the cost so far. Claimed targets
-    offer nothing and are simply written over: without a branch, which would often be guessed
-    wrong.
-    """
-    position = first
-    while position < stop:
-        cost, column = costs[row, position], columns[row, position]
-        available = unclaimed[column]
-        costs[row, write], columns[row, write] = cost, column
-        write += available > 0
-        taken = min(available, missing)
-        total += cost * taken
-        missing -= taken
-        position += 1
-        if missing <= 0:
-            break
-    return position, write, missing, total
-
-
-@njit(cache=True)
+@njit(cache=True, inner=True)
 def fill_cost(lists: Lists, row: int, unclaimed: NDArray[Any], need: float) -> tuple[float, bool]:
     """Mean cost of a row's fill, and whether its list reached it.
 
     Where the list runs out, the missing mass is priced at the tail, so the value is a lower
-    bound. Claimed targets met on the way are dropped from the list.
+    bound. Claimed targets met on the way are written over, and so dropped from the list.
     """
     costs, columns = lists.costs, lists.columns  # whole: views of one row would cost more
-    prefix, rest, stop = lists.prefix[row], lists.rest[row], lists.stop[row]
-    position, write, missing, total = _walk(costs, columns, row, 0, prefix, 0, unclaimed, need, 0.0)
-    if missing > 0:
-        position, write, missing, total = _walk(
-            costs, columns, row, rest, stop, write, unclaimed, missing, total
-        )
-        lists.rest[row] = position
-    else:  # ended inside the prefix: close the gap that dropped ones have left
-        for read in range(position, prefix):
-            costs[row, write], columns[row, write] = costs[row, read], columns[row, read]
-            write += 1
+    prefix = lists.prefix[row]
+    position, stop, write = 0, prefix, 0
+    missing, total = need, 0.0
+    for part in range(2):
+        if part == 1:
+            position, stop = lists.rest[row], lists.stop[row]
+        while position < stop and missing > 0:
+            cost, column = costs[row, position], columns[row, position]
+            available = unclaimed[column]
+            costs[row, write] = cost
+            columns[row, write] = column
+            write += available > 0  # no branch, which would often be guessed wrong
+            taken = available if available < missing else missing
+            total += cost * taken
+            missing -= taken
+            position += 1
+        if part == 1:
+            lists.rest[row] = position
+        elif missing <= 0:  # ended inside the prefix: close the gap that dropped ones have left
+            for read in range(position, prefix):
+                costs[row, write] = costs[row, read]
+                columns[row, write] = columns[row, read]
+                write += 1
+            break
     lists.prefix[row] = write
     if missing <= 0 or np.isinf(lists.tail[row]):
         return total / need, True
@@ -122,37 +102,17 @@ def fill_costs(
     exact: NDArray[np.bool_],
 ) -> None:
     """`fill_cost` of many rows, written to their places in `cost` and `exact`."""
-    for t in range(rows.shape[0]):
-        cost[rows[t]], exact[rows[t]] = fill_cost(lists, rows[t], unclaimed, need)
+    for row in rows:
+        cost[row], exact[row] = fill_cost(lists, row, unclaimed, need)
 
 
-@njit(cache=True)
-def _sift_down(keys: NDArray[np.float64], rows: NDArray[np.int64], root: int, size: int) -> None:
-    """Restore the heap (smallest (key, row) on top) below `root`."""
-    key, row = keys[root], rows[root]
-    while True:
-        child = 2 * root + 1
-        if child >= size:
-            break
-        right = child + 1
-        if right < size and (
-            keys[right] < keys[child] or (keys[right] == keys[child] and rows[right] < rows[child])
-        ):
-            child = right
-        if keys[child] > key or (keys[child] == key and rows[child] > row):
-            break
-        keys[root], rows[root] = keys[child], rows[child]
-        root = child
-    keys[root], rows[root] = key, row
+def make_heap(values: Values, rows: NDArray[Any]) -> None:
+    """Put these rows, which ascend, and their costs in order: a sorted list is a heap."""
+    rows = rows[np.argsort(values.cost[rows], kind="stable")]
+    values.rows[: len(rows)], values.keys[: len(rows)] = rows, values.cost[rows]
 
 
-@njit(cache=True)
-def heapify(keys: NDArray[np.float64], rows: NDArray[np.int64]) -> None:
-    for root in range(len(keys) // 2 - 1, -1, -1):
-        _sift_down(keys, rows, root, len(keys))
-
-
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def cheapest_row(
     lists: Lists, values: Values, size: int, moment: int, unclaimed: NDArray[Any], need: float
 ) -> tuple[int, int]:
@@ -165,61 +125,45 @@ def cheapest_row(
     keys, rows = values.keys, values.rows
     while True:
         row = rows[0]
-        if not values.alive[row]:
+        key = values.cost[row]
+        if not values.alive[row]:  # gives its place to the last
             size -= 1
-            keys[0], rows[0] = keys[size], rows[size]
-        elif values.moment[row] == moment and keys[0] == values.cost[row]:
+            row = rows[size]
+            key = keys[size]
+        elif values.moment[row] != moment:
+            value, reached = fill_cost(lists, row, unclaimed, need)
+            # A bound may be weaker than what was known before; an exact value never is.
+            if reached or value > key:
+                key = value
+            values.cost[row] = key
+            values.exact[row] = reached
+            values.moment[row] = moment
+        elif keys[0] == key:
             return row, size
-        else:
-            if values.moment[row] != moment:
-                value, reached = fill_cost(lists, row, unclaimed, need)
-                # A bound may be weaker than what was known before; an exact value never is.
-                values.cost[row] = value if reached else max(value, values.cost[row])
-                values.exact[row] = reached
-                values.moment[row] = moment
-            keys[0] = values.cost[row]
-        _sift_down(keys, rows, 0, size)
+        root, child = 0, 1
+        while child < size:  # the row sinks to its place: smallest (key, row) on top
+            right = child + 1
+            if right < size and (
+                keys[right] < keys[child]
+                or (keys[right] == keys[child] and rows[right] < rows[child])
+            ):
+                child = right
+            if keys[child] > key or (keys[child] == key and rows[child] > row):
+                break
+            keys[root] = keys[child]
+            rows[root] = rows[child]
+            root = child
+            child = 2 * root + 1
+        keys[root] = key
+        rows[root] = row
 
 
-@njit(cache=True)
-def claim(
-    columns: NDArray[Any],
-    unclaimed: NDArray[Any],
-    missing: int,
-    claims: Claims,
-    end: int,
-) -> tuple[int, int]:
-    """Take unclaimed mass, columns in order; returns the mass missing and the end of the claims."""
-    for position in range(len(columns)):
-        if missing <= 0:
-            break
-        j = columns[position]
-        if unclaimed[j] > 0:
-            taken = min(unclaimed[j], missing)
-            unclaimed[j] -= taken
-            missing -= taken
-            claims.columns[end], claims.masses[end] = j, taken
-            end += 1
-    return missing, end
-
-
-@njit(cache=True)
-def _held(columns: NDArray[Any], unclaimed: NDArray[Any], need: int) -> int:
-    """The unclaimed mass of these columns, counted no further than `need`."""
-    held = 0
-    for position in range(len(columns)):
-        held += unclaimed[columns[position]]
-        if held >= need:
-            break
-    return held
-
-
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def pick_and_claim(
     lists: Lists,
     values: Values,
     size: int,
-    unclaimed: NDArray[np.int64],
+    unclaimed: NDArray[Any],
     need: int,
     claims: Claims,
     picked: int,
@@ -234,16 +178,25 @@ def pick_and_claim(
         row, size = cheapest_row(lists, values, size, picked, unclaimed, need)
         if not values.exact[row]:
             return picked, size, row
-        prefix = lists.columns[row, : lists.prefix[row]]
-        rest = lists.columns[row, lists.rest[row] : lists.stop[row]]
-        held = _held(prefix, unclaimed, need)
-        if held < need and held + _held(rest, unclaimed, need - held) < need:
-            return picked, size, row
-        end = claims.ends[picked - 1] if picked > 0 else 0
-        missing, end = claim(prefix, unclaimed, need, claims, end)
-        _, end = claim(rest, unclaimed, missing, claims, end)
+        first = claims.ends[picked - 1] if picked > 0 else 0
+        end, missing, position = first, need, 0
+        while missing > 0:
+            if position == lists.prefix[row]:
+                position = lists.rest[row]
+            if position == lists.stop[row]:
+                return picked, size, row
+            column = lists.columns[row, position]
+            taken = unclaimed[column] if unclaimed[column] < missing else missing
+            claims.columns[end] = column
+            claims.masses[end] = taken
+            end += taken > 0
+            missing -= taken
+            position += 1
+        for place in range(first, end):
+            unclaimed[claims.columns[place]] -= claims.masses[place]
         values.alive[row] = False
-        claims.picks[picked], claims.costs[picked] = row, values.cost[row]
+        claims.picks[picked] = row
+        claims.costs[picked] = values.cost[row]
         claims.ends[picked] = end
         picked += 1
     return picked, size, -1

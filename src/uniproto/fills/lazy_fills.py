@@ -101,9 +101,8 @@ class LazyFills:
                 self._compute(np.arange(m), advance)
             else:
                 self._compute_and_save(saved, advance)
-        self._values.keys[:] = self._values.cost
         self._heap_size = m
-        kernels.heapify(self._values.keys, self._values.rows)
+        kernels.make_heap(self._values, np.arange(m))
 
     def _compute_and_save(self, saved: SavedLists, advance: Advance) -> None:
         """The lists of all rows: those saved before are read, others are computed and saved."""
@@ -191,8 +190,15 @@ class LazyFills:
             return
         # Its value is known but its stored list is too short to claim from: read the whole row.
         _, order = nearest(self.problem.costs, self.candidates[row : row + 1], self.problem.n)
+        offered = self.unclaimed[order[0]].astype(np.int64)
+        left = np.maximum(self.need - np.cumsum(offered) + offered, 0)  # before each target
+        taken = np.minimum(offered, left)
+        used = np.flatnonzero(taken)
         first = self._claims.ends[self.picked - 1] if self.picked else 0
-        _, end = kernels.claim(order[0], self.unclaimed, self.need, self._claims, first)
+        end = first + len(used)
+        self._claims.columns[first:end] = order[0, used]
+        self._claims.masses[first:end] = taken[used]
+        self.unclaimed[order[0]] -= taken.astype(self.unclaimed.dtype)
         self._claims.picks[self.picked] = row
         self._claims.costs[self.picked] = self._values.cost[row]
         self._claims.ends[self.picked] = end
@@ -224,9 +230,7 @@ class LazyFills:
         self._values.cost[bounds] = np.maximum(self._values.cost[bounds], known[bounds])
         self._values.moment[alive] = self.picked
         self._heap_size = len(alive)
-        self._values.keys[: len(alive)] = self._values.cost[alive]
-        self._values.rows[: len(alive)] = alive
-        kernels.heapify(self._values.keys[: len(alive)], self._values.rows[: len(alive)])
+        kernels.make_heap(self._values, alive)
 
     def _evaluate(
         self,

@@ -41,23 +41,23 @@ class FaissLists:
             and not sp.issparse(costs.source)
         ):
             raise invalid(
-                "lists",
+                "neighbours",
                 f"must be 'exact' unless features are dense and the metric is one of {_SUITABLE}",
                 f"'faiss' with metric={costs.metric!r}",
-                "Pass lists='exact'.",
+                "Pass neighbours='exact'.",
             )
         reach = max(greatest_length(side) for side in (costs.source, costs.target))
         if not reach**2 < _LARGEST_SQUARE:  # FAISS would end the whole process
             raise invalid(
-                "lists",
+                "neighbours",
                 "must be 'exact' for features whose squares are beyond single precision",
                 f"'faiss' with rows of length {reach:.3g}",
-                "Rescale the features, or pass lists='exact'.",
+                "Rescale the features, or pass neighbours='exact'.",
             )
         try:
             import faiss  # noqa: F401
         except ImportError:
-            raise MissingExtraError("lists='faiss'", "faiss") from None
+            raise MissingExtraError("neighbours='faiss'", "faiss") from None
         self._found = self._wanted = 0
 
     def index(self, costs: Costs, columns: NDArray[np.intp] | None = None) -> _FaissIndex:

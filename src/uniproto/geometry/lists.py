@@ -54,7 +54,7 @@ class ListBuilder(Protocol):
 def make_builder(device: str, lists: str, costs: Costs) -> ListBuilder:
     """The builder for `device` and `lists`; "auto" takes a GPU where torch sees one."""
     require_name("device", device, DEVICES)
-    require_name("lists", lists, LISTS)
+    require_name("neighbours", lists, LISTS)
     if lists == "faiss":
         from uniproto.geometry.faiss_lists import FaissLists
 

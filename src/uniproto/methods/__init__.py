@@ -7,6 +7,7 @@ from uniproto.methods.contract import Method, Picks
 from uniproto.methods.dsir import DSIR
 from uniproto.methods.facility_location import FacilityLocation
 from uniproto.methods.fasterpam import FasterPAM
+from uniproto.methods.greedy import Entropic, Greedy
 from uniproto.methods.kcenter import KCenter
 from uniproto.methods.kmeans import KMeansNearest
 from uniproto.methods.kmedoids import KMedoids
@@ -16,12 +17,13 @@ from uniproto.methods.nearest import NearestOnAverage, NearestToAny
 from uniproto.methods.protodash import ProtoDash
 from uniproto.methods.random import Random
 from uniproto.methods.tsds import TSDS
-from uniproto.methods.uniproto import Stochastic, UniProto
+from uniproto.methods.uniproto import UniProto
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
     for method in (
         UniProto,
+        Greedy,
         KMedoids,
         FacilityLocation,
         FasterPAM,
@@ -52,7 +54,7 @@ def as_method(method: str | Method) -> Method:
             "method",
             "must be a method's name or a method object",
             repr(method),
-            "Pass for example uniproto.UniProto(plan='resolve').",
+            "Pass for example uniproto.Greedy(plan='resolve').",
         )
     return method
 
@@ -63,8 +65,10 @@ __all__ = [
     "LESS",
     "METHODS",
     "TSDS",
+    "Entropic",
     "FacilityLocation",
     "FasterPAM",
+    "Greedy",
     "KCenter",
     "KMeansNearest",
     "KMedoids",
@@ -75,7 +79,6 @@ __all__ = [
     "Picks",
     "ProtoDash",
     "Random",
-    "Stochastic",
     "UniProto",
     "as_method",
 ]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from uniproto.geometry.blocks import EVERY, block_rows, row_blocks
 from uniproto.geometry.costs import Costs
 from uniproto.methods.contract import Picks
-from uniproto.methods.greedy import first_best, pick_greedily
+from uniproto.methods.picking import first_best, pick_greedily
 from uniproto.problem.problem import Problem
 from uniproto.runtime.compiling import njit
 from uniproto.runtime.progress import Progress

@@ -13,8 +13,8 @@ from uniproto.data.arrays import finite_number
 from uniproto.errors import invalid
 from uniproto.geometry.blocks import row_blocks
 from uniproto.methods.contract import Picks
-from uniproto.methods.greedy import pick_in_order
 from uniproto.methods.needs import need_features
+from uniproto.methods.picking import pick_in_order
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 

@@ -88,10 +88,10 @@ class FasterPAM:
         weights = problem.target_weights
         given = {
             "target_weights": weights is not None and bool((weights != weights[0]).any()),
-            "initial": problem.initial.size > 0,
+            "include": problem.initial.size > 0,
             "exclude": problem.initial.size + problem.candidates.size < problem.m,
-            "distinct": problem.twin_distance is not None,
-            "at_most": problem.limits is not None,
+            "min_distance": problem.twin_distance is not None,
+            "limits": problem.limits is not None,
         }
         for parameter, present in given.items():
             if present:

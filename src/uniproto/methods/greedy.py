@@ -1,186 +1,151 @@
-"""What greedy methods share: the pool of free candidates, and the loop that adds the best one."""
+"""The paper's greedy algorithm and its variants."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from uniproto.geometry.twins import TwinFinder
+from uniproto.data.arrays import finite_number
+from uniproto.errors import invalid, require_int, require_name
 from uniproto.methods.contract import Picks
 from uniproto.problem.problem import Problem
+from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
+from uniproto.runtime.settings import setting
+from uniproto.transport.entropic import iterations_for
+
+PLANS = ("extend", "resolve")
+GAINS = ("approx", "exact")
 
 
-class Pool:
-    """Rows that may still be chosen. Positions count the problem's candidates from 0.
+@dataclass(frozen=True)
+class Entropic:
+    """Between picks, re-solve the plan with entropic regularisation: Algorithm 1 as printed.
 
-    A pick rules out its near-duplicates and, where sources have limits, rows of other sources.
-    With `lazy` near-duplicates are told only when they are about to be picked: `admits`.
+    `reg` is its strength λ. The solver takes at most `iterations` steps; by default the paper's
+    100, 1000, 2000 or 4000 by the rows of the source. The notes of a selection have how many plans
+    did not converge, and the largest share of mass above capacity in any (`marginal_violation`).
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        sample_size: Callable[[int, int], int] | None = None,
-        *,
-        lazy: bool = False,
-    ) -> None:
-        self.problem = problem
-        self.rows = problem.candidates
-        self.free = np.ones(len(self.rows), np.bool_)
-        self.sampled = sample_size is not None
-        self._size = sample_size(len(self.rows), problem.k) if sample_size else len(self.rows)
-        self._random = np.random.default_rng(problem.seed)
-        self._left = problem.k
-        self._chosen: TwinFinder | None = None
-        if lazy and problem.twin_distance is not None:
-            self._chosen = problem.costs.twin_finder(problem.twin_distance)
-        self._limits = None if problem.limits is None else LimitedSources(problem)
-        for row in problem.initial:
-            self._note(int(row))
-        if self._limits is not None:
-            self.free[self._limits.closed(self._left)] = False
+    reg: float = setting(0.01, "plan entropic: strength of the entropy, λ")
+    iterations: int | None = setting(
+        None, "plan entropic: most steps of its solver (default: by the number of rows)"
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 < finite_number(self.reg) < math.inf:
+            raise invalid("reg", "must be positive and finite", repr(self.reg), "Try 0.01.")
+        if self.iterations is not None:
+            require_int("iterations", self.iterations, too_small="Try 100.")
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """UniPROT, the paper's algorithm: each pick is the row whose fill is cheapest.
+
+    A fill is one unit of the target mass that no earlier pick has claimed. `plan` says what
+    happens to the plan between picks: `"extend"` keeps it and lets the newcomer claim its fill,
+    `"resolve"` re-solves it exactly, `Entropic(reg, iterations)` re-solves it with entropic
+    regularisation. `gains="exact"` compares rows by the exact rise of the optimal cost instead
+    (the classical greedy algorithm, 1 − 1/e), which implies the exact plan. `sample=ε` compares,
+    before each of the k picks, only a fresh random sample of (m/k)·log(1/ε) of the m rows
+    (stochastic greedy).
+
+    >>> import uniproto
+    >>> method = Greedy(plan="resolve")
+    >>> uniproto.select([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], k=2, method=method).indices
+    array([0, 2])
+    """
+
+    name: ClassVar[str] = "greedy"
+
+    plan: str | Entropic = setting("extend", "of greedy, between picks: extend, resolve, entropic")
+    gains: str = setting("approx", f"of greedy: {', '.join(GAINS)}")
+    sample: float | None = setting(
+        None, "of greedy: compare random samples of the rows, the larger the smaller EPSILON"
+    )
+
+    def __post_init__(self) -> None:
+        if isinstance(self.plan, str) and self.plan == "entropic":
+            raise invalid(
+                "plan", "must be 'extend', 'resolve' or Entropic(…)", "'entropic'", "Entropic()."
+            )
+        if not isinstance(self.plan, Entropic):
+            require_name("plan", self.plan, PLANS)
+        require_name("gains", self.gains, GAINS)
+        if self.gains == "exact" and isinstance(self.plan, Entropic):
+            raise invalid(
+                "gains",
+                "must be 'approx' with plan=Entropic(…): exact gains come from the exact plan",
+                "'exact'",
+                "Use plan='resolve'.",
+            )
+        if self.sample is not None and not 0 < finite_number(self.sample) < 1:
+            raise invalid("sample", "must lie between 0 and 1", repr(self.sample), "Try 0.1.")
 
     @property
-    def thinning(self) -> bool:
-        """Whether a pick can rule out other candidates."""
-        return self.problem.twin_distance is not None or self._limits is not None
+    def draws(self) -> bool:
+        """Whether the seed can change the picks."""
+        return self.sample is not None
 
-    def positions(self) -> NDArray[np.intp]:
-        """What to look at now, ascending: every free row, or a fresh random sample of them."""
-        free = np.flatnonzero(self.free)
-        if self.sampled and len(free) > self._size:
-            free = np.sort(self._random.choice(free, self._size, replace=False))
-        return free
+    def check(self, problem: Problem) -> None:
+        """Refuse an exact plan whose k × n costs do not fit into memory."""
+        if self.plan != "resolve" and self.gains != "exact":
+            return
+        needed = problem.k * problem.n * 8
+        require_memory(
+            needed,
+            problem.memory,
+            f"the exact plan is solved over {problem.k:,} × {problem.n:,} costs",
+            f"Allow at least memory={needed}, or use plan='extend' and gains='approx', whose "
+            "memory does not grow with k × n.",
+        )
 
-    def admits(self, position: int) -> bool:
-        """Whether a row may be picked; one that is a near-duplicate of a pick never may again."""
-        if self._chosen is not None and self._chosen.has_twin_of(int(self.rows[position])):
-            self.free[position] = False
-        return bool(self.free[position])
+    def pick(self, problem: Problem, progress: Progress) -> Picks:
+        # The compiled loops load with these, so `import uniproto` stays quick.
+        from uniproto.methods.greedy_plans import (
+            pick_by_exact_gains,
+            pick_entropic,
+            pick_extend,
+            pick_resolve,
+        )
+        from uniproto.methods.picking import Pool
 
-    def take(self, position: int) -> NDArray[np.intp]:
-        """Note a pick; returns the positions it rules out, itself among them."""
-        row = int(self.rows[position])
-        ruled_out = np.append(self._note(row), position)
-        if self._limits is not None:
-            ruled_out = np.append(ruled_out, self._limits.closed(self._left))
-        self.free[ruled_out] = False
-        return ruled_out
-
-    def _note(self, row: int) -> NDArray[np.intp]:
-        """Count a row as chosen; returns the positions of its near-duplicates, unless lazy."""
-        self._left -= 1
-        if self._limits is not None:
-            self._limits.count(row)
-        if self._chosen is not None:
-            self._chosen.note(row)
-            return np.empty(0, np.intp)
-        twins = self.problem.twins(row)
-        self.free[twins] = False
-        return twins
-
-    def require_free(self) -> None:
-        """Refuse to go on when near-duplicates have used up the pool."""
-        if not self.free.any():
-            raise self.problem.too_few_distinct(self.problem.k - self._left)
+        self.check(problem)
+        # Only these two ask for one row at a time, so that near-duplicates may be told late.
+        lazy = self.sample is None and self.gains == "approx" and isinstance(self.plan, str)
+        size = None if self.sample is None else partial(_sample_size, self.sample)
+        pool = Pool(problem, size, lazy=lazy)
+        if isinstance(self.plan, Entropic):
+            steps = self.plan.iterations or iterations_for(problem.m)
+            return pick_entropic(problem, pool, progress, self.plan.reg, steps)
+        if self.gains == "exact":
+            return pick_by_exact_gains(problem, pool, progress)
+        if self.plan == "resolve":
+            return pick_resolve(problem, pool, progress)
+        return pick_extend(problem, pool, progress)
 
 
-class LimitedSources:
-    """How many rows each source may and must still give."""
+def plan_from(plan: str, reg: float | None, iterations: int | None) -> str | Entropic:
+    """A plan from its name and the settings of an entropic one, as commands have them.
 
-    def __init__(self, problem: Problem) -> None:
-        assert problem.limits is not None
-        limits = problem.limits
-        self._source_of_row = limits.source_of_row
-        self._sources = limits.source_of_row[problem.candidates]
-        self._may, self._must = limits.most.copy(), limits.least.copy()
-        self._open = np.ones(len(limits.names), np.bool_)
-
-    def count(self, row: int) -> None:
-        source = self._source_of_row[row]
-        self._may[source] -= 1
-        self._must[source] -= self._must[source] > 0
-
-    def closed(self, left: int) -> NDArray[np.intp]:
-        """Positions of the sources that may give nothing more, as far as that is news."""
-        still_open = self._open & (self._may > 0)
-        if self._must.sum() >= left:  # every pick that is left is owed to some source
-            still_open &= self._must > 0
-        news = self._open & ~still_open
-        self._open = still_open
-        return np.flatnonzero(news[self._sources]) if news.any() else np.empty(0, np.intp)
-
-
-class Objective(Protocol):
-    """What a greedy method climbs: a function of the prototypes added so far."""
-
-    def best(self, free: NDArray[np.intp]) -> int:
-        """The row of `free` (ascending, never empty) to add next; ties go to the lowest."""
-        ...
-
-    def add(self, row: int) -> float:
-        """Add a prototype; returns what it added to the objective."""
-        ...
-
-
-def first_best(values: NDArray[Any], slack: float) -> int:
-    """The first position whose value is the largest, or below it by rounding alone.
-
-    Two rows can be equally good by symmetry, such as the two members of a cluster: which is
-    taken must not hang on the last digit.
-
-    >>> first_best(np.array([0.5, 1.0 - 1e-16, 1.0]), slack=1e-15)
-    1
+    >>> plan_from("entropic", 0.1, None)
+    Entropic(reg=0.1, iterations=None)
     """
-    return int(np.argmax(values >= values.max() - slack))
+    if plan == "entropic":
+        return Entropic(Entropic.reg if reg is None else reg, iterations)
+    for option, value in {"--reg": reg, "--iterations": iterations}.items():
+        if value is not None:
+            raise invalid(option, "needs --plan entropic", f"--plan {plan}", "Drop it.")
+    return plan
 
 
-def pick_in_order(
-    problem: Problem,
-    gains: NDArray[np.float64],
-    order: NDArray[np.float64] | None = None,
-    notes: dict[str, Any] | None = None,
-) -> Picks:
-    """The given prototypes, then the free rows from the highest value of `order` (or gain) down.
+def _sample_size(epsilon: Any, m: int, k: int) -> int:
+    """How many of m rows stochastic greedy looks at before each of k picks.
 
-    Equal ones go to the lowest row.
+    >>> _sample_size(0.1, m=1000, k=10)
+    231
     """
-    values = gains if order is None else order
-    pool = Pool(problem, lazy=True)
-    rows: list[int] = problem.initial.tolist()
-    for position in np.argsort(-values[pool.rows], kind="stable").tolist():
-        if len(rows) == problem.k:
-            break
-        if pool.free[position] and pool.admits(position):
-            pool.take(position)
-            rows.append(int(pool.rows[position]))
-    if len(rows) < problem.k:
-        raise problem.too_few_distinct(len(rows))
-    chosen = np.array(rows, np.intp)
-    return Picks(chosen, gains[chosen].astype(np.float64), notes=notes or {})
-
-
-def pick_greedily(
-    problem: Problem, objective: Objective, progress: Progress
-) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """The given prototypes, then the best free candidate until there are k: rows and gains."""
-    from threadpoolctl import threadpool_limits
-
-    pool = Pool(problem)
-    rows: list[int] = problem.initial.tolist()
-    # A pick is too little work to share among cores: waiting threads would cost more than they do.
-    blas = threadpool_limits(limits=1, user_api="blas")
-    with blas, progress.stage("picking", problem.k - len(rows)) as advance:
-        gains = [objective.add(row) for row in rows]
-        while len(rows) < problem.k:
-            pool.require_free()
-            row = objective.best(pool.rows[pool.free])
-            pool.take(int(np.searchsorted(pool.rows, row)))
-            rows.append(row)
-            gains.append(objective.add(row))
-            advance(1)
-    return np.array(rows, np.intp), np.array(gains, np.float64)
+    return min(m, max(1, math.ceil(-m / k * math.log(epsilon))))

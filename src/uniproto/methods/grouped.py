@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,24 +25,50 @@ def _pick_in_groups(
     problem: Problem, method: Method, progress: Progress
 ) -> tuple[Picks, dict[Hashable, NDArray[np.intp]]]:
     """One selection inside each group, joined; given prototypes come first, then group by group."""
-    rows, gains, weights, notes = [], [], [], {}
-    local_rows: dict[Hashable, NDArray[np.intp]] = {}
+    parts: list[Picks] = []
     taken: list[int] = problem.initial.tolist()
-    served = sum(group.mass for group in problem.groups)
     for group in problem.groups:
         part = _without_twins(group.problem, group.source_rows, problem, taken)
-        picks = method.pick(part, progress)
+        parts.append(method.pick(part, progress))
+        taken.extend(group.source_rows[parts[-1].rows].tolist())
+    return _joined(problem, parts)
+
+
+def improve_in_groups(
+    problem: Problem,
+    found: Mapping[Hashable, NDArray[np.intp]],
+    seconds: float,
+    progress: Progress,
+) -> tuple[Picks, dict[Hashable, NDArray[np.intp]]]:
+    """Exchange rows inside each group, which share the seconds."""
+    from uniproto.methods.improving import improve
+
+    parts: list[Picks] = []
+    rows = {group.label: group.source_rows[found[group.label]] for group in problem.groups}
+    for group in problem.groups:
+        others = [row for label, of in rows.items() if label != group.label for row in of.tolist()]
+        part = _without_twins(group.problem, group.source_rows, problem, others)
+        start = Picks(found[group.label].astype(np.intp), np.zeros(part.k))
+        parts.append(improve(part, start, seconds / len(problem.groups), progress))
+        rows[group.label] = group.source_rows[parts[-1].rows]
+    return _joined(problem, parts)
+
+
+def _joined(problem: Problem, parts: list[Picks]) -> tuple[Picks, dict[Hashable, NDArray[np.intp]]]:
+    rows, gains, weights, notes = [], [], [], {}
+    local_rows: dict[Hashable, NDArray[np.intp]] = {}
+    served = sum(group.mass for group in problem.groups)
+    for group, picks in zip(problem.groups, parts, strict=True):
         local_rows[group.label] = picks.rows
         rows.append(group.source_rows[picks.rows])
         gains.append(picks.gains)
         proven = {} if picks.proof is None else {"proof": picks.proof.why}
         notes[str(group.label)] = {**picks.notes, **proven}
         weights.append(
-            np.full(part.k, 1 / problem.k)
+            np.full(group.problem.k, 1 / problem.k)
             if picks.weights is None
             else picks.weights * (group.mass / served)
         )
-        taken.extend(rows[-1].tolist())
     joined, joined_gains = np.concatenate(rows), np.concatenate(gains)
     place = {int(row): position for position, row in enumerate(joined)}
     first = [place[int(row)] for row in problem.initial]

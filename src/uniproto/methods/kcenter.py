@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import EVERY
 from uniproto.methods.contract import Picks
-from uniproto.methods.greedy import pick_greedily
+from uniproto.methods.picking import pick_greedily
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 

@@ -15,8 +15,8 @@ from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import RowsOnDisk, narrow_indices
 from uniproto.methods.contract import Picks
-from uniproto.methods.greedy import Pool, first_best
 from uniproto.methods.needs import library_seed, need_features
+from uniproto.methods.picking import Pool, first_best
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.costs import Costs
 from uniproto.methods.contract import Picks
-from uniproto.methods.greedy import pick_in_order
+from uniproto.methods.picking import pick_in_order
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import parallel_for

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from uniproto.errors import invalid
 from uniproto.methods.contract import Picks
-from uniproto.methods.greedy import pick_greedily
 from uniproto.methods.needs import need_features
+from uniproto.methods.picking import pick_greedily
 from uniproto.methods.rbf import RBF, check_bandwidth
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from uniproto.methods.contract import Picks
-from uniproto.methods.greedy import pick_in_order
+from uniproto.methods.picking import pick_in_order
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 

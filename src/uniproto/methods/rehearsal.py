@@ -17,7 +17,7 @@ def rehearse(method: Method, k: int, rows: int, targets: int, **conditions: Any)
     """Refuse what no vectors of these rows would answer; `conditions` are those of a `Problem`.
 
     >>> from uniproto.methods import Random
-    >>> rehearse(Random(), 2, rows=3, targets=1, sources=["a", "b", "b"], at_most={"b": 1})
+    >>> rehearse(Random(), 2, rows=3, targets=1, exclude=[0])
     """
     if isinstance(method, DSIR):
         raise invalid(

@@ -18,8 +18,8 @@ from uniproto.errors import invalid, require_int
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.methods.contract import Picks
-from uniproto.methods.greedy import pick_in_order
 from uniproto.methods.needs import need_features
+from uniproto.methods.picking import pick_in_order
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import parallel_for

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import align_tables, as_matrix, as_rows, finite_number, float_type
-from uniproto.errors import invalid, require_int
+from uniproto.errors import DataWarning, invalid, require_int, require_name, warn_of_data
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.costs import MATRIX_METRICS, Costs, make_costs, metric_name
 
-_NEAR_DUPLICATE = 0.01  # of the median distance: what distinct=True calls the same example
+_NEAR_DUPLICATE = 0.01  # of the median distance: what min_distance='auto' calls the same example
 _SAMPLED_ROWS = 16  # each compared with
 _SAMPLED_OTHERS = 4096  # for the median distance
 _SCALES_APART = 100  # times: a column that varies so much more than others decides alone
@@ -66,7 +65,7 @@ def checked_costs(
     return make_costs(checked, checked if _are_equal(checked, aim) else aim, metric, bandwidth)
 
 
-class ScaleWarning(UserWarning):
+class ScaleWarning(DataWarning):
     """Columns of very different scales are compared as they are, or one column by its sign."""
 
 
@@ -75,11 +74,10 @@ def warn_of_scales(rows: Any, metric: str) -> None:
     if metric not in ("cosine", "euclidean", "sqeuclidean") or sp.issparse(rows):
         return
     if metric == "cosine" and rows.shape[1] == 1:
-        warnings.warn(
+        warn_of_data(
             "rows of one number have no direction but their sign: under metric='cosine' all "
             "others are alike. Pass metric='euclidean'.",
             ScaleWarning,
-            stacklevel=5,
         )
         return
     some = rows[:: max(1, rows.shape[0] // _SAMPLED_SCALES)]
@@ -91,14 +89,13 @@ def warn_of_scales(rows: Any, metric: str) -> None:
     low = varying[np.argsort(spreads[varying])[(len(varying) - 1) // 4]]
     high = int(np.argmax(spreads))
     if spreads[high] > _SCALES_APART * spreads[low]:
-        warnings.warn(
+        warn_of_data(
             f"column {high} varies {spreads[high] / spreads[low]:,.0f} times as much as column "
             f"{low}: under metric={metric!r} it decides alone which rows are alike. Scale the "
             "columns first (sklearn.preprocessing.RobustScaler; for a PrototypeSelector, before "
-            "it in a Pipeline), or call uniproto.select with a table and without prepare=False: "
+            "it in a Pipeline), or call uniproto.select with a table and without columns=False: "
             "it makes a table's columns comparable.",
             ScaleWarning,
-            stacklevel=5,
         )
 
 
@@ -153,18 +150,20 @@ def checked_weights(values: Any, n: int) -> NDArray[np.float64] | None:
     return weights / weights.sum()
 
 
-def twin_distance(distinct: bool | float, costs: Costs) -> float | None:
-    if not isinstance(distinct, bool | np.bool_):
-        if not finite_number(distinct) >= 0:
+def twin_distance(min_distance: float | str | None, costs: Costs) -> float | None:
+    """The distance up to which two rows count as the same example."""
+    if min_distance is None:
+        return None
+    if not isinstance(min_distance, str):
+        if isinstance(min_distance, bool) or not finite_number(min_distance) >= 0:
             raise invalid(
-                "distinct",
-                "must be True, False or a distance of at least 0",
-                repr(distinct),
+                "min_distance",
+                "must be 'auto' or a distance of at least 0",
+                repr(min_distance),
                 "Pass the largest distance at which two examples count as the same.",
             )
-        return float(distinct)
-    if not distinct:
-        return None
+        return float(min_distance)
+    require_name("min_distance", min_distance, ("auto",))
     rows, others = (
         np.unique(np.linspace(0, costs.shape[0] - 1, count).astype(np.intp))
         for count in (_SAMPLED_ROWS, _SAMPLED_OTHERS)
@@ -173,15 +172,15 @@ def twin_distance(distinct: bool | float, costs: Costs) -> float | None:
     return _NEAR_DUPLICATE * float(typical)
 
 
-def rows_to_choose(initial: Any, exclude: Any, m: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def rows_to_choose(include: Any, exclude: Any, m: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The rows that are given, and those that may join them."""
-    given = as_rows(initial, "initial", m)
+    given = as_rows(include, "include", m)
     excluded = as_rows(exclude, "exclude", m)
     both = np.intersect1d(given, excluded)
     if both.size:
         raise invalid(
             "exclude",
-            "must not name rows of 'initial'",
+            "must not name rows of 'include'",
             f"row {both[0]} in both",
             "Drop it from one.",
         )
@@ -194,7 +193,7 @@ def require_rows(k: int, initial: NDArray[np.intp], candidates: NDArray[np.intp]
     """Refuse a k that the given rows exceed, or that the rows to choose from do not reach."""
     if len(initial) > k:
         raise invalid(
-            "initial", f"must not hold more than k={k} rows", f"{len(initial)} rows", "Raise k."
+            "include", f"must not hold more than k={k} rows", f"{len(initial)} rows", "Raise k."
         )
     available = len(initial) + len(candidates)
     if available < k:

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, distinct_labels
 from uniproto.errors import InfeasibleError, as_index, invalid
-
-Counts = int | Mapping[Hashable, int]  # of every source, or by its label
+from uniproto.problem.values import Counts, Limits
 
 
 @dataclass(frozen=True)
-class Limits:
+class SourceLimits:
     """The sources of the pool's rows, as numbers, and how many rows of each may be chosen."""
 
     names: list[Hashable]
@@ -28,7 +27,7 @@ class Limits:
         """How many of these rows each source gives."""
         return np.bincount(self.source_of_row[rows], minlength=len(self.names))
 
-    def among(self, rows: NDArray[np.intp]) -> Limits:
+    def among(self, rows: NDArray[np.intp]) -> SourceLimits:
         """The same limits of these rows alone, which are numbered anew."""
         return replace(self, source_of_row=self.source_of_row[rows])
 
@@ -54,7 +53,7 @@ class Limits:
         ):
             if has > high:
                 raise InfeasibleError(
-                    f"'at_most' for source {name!r} must allow the {has} given by 'initial'. Got "
+                    f"'at_most' for source {name!r} must allow the {has} of 'include'. Got "
                     f"{high} instead. Raise it."
                 )
             if low > rows:
@@ -76,35 +75,19 @@ class Limits:
             )
 
 
-def checked_limits(
-    sources: Any, at_most: Counts | None, at_least: Counts | None, m: int
-) -> Limits | None:
-    """The limits that are given, if any.
+def checked_limits(limits: Limits | None, labels: Any, m: int) -> SourceLimits | None:
+    """The limits that are given, if any; `labels` are those of the rows.
 
-    >>> limits = checked_limits(["a", "b", "b"], {"b": 1}, None, 3)
+    >>> limits = checked_limits(Limits("kind", at_most={"b": 1}), ["a", "b", "b"], 3)
     >>> limits.names, limits.least.tolist(), limits.most.tolist()
     (['a', 'b'], [0, 0], [3, 1])
     """
-    if at_most is None and at_least is None:
-        if sources is not None:
-            raise invalid(
-                "sources",
-                "needs 'at_most' or 'at_least' as well",
-                "only sources",
-                "Say how many rows of a source may or must be chosen, or leave it out.",
-            )
+    if limits is None:
         return None
-    if sources is None:
-        raise invalid(
-            "at_most" if at_most is not None else "at_least",
-            "needs 'sources' as well",
-            "none",
-            "Pass one label per source row.",
-        )
-    found, source_of_row = distinct_labels(as_labels(sources, "sources", m), "sources")
+    found, source_of_row = distinct_labels(as_labels(labels, "limits", m), "limits")
     names = found.tolist()
-    least = _checked_counts(at_least, "at_least", names, 0)
-    most = _checked_counts(at_most, "at_most", names, m)
+    least = _checked_counts(limits.at_least, "at_least", names, 0)
+    most = _checked_counts(limits.at_most, "at_most", names, m)
     wrong = np.flatnonzero(least > most)
     if len(wrong):
         raise invalid(
@@ -113,7 +96,7 @@ def checked_limits(
             least[wrong[0]],
             "Lower it.",
         )
-    return Limits(names, source_of_row, least, most)
+    return SourceLimits(names, source_of_row, least, most)
 
 
 def _checked_counts(

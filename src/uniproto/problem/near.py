@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,28 @@ _NO_DISTANCES = ("dot", "precomputed", "similarity")
 
 @dataclass(frozen=True)
 class NearRows:
-    """Rows at most `distance` from another example: which, from which, and how far."""
+    """Rows at most `distance` from another example: which, from which, and how far.
+
+    Rows that repeat another's words have no distance: `why` says what they repeat.
+    """
 
     distance: float
     rows: NDArray[np.intp]
     nearest: NDArray[np.intp]
     distances: NDArray[np.float64]
+    why: tuple[str, ...] = ()
+
+    def only(self, kept: NDArray[np.intp]) -> NearRows:
+        """Those among the rows `kept`, numbered by their places in it."""
+        places = np.searchsorted(kept, self.rows)
+        there = np.flatnonzero(np.isin(self.rows, kept))
+        return replace(
+            self,
+            rows=places[there],
+            nearest=self.nearest[there],
+            distances=self.distances[there],
+            why=tuple(self.why[place] for place in there) if self.why else (),
+        )
 
     def __len__(self) -> int:
         return len(self.rows)

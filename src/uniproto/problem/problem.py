@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import inspect
+import sys
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, distinct_labels
-from uniproto.errors import InfeasibleError, invalid, known_keywords, require_int
+from uniproto.errors import (
+    InfeasibleError,
+    InvalidInputError,
+    TooFewApartError,
+    invalid,
+    known_keywords,
+    require_int,
+)
 from uniproto.geometry.bandwidth import as_bandwidth, origin_of
 from uniproto.geometry.costs import MATRIX_METRICS, Costs, metric_name
 from uniproto.geometry.cpu_lists import CpuLists
@@ -28,15 +36,34 @@ from uniproto.problem.checks import (
     twin_distance,
 )
 from uniproto.problem.groups import quotas
-from uniproto.problem.limits import Counts, Limits, checked_limits
+from uniproto.problem.limits import SourceLimits, checked_limits
 from uniproto.problem.masses import Masses, integer_masses
-from uniproto.problem.weights import weights_from
+from uniproto.problem.named_columns import NamedColumns
+from uniproto.problem.values import (
+    RBF,
+    Compute,
+    Groups,
+    Laplacian,
+    Limits,
+    as_columns,
+    as_kind,
+    metric_of,
+)
+from uniproto.problem.weights import named_weights, weights_from
 from uniproto.runs.checkpoint import Checkpoint
 from uniproto.runtime.effort import effort
 from uniproto.runtime.memory import memory_budget
 
+if sys.version_info >= (3, 11):
+    from typing import Unpack as Unpack
+else:
+    from typing_extensions import Unpack as Unpack
+
 if TYPE_CHECKING:
     from uniproto.features.compared_rows import Given
+
+_Given = ParamSpec("_Given")
+_Returned = TypeVar("_Returned")
 
 
 @dataclass(frozen=True)
@@ -60,51 +87,34 @@ class Problem:
     so. The rows and columns of a matrix of costs are always two sets.
 
     Args:
-        source: the pool, one row per example: a NumPy array or memory map; the `Path` of a file or
+        source: the pool, one row per example: a NumPy array or memory map; the path of a file or
             of a folder of Parquet files (kept on disk where it does not fit); a pandas, polars or
-            Arrow table; a torch tensor; a SciPy sparse matrix; with a matrix metric the m × n
-            matrix itself.
-        target: what the chosen rows must represent. Default: the source itself.
-        k: how many rows to choose; needed by methods, and given by `with_k`.
-        metric: `cosine`, `euclidean`, `sqeuclidean`, `l1`, `dot` (max − inner product), `rbf`
-            (1 − exp(−d²/2σ²) of the Euclidean distance d), `laplacian` (1 − exp(−d/σ) of the L1
-            distance), `precomputed` (source is an m × n cost matrix) or `similarity` (source is an
-            m × n similarity matrix, cost = max − similarity). Default: `cosine`, or `euclidean`
-            where a table was prepared.
-        bandwidth: the σ of `rbf` and `laplacian`: a number in the units of the features; a share
-            of the median distance between source and target rows, such as `"0.25 median"`; or
-            `"auto"`, the default. `costs.bandwidth` is the number used.
-        target_weights: one non-negative weight per target row; `"balanced"`, the same total for
-            every class of `target_labels`; `"density"`, more where targets lie apart; or
-            `DensityWeights(q=…, alpha=…)`. Default: all equal.
-        target_labels: one class label per target row, for `target_weights="balanced"`. Where the
-            target is the source, one per source row.
-        groups: one label per source row: a separate selection inside each group.
-        target_groups: one label per target row, when the target is another set.
-        budgets: how k is shared among groups: `proportional` to target mass, `balanced`, or a
-            mapping from label to count.
-        initial: rows already chosen. They come first and count towards k.
-        sources: one label per source row, for `at_most` and `at_least`; the target needs none.
-        at_most: how many rows of a source may be chosen: a number for every source, or a mapping
-            from label to count.
-        at_least: how many rows of a source must be chosen, likewise.
+            Arrow table, whose columns are made comparable first; a torch tensor; a SciPy sparse
+            matrix; with a matrix metric the m × n matrix itself.
+        target: what the chosen rows must represent, given like the source. Default: the source
+            itself.
+        metric: how rows are compared: `cosine`, `euclidean`, `sqeuclidean`, `l1`, `dot` (max −
+            inner product), `rbf` or `RBF(bandwidth)`, `laplacian` or `Laplacian(bandwidth)`,
+            `precomputed` (source is an m × n cost matrix) or `similarity` (source is an m × n
+            similarity matrix, cost = max − similarity). Default: `auto`, which is `euclidean` where
+            a table's columns were made comparable, and `cosine` elsewhere.
+        target_weights: how much each target row counts: one non-negative number per row; the name
+            of a column; `Balanced(labels)`, the same total for every class; or `Density(q, alpha)`,
+            more where targets lie apart. Default: all equal.
+        groups: a separate selection inside each group: one label per source row, the name of a
+            column, or `Groups(labels, target=…, budgets=…)`.
+        limits: `Limits(labels, at_most=…, at_least=…)`: how many rows with each label may or must
+            be chosen.
+        include: rows already chosen. They come first and count towards k.
         exclude: rows never to choose. They remain targets where source and target are one set.
-        distinct: True, or a distance: never choose two rows that close to each other.
-        prepare: whether a table's columns are made comparable first: numbers scaled, gaps filled
-            and flagged, categories turned into features, ids set aside; `given.preparation` says
-            what became of each. Default: unless they are one vector already, such as columns
-            e0 … e383. False takes numbers as they are. Or a `Preparation` of before, or a fitted
-            transformer, such as a `ColumnTransformer`.
-        features, ignore: names of the columns to take, or not to take, of a table.
-        scale: how numbers of a prepared table are scaled: `robust` (by their quartiles),
-            `standard`, `minmax` or `none`.
+        min_distance: a distance, or `"auto"` (a hundredth of the median): no two chosen rows are
+            that close to each other.
+        columns: of a table: `Columns(use=…, ignore=…, scale=…)`; False to take numbers as they
+            are; or a fitted transformer, such as a `ColumnTransformer`. Columns that other options
+            name are no features. Default: columns are made comparable unless they are one vector
+            already, such as e0 … e383; `given.preparation` says what became of each.
+        compute: `Compute(memory=…, device=…, neighbours=…)`: changes how long it takes.
         seed: for methods that draw random numbers.
-        memory: how much working memory to use beyond the inputs: bytes, or a text such as "4GB".
-            Default: a quarter of what is free. A file that would take more than that stays on disk,
-            or is refused where its format does not allow it.
-        device: where neighbour lists are built: `cpu`, `cuda`, or `auto`, which takes a GPU where
-            torch sees one.
-        lists: `exact`, or `faiss` for approximate lists whose measured recall is in `notes`.
 
     >>> import uniproto
     >>> problem = uniproto.Problem([[1.0, 0.0], [0.9, 0.1], [0.1, 0.9], [0.0, 1.0]])
@@ -126,7 +136,7 @@ class Problem:
     bandwidth_origin: str | None  # how it names a bandwidth that was computed
     groups: tuple[Group, ...]  # once k is known
     given: Given | None  # source and target as the user has them, where they are known
-    limits: Limits | None  # how many rows each source of the pool may and must give
+    limits: SourceLimits | None  # how many rows each source of the pool may and must give
     checkpoint: Checkpoint | None  # where a run saves its picks, if it must survive a kill
     effort: float  # the work that a method may spend on this problem; 1 is the usual amount
     _k: int | None
@@ -139,70 +149,70 @@ class Problem:
         source: Any,
         target: Any = None,
         *,
-        k: int | None = None,
-        metric: str | None = None,
-        bandwidth: float | str | None = None,
+        metric: str | RBF | Laplacian = "auto",
         target_weights: Any = None,
-        target_labels: Any = None,
         groups: Any = None,
-        target_groups: Any = None,
-        budgets: str | Mapping[Hashable, int] = "proportional",
-        sources: Any = None,
-        at_most: Counts | None = None,
-        at_least: Counts | None = None,
-        initial: Any = None,
-        exclude: Any = None,
-        distinct: bool | float = False,
-        prepare: Any = None,
-        features: Sequence[str] | None = None,
-        ignore: Sequence[str] | None = None,
-        scale: str = "robust",
+        limits: Limits | None = None,
+        include: Any = (),
+        exclude: Any = (),
+        min_distance: float | str | None = None,
+        columns: Any = None,
+        compute: Compute | None = None,
         seed: int = 0,
-        memory: int | float | str | None = None,
-        device: str = "auto",
-        lists: str = "exact",
     ) -> None:
-        from uniproto.features.compared_rows import compared_rows
+        from uniproto.features.compared_rows import compared_rows, opened
 
-        metric = None if metric is None else metric_name(metric)
-        if prepare is None and metric in MATRIX_METRICS:
+        compute = as_kind("compute", compute, Compute, "Pass Compute(memory='4GB').") or Compute()
+        limits = as_kind("limits", limits, Limits, "Pass Limits(labels, at_most=5).")
+        groups = groups if isinstance(groups, Groups | None) else Groups(groups)
+        bandwidth = metric.bandwidth if isinstance(metric, RBF | Laplacian) else None
+        name = metric_of(metric)
+        name = name if str(name) == "auto" else metric_name(name)
+        said, transformer = as_columns(columns)
+        prepare = said.prepare if transformer is None else transformer
+        if prepare is None and name in MATRIX_METRICS:
             prepare = False
+        source, target = (
+            opened(source, "source", compute.memory),
+            opened(target, "target", compute.memory),
+        )
+        named = NamedColumns(source, target)
+        labels = self._named_labels(groups, named)
+        limited = None if limits is None else named.of_source(limits.labels, "limits")
+        target_weights = named_weights(target_weights, named)
         rows = compared_rows(
             source,
             target,
             prepare=prepare,
-            features=features,
-            ignore=ignore,
-            scale=scale,
-            memory=memory,
+            use=said.use,
+            ignore=said.ignore,
+            categories=said.categories,
+            scale=said.scale,
+            aside=named.aside,
         )
-        metric = rows.metric if metric is None else metric
+        name = rows.metric if str(name) == "auto" else name
         plain = rows.given.preparation is None
-        costs = checked_costs(rows.source, rows.target, metric, bandwidth, memory, warn=plain)
-        self._begin(costs, seed=require_int("seed", seed, least=0), memory=memory_budget(memory))
+        costs = checked_costs(rows.source, rows.target, name, bandwidth, compute.memory, warn=plain)
+        budget = memory_budget(compute.memory)
+        self._begin(costs, seed=require_int("seed", seed, least=0), memory=budget)
         self.given = rows.given
         if costs.bandwidth is not None:
             self.bandwidth_origin = origin_of(as_bandwidth(bandwidth), self.m, self.n)
-        self.initial, self.candidates = rows_to_choose(initial, exclude, self.m)
-        self.lists = make_builder(device, lists, costs)
-        weights, self.weights_origin = weights_from(
-            target_weights, target_labels, costs, device=device, memory=self.memory
-        )
+        self.initial, self.candidates = rows_to_choose(include, exclude, self.m)
+        self.lists = make_builder(compute.device, compute.neighbours, costs)
+        weights, self.weights_origin = weights_from(target_weights, costs, compute, budget)
         self.target_weights = checked_weights(weights, self.n)
-        self.twin_distance = twin_distance(distinct, costs)
-        self._group_labels = self._checked_groups(groups, target_groups, budgets)
-        self._budgets = budgets
-        self.limits = checked_limits(sources, at_most, at_least, self.m)
-        if self.limits is not None and self._group_labels is not None:
+        self.twin_distance = twin_distance(min_distance, costs)
+        if groups is not None:
+            self._group_labels, self._budgets = self._checked_groups(*labels), groups.budgets
+        self.limits = checked_limits(limits, limited, self.m)
+        if self.limits is not None and groups is not None:
             raise invalid(
-                "groups",
-                "must be left out beside 'at_most' and 'at_least', which limit one selection over "
-                "all sources",
+                "limits",
+                "must be left out beside 'groups': they limit one selection over all rows",
                 "both",
-                "Use 'budgets' for the groups, or drop 'groups'.",
+                "Use the budgets of Groups(…), or drop the groups.",
             )
-        if k is not None:
-            self.__dict__ |= self.with_k(k).__dict__
 
     def _begin(self, costs: Costs, *, seed: int, memory: int) -> None:
         """Set every field to its default."""
@@ -316,37 +326,50 @@ class Problem:
             _group_labels=None,
         )
 
+    def both_labels(self, labels: Any, parameter: str) -> tuple[Any, Any]:
+        """Labels of the source's rows and of the target's; None for the target where not given.
+
+        They are one sequence, a pair of them, or the name of a column.
+        """
+        given = self.given
+        rows = (None, None) if given is None else (given.source, given.target)
+        return NamedColumns(*rows).both(labels, parameter)
+
     def twins(self, row: int) -> NDArray[np.intp]:
         """Positions among the candidates of rows too close to `row` to be chosen beside it."""
         if self.twin_distance is None:
             return np.empty(0, np.intp)
         return np.flatnonzero(self.costs.twins(row, self.twin_distance)[self.candidates])
 
-    def too_few_distinct(self, found: int) -> InfeasibleError:
+    def too_few_distinct(self, found: int) -> TooFewApartError:
         limited = "" if self.limits is None else " within the limits of their sources"
-        return InfeasibleError(
-            f"'distinct' must leave at least k={self.k} examples to choose. Got only {found} that "
-            f"are more than {self.twin_distance:g} apart{limited} instead. Lower the threshold or "
-            "k."
+        return TooFewApartError(
+            f"'min_distance' must leave at least k={self.k} examples to choose. Got only {found} "
+            f"that are more than {self.twin_distance:g} apart{limited} instead. Lower it or k."
         )
 
-    def _checked_groups(
-        self, groups: Any, target_groups: Any, budgets: Any
-    ) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    @staticmethod
+    def _named_labels(groups: Groups | None, named: NamedColumns) -> tuple[Any, Any]:
+        """The groups of source and target rows, columns of a table by their names."""
         if groups is None:
-            _refuse_options_of_groups(target_groups, budgets)
-            return None
-        labels = as_labels(groups, "groups", self.m)
-        if target_groups is not None:
-            return labels, as_labels(target_groups, "target_groups", self.n)
+            return None, None
+        target = groups.target
+        if target is None and named.has_target and isinstance(groups.labels, str):
+            target = groups.labels
+        return named.of_source(groups.labels, "groups"), named.of_target(target, "groups")
+
+    def _checked_groups(self, labels: Any, target: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        of_source = as_labels(labels, "groups", self.m)
+        if target is not None:
+            return of_source, as_labels(target, "groups", self.n)
         if not self.same_set:
             raise invalid(
-                "target_groups",
-                "must be given when the target is not the source, and with a matrix of costs",
-                "None",
-                "Pass one group label per target row.",
+                "groups",
+                "must have labels of the target, too, where it is not the source",
+                "those of the source alone",
+                "Pass Groups(labels, target=…), one label per target row.",
             )
-        return labels, labels
+        return of_source, of_source
 
     def __repr__(self) -> str:
         target = "the target is the source" if self.same_set else f"{self.n:,} targets"
@@ -355,30 +378,38 @@ class Problem:
         return f"Problem({k}{self.m:,} source rows, {target}, {metric})"
 
 
-def as_problem(source: Any, target: Any = None, **conditions: Any) -> Problem:
-    """The problem that was given, or a new one from the arguments."""
+class ProblemOptions(TypedDict, total=False):
+    """The options of a `Problem`, which `select`, `compare`, `path` and `cost` pass on to it."""
+
+    metric: str | RBF | Laplacian
+    target_weights: Any
+    groups: Any
+    limits: Limits | None
+    include: Any
+    exclude: Any
+    min_distance: float | str | None
+    columns: Any
+    compute: Compute | None
+    seed: int
+
+
+def takes_problem_options(function: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
+    """Explain the options of a `Problem` in a function's docstring, and refuse unknown ones."""
+    text = inspect.getdoc(Problem)
+    if text and function.__doc__:  # Python may run without docstrings
+        options = text[text.index("    metric:") : text.index("\n\n", text.index("    seed:"))]
+        said = inspect.cleandoc(function.__doc__)
+        function.__doc__ = said.replace("    problem: as for `Problem`.", options)
+    return known_keywords(function, ProblemOptions.__annotations__)
+
+
+def as_problem(function: str, source: Any, target: Any, options: ProblemOptions) -> Problem:
+    """The problem that was given, or a new one from the arguments of a function."""
     if not isinstance(source, Problem):
-        return Problem(source, target, **conditions)
-    usual = {name: each.default for name, each in signature(Problem).parameters.items()}
-    for name, value in {"target": target, **conditions}.items():
-        default = usual[name]
-        if value is not default and not (isinstance(value, str | int) and value == default):
-            raise invalid(
-                name, "must be said to the Problem", "it beside a Problem", f"Problem(…, {name}=…)."
-            )
+        return Problem(source, target, **options)
+    for name in (*(["target"] if target is not None else []), *options):
+        raise InvalidInputError(f"Pass {name} to Problem(…), not to {function}().")
     return source
-
-
-def _refuse_options_of_groups(target_groups: Any, budgets: Any) -> None:
-    if target_groups is not None:
-        raise invalid("target_groups", "needs 'groups' as well", "only target_groups", "Pass both.")
-    if str(budgets) != "proportional":
-        raise invalid(
-            "budgets",
-            "needs 'groups' as well",
-            f"only budgets={budgets!r}",
-            "Pass one group label per source row.",
-        )
 
 
 def _split(
@@ -388,7 +419,7 @@ def _split(
     budgets: str | Mapping[Hashable, int],
 ) -> tuple[Group, ...]:
     """One problem per group: its candidates against its own target rows."""
-    names, target_group = distinct_labels(target_labels, "target_groups")
+    names, target_group = distinct_labels(target_labels, "groups")
     present = set(labels.tolist())
     missing = [name for name in names.tolist() if name not in present]
     if missing:
@@ -406,7 +437,7 @@ def _split(
     )
     if given.sum() < len(problem.initial):
         raise InfeasibleError(
-            "'initial' must only hold rows of groups the target has. Got a row of another group "
+            "'include' must only hold rows of groups the target has. Got a row of another group "
             "instead. Drop it or add target rows of its group."
         )
     available = source_group[problem.candidates]
@@ -429,7 +460,8 @@ def _split(
         if mass == 0:
             raise InfeasibleError(
                 f"'target_weights' must give group {name!r} some weight, because its budget is "
-                f"{quota[index]}. Got a total of 0 instead. Give it no budget and no 'initial' row."
+                f"{quota[index]}. Got a total of 0 instead. Give it no budget, and include no row "
+                "of it."
             )
         share = None if problem.target_weights is None else weights[target_rows] / mass
         part = problem.among(source_rows, target_rows, share)

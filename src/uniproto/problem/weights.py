@@ -1,8 +1,8 @@
 """Ready-made target weights: balanced over classes, or higher where targets lie apart.
 
 Prototypes of equal weight follow the target's mass: a class with 2 % of the rows gets about
-2 % of the prototypes. Weights move that mass. With labels, `"balanced"` gives every class the same
-total; without, `DensityWeights` gives more to targets in thin regions, where small classes tend to
+2 % of the prototypes. Weights move that mass. With labels, `Balanced` gives every class the same
+total; without, `Density` gives more to targets in thin regions, where small classes tend to
 be. Both change the question (which target the prototypes represent), not how it is solved.
 """
 
@@ -25,9 +25,11 @@ from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.lists import make_builder
 from uniproto.geometry.matrix_costs import MatrixCosts
 from uniproto.geometry.metrics import OF_FEATURES
+from uniproto.problem.named_columns import NamedColumns
+from uniproto.problem.values import Balanced, Compute
 from uniproto.runtime.threads import parallel_for, pieces_of
 
-WEIGHTS = ("balanced", "density")
+WEIGHTS = {"balanced": "Balanced(labels)", "density": "Density()"}  # by the words of --weights
 
 _FLOOR = 0.01  # of the median distance: what a target with q copies counts as
 _RERANKED = 4  # neighbours on either side of the q-th whose order single precision may have wrong
@@ -36,7 +38,7 @@ _SHARE_FOR_LISTS = 8  # of the memory allowed
 
 
 @dataclass(frozen=True)
-class DensityWeights:
+class Density:
     """Target weights from density alone: ν_j ∝ (distance from y_j to its q-th nearest target)^α.
 
     Distances are those of the selection's metric among the targets (Euclidean ones for `dot` and
@@ -57,7 +59,7 @@ class DensityWeights:
 
     >>> import uniproto
     >>> points = [[0.0], [0.1], [0.2], [0.3], [5.0], [6.0]]
-    >>> thin = uniproto.DensityWeights(q=1, alpha=1)
+    >>> thin = uniproto.Density(q=1, alpha=1)
     >>> sel = uniproto.select(points, 2, metric="euclidean", target_weights=thin)
     >>> sel.indices
     array([4, 5])
@@ -81,7 +83,7 @@ class DensityWeights:
     def __str__(self) -> str:
         """As the command line writes it.
 
-        >>> str(DensityWeights(q=30, alpha=4))
+        >>> str(Density(q=30, alpha=4))
         'density:q=30,alpha=4'
         """
         return f"density:q={operator.index(self.q)},alpha={float(self.alpha)!r}".removesuffix(".0")
@@ -103,7 +105,7 @@ class DensityWeights:
                 "target_weights",
                 f"must be a density with q below the number of targets, {n}",
                 f"q={q}",
-                f"Pass DensityWeights(q={max(1, n // 10)})."
+                f"Pass Density(q={max(1, n // 10)})."
                 if n > 1
                 else "A single target has no neighbours: leave the weights out.",
             )
@@ -126,30 +128,37 @@ class DensityWeights:
         return found
 
 
-def weights_from(
-    target_weights: Any, target_labels: Any, costs: Costs, *, device: str, memory: int
-) -> tuple[Any, str | None]:
-    """Compute weights given by name, and name them for the record; return others unchanged."""
-    named = isinstance(target_weights, str)
-    if named:
-        require_name("target_weights", target_weights, WEIGHTS)
-    if named and target_weights == "balanced":
-        return _balanced(target_labels, costs.shape[1])
-    if target_labels is not None:
+def named_weights(target_weights: Any, named: NamedColumns) -> Any:
+    """The same weights, with the values of a column where they are its name."""
+    if isinstance(target_weights, Balanced):
+        return Balanced(named.of_target(target_weights.labels, "target_weights"))
+    word = target_weights if isinstance(target_weights, str) else ""
+    if word in WEIGHTS and not named.target_has(word):
         raise invalid(
-            "target_labels",
-            "needs target_weights='balanced'",
-            "other weights" if target_weights is not None else "no weights",
-            "Pass both, or neither.",
+            "target_weights",
+            "must be weights, or the name of the target's column of weights",
+            repr(word),
+            f"Pass uniproto.{WEIGHTS[word]}.",
         )
-    if named:
-        target_weights = DensityWeights()
-    if isinstance(target_weights, DensityWeights):
-        return target_weights.of(costs, device=device, memory=memory), str(target_weights)
+    return named.of_target(target_weights, "target_weights")
+
+
+def weights_from(
+    target_weights: Any, costs: Costs, compute: Compute, memory: int
+) -> tuple[Any, str | None]:
+    """The weights of the targets, and how the record names those that are computed here."""
+    if isinstance(target_weights, Density):
+        weights = target_weights.of(costs, device=compute.device, memory=memory)
+        return weights, str(target_weights)
+    if isinstance(target_weights, Balanced):
+        labels = as_labels(target_weights.labels, "target_weights", costs.shape[1]).tolist()
+        rows = Counter(labels)
+        weights = np.array([1 / rows[label] for label in labels])
+        return weights, f"balanced over {len(rows)} classes"
     return target_weights, None
 
 
-def density_from(text: str, parameter: str) -> DensityWeights:
+def density_from(text: str, parameter: str) -> Density:
     """Read `density` or `density:q=30,alpha=4`.
 
     >>> density_from("density:q=5", "--weights").q
@@ -171,22 +180,9 @@ def density_from(text: str, parameter: str) -> DensityWeights:
                 "Write it as density:q=30,alpha=4.",
             ) from None
     try:
-        return DensityWeights(**given)
+        return Density(**given)
     except InvalidInputError as error:
         raise InvalidInputError(f"{parameter!r}: {error}") from error
-
-
-def _balanced(target_labels: Any, n: int) -> tuple[NDArray[np.float64], str]:
-    if target_labels is None:
-        raise invalid(
-            "target_labels",
-            "must be given when target_weights='balanced'",
-            "None",
-            "Pass one class label per target row.",
-        )
-    labels = as_labels(target_labels, "target_labels", n).tolist()
-    rows = Counter(labels)
-    return np.array([1 / rows[label] for label in labels]), f"balanced over {len(rows)} classes"
 
 
 def _among_targets(costs: Costs) -> Costs:

@@ -80,11 +80,11 @@ def report_selection(
     of_target = {name: second for name, (_, second) in known.items()}
     source = examples(m, **of_source)
     if is_one_set(problem, selection.shape):
-        other = examples(n, **of_target, prefix="target_")
+        other = examples(n, **of_target)
         given = {name: getattr(other, name) for name in vars(other) if name != "count"}
         target = replace(source, **{name: one for name, one in given.items() if one is not None})
     else:
-        target = examples(n, **of_target, prefix="target_")
+        target = examples(n, **of_target)
     if problem is not None and problem.given is not None and source.text is source.pictures is None:
         source, target = _with_tables(problem.given, source, target)
     if problem is not None and problem.groups and source.groups is None:

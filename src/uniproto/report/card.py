@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from uniproto.features.preparation import words_of
 from uniproto.problem.problem import Problem
 from uniproto.report.page import template_environment
 from uniproto.report.targets import drawn_targets, project
@@ -23,7 +24,8 @@ _MOST_ROWS, _MOST_COLUMNS = 8, 8
 def card(selection: Selection, problem: Problem | None, table: pa.Table) -> str:
     """HTML for a notebook, with nothing to load and nothing to run; `table` are the prototypes."""
     first = table.slice(0, _MOST_ROWS).to_pylist()
-    names = [name for name in table.column_names if name not in ("gain", "mass")][:_MOST_COLUMNS]
+    names = table.column_names[:_MOST_COLUMNS]
+    prepared = selection.preparation
     certificate = selection.certificate
     n = selection.shape[1]
     points, diamonds = ([], []) if problem is None else _map(selection, problem)
@@ -38,6 +40,8 @@ def card(selection: Selection, problem: Problem | None, table: pa.Table) -> str:
         names=[cut(name, LONGEST_NAME) for name in names],
         rows=[[cut(row[name], LONGEST_NAME) for name in names] for row in first],
         more=max(0, selection.k - _MOST_ROWS),
+        columns=[] if prepared is None else prepared.rows,
+        became="" if prepared is None else words_of(prepared.rows),
         points=points,
         diamonds=diamonds,
         width=_WIDTH,

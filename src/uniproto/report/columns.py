@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from uniproto.data.arrays import as_matrix, is_table
 from uniproto.data.columns import is_numeric
 from uniproto.data.frames import arrow_table
-from uniproto.features.preparation import (
+from uniproto.features.column_values import (
     MISSING,
-    as_times,
-    category_texts,
+    as_days,
     day_numbers,
+    levels_of,
     plain_column,
     plain_numbers,
 )
@@ -25,6 +25,7 @@ from uniproto.report.words import LONGEST_NAME, cut, figure
 
 UNUSUAL = 4.0  # bits: as rare as one row of sixteen
 _BINS = 12
+_FIRST_YEAR, _LAST_YEAR = 1500, 2200  # whole numbers between these are written like years
 _ID = "looks like an id"  # what a preparation says of such columns
 _MOST_LEVELS = 8  # drawn, besides the others together
 _MOST_DISTINCT = 60  # texts beyond are names, which have no distribution to look at
@@ -67,7 +68,7 @@ class ColumnValues:
     ) -> None:
         self.name = name
         self.weights = weights / weights.sum()
-        self.is_date = not is_numeric(target.type) and as_times(target) is not None
+        self.is_date = as_days(target) is not None
         self.ordered = self.is_date or (
             is_numeric(target.type) and not pa.types.is_boolean(target.type)
         )
@@ -79,13 +80,19 @@ class ColumnValues:
             self.known = self.target[~missing][order]
             self.up_to = np.cumsum(self.weights[~missing][order])
             self.gaps = float(self.weights[missing].sum())
+            self.are_years = len(self.known) > 0 and bool(
+                (self.known == np.round(self.known)).all()
+                and self.known[0] >= _FIRST_YEAR
+                and self.known[-1] <= _LAST_YEAR
+            )
         else:
-            self.target = np.array(category_texts(target, name), object)
-            self.prototypes = np.array(category_texts(prototypes, name), object)
-            names, places = np.unique(self.target, return_inverse=True)
+            names, places = levels_of(target, name)
+            self.target = np.array(names, object)[places]
+            levels, chosen = levels_of(prototypes, name)
+            self.prototypes = np.array(levels, object)[chosen]
             # Sums of rounded weights: levels that are as frequent stay so.
             shares = np.bincount(places, self.weights, minlength=len(names)).round(12)
-            self.shares = dict(zip(names.tolist(), shares.tolist(), strict=True))
+            self.shares = dict(zip(names, shares.tolist(), strict=True))
 
     @property
     def is_distributed(self) -> bool:
@@ -129,21 +136,28 @@ class ColumnValues:
         if low == high:
             low, high = self.known[0], self.known[-1]
         whole = bool((self.known == np.round(self.known)).all()) and not self.is_date
+        single = bool(whole and high - low < _BINS)  # a bar for every number
         count = min(_BINS, int(high - low) + 1) if whole else _BINS
-        edges = np.linspace(low, high + (1 if whole and high - low < _BINS else 0), count + 1)
+        edges = np.linspace(low, high + single, count + 1)
         equal = np.full(len(self.prototypes), 1 / len(self.prototypes))
         shares = [
             _histogram(self.target, self.weights, edges),
             _histogram(self.prototypes, equal, edges),
         ]
+        ends = [self.known[0], *edges[1:-1], self.known[-1]]  # what lies beyond counts there, too
+        if single:
+            ends[-1] += 1
         bars = [
-            Bar(f"{self._shown(edges[i])} – {self._shown(edges[i + 1])}", *map(float, pair))
+            Bar(self._range(ends[i], ends[i + 1] - single), *map(float, pair))
             for i, pair in enumerate(zip(*shares, strict=True))
         ]
         if self.gaps:
             missing = float(np.isnan(self.prototypes).mean())
             bars.append(Bar("missing", float(self.gaps), missing))
         return bars
+
+    def _range(self, low: float, high: float) -> str:
+        return self._shown(low) if low == high else f"{self._shown(low)} – {self._shown(high)}"
 
     def _levels(self) -> list[Bar]:
         ranked = sorted(self.shares, key=lambda name: (-self.shares[name], name))
@@ -167,6 +181,8 @@ class ColumnValues:
     def _shown(self, value: float) -> str:
         if self.is_date:
             return str(np.datetime64(0, "s") + np.timedelta64(round(value * 86_400), "s"))[:10]
+        if self.are_years:
+            return f"{value:.0f}"
         return f"{value:,.0f}" if value == round(value) else figure(float(value), 3)
 
 

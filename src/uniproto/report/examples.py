@@ -12,9 +12,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels
+from uniproto.data.columns import message_text
 from uniproto.data.disk import LargeTable
 from uniproto.errors import invalid
-from uniproto.features.language import message_text
 from uniproto.features.pictures import ENDINGS
 
 Rows = NDArray[np.intp]
@@ -53,21 +53,20 @@ def examples(
     ids: Any = None,
     positions: Any = None,
     fields: Any = None,
-    prefix: str = "",
 ) -> Examples:
-    """Examples from sequences with one entry per row; `prefix` names the set in errors."""
+    """Examples from sequences with one entry per row."""
     pictures, white = None, None
     if images is not None:
-        pictures, white = _pictures(images, count, f"{prefix}images")
+        pictures, white = _pictures(images, count, "images")
     return Examples(
         count,
-        text=None if text is None else sequence(text, f"{prefix}text", count),
+        text=None if text is None else sequence(text, "text", count),
         pictures=pictures,
         white=white,
-        labels=None if labels is None else as_labels(labels, f"{prefix}labels", count),
-        groups=None if groups is None else as_labels(groups, f"{prefix}groups", count),
-        ids=None if ids is None else as_labels(ids, f"{prefix}ids", count),
-        positions=None if positions is None else pairs(positions, f"{prefix}positions", count),
+        labels=None if labels is None else as_labels(labels, "labels", count),
+        groups=None if groups is None else as_labels(groups, "groups", count),
+        ids=None if ids is None else as_labels(ids, "ids", count),
+        positions=None if positions is None else pairs(positions, "positions", count),
         fields=fields,
     )
 

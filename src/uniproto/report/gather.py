@@ -315,7 +315,7 @@ def coordinate(points: NDArray[np.float64] | None, place: int, side: int) -> flo
 
 def fills_of(selection: Selection) -> NDArray[np.float64] | None:
     """What each pick's fill cost. Other methods' gains are of objectives of their own."""
-    return selection.beta - selection.gains if selection.method == "uniproto" else None
+    return selection.beta - selection.gains if selection.method in ("uniproto", "greedy") else None
 
 
 class RowWords:

@@ -203,7 +203,7 @@ def curve_of(
         values = np.cumsum(fills) / k
         end = figure(float(values[-1]))
         words = f"The fills of all {k:,} picks add up to {end}"
-        if selection.options.get("polish") or selection.notes.get("search") == "multilevel":
+        if "exchanged" in selection.notes or selection.notes.get("search") == "multilevel":
             words += ", what these prototypes cost."
         elif selection.group_costs:
             words += "; each is a cost inside the pick's own group."
@@ -250,7 +250,7 @@ def methods_box(
             "A fill is the average cost of the unclaimed target mass that a row would take when "
             f"it is picked; its gain is {figure(selection.beta)} (the largest possible cost) "
             "less the fill."
-            if selection.method == "uniproto"
+            if selection.method in ("uniproto", "greedy")
             else f"A gain is what the pick added to the objective of {selection.method} itself.",
         ),
         (

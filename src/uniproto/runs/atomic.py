@@ -6,11 +6,16 @@ import json
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from uniproto.errors import OutputError
+
+try:
+    import fcntl
+except ImportError:  # not on this system
+    fcntl = None  # type: ignore[assignment]
 
 # A link that somebody has planted under a name of ours must not lead us to his file.
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -28,23 +33,38 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     >>> path.read_bytes()
     b'abc'
     """
-    partial = path.with_name(f".uniproto-{uuid.uuid4().hex}")
+    partial, begun = _begun(path)
     try:
-        with partial.open("xb") as file:  # never a file or a link that is there already
+        with begun as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)
+            partial.replace(path)
         sync(path.parent)
     finally:
         partial.unlink(missing_ok=True)  # half of a file is of no use to anybody
 
 
+def _begun(path: Path) -> tuple[Path, IO[bytes]]:
+    """A new file beside a path, locked while its writer lives: that is how others know."""
+    while True:
+        partial = path.with_name(f".uniproto-{uuid.uuid4().hex}")
+        file = partial.open("xb")  # never a file or a link that is there already
+        if fcntl is not None:
+            with suppress(OSError):  # a file system without locks; then nobody removes anything
+                fcntl.flock(file, fcntl.LOCK_EX)
+        if partial.exists():  # else somebody took it for a dead one before it was locked
+            return partial, file
+        file.close()
+
+
 def remove_partials(folder: Path) -> None:
-    """Remove what killed writers have left in a folder; nobody may be writing to it now."""
-    for path in folder.glob(".uniproto-" + 32 * "[0-9a-f]"):
+    """Remove the files that killed writers have left in a folder."""
+    for path in folder.glob(".uniproto-" + 32 * "[0-9a-f]") if fcntl is not None else ():
         if path.is_file() and not path.is_symlink():
-            path.unlink()
+            with suppress(OSError), path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unless its writer lives
+                path.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -82,15 +102,35 @@ def sync(path: Path) -> None:
 
 def require_writable(folder: Path) -> None:
     """Find out before the work, not after it, that nothing can be written to a folder."""
+    require_utf8(folder)
     try:
         place = folder
         while not place.exists() and place != place.parent:
             place = place.parent
+        remove_partials(folder)
         probe = place / f".uniproto-{uuid.uuid4().hex}"
-        probe.mkdir()
-        probe.rmdir()
+        probe.touch(exist_ok=False)
+        probe.unlink()
     except (OSError, ValueError) as error:
         raise unwritable(folder, error) from error
+
+
+def require_utf8(path: Path) -> None:
+    """Refuse an output whose name is not UTF-8, which writers of Parquet files do not take.
+
+    >>> require_utf8(Path("out\\udcff"))
+    Traceback (most recent call last):
+    uniproto.errors.OutputError: out\\xff: the name of the output must be UTF-8. It is not. Choose
+    another one with --out.
+    """
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError as error:
+        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+        raise OutputError(
+            f"{shown}: the name of the output must be UTF-8. It is not. Choose another one with "
+            "--out."
+        ) from error
 
 
 def unwritable(path: Path, error: OSError | ValueError, what: str = "output") -> OutputError:

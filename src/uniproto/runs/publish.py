@@ -1,12 +1,13 @@
 """Sets of files that replace one another all at once, beside whatever else a folder holds.
 
 A set is described by its *record*: a JSON file that names the version of uniproto and, under
-`files`, every other file of the set with its digest. Only files that the record of the folder names
-are ever replaced or removed; anything else there belongs to somebody else.
+`files`, every other file of the set with its digest. Only files that have the digest which the
+record of the folder names are ever replaced or removed; anything else there belongs to somebody.
 
-New files are first completed in our hidden folder. Then a list of what is to be moved is written:
-from that moment on the new set is the one that counts, and whoever opens the folder next finishes
-the moves of a run that was killed. Before that moment the old set has not been touched.
+New files are first completed in our hidden folder. Then a note of where they lie is written: from
+that moment on the new set is the one that counts. Whoever reads it finds its files wherever they
+are, and whoever writes next finishes the moves of a run that was killed. Before that moment the old
+set has not been touched.
 """
 
 from __future__ import annotations
@@ -20,14 +21,22 @@ import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from os.path import exists
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from uniproto.errors import InputFileError, OutputError
-from uniproto.runs.atomic import atomic_write, sync, unwritable
+from uniproto.errors import InputFileError, OutputError, UniprotoError
+from uniproto.runs.atomic import (
+    atomic_write,
+    remove_partials,
+    require_utf8,
+    sync,
+    unwritable,
+)
 from uniproto.runs.lock import PRIVATE, locked, private_folder
 from uniproto.runs.records import plain, sha256_of
+from uniproto.runtime.interrupts import uninterrupted
 from uniproto.version import __version__
 
 # What every page of ours says in its first lines.
@@ -45,6 +54,7 @@ def publishing(folder: Path, record: str, pages: Iterable[str] = ()) -> Iterator
     The block must end with `write_record`. Pages of ours named in `pages` tell of the old set, so
     they go with it.
     """
+    require_utf8(folder)
     try:
         with locked(folder, "a result", wait=_PATIENCE):
             _finish_moves(folder)
@@ -52,16 +62,37 @@ def publishing(folder: Path, record: str, pages: Iterable[str] = ()) -> Iterator
             stage.mkdir()
             try:
                 yield stage
-                _commit(folder, stage, record, pages)
+                with uninterrupted():
+                    _commit(folder, stage, record, pages)
+                    _finish_moves(folder)
+                    note_completed(folder)
             except BaseException:
-                if not (folder / PRIVATE / _PENDING).exists():  # else the new set counts already
+                if _pending(folder) is None:  # else the new set counts already
                     shutil.rmtree(stage, ignore_errors=True)
                 raise
-            _finish_moves(folder)
     except OSError as error:
-        if isinstance(error, OutputError):
+        if isinstance(error, UniprotoError):
             raise
         raise unwritable(folder, error) from error
+
+
+_completed: ContextVar[list[Path] | None] = ContextVar("completed", default=None)
+
+
+@contextmanager
+def noting_completed(found: list[Path]) -> Iterator[None]:
+    """Put what is completed inside into a list: a command that is interrupted can say so."""
+    before = _completed.set(found)
+    try:
+        yield
+    finally:
+        _completed.reset(before)
+
+
+def note_completed(path: Path) -> None:
+    """Note that a result is complete."""
+    if (found := _completed.get()) is not None:
+        found.append(path)
 
 
 def write_record(
@@ -77,8 +108,31 @@ def write_record(
 
 def require_publishable(folder: Path, record: str, names: Iterable[str]) -> None:
     """Refuse, before the work, a folder in which these names belong to somebody else."""
-    ours = {record, *files_of(folder, record)} if _is_ours(folder / record) else set()
-    require_unused(folder, {record, *names} - ours)
+    if _pending(folder) is not None:
+        with locked(folder, "a result", wait=_PATIENCE):
+            _finish_moves(folder)
+    _require_ours(folder, record, {*names, *files_of(folder, record)})
+
+
+def _require_ours(
+    folder: Path, record: str, names: Iterable[str], new: Mapping[str, str] | None = None
+) -> None:
+    """Refuse to replace what is neither as a folder's record says nor as the `new` one does."""
+    written = files_of(folder, record)
+    ours = [record] if _is_ours(folder / record) else []
+    require_unused(folder, {record, *names} - {*ours, *written})
+    for name in sorted(written.keys() & set(names)):
+        known = {written[name], (new or {}).get(name)}
+        if os.path.lexists(folder / name) and _digest(folder / name) not in known:
+            raise OutputError(
+                f"{folder / name}: a file that has been changed since uniproto wrote it is not "
+                "replaced. Move it away, or choose another folder with --out."
+            )
+
+
+def _digest(path: Path) -> str | None:
+    """The digest of a file of ours; None of what is none, such as a link."""
+    return None if path.is_symlink() or not path.is_file() else sha256_of(path)
 
 
 def require_unused(folder: Path, names: Iterable[str]) -> None:
@@ -98,20 +152,25 @@ def files_of(folder: Path, record: str) -> dict[str, str]:
     files = found.get("files", {})
     if not isinstance(files, dict):
         return {}
-    return {name: str(digest) for name, digest in files.items() if _PLAIN_NAME.fullmatch(name)}
+    return {name: str(digest) for name, digest in files.items() if _is_plain(name)}
 
 
-def settle(folder: Path) -> None:
-    """Before reading: finish the moves of a run that was killed, and wait for one that moves."""
-    if _is_pending(folder):
-        with locked(folder, "a result", wait=_PATIENCE):
-            _finish_moves(folder)
+def place_of(folder: Path, record: str, name: str) -> Path:
+    """Where a file of the set that counts lies: in its place, or where a kill has left it."""
+    moves = _pending(folder)
+    if moves is None or moves.record != record or not (moves.stage / name).is_file():
+        return folder / name
+    is_listed = name in (record, *files_of(moves.stage, record))
+    return moves.stage / name if is_listed else folder / name
 
 
-def read_published(folder: Path, record: str, name: str, digest: str) -> bytes:
-    """The content of a file of the set, which must be the one that the record names."""
-    content = (folder / name).read_bytes()
-    if hashlib.sha256(content).hexdigest() != digest:
+def read_published(folder: Path, record: str, name: str, digest: str | None = None) -> bytes:
+    """The content of a file of the set, which must have this digest."""
+    try:
+        content = place_of(folder, record, name).read_bytes()
+    except FileNotFoundError:  # it may have been moved to its place meanwhile
+        content = (folder / name).read_bytes()
+    if digest is not None and hashlib.sha256(content).hexdigest() != digest:
         raise ValueError(f"{name} is not the file that {record} names")
     return content
 
@@ -125,8 +184,10 @@ def write_page(path: Path, page: str) -> None:
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_partials(path.parent)
         with atomic_write(path) as file:
             file.write(page.encode("utf-8", "backslashreplace"))
+        note_completed(path)
     except OSError as error:
         raise unwritable(path, error, "page") from error
 
@@ -155,61 +216,88 @@ def refuse_inputs_inside(output: Path, inputs: Iterable[str]) -> None:
             )
 
 
+class _Moves(NamedTuple):
+    """A new set that counts: where its files lie, its record, and pages about the old one."""
+
+    stage: Path
+    record: str
+    pages: tuple[str, ...]
+
+
 def _commit(folder: Path, stage: Path, record: str, pages: Iterable[str]) -> None:
     """Make the new set the one that counts."""
     new = files_of(stage, record)
     staged = [file.name for file in stage.iterdir()]
-    require_publishable(folder, record, staged)
-    gone = [name for name in files_of(folder, record) if name not in new]
-    gone += [name for name in pages if is_our_page(folder / name)]
+    _require_ours(folder, record, {*staged, *(files_of(folder, record).keys() - new.keys())})
     for name in staged:
         sync(stage / name)
     sync(stage)
     with atomic_write(folder / PRIVATE / _PENDING) as file:
-        file.write(json.dumps({"stage": stage.name, "remove": gone}).encode())
+        note = {"stage": stage.name, "record": record, "pages": list(pages)}
+        file.write(json.dumps(note).encode())
 
 
 def _finish_moves(folder: Path) -> None:
-    """Bring a set that counts to its place; remove stages that never came to count."""
+    """Bring a set that counts to its place; remove what killed runs have left.
+
+    The record comes last, so that until then the old one says what may be replaced and removed.
+    """
     private = folder / PRIVATE
-    pending = private / _PENDING
-    if _is_pending(folder):
-        stage, gone = _pending_moves(folder, pending)
-        for name in gone:
-            (folder / name).unlink(missing_ok=True)
-        for file in sorted(stage.iterdir()) if stage.is_dir() else []:
-            file.replace(folder / file.name)
-        sync(folder)
-        pending.unlink()
+    moves = _pending(folder)
+    if moves is not None:
+        if _is_ours(moves.stage / moves.record):  # else everything has been moved
+            _move(folder, moves)
+        (private / _PENDING).unlink()
         sync(private)
     for leftover in private.iterdir():
         if _STAGE.fullmatch(leftover.name) and not leftover.is_symlink():
             shutil.rmtree(leftover)
+    for place in (folder, private):
+        remove_partials(place)
 
 
-def _is_pending(folder: Path) -> bool:
-    """Whether moves are listed, in a file: a pipe or a device would never end."""
-    pending = folder / PRIVATE / _PENDING
-    return pending.is_file() and not pending.is_symlink()
+def _move(folder: Path, moves: _Moves) -> None:
+    stage, record, pages = moves
+    new, old = files_of(stage, record), files_of(folder, record)
+    staged = [name for name in new if os.path.lexists(stage / name)]
+    if any(_digest(stage / name) != new[name] for name in staged):
+        raise _damaged_moves(folder)
+    gone = old.keys() - new.keys()
+    _require_ours(folder, record, {*staged, *gone}, new)
+    for name in (*gone, *(page for page in pages if is_our_page(folder / page))):
+        (folder / name).unlink(missing_ok=True)
+    for name in (*staged, record):
+        (stage / name).replace(folder / name)
+    sync(folder)
 
 
-def _pending_moves(folder: Path, pending: Path) -> tuple[Path, list[str]]:
-    """What is to be moved and removed; only names inside the folder can be."""
-    moves = _read_json(pending)
-    stage, gone = moves.get("stage"), moves.get("remove")
-    names_are_plain = isinstance(gone, list) and all(
-        isinstance(name, str) and _PLAIN_NAME.fullmatch(name) and name not in (".", "..")
-        for name in gone
-    )
-    if not (isinstance(stage, str) and _STAGE.fullmatch(stage) and names_are_plain):
-        raise InputFileError(
-            f"{pending}: the file must list the moves of a run that was killed. It is damaged. "
-            f"Remove the folder {PRIVATE} in {folder}, and run the command again."
-        )
-    place = pending.parent / stage
+def _pending(folder: Path) -> _Moves | None:
+    """The moves that a folder waits for, if any; only names inside it are followed."""
+    note = folder / PRIVATE / _PENDING
+    if note.is_symlink() or not note.is_file():  # a pipe or a device would never end
+        return None
+    found = _read_json(note)
+    stage, record, pages = (found.get(name) for name in ("stage", "record", "pages"))
+    plain_names = isinstance(pages, list) and all(_is_plain(name) for name in (record, *pages))
+    if not (plain_names and isinstance(stage, str) and _STAGE.fullmatch(stage)):
+        if not note.exists():  # finished meanwhile
+            return None
+        raise _damaged_moves(folder)
+    place = note.parent / stage
     if place.is_symlink():
-        raise InputFileError(f"{place}: it must be a folder. Got a link instead. Remove it.")
-    return place, list(gone or [])
+        raise _damaged_moves(folder)
+    return _Moves(place, str(record), tuple(pages or ()))
+
+
+def _damaged_moves(folder: Path) -> InputFileError:
+    return InputFileError(
+        f"{folder / PRIVATE / _PENDING}: the file must say where the files of a result lie. It is "
+        f"damaged. Remove the folder {PRIVATE} in {folder}, and run the command again."
+    )
+
+
+def _is_plain(name: Any) -> bool:
+    return isinstance(name, str) and bool(_PLAIN_NAME.fullmatch(name)) and name not in (".", "..")
 
 
 def _is_ours(record: Path) -> bool:

@@ -19,12 +19,21 @@ from uniproto.runtime import progress
 _LINE = "uniproto: compiling once (about 20 s); the next start is quick"
 
 
-def njit(*, cache: bool, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+def njit(
+    *, cache: bool, inner: bool = False, **options: Any
+) -> Callable[[Callable[..., Any]], Any]:
     """Numba's `njit` with a cache that works wherever the package is installed.
+
+    What is never used is not compiled: functions that C calls, and for `inner` ones, which no
+    others than compiled functions call, those that Python calls. Dividing by 0 gives what NumPy
+    gives.
 
     Machine code is cached beside the sources, in the user's cache where those cannot be written,
     or in a private temporary folder where there is no home either.
     """
+
+    options = {"no_cfunc_wrapper": True, "no_cpython_wrapper": inner, **options}
+    options.setdefault("error_model", "numpy")
 
     def compiled(function: Callable[..., Any]) -> Any:
         try:

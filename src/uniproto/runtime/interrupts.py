@@ -33,5 +33,23 @@ def sigterm_interrupts() -> Iterator[None]:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait for the end of a block, which should take a moment."""
+    waiting: list[int] = []
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if callable(signal.getsignal(number)):
+                handlers[number] = signal.signal(number, lambda number, _: waiting.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for late in waiting[:1]:
+            signal.raise_signal(late)
+
+
 def _raise(number: int, frame: object) -> NoReturn:
     raise Terminated

@@ -9,12 +9,15 @@ from typing import Any
 
 _DATA_SETS = "the experiments' support.datasets and support.draws"
 _MOVED = {
+    "uniproto.DensityWeights": "uniproto.Density",
     "uniproto.curate": "uniproto.lm.curate",
+    "uniproto.Stochastic": "Greedy(sample=0.1)",
     "uniproto.training": "uniproto.lm",
     "uniproto.pretraining": "uniproto.lm.pretraining",
     "uniproto.judging": "uniproto.lm.judging",
     "uniproto.features.gradients": "uniproto.lm.gradients",
     "uniproto.features.hidden_states": "uniproto.lm.hidden_states",
+    "uniproto.features.language": "uniproto.lm.features.language",
     "uniproto.data.datasets": _DATA_SETS,
     "uniproto.data.published": _DATA_SETS,
     "uniproto.data.longtail": _DATA_SETS,

@@ -22,7 +22,7 @@ Budgets = str | Mapping[Hashable, int]
 
 
 @dataclass(frozen=True)
-class Groups:
+class GroupQuotas:
     """The groups of the target in order. Rows carry the place of theirs, or -1."""
 
     column: str
@@ -33,7 +33,7 @@ class Groups:
     def places(self, labels: NDArray[Any]) -> NDArray[np.int64]:
         """Each row's group by its label.
 
-        >>> Groups("kind", ("a", "b"), (1, 1), (1, 1)).places(np.array(["b", "c", "a"]))
+        >>> GroupQuotas("kind", ("a", "b"), (1, 1), (1, 1)).places(np.array(["b", "c", "a"]))
         array([ 1, -1,  0])
         """
         place = {label: number for number, label in enumerate(self.labels)}
@@ -54,9 +54,9 @@ def make_groups(
     per_part: int,
     target_labels: NDArray[Any],
     weights: NDArray[np.float64] | None,
-) -> Groups:
+) -> GroupQuotas:
     """Share k among the groups of the target, as one machine does that sees every row."""
-    names, group = distinct_labels(target_labels, "target_groups")
+    names, group = distinct_labels(target_labels, "groups")
     labels = names.tolist()
     tasks = [
         (shard, shard.content, column, barred)
@@ -84,7 +84,7 @@ def make_groups(
     )
     quota = quotas(k, budgets, names, mass, np.zeros_like(free), free)
     sent = [max(1, -(-per_part * int(count) // k)) for count in quota]
-    return Groups(column, tuple(labels), tuple(quota.tolist()), tuple(sent))
+    return GroupQuotas(column, tuple(labels), tuple(quota.tolist()), tuple(sent))
 
 
 # --- in the cluster -------------------------------------------------------------------------------

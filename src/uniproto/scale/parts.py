@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import InfeasibleError, InputFileError, OutputError
+from uniproto.errors import InputFileError, OutputError, TooFewApartError
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.lists import make_builder
@@ -30,7 +30,7 @@ from uniproto.runs.atomic import atomic_write
 from uniproto.runs.lock import PRIVATE, private_folder
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import one_thread
-from uniproto.scale.groups import Budgets, Groups, labels_of
+from uniproto.scale.groups import Budgets, GroupQuotas, labels_of
 from uniproto.scale.shards import Shard, Shards, read_digest, read_features
 from uniproto.scale.target import Target, TargetOptions
 
@@ -48,9 +48,9 @@ class Settings:
     method: Method
     seed: int
     memory: int
-    distinct: float | None = None  # no two chosen rows as close as that
+    min_distance: float | None = None  # no two chosen rows as close as that
     device: str = "cpu"
-    groups: Groups | None = None  # known once the target has been read
+    groups: GroupQuotas | None = None  # known once the target has been read
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def problem_of(
         candidates=candidates,
         weights_origin=target.weights_origin,
         bandwidth_origin=target.bandwidth_origin,
-        twin_distance=settings.distinct,
+        twin_distance=settings.min_distance,
         lists=make_builder(settings.device, "exact", costs),
     )
 
@@ -233,9 +233,7 @@ def _picked(
     problem = problem_of(costs, sent, candidates, settings, target)
     try:
         rows = method.pick(problem, Progress(shown=False)).rows
-    except InfeasibleError as error:
-        if "'distinct'" not in str(error):
-            raise
+    except TooFewApartError:
         rows = _apart(problem)  # fewer rows than asked for are that far apart: all of those
     return rows if settings.groups is None else free[rows]
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from uniproto.certificate.certificate import Certificate
 from uniproto.errors import invalid
-from uniproto.methods import UniProto
+from uniproto.methods import Greedy, UniProto
 from uniproto.runtime.memory import free_bytes, require_memory
 from uniproto.runtime.progress import Progress
 from uniproto.scale.bounds import certify_shards
@@ -90,7 +90,7 @@ def run_rounds(
             per_part=settings.per_part,
             width=placed.width,
             groups=None if settings.groups is None else len(settings.groups.labels),
-            varying=settings.distinct is not None,
+            varying=settings.min_distance is not None,
         )
     parts, first_round = _first_round(request, cluster, placed, finished, bars)
     rounds.append(first_round)
@@ -179,8 +179,7 @@ def _first_round(
     settings = request.settings
     if isinstance(settings.method, UniProto):
         # Looking for better rows is left to the union: a part's picks are only candidates.
-        method = replace(settings.method, polish=False, seconds=None, search="greedy")
-        settings = replace(settings, method=method)
+        settings = replace(settings, method=Greedy())
     parts: dict[int, Part] = {}
     if finished is not None:
         for place, shard in enumerate(source.parts):

@@ -18,7 +18,8 @@ from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import mean_row, prepare
 from uniproto.geometry.metrics import OF_FEATURES
 from uniproto.problem.problem import Problem
-from uniproto.problem.weights import DensityWeights
+from uniproto.problem.values import RBF, Balanced, Compute, Laplacian
+from uniproto.problem.weights import Density
 from uniproto.runtime.threads import one_thread
 from uniproto.scale.cluster import Cluster
 from uniproto.scale.shards import Shard, Shards, read_columns, read_digest, read_features
@@ -74,8 +75,7 @@ class TargetOptions:
     metric: str
     bandwidth: float | MedianShare | None = None
     bandwidth_origin: str | None = None  # once it is a number
-    weights: str | DensityWeights | None = None  # "balanced", or the name of a column
-    labels: str | None = None
+    weights: str | Density | Balanced | None = None  # a column's name; labels are one, too
     groups: str | None = None
     sample: int | None = None
     seed: int = 0
@@ -83,9 +83,8 @@ class TargetOptions:
     @property
     def named(self) -> tuple[str, ...]:
         """The columns to read besides the features."""
-        weights = self.weights if isinstance(self.weights, str) else None
-        by_name = weights is not None and weights != "balanced"
-        named = (weights if by_name else None, self.labels, self.groups)
+        weights = self.weights.labels if isinstance(self.weights, Balanced) else self.weights
+        named = (None if isinstance(weights, Density) else weights, self.groups)
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
 
@@ -224,17 +223,19 @@ def _joined(options: TargetOptions, first_row: NDArray[Any], *pieces: _Piece) ->
             name: np.concatenate([columns[name] for _, columns in filled]) for name in options.named
         }
         weights: Any = options.weights
-        if isinstance(weights, str) and weights != "balanced":
+        if isinstance(weights, Balanced):
+            weights = Balanced(named[weights.labels])
+        elif isinstance(weights, str):
             weights = named[weights]
+        metric: Any = options.metric
+        if options.bandwidth is not None:
+            metric = (RBF if metric == RBF.metric else Laplacian)(cast(float, options.bandwidth))
         problem = Problem(
             first_row,
             features,
-            metric=options.metric,
-            bandwidth=cast(float | None, options.bandwidth),
+            metric=metric,
             target_weights=weights,
-            target_labels=named[options.labels] if options.labels else None,
-            device="cpu",
-            memory=2**30,
+            compute=Compute(device="cpu", memory=2**30),
         )
         assert isinstance(problem.costs, FeatureCosts)
         return Target(

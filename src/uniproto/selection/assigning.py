@@ -30,17 +30,20 @@ class Assignment(NamedTuple):
     distance: NDArray[np.float64]
 
 
-def assigned(selection: Selection, problem: Problem | None, rows: Any) -> Assignment:
+def assigned(
+    selection: Selection, problem: Problem | None, rows: Any, *, by_plan: bool = True
+) -> Assignment:
     """The prototype of each row: of the targets by the plan, of new rows the nearest.
 
-    A selection that was loaded has no problem any more, only what was saved with it.
+    Without `by_plan`, rows that are the targets go to the nearest, too. A selection that was loaded
+    has no problem any more, only what was saved with it.
     """
 
     def exact(place: int, own: NDArray[np.intp]) -> NDArray[np.float64]:
         assert problem is not None
         return problem.costs.exact_block(selection.indices[place : place + 1], own)[0]
 
-    if rows is None:
+    if rows is None and by_plan:
         return assigned_by_plan(selection.plan, None if problem is None else exact)
     if selection.metric in MATRIX_METRICS:
         raise invalid(
@@ -67,7 +70,7 @@ def assigned(selection: Selection, problem: Problem | None, rows: Any) -> Assign
         blocks = costs_by_block(features[own], prototypes[place : place + 1], *how)
         return np.concatenate(list(blocks))[:, 0]
 
-    if _are_targets(selection, given, features):
+    if by_plan and _are_targets(selection, given, features):
         return assigned_by_plan(selection.plan, computed if problem is None else exact)
     return assigned_to_nearest(features, prototypes, *how)
 

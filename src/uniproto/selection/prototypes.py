@@ -51,17 +51,19 @@ def prototype(selection: Selection, place: int) -> Prototype:
     )
 
 
-def prototype_table(selection: Selection) -> pa.Table:
-    """A line per prototype: rank, row, gain, weight, how much it represents, its own values."""
-    plan = selection.plan
+def prototype_table(selection: Selection, rows: pa.Table | None = None) -> pa.Table:
+    """A line per prototype: its row number, rank, how many targets it represents, its own values.
+
+    Where weights differ, its weight as well. `rows` are the values, if they are at hand.
+    """
+    weights = selection.weights
     columns: dict[str, Any] = {
+        "row": selection.indices,
         "rank": np.arange(1, selection.k + 1),
-        "index": selection.indices,
-        "gain": selection.gains,
-        "mass": selection.weights,
-        "represents": np.diff(plan.indptr),
+        "represents": np.diff(selection.plan.indptr),
+        **({} if np.ptp(weights) == 0 else {"weight": weights}),
     }
-    rows = chosen_rows(selection, np.arange(selection.k))
+    rows = chosen_rows(selection, np.arange(selection.k)) if rows is None else rows
     if rows is not None:
         for name in rows.column_names:
             columns[f"{name}_" if name in columns else name] = rows.column(name)

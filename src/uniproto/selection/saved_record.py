@@ -12,6 +12,7 @@ import scipy.sparse as sp
 if TYPE_CHECKING:
     from uniproto.selection.selection import Selection
 
+_OURS = ("uniproto", "greedy")
 _SHARES = 1e-9  # how far rounding may put sums off, as a share of what they should be
 _NUMBER = (int, float)
 _FIELDS: dict[str, Any] = {
@@ -60,7 +61,7 @@ def require_sums(selection: Selection) -> None:
     with np.errstate(all="ignore"):
         if not (_are_shares(selection.weights) and math.isclose(selection.weights.sum(), 1)):
             raise ValueError("its prototype weights do not sum to 1")
-        if selection.method == "uniproto" and np.ptp(selection.weights) > _SHARES / selection.k:
+        if selection.method in _OURS and np.ptp(selection.weights) > _SHARES / selection.k:
             raise ValueError("its prototypes do not all have the same weight")
         off = np.abs(plan.sum(axis=1) * selection.k - 1)
         if not (_are_shares(plan.data) and (off <= _SHARES).all()):

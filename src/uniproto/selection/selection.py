@@ -27,6 +27,7 @@ from uniproto.errors import (
 )
 from uniproto.geometry.metrics import metric_label
 from uniproto.methods.contract import Picks
+from uniproto.problem.named_columns import NamedColumns
 from uniproto.problem.problem import Problem
 from uniproto.report.words import figure
 from uniproto.runtime.progress import Progress
@@ -40,10 +41,17 @@ if TYPE_CHECKING:
     from uniproto.features.compared_rows import Given
     from uniproto.features.preparation import Preparation
     from uniproto.selection.assigning import Assignment
+    from uniproto.selection.details import Details
     from uniproto.selection.prototypes import Prototype
 
 _MOMENT = 3.0  # seconds for random choices to compare with
 _MOST_COLUMNS = 15  # shown in a summary
+
+
+_SHOWN = (
+    *("indices", "cost", "weights", "plan", "certificate", "details", "rows", "assign", "nearest"),
+    *("to_frame", "to_csv", "summary", "report", "save", "load", "certify", "improve"),
+)
 
 
 class Selection:
@@ -213,6 +221,28 @@ class Selection:
         self.timings["certificate"] = self.certificate.seconds
         return self.certificate
 
+    def improve(self, seconds: float, *, progress: bool | None = None) -> Selection:
+        """Swap rows for better ones for at most so many seconds; the cost never rises.
+
+        Works on the selection of any method, and returns a new one whose rows all count equally.
+        Ends early where no single swap lowers the cost. With groups rows are swapped inside each.
+
+        >>> import uniproto
+        >>> random = uniproto.select([[0.0], [1.0], [5.0], [6.0], [7.0]], k=1, method="random",
+        ...                          metric="euclidean")
+        >>> random.improve(seconds=1).indices
+        array([2])
+        """
+        require_seconds("seconds", seconds, or_none=False)
+        if self._problem is None:
+            raise InvalidInputError(
+                "A loaded selection cannot be improved, because it no longer holds the data. "
+                "Select again, with method=UniProto(seconds=…)."
+            )
+        from uniproto.selection.improving import improved
+
+        return improved(self, self._problem, self._group_rows, float(seconds), Progress(progress))
+
     def rows(self, source: Any = None) -> Any:
         """The chosen rows of the source, in the order picked, whatever index it has.
 
@@ -256,8 +286,40 @@ class Selection:
 
         return assigned(self, self._problem, rows)
 
+    def nearest(self, rows: Any) -> Assignment:
+        """The nearest prototype of each new row (a position in `indices`), and how far it is.
+
+        A table is prepared as the selected one was. Unlike `assign`, every row counts alone, also
+        those of the target.
+
+        >>> import uniproto
+        >>> sel = uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean")
+        >>> sel.nearest([[0.5], [7.0]]).prototype
+        array([0, 1])
+        """
+        from uniproto.selection.assigning import assigned
+
+        return assigned(self, self._problem, rows, by_plan=False)
+
+    @property
+    def details(self) -> Details:
+        """How the selection came about: gains, β, notes, timings and more.
+
+        >>> import uniproto
+        >>> sel = uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean")
+        >>> sel.details.shape, sel.details.metric
+        ((4, 4), 'euclidean')
+        """
+        from uniproto.selection.details import details_of
+
+        return details_of(self)
+
+    def __dir__(self) -> list[str]:
+        """What people look for first; the rest is in `details`."""
+        return sorted(_SHOWN)
+
     def to_frame(self) -> pd.DataFrame:
-        """A pandas table with a line per prototype: rank, index, gain, mass and its own values."""
+        """A pandas table: row number, rank, how many targets it represents, its own values."""
         from uniproto.selection.prototypes import prototype_table
 
         try:
@@ -350,21 +412,19 @@ class Selection:
         path: str | os.PathLike[str],
         *,
         labels: Any = None,
-        target_labels: Any = None,
         text: Any = None,
-        target_text: Any = None,
         images: Any = None,
-        target_images: Any = None,
         ids: Any = None,
-        target_ids: Any = None,
         groups: Any = None,
-        target_groups: Any = None,
         positions: Any = None,
-        target_positions: Any = None,
         title: str | None = None,
         random: int | None = None,
     ) -> Path:
         """Write one self-contained HTML page about this selection; returns its path.
+
+        What is said about rows is one value per source row, or a pair of such: of the source's rows
+        and of the target's, where the target is another set. Of a table, labels, text, ids and
+        groups may be the name of a column.
 
         Args:
             path: the file to write.
@@ -375,23 +435,19 @@ class Selection:
             ids: one name per source row.
             groups: one group per source row. Default: the groups selected by.
             positions: two coordinates per source row, for the map. Default: principal components.
-            target_labels, target_text, target_images, target_ids, target_groups,
-                target_positions: the same per target row. Default: those of the source, where
-                the target is the source.
             title: what the page is about.
             random: how many random choices to compare with. Default: 5, as far as half a minute
                 allows.
         """
         from uniproto.report import report_selection
 
-        pairs = {
-            "labels": (labels, target_labels),
-            "text": (text, target_text),
-            "images": (images, target_images),
-            "ids": (ids, target_ids),
-            "groups": (groups, target_groups),
-            "positions": (positions, target_positions),
-        }
+        given = self.given
+        named = NamedColumns(*((None, None) if given is None else (given.source, given.target)))
+        said = {"labels": labels, "text": text, "ids": ids, "groups": groups}
+        pairs = {name: named.both(values, name) for name, values in said.items()}
+        for name, values in (("images", images), ("positions", positions)):
+            is_pair = isinstance(values, tuple) and len(values) == 2
+            pairs[name] = values if is_pair else (values, None)
         return report_selection(self, path, self._problem, pairs, title=title, random=random)
 
     def summary(self) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from uniproto.data.arrays import is_table
 from uniproto.data.files import require_regular_file
-from uniproto.errors import InputFileError
+from uniproto.errors import InputFileError, UniprotoError
 from uniproto.report import PAGE
 from uniproto.runs.atomic import require_writable
 from uniproto.runs.publish import (
@@ -23,12 +23,11 @@ from uniproto.runs.publish import (
     publishing,
     read_published,
     require_publishable,
-    settle,
     write_record,
 )
 from uniproto.runs.records import plain
 from uniproto.selection.assigning import targets_digest
-from uniproto.selection.prototypes import chosen_rows, write_csv
+from uniproto.selection.prototypes import chosen_rows, prototype_table, write_csv
 from uniproto.selection.saved_record import plan_from, require_fields
 from uniproto.transport.prototypes import Transport
 
@@ -44,7 +43,7 @@ PROTOTYPES_CSV = "prototypes.csv"  # the same for spreadsheets
 PLAN = "plan.npz"
 CERTIFICATE = "certificate.npz"
 _FORMAT = 1
-_MOST_READINGS = 10
+_MOST_READINGS = 50
 
 
 def save_selection(
@@ -93,7 +92,7 @@ def save_selection(
         if prototypes is not None:
             pq.write_table(prototypes, stage / PROTOTYPES)
             with (stage / PROTOTYPES_CSV).open("wb") as file:
-                write_csv(prototypes, file)
+                write_csv(prototype_table(selection, prototypes), file)
         np.savez_compressed(stage / PLAN, **arrays)
         for name, content in (files or {}).items():
             (stage / name).write_text(content, encoding="utf-8", newline="")
@@ -282,16 +281,16 @@ def _certificate_of(manifest: dict[str, Any], prices: NDArray[np.float64]) -> Ce
 
 def load_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a saved result."""
-    path = folder / MANIFEST
-    settle(folder)
-    require_regular_file(path)
+    require_regular_file(folder / MANIFEST)
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = json.loads(str(read_published(folder, MANIFEST, MANIFEST), "utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise InputFileError(
             f"{folder}: the folder must hold a saved selection. Got no {MANIFEST} there instead. "
             "Pass the folder given to 'uniproto select -o'."
         ) from error
+    except UniprotoError:
+        raise
     except (OSError, ValueError, RecursionError) as error:
         raise damaged(folder, error) from error
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from collections import Counter
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uniproto
-from uniproto import InfeasibleError, InvalidInputError, KMedoids, Stochastic, UniProto
+from uniproto import Entropic, Greedy, InfeasibleError, InvalidInputError, KMedoids, UniProto
 from uniproto.algorithm import transport_cost, uniprot
 from uniproto.geometry.costs import FEATURE_METRICS
 from uniproto.lm import BatchSelector, Gram
@@ -114,6 +115,7 @@ def reference_picks(method: str, part: dict[str, Any], k: int) -> list[int]:
 COMPARED = ("uniproto", "colm", "colm-raw", "greats", "gradnorm", "maxloss", "sbert", "kmedoids")
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("k", [1, 7, 20, 40])
 @pytest.mark.parametrize("method", COMPARED)
 def test_per_batch_every_method_follows_its_formula(method: str, k: int) -> None:
@@ -140,6 +142,7 @@ def test_per_source_every_method_follows_its_formula_inside_each_source(method: 
     assert selector.last.per_source == quota
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("mode", ["batch", "source"])
 @pytest.mark.parametrize("method", BATCH_METHODS)
 def test_every_method_keeps_exactly_as_many_in_both_modes(method: str, mode: str) -> None:
@@ -195,6 +198,7 @@ def test_medoids_pick_what_the_library_picks(problem: tuple[np.ndarray, int]) ->
     assert chosen.tolist() == expected.indices.tolist()
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("k", [1, 32, 50, 64, 128])
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
@@ -209,14 +213,16 @@ def test_features_pick_what_the_plain_algorithm_picks(metric: str, k: int, dtype
 def test_features_pick_what_the_front_door_picks(metric: str) -> None:
     features = pool(128, 64, seed=3)
     chosen = BatchSelector("uniproto", "batch", 32, metric=metric)(features)
-    greedy = uniproto.UniProto(search="greedy")
-    expected = uniproto.select(features, 32, metric=metric, method=greedy, device="cpu")
+    greedy = uniproto.Greedy()
+    expected = uniproto.select(
+        features, 32, metric=metric, method=greedy, compute=uniproto.Compute(device="cpu")
+    )
     assert chosen.tolist() == expected.indices.tolist()
 
 
 def test_sources_pick_what_groups_pick() -> None:
     features, sources = pool(128, 64, seed=4), labels(128)
-    greedy = uniproto.UniProto(search="greedy")
+    greedy = uniproto.Greedy()
     expected = uniproto.select(features, 50, metric="euclidean", groups=sources, method=greedy)
     budgets = dict(Counter(sources[expected.indices].tolist()))
     chosen = BatchSelector("uniproto", "source", 50, budgets=budgets)(features, sources=sources)
@@ -233,9 +239,9 @@ def test_a_similarity_matrix_is_read_as_inner_products_are() -> None:
 @pytest.mark.parametrize(
     "method",
     [
-        UniProto(plan="resolve"),
-        UniProto(plan="entropic", reg=0.05, iterations=20),
-        UniProto(gains="exact"),
+        Greedy(plan="resolve"),
+        Greedy(plan=Entropic(reg=0.05, iterations=20)),
+        Greedy(gains="exact"),
         KMedoids(),
     ],
 )
@@ -255,6 +261,7 @@ def test_the_plain_method_object_takes_the_fast_path() -> None:
 # --- inner products instead of gradients --------------------------------------------------------
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("mode", ["batch", "source"])
 @pytest.mark.parametrize("method", [name for name in BATCH_METHODS if not name.startswith("colm")])
 def test_a_gram_gives_what_its_gradients_give(method: str, mode: str) -> None:
@@ -439,6 +446,7 @@ def test_small_sources_that_do_not_fit_are_refused() -> None:
 # --- NaN and infinity ---------------------------------------------------------------------------
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("mode", ["batch", "source"])
 @pytest.mark.parametrize("method", BATCH_METHODS)
@@ -552,7 +560,7 @@ def test_copies_of_one_example_are_no_reason_to_refuse() -> None:
 # --- random numbers -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["random", UniProto(candidates=Stochastic(0.5))])
+@pytest.mark.parametrize("method", ["random", Greedy(sample=0.5)])
 @pytest.mark.parametrize("mode", ["batch", "source"])
 def test_draws_depend_on_the_seed_and_the_number_of_the_call(method: Any, mode: str) -> None:
     def run(seed: int, calls: int = 3) -> list[list[int]]:
@@ -603,7 +611,7 @@ def test_the_record_holds_exact_costs(mode: str) -> None:
     assert record.cost < record.random_cost
     assert record.pool.size == 40
     assert record.indices is chosen
-    assert 0 < record.seconds < 60
+    assert record.seconds > 0
     assert sum(record.per_source.values()) == 16
 
 
@@ -622,7 +630,7 @@ def test_methods_that_do_not_look_at_features_need_none() -> None:
 
 
 def test_a_selector_survives_pickling() -> None:
-    for method in ("uniproto", UniProto(plan="resolve")):
+    for method in ("uniproto", Greedy(plan="resolve")):
         selector = pickle.loads(pickle.dumps(BatchSelector(method, "batch", 9)))
         assert len(selector(pool())) == 9
 
@@ -767,5 +775,19 @@ def test_costs_that_are_negative_by_rounding_alone_are_taken() -> None:
     costs[0, 0] = -1e-16
     chosen = BatchSelector("uniproto", "batch", 9, metric="precomputed")(costs)
     assert chosen.tolist() == uniprot(costs, 9, integer_masses(9, 40))[0]
-    entropic = UniProto(plan="entropic", iterations=5)
+    entropic = Greedy(plan=Entropic(iterations=5))
     assert len(BatchSelector(entropic, "batch", 9, metric="precomputed")(costs)) == 9
+
+
+@pytest.mark.parametrize("metric", ["dot", "euclidean", "cosine"])
+def test_no_choice_costs_less_than_the_bound(metric: str) -> None:
+    features = pool(10, 3, seed=5)
+    selector = BatchSelector("uniproto", "batch", 4, metric=metric)
+    selector(features)
+    record = selector.last
+    assert record is not None
+    costs = reference_costs(features.astype(np.float64), metric)
+    masses = integer_masses(4, 10)
+    every = [transport_cost(costs, list(rows), masses) for rows in combinations(range(10), 4)]
+    assert record.least_cost <= min(every) + 1e-9
+    assert record.share_of_possible <= 1

@@ -135,6 +135,7 @@ def assert_close(found, expected):
         assert torch.allclose(found[name], value, atol=1e-6), name
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("micro_batch", [None, 2])
 @pytest.mark.parametrize("loss", ["example", "token"])
@@ -191,6 +192,7 @@ def test_the_choice_is_that_of_the_selector_on_the_examples(tmp_path):
     assert trainer.last_selection.tolist() == picks.tolist()
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("method", ["uniproto", "colm", "greats", "gradnorm", "maxloss", "random"])
 def test_every_method_chooses_a_share_of_the_examples(tmp_path, method):
     data = packed(examples(40, uneven=True))  # 16 rows of 3, 1, 4 and 2 examples
@@ -358,6 +360,7 @@ def trl_trainer(folder, selection=None, data=None, **settings):
     )
 
 
+@pytest.mark.slow
 @needs_trl
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize(("strategy", "max_length"), [("bfd", 24), ("bfd_split", 10)])
@@ -376,6 +379,7 @@ def test_trl_packing_trains_on_the_chosen_examples(tmp_path, strategy, max_lengt
     assert_close(trainer.gradient, expected_gradient(tiny_model(), chosen, loss))
 
 
+@pytest.mark.slow
 @needs_trl
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_trl_packing_that_cuts_or_drops_sources_is_refused(tmp_path):
@@ -388,6 +392,7 @@ def test_trl_packing_that_cuts_or_drops_sources_is_refused(tmp_path):
         padded.train()
 
 
+@pytest.mark.slow
 @needs_trl
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_trl_takes_rows_one_packs_oneself_with_their_sources(tmp_path):

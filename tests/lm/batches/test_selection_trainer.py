@@ -168,6 +168,7 @@ def losses_logged(trainer):
 # --- every method, in both modes -----------------------------------------------------------------
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("mode", ["batch", "source"])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("lora", [False, True])
@@ -224,6 +225,7 @@ class Plain(transformers.Trainer):
         return super().get_batch_samples(iter(next(self.batches)), num_batches, device)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("method", "settings", "accumulated"),
     [
@@ -280,6 +282,7 @@ def test_loss_is_scaled_by_the_kept_tokens(tmp_path):
     assert losses_logged(logged)[0] == pytest.approx(float(expected), rel=1e-5)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("method", ["uniproto", "colm", "greats", "gradnorm", "maxloss", "random"])
 def test_selecting_leaves_no_trace(tmp_path, method):
     trainer = make(tmp_path, tiny_model(lora=True, dropout=0.2), selection={"method": method})
@@ -328,6 +331,7 @@ def test_micro_batches_give_the_gradient_of_the_whole(tmp_path):
 # --- the same again ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["uniproto", "colm", _slow("greats"), _slow("random")])
 def test_same_seed_same_run_and_resuming_changes_nothing(tmp_path, method):
     options = {"gradient_accumulation_steps": 2, "max_steps": 6, "selection": {"method": method}}
@@ -510,6 +514,7 @@ def test_evaluation_data_may_have_sources_too(tmp_path):
     assert trainer.evaluate()["eval_loss"] > 0
 
 
+@pytest.mark.slow
 def test_loader_processes_and_the_trainer_s_own_collator(tmp_path):
     trainer = SelectionTrainer(
         model=tiny_model(),
@@ -619,6 +624,7 @@ def test_pool_smaller_than_keep():
         SelectionConfig(pool=4, keep=5)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -731,6 +737,7 @@ def test_mixin_in_front_of_another_trainer(tmp_path):
     assert len(trainer.last_selection) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_mixin_in_front_of_trl(tmp_path):
     trl = pytest.importorskip("trl", reason="needs trl")

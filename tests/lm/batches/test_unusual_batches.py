@@ -63,6 +63,7 @@ def test_examples_end_to_end_become_rows_and_come_back():
         assert same, key
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("micro_batch", [None, 2])
 @pytest.mark.parametrize("loss", ["example", "token"])
 def test_without_padding_the_same_is_chosen_and_learned(tmp_path, loss, micro_batch):
@@ -158,6 +159,7 @@ def test_arguments_go_by_name_whatever_their_order(tmp_path):
         Selecting(tiny_model(), model=tiny_model(), args=args)
 
 
+@pytest.mark.slow
 @needs_trl
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_trl_pairs_are_refused_and_padding_free_works(tmp_path):
@@ -311,6 +313,7 @@ def test_a_loss_function_gives_the_gradients_of_any_layer(layer):
     assert torch.allclose(found.losses, losses)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("method", ["uniproto", "colm", "maxloss", "random", "gradnorm"])
 def test_a_model_of_ones_own_trains(tmp_path, method):
     trainer = SelectionTrainer(

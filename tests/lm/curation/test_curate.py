@@ -103,7 +103,7 @@ def test_from_files_to_files(model, capsys):
     # The picks are those of the same gradients in Python.
     options = {"model": model, "template": TEMPLATE, "width": 128}
     pool, wanted = (gradients(rows, **options).vectors for rows in (POOL_ROWS, TARGET_ROWS))
-    expected = uniproto.select(pool, K, wanted, distinct=1e-6)
+    expected = uniproto.select(pool, K, wanted, min_distance=1e-6)
     np.testing.assert_array_equal(selection.indices, expected.indices)
     assert f"uniproto finetune --model {model} --data out/{CHOSEN} --method full" in said
     assert "source: chosen of the rows there are" in said
@@ -119,6 +119,7 @@ def test_from_files_to_files(model, capsys):
     assert not Path("out/report.html").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [[], ["--hidden"], ["--at-most", "source:mul=3"]])
 def test_the_page_says_the_command_that_made_it(words, model):
     given = ["curate", "pool.jsonl", "--target", "wanted.jsonl", "-k", str(K), "--model", model]
@@ -140,10 +141,11 @@ def trained(capsys):
     command = capsys.readouterr().out.rpartition("Train on it:\n")[2].strip()
     said = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True)
     words = said.stdout.decode().split("\0")[1:-1]
-    assert main([*words, "--steps", "2", "--lora-r", "2", "--device", "cpu", "--quiet"]) == 0
+    assert main([*words, "--epochs", "0.2", "--lora-r", "2", "--device", "cpu", "--quiet"]) == 0
     return json.loads(Path("out-model/result.json").read_text("utf-8"))["settings"]
 
 
+@pytest.mark.slow
 def test_finetune_trains_on_what_was_chosen(model, capsys):
     assert curate(model, "--no-page") == 0
     settings = trained(capsys)
@@ -152,6 +154,7 @@ def test_finetune_trains_on_what_was_chosen(model, capsys):
     assert (settings["prompt"], settings["source"]) == ("instruction", "source")
 
 
+@pytest.mark.slow
 def test_finetune_reads_what_curate_read(model, capsys):
     rows = [
         {"q": row["instruction"], "a": row["output"], "kind": row["source"] if place % 7 else None}
@@ -189,6 +192,21 @@ def test_copies_of_the_target_and_of_a_benchmark_are_dropped(model, capsys):
     assert not Path("out/excluded.csv").exists()
 
 
+def test_what_repeats_a_benchmark_is_dropped_by_its_words(model, capsys):
+    asked = {"instruction": f"Please solve: {POOL_ROWS[7]['instruction']}", "output": "no idea"}
+    write("pool.jsonl", [*POOL_ROWS, asked, {**POOL_ROWS[2], "source": "again"}])
+    write("bench.jsonl", [POOL_ROWS[7]])
+    assert curate(model, "--decontaminate", "bench.jsonl", "--no-page", k=100) == 0
+    assert "2 rows that repeat bench.jsonl, in excluded.csv" in capsys.readouterr().out
+    with open("out/excluded.csv", encoding="utf-8") as file:
+        listed = {(row["row"], row["file"], row["why"]) for row in csv.DictReader(file)}
+    assert ("7", "bench.jsonl", "same prompt") in listed
+    assert (str(POOL), "bench.jsonl", "same prompt") in listed
+    assert (str(POOL + 1), "pool.jsonl", "same prompt and answer") in listed
+    assert not {7, POOL, POOL + 1} & set(uniproto.Selection.load("out").indices.tolist())
+    assert main(["verify", "out"]) == 0
+
+
 def test_limits_of_sources_beside_one_whose_rows_are_all_skipped(model):
     write("pool.jsonl", [*POOL_ROWS, {"source": "none", "instruction": "?", "output": ""}])
     assert curate(model, "--at-most", "source:*=9", "--no-page") == 0
@@ -204,6 +222,7 @@ def test_limits_of_sources(model):
     assert kinds.count("add") == 9
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("ending", ["parquet", "csv", "saved", "jsonl.zst"])
 def test_pools_of_other_forms(ending, model):
     table = pa.Table.from_pylist(POOL_ROWS)
@@ -279,6 +298,7 @@ def renamed(row, names):
     return dict(zip(names, (row["instruction"], row["output"]), strict=True))
 
 
+@pytest.mark.slow
 def test_hidden_states_and_sentences(model, monkeypatch):
     assert curate(model, "--hidden", "--no-page") == 0
     hidden = [row["rank"] for row in chosen()]
@@ -354,6 +374,7 @@ def test_columns_of_text_mean_sentence_embeddings(model):
     np.testing.assert_array_equal(said.indices, usual.indices)
 
 
+@pytest.mark.slow
 def test_messages(model, tmp_path, capsys):
     folder = tiny_model(tmp_path / "chat", positions=64, spread=0.3)
     from transformers import AutoTokenizer
@@ -379,6 +400,7 @@ def test_messages(model, tmp_path, capsys):
     assert "no chat template of its own" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_name_of_the_hub_is_loaded_by_datasets(model, monkeypatch, capsys):
     class Saved:
         _fingerprint = "f00"
@@ -413,6 +435,7 @@ def unloaded(monkeypatch, tmp_path):
     monkeypatch.setattr("uniproto.lm.features.language_features.load_model", refuse)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("rows", "words", "k", "message"),
     [
@@ -441,7 +464,7 @@ def unloaded(monkeypatch, tmp_path):
         ([*TARGET_ROWS, *[{"instruction": "1", "output": ""}] * K], ["--method", "kmeans"], K,
          "Got 15 instead"),
         (TARGET_ROWS, ["--method", "protodash", "--memory", "1KB"], K, "keeps k kernel rows"),
-        (TARGET_ROWS, ["--polish", "--memory", "1KB"], K, "the exact plan is solved over 24"),
+        (TARGET_ROWS, ["--seconds", "0"], K, "'seconds' must be"),
         ([{"instruction": "1", "output": ""}], [], K, "At least one row must hold an example"),
         ([{"instruction": "1", "output": None}], [], K, "wanted.jsonl"),
     ],
@@ -544,6 +567,7 @@ def test_sources_benchmarks_and_copies_in_python(model):
     assert not {3, 7} & set(selection.indices.tolist())
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("options", "message"),
     [

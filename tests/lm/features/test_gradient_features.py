@@ -133,6 +133,7 @@ def by_loop(model, batch, parts):
     return torch.stack(rows), torch.stack(losses)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("padding", ["right", "left"])
 @pytest.mark.parametrize("lora", [True, False], ids=["lora", "plain"])
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -156,6 +157,7 @@ def test_one_pass_equals_a_loop_of_backward_passes(name, lora, padding):
     assert error < (1e-12 if dtype == torch.float64 else 5e-6), error
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("name", ["llama", "phi", "phi3", "gpt2", "stablelm"])
 def test_in_single_precision(name):
     model = build(name, lora=True, dtype=torch.float32)
@@ -453,6 +455,7 @@ def test_gradient_checkpointing_and_input_gradients():
     assert torch.equal(features_of(model, batch).features, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # torch's own compiler
 def test_wrapped_and_compiled_models():
     model, batch = build("llama", lora=True), make_batch()
@@ -481,6 +484,7 @@ def test_losses_alone_need_no_gradient():
         losses_module.example_losses(model, batch, score_batch_size=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [True, False])
 def test_on_real_weights(lora):
     folder = _DATA / "models" / "stories260k"

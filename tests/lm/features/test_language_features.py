@@ -23,7 +23,8 @@ from uniproto.lm.features.adam_steps import Moments, adam_steps  # noqa: E402
 from uniproto.lm.features.example_tokens import tokens_of, what_is_wrong_with  # noqa: E402
 from uniproto.lm.features.gradient_features import projected  # noqa: E402
 from uniproto.lm.features.losses import NO_LABEL  # noqa: E402
-from uniproto.lm.finetune.model import load_model, lora_targets  # noqa: E402
+from uniproto.lm.finetune.lora import lora_targets  # noqa: E402
+from uniproto.lm.models import load_model  # noqa: E402
 
 TEMPLATE = "Q {instruction} A "
 ROWS = [

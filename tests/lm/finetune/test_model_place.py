@@ -14,7 +14,8 @@ pytest.importorskip("transformers", reason="needs the extra 'train'")
 pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from uniproto.errors import InputFileError  # noqa: E402
-from uniproto.lm.finetune.model import find_model, load_model  # noqa: E402
+from uniproto.features.models import find_model  # noqa: E402
+from uniproto.lm.models import load_model, place_of  # noqa: E402
 
 
 @pytest.fixture
@@ -76,13 +77,13 @@ def test_the_nearest_name_is_offered(asked: list[str]) -> None:
 
 @pytest.mark.parametrize("name", ["gpt0", "nobody/gpt0"])
 def test_a_name_is_asked_for_once(name: str, asked: list[str]) -> None:
-    with pytest.raises(InputFileError, match=r"asked once, did not give it .*hf download"):
+    with pytest.raises(InputFileError, match=r"was not downloaded .*hf download"):
         load_model(name)
     assert asked == [f"/api/models/{name}"]
 
 
 def test_a_name_that_the_hub_would_not_give_is_told(asked: list[str]) -> None:
-    with pytest.raises(InputFileError, match="did not give it"):
+    with pytest.raises(InputFileError, match="was not downloaded"):
         find_model("no name at all")
     assert asked in ([], ["/api/models/no%20name%20at%20all"])
 
@@ -96,7 +97,8 @@ def test_without_a_network_the_cache_will_do(
     (snapshot.parents[1] / "refs").mkdir()
     (snapshot.parents[1] / "refs" / "main").write_text("0" * 40)
     monkeypatch.setattr(hub.constants, "ENDPOINT", "http://127.0.0.1:1")
-    assert find_model("nobody/gpt0") == ("nobody/gpt0", {"local_files_only": True})
+    assert find_model("nobody/gpt0") == snapshot.resolve()
+    assert find_model("nobody/gpt0", download=False) == snapshot.resolve()
     with pytest.raises(InputFileError, match="Connection refused"):
         find_model("nobody/gpt1")
 
@@ -104,6 +106,6 @@ def test_without_a_network_the_cache_will_do(
 def test_a_gguf_file_is_opened_in_its_folder(asked: list[str]) -> None:
     Path("models").mkdir()
     Path("models", "tiny.gguf").touch()
-    options = {"gguf_file": "tiny.gguf", "local_files_only": True}
-    assert find_model("models/tiny.gguf") == ("models", options)
+    place = place_of("models/tiny.gguf")
+    assert (place["pretrained_model_name_or_path"], place["gguf_file"]) == ("models", "tiny.gguf")
     assert asked == []

@@ -95,6 +95,7 @@ def visit(chromium: Any, page: Path) -> Iterator[Any]:
         assert [u for u in one.requests if not u.startswith("data:image/")] == [page.as_uri()]
 
 
+@pytest.mark.slow
 def test_filters_search_and_pages(visit: Any) -> None:
     one = visit()
     assert one.count() == "10,000"
@@ -137,6 +138,7 @@ def test_what_models_write_is_shown_as_it_is(visit: Any) -> None:
     assert NASTY[0] in one.page.inner_text("#verdict .gap ul")
 
 
+@pytest.mark.slow
 def test_a_phone_in_the_dark_and_a_picture_for_the_eye(visit: Any, tmp_path: Path) -> None:
     """Kept where UNIPROTO_SCREENSHOTS names a folder: somebody should look at them."""
     one = visit(viewport={"width": 360, "height": 740}, color_scheme="dark", is_mobile=True)
@@ -148,6 +150,7 @@ def test_a_phone_in_the_dark_and_a_picture_for_the_eye(visit: Any, tmp_path: Pat
     assert one.page.evaluate("document.documentElement.dataset.theme") == "light"
 
 
+@pytest.mark.slow
 def test_the_policy_would_stop_a_script_that_came_in(chromium: Any, page: Path) -> None:
     evil = page.with_name("evil.html")
     inside = "<script>window.hacked = 1</script></main>"

@@ -44,6 +44,7 @@ def printed(code: str, timeout: float = 30.0) -> str:
 # --- honest programs ----------------------------------------------------------------------------
 
 
+@pytest.mark.cross_product
 @needs_walls
 @pytest.mark.parametrize(
     ("code", "output"),
@@ -83,6 +84,7 @@ def test_an_honest_program(code: str, output: str) -> None:
     assert printed(code) == output
 
 
+@pytest.mark.cross_product
 @needs_walls
 @pytest.mark.parametrize(
     ("package", "code", "output"),

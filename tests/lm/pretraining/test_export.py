@@ -45,6 +45,7 @@ def run(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_an_exported_model_is_one_of_transformers(run, tmp_path, capsys):
     torch = pytest.importorskip("torch", reason="needs the extra 'train'")
     transformers = pytest.importorskip("transformers", reason="needs the extra 'train'")
@@ -89,6 +90,7 @@ def test_a_checkpoint_is_a_plain_tree(run):
     assert set(plain_tree({"a": [jnp.ones(1), {"b": jnp.ones(1)}]})["a"]) == {"0", "1"}
 
 
+@pytest.mark.slow
 def test_text_is_shown_at_every_validation(run, capsys):
     out = run / "shown"
     asked = ("--size", "tiny", "--tokens", str(run / "out" / "tokens"), "-o", str(out))

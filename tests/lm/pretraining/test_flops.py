@@ -8,9 +8,10 @@ import pytest
 
 jax = pytest.importorskip("jax")
 
+from benchmarks.pretraining_step import bare_products  # noqa: E402
+
 from uniproto.lm.pretraining.model import (  # noqa: E402  # noqa: E402
     ModelConfig,
-    bare_products,
     model_config,
     sequence_flops,
     step_flops,

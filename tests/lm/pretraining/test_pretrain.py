@@ -204,6 +204,7 @@ def test_killed_and_run_again_gives_the_same_as_one_run(
     assert [json.loads(line)["step"] for line in lines] == [0, 2, 3, 4, 6, 8, 9, 10, 12]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "word", "status"),
     [(signal.SIGINT, "interrupted", 130), (signal.SIGTERM, "terminated", 143)],
@@ -309,6 +310,7 @@ def test_two_devices_train_the_same_model(tokens, tmp_path, compiled_once, no_cu
         np.testing.assert_allclose(a, b, rtol=1e-4)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("more", "told"),
     [
@@ -353,6 +355,7 @@ def test_other_bad_input(corpus, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_told(tokens, tmp_path, capsys, no_curves):
     asked = ("--method", "full", "--steps", "2", "--learning-rate", "1e-4")
     assert main(words(tokens, tmp_path, *asked)) == 0
@@ -365,6 +368,7 @@ def test_a_damaged_checkpoint_is_told(tokens, tmp_path, capsys, no_curves):
     assert main(words(tokens, tmp_path, *asked, "--fresh")) == 0
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     tokens, whole, tmp_path, capsys, no_curves
 ):
@@ -386,6 +390,7 @@ def flip_bit(path, bit):
     path.write_bytes(content)
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_a_checkpoint_is_noticed(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     draws = np.random.default_rng(0)
@@ -420,6 +425,7 @@ def test_a_run_without_its_checkpoints_is_kept_or_forgotten(tokens, whole, tmp_p
     assert {path.name for path in out.iterdir()} <= {".lock", CHECKPOINTS}
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("more", [[], ["--fresh"]])
 @pytest.mark.parametrize(
     ("name", "content"),

@@ -233,7 +233,9 @@ class SelectionConfig:
         """The loss chosen, or else the method's default."""
         if self.loss is not None:
             return self.loss
-        return "example" if self.name == "uniproto" and self.loss_fn is None else "token"
+        return (
+            "example" if self.name in ("uniproto", "greedy") and self.loss_fn is None else "token"
+        )
 
     @property
     def scores(self) -> bool:

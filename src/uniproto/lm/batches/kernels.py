@@ -12,7 +12,7 @@ from uniproto.fills.fill_kernels import (
     Lists,
     Values,
     fill_costs,
-    heapify,
+    make_heap,
     pick_and_claim,
 )
 from uniproto.runtime.compiling import njit
@@ -20,7 +20,6 @@ from uniproto.runtime.compiling import njit
 _GAIN_ROUNDING = 16  # units in the last place below which two gains count as equal
 
 
-@njit(cache=True, nogil=True)
 def pick_by_fills(
     list_costs: NDArray[Any], list_columns: NDArray[np.int32], k: int, offer: int, need: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -48,10 +47,10 @@ def pick_by_fills(
         columns=np.empty(n + k, np.int64),
         masses=np.empty(n + k, np.int64),
     )
-    unclaimed = np.full(n, offer)
+    narrow = np.int16 if offer <= np.iinfo(np.int16).max else np.int64  # as in larger problems
+    unclaimed = np.full(n, offer, narrow)
     fill_costs(lists, values.rows, unclaimed, need, values.cost, values.exact)
-    values.keys[:] = values.cost
-    heapify(values.keys, values.rows)
+    make_heap(values, values.rows)
     pick_and_claim(lists, values, m, unclaimed, need, claims, 0, k)
     return claims.picks, claims.costs
 

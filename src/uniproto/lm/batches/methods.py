@@ -28,8 +28,9 @@ from uniproto.lm.batches.inputs import (
     norms,
     pool_costs,
 )
-from uniproto.methods import Method, UniProto
+from uniproto.methods import Greedy, Method, UniProto
 from uniproto.problem.problem import Problem
+from uniproto.problem.values import Compute
 from uniproto.runtime.progress import Progress
 
 Rows = NDArray[np.int64]
@@ -89,11 +90,8 @@ def fill_picks(costs: NDArray[Any], k: int) -> tuple[Rows, NDArray[np.float64]]:
 
     n = costs.shape[1]
     common = math.gcd(k, n)  # integer masses: each column offers k, each pick needs n
-    list_costs = np.empty(costs.shape, costs.dtype)
-    list_columns = np.empty(costs.shape, np.int32)
     columns = np.broadcast_to(np.arange(n, dtype=np.int32), costs.shape)
-    sort_rows(costs, columns, list_costs, list_columns)
-    return pick_by_fills(list_costs, list_columns, k, k // common, n // common)
+    return pick_by_fills(*sort_rows(costs, columns, n), k, k // common, n // common)
 
 
 def pick_medoids(part: Part, k: int) -> Rows:
@@ -216,6 +214,7 @@ BATCH_METHODS = {
         # W₁ with Euclidean costs bounds the error of the batch's mean gradient; inner products
         # favour long gradients, which bends it.
         BatchMethod("uniproto", pick_uniproto, metric="euclidean"),
+        BatchMethod("greedy", pick_uniproto, metric="euclidean"),
         BatchMethod("colm", pick_medoids, metric="l1", keep_small=True, coordinates=2560),
         # As the paper runs it: on raw gradients of the LoRA weights, by backpropagation.
         BatchMethod("colm-raw", pick_medoids, metric="l1", keep_small=True),
@@ -237,13 +236,11 @@ BATCH_METHODS = {
 
 def from_object(method: Method) -> BatchMethod:
     """A method object of `uniproto.methods` with its options, on the same costs."""
-    if isinstance(method, UniProto) and method.search == "auto":
-        # Inside a training step every pick counts: the paper's algorithm, no second of search.
-        method = replace(method, search="greedy")
-    if method == UniProto(search="greedy"):
-        return BATCH_METHODS["uniproto"]
-
-    metric = BATCH_METHODS["uniproto"].metric if isinstance(method, UniProto) else "dot"
+    if method in (UniProto(), Greedy()):
+        # Inside a training step every pick counts: compiled loops, no second of search.
+        return BATCH_METHODS[method.name]
+    ours = BATCH_METHODS.get(method.name) if isinstance(method, UniProto | Greedy) else None
+    metric = "dot" if ours is None else ours.metric
     return BatchMethod(method.name, partial(_pick_with, method), random=True, metric=metric)
 
 
@@ -251,9 +248,8 @@ def _pick_with(method: Method, part: Part, k: int) -> Rows:
     costs = part.costs
     problem = Problem(
         costs - min(costs.min(), 0),  # rounding may have put some below 0
-        k=k,
         metric="precomputed",
         seed=int(part.random.integers(2**31)),
-        device="cpu",
-    )
+        compute=Compute(device="cpu"),
+    ).with_k(k)
     return method.pick(problem, Progress(shown=False)).rows.astype(np.int64)

@@ -336,8 +336,8 @@ class Window:
         if self.record is not None and not math.isnan(self.record.cost):
             found["selection/cost"] = self.record.cost
             found["selection/random_cost"] = self.record.random_cost
-            if self.record.random_cost > 0:
-                found["selection/relative_cost"] = self.record.cost / self.record.random_cost
+            if not math.isnan(self.record.share_of_possible):
+                found["selection/share_of_possible"] = self.record.share_of_possible
         return found
 
 

@@ -51,8 +51,8 @@ _RANDOM_DRAWS = 8
 class BatchRecord:
     """One selection: what was chosen, what was skipped and why that many of each source.
 
-    `cost` and `random_cost` are computed on first use (a few milliseconds each), from the
-    features of the call, which the record holds until the next one takes its place. Both are
+    `cost`, `random_cost` and `least_cost` are computed on first use (a few milliseconds each), from
+    the features of the call, which the record holds until the next one takes its place. All are
     measured with the selector's metric, so they compare with each other, not across metrics.
     """
 
@@ -95,6 +95,26 @@ class BatchRecord:
         return float(np.mean([self._cost(self._drawn(random)) for _ in range(_RANDOM_DRAWS)]))
 
     @cached_property
+    def least_cost(self) -> float:
+        """A bound: no choice of as many examples costs less. NaN without features.
+
+        Each of them carries n/k of the pool's mass, at least to the examples nearest to it: the
+        mean of the k cheapest such fills.
+        """
+        if self._costs is None:
+            return math.nan
+        k, n = len(self.indices), len(self.usable)
+        taken = np.clip(n / k - np.arange(n), 0, 1)  # how much of its nearest, second nearest, …
+        fills = np.sort(self._costs, axis=1) @ taken * k / n
+        return float(np.partition(fills, k - 1)[:k].mean())
+
+    @cached_property
+    def share_of_possible(self) -> float:
+        """How much of what could be gained over random choices was gained: at most 1."""
+        possible = self.random_cost - self.least_cost
+        return (self.random_cost - self.cost) / possible if possible > 0 else math.nan
+
+    @cached_property
     def _costs(self) -> NDArray[np.float64] | None:
         if self.pool.features is None:
             return None
@@ -118,12 +138,12 @@ class BatchSelector:
     """Chooses which `keep` examples of a pool to train on, in every step of a training run.
 
     Args:
-        method: `uniproto`; `colm` (L1 medoids in the coordinates of largest magnitude, small
-            sources whole) and `colm-raw` (in all coordinates); `greats` (largest fall of the
-            validation loss); `gradnorm` (longest gradients); `maxloss` (largest losses); `sbert`
-            (medoids by the cosine of sentence embeddings, passed as the features); `kmedoids`
-            (greedy medoids); `random`; `full` (everything, whatever `keep` is). Or a method object
-            with its options, such as `UniProto(plan="entropic", reg=0.01, iterations=20)`.
+        method: `uniproto`; `greedy` (the paper's algorithm); `colm` (L1 medoids in the coordinates
+            of largest magnitude, small sources whole) and `colm-raw` (in all coordinates); `greats`
+            (largest fall of the validation loss); `gradnorm` (longest gradients); `maxloss`
+            (largest losses); `sbert` (medoids by the cosine of sentence embeddings, passed as the
+            features); `kmedoids` (greedy medoids); `random`; `full` (everything, whatever `keep`
+            is). Or a method object with its options, such as `Greedy(plan=Entropic(0.01, 20))`.
         mode: `batch`, one selection over the pool, or `source`, one inside each source.
         keep: how many examples to choose.
         metric: how examples are compared: `euclidean`, `dot` (inner products, as in the paper's

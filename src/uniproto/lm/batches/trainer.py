@@ -86,9 +86,10 @@ class SelectionMixin:
     `last_batches` and `last_selections` are those of the whole last step, one per accumulated
     micro-batch. What is logged beside the loss: `selected/SOURCE` (examples per step),
     `selection/seconds` and `selection/share` of the step's time, `selection/cost`,
-    `selection/random_cost` and the first relative to the second, `selection/relative_cost` (of the
-    step's last micro-batch), `selection/kept`, `selection/pool`, and `selection/left_out`: examples
-    with NaN or infinity in loss or gradient, never chosen.
+    `selection/random_cost` and how much of the possible gain over random choices was made,
+    `selection/share_of_possible` (of the step's last micro-batch), `selection/kept`,
+    `selection/pool`, and `selection/left_out`: examples with NaN or infinity in loss or gradient,
+    never chosen.
     """
 
     selection: SelectionConfig

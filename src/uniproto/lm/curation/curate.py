@@ -8,16 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from uniproto.data.columns import message_text
 from uniproto.errors import InputFileError, invalid, require_int, require_name
 from uniproto.features.embedded import Embedded, usable_rows
-from uniproto.features.language import as_example, example_columns, is_plain_text, message_text
 from uniproto.features.text import embed_text, what_is_wrong
+from uniproto.lm.curation.overlap import repeated_in_itself, repeated_rows
 from uniproto.lm.features.example_tokens import NO_ANSWER, what_is_wrong_with
+from uniproto.lm.features.language import as_example, example_columns, is_plain_text
 from uniproto.lm.features.language_features import gradients, hidden_states
 from uniproto.methods import Method, as_method
 from uniproto.methods.rehearsal import rehearse, require_enough
 from uniproto.problem.near import near_targets, require_distance, rows_near
-from uniproto.problem.problem import Problem
+from uniproto.problem.problem import Problem, ProblemOptions
+from uniproto.problem.values import Limits
 from uniproto.select import run_method
 from uniproto.selection.selection import Selection
 
@@ -37,6 +40,7 @@ def curate(
     at_most: int | Mapping[Hashable, int] | None = None,
     at_least: int | Mapping[Hashable, int] | None = None,
     distinct: bool | float = True,
+    decontaminate: Any = None,
     exclude_near: tuple[Any, float] | None = None,
     method: str | Method = "uniproto",
     seed: int = 0,
@@ -55,8 +59,11 @@ def curate(
         text: for sentence embeddings, the column or columns to embed.
         source: the column of the pool that says where a row comes from, for `at_most` and
             `at_least`: a number for every source, or a mapping from label to count.
-        distinct: drop rows at most this far from a chosen row or from the target: True, a
-            hundredth of the median distance; a distance; or False, drop nothing.
+        distinct: drop rows that repeat the words of the target or of an earlier row, and rows at
+            most this far from a chosen row or from the target: True, a hundredth of the median
+            distance; a distance; or False, drop nothing.
+        decontaminate: rows of a benchmark: no row that repeats a prompt or a long answer of them is
+            chosen (see `uniproto.lm.curation.overlap`).
         exclude_near: rows of a benchmark, and the distance up to which a row is too near to one.
         method, seed, progress: as for `uniproto.select`.
         embedding: further arguments of `uniproto.lm.gradients`, `hidden_states` or
@@ -65,7 +72,7 @@ def curate(
 
     Returns:
         A `Selection` whose `indices` are rows of the pool: `dataset.select(selection.indices)`.
-        `notes["dropped"]` lists the rows that copy the target or are near a benchmark.
+        `notes["dropped"]` lists the rows that repeat or are near the target or a benchmark.
     """
     if features is not None:
         require_name("features", features, FEATURES)
@@ -80,9 +87,10 @@ def curate(
     if features != "text" and model is None:
         raise invalid("model", f"must be given for {features}", "None", "Name a model.")
     benchmark, nearest = _checked_benchmark(exclude_near)
+    tested = [] if decontaminate is None else _rows(decontaminate, "decontaminate")
     like = () if features == "text" else example_columns(list(rows[0]), *columns)
-    items, aims, others = (
-        _items(these, features, text, columns, like) for these in (rows, wanted, benchmark)
+    items, aims, others, tests = (
+        _items(these, features, text, columns, like) for these in (rows, wanted, benchmark, tested)
     )
     on_error = embedding.get("on_error", "fail")
     targets = sum(_usable_rows(aims, "target", features, on_error))
@@ -91,14 +99,13 @@ def curate(
     copies = None if distinct is False else "distinct=False"
     require_enough(k, compress(items, usable), aims, len(rows), copies=copies)
     sources = _sources(rows, source, at_most, at_least)
-    conditions: dict[str, Any] = {
-        "at_most": at_most,
-        "at_least": at_least,
-        "distinct": distinct,
-        "seed": seed,
-    }
-    some = None if sources is None else list(compress(sources, usable))
-    rehearse(chosen, k, sum(usable), targets, sources=some, **conditions)
+    min_distance = "auto" if distinct is True else None if distinct is False else distinct
+
+    def conditions(labels: Any) -> ProblemOptions:
+        limits = None if sources is None else Limits(list(labels), at_most, at_least)
+        return {"limits": limits, "min_distance": min_distance, "seed": seed}
+
+    rehearse(chosen, k, sum(usable), targets, **conditions(compress(sources or (), usable)))
 
     def embed(these: list[Any]) -> Embedded:
         return _embedded(these, features, model, {**embedding, "progress": progress})
@@ -106,13 +113,18 @@ def curate(
     of_target = embed(aims)  # first: it shows what is wrong
     of_others = None if nearest is None else embed(others)
     of_pool = embed(items)
-    limited = None if sources is None else [sources[row] for row in of_pool.rows]
-    problem = Problem(of_pool.vectors, of_target.vectors, sources=limited, **conditions)
+    limited = () if sources is None else (sources[row] for row in of_pool.rows)
+    problem = Problem(of_pool.vectors, of_target.vectors, **conditions(limited))
     dropped: set[int] = set()
     if problem.twin_distance is not None:
         dropped.update(near_targets(problem.costs, problem.twin_distance).rows.tolist())
     if of_others is not None and nearest is not None:
         dropped.update(rows_near(of_pool.vectors, of_others.vectors, nearest).rows.tolist())
+    repeated = [repeated_rows(items, tests)] if tests else []
+    if distinct is not False:
+        repeated += [repeated_rows(items, aims), repeated_in_itself(items)]
+    for found in repeated:
+        dropped.update(found.only(of_pool.rows).rows.tolist())
     problem = problem.excluding(np.array(sorted(dropped), np.intp)).with_k(k)
     selection = run_method(problem, chosen, progress=progress)
     selection.notes["dropped"] = of_pool.rows[sorted(dropped)].tolist()

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from uniproto.features.language import CHAT
 from uniproto.features.text import is_unicode, what_is_wrong
+from uniproto.lm.features.language import CHAT
 from uniproto.lm.features.losses import NO_LABEL
 from uniproto.lm.finetune.data import cut_to_length, encoded
 from uniproto.lm.finetune.rows import InstructionRow

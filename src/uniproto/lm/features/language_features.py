@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.tables import file_digest
 from uniproto.errors import InputFileError, MissingExtraError, invalid
 from uniproto.features.embedded import (
     TRUNCATED,
@@ -29,11 +28,10 @@ from uniproto.features.embedded import (
     embed,
     unembeddable,
 )
-from uniproto.features.language import TEMPLATE, LanguageFeatures, as_example, example_columns
 from uniproto.features.models import (
-    folder_identity,
+    find_model,
     loading,
-    model_folder,
+    model_identity,
     require_digest,
     require_model,
     sees_gpu,
@@ -43,14 +41,16 @@ from uniproto.lm.features.adam_steps import AdamMoments, adam_steps
 from uniproto.lm.features.example_tokens import NO_ANSWER, tokens_of, what_is_wrong_with
 from uniproto.lm.features.gradient_features import gradient_features, outer_sums, projected
 from uniproto.lm.features.inner_products import differentiated, layer_pairs
+from uniproto.lm.features.language import TEMPLATE, LanguageFeatures, as_example, example_columns
 from uniproto.lm.features.layers import lora_projections, unwrapped, value_projection
 from uniproto.lm.features.losses import before_the_head, micro_batches
 from uniproto.lm.features.preserved_state import preserve_state
 from uniproto.lm.finetune.data import PaddingCollator
-from uniproto.lm.finetune.model import (
+from uniproto.lm.models import (
     ADAPTER,
-    find_model,
+    load_config,
     load_model,
+    load_tokenizer,
     padding_token,
     with_adapter,
 )
@@ -227,8 +227,8 @@ class LanguageModelFeatures:
         self.name, self.features, self.device = name, features, device
         usual = _BATCH_ON_GPU if sees_gpu(device) else _BATCH
         self.batch_size = batch_size_of(batch_size, usual[features.kind])
-        self.place = _place(name, download=digest is None)
-        identity = _identity(self.place)
+        place = find_model(name, download=digest is None)
+        self.place, identity = str(place), model_identity(place)
         if features.adapter is not None:
             identity += f" {_adapter_identity(features.adapter)}"
         self.identity = f"language {_VERSION} {features.described()} {identity}"
@@ -283,15 +283,9 @@ class LanguageModelFeatures:
         return checked_vectors(rows.float().cpu().numpy(), len(inputs), self.name)
 
     def _load_tokenizer(self) -> None:
-        if self._tokenizer is not None:
-            return
-        place, options = find_model(self.place)
-        with loading(self.name, _EXTRA, _PURPOSE):
-            from transformers import AutoTokenizer
-
-            options["trust_remote_code"] = False
-            self._tokenizer = AutoTokenizer.from_pretrained(place, **options)
-        self._longest = tokens_read(self.place, self.features.max_length)
+        if self._tokenizer is None:
+            self._tokenizer = load_tokenizer(self.place)
+            self._longest = tokens_read(self.place, self.features.max_length)
 
     def _load(self) -> None:
         if self._network is not None:
@@ -309,40 +303,20 @@ class LanguageModelFeatures:
 
 def tokens_read(name: str, max_length: int) -> int:
     """How many tokens of an example a model reads: at most those of its context."""
-    place, options = find_model(_place(name, download=False))
-    with loading(name, _EXTRA, _PURPOSE):
-        from transformers import AutoConfig
-
-        config = AutoConfig.from_pretrained(place, **options, trust_remote_code=False)
-    context = getattr(config.get_text_config(), "max_position_embeddings", None)
-    return min(max_length, context or max_length)
+    config = load_config(name).get_text_config()
+    return min(max_length, getattr(config, "max_position_embeddings", None) or max_length)
 
 
 def require_layer(place: str, name: str, layer: str | None) -> None:
     """Refuse a layer that the model does not have, before its weights are read."""
     if place.endswith(".gguf"):  # its architecture is known only once it is read
         return
-    with loading(name, _EXTRA, _PURPOSE), torch.device("meta"):
-        from transformers import AutoConfig, AutoModelForCausalLM
+    config = load_config(place)
+    with loading(name), torch.device("meta"):
+        from transformers import AutoModelForCausalLM
 
-        safely = {"local_files_only": True, "trust_remote_code": False}
-        config = AutoConfig.from_pretrained(place, **safely)
         skeleton = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     value_projection(skeleton, layer)
-
-
-def _place(name: str, *, download: bool) -> str:
-    """Where a model is on this machine."""
-    path = Path(name).expanduser()
-    if name.endswith(".gguf") and path.is_file():
-        return str(path)
-    return str(model_folder(name, _EXTRA, download=download))
-
-
-def _identity(place: str) -> str:
-    """What a model is."""
-    path = Path(place)
-    return file_digest(path) if path.is_file() else folder_identity(path)
 
 
 def _adapter_identity(adapter: str) -> str:
@@ -352,7 +326,7 @@ def _adapter_identity(adapter: str) -> str:
             f"{adapter}: the adapter must be a folder with LoRA weights. Got none with {ADAPTER} "
             "in it instead. Name what 'uniproto finetune' wrote: OUT/model, or a checkpoint."
         )
-    return folder_identity(folder)
+    return model_identity(folder)
 
 
 def _mean_hidden_states(network: Any, batch: dict[str, Any]) -> Any:

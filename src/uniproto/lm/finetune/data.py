@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.errors import MissingExtraError, invalid, require_name
-from uniproto.features.language import CHAT
+from uniproto.lm.curation.overlap import letters_of
+from uniproto.lm.features.language import CHAT
 from uniproto.lm.features.losses import NO_LABEL
 from uniproto.lm.finetune.chats import encoded_chat
 from uniproto.lm.finetune.rows import InstructionRow, read_files
@@ -223,7 +224,7 @@ class Examples:
 def prepare_examples(
     settings: FinetuneSettings, rows: Sequence[InstructionRow], tokenizer: Any, model: Any
 ) -> Examples:
-    """Tokenise the rows, then split them.
+    """Tokenise the rows, then split them, then mix others in.
 
     Rows skipped as too long go first: a source might otherwise lose all that was held out of it.
     """
@@ -236,19 +237,30 @@ def prepare_examples(
             f"Pass --max-length {most}.",
         )
     options = (tokenizer, settings.max_length, settings.too_long, settings.template)
-    tokens, too_long = tokenise(rows, *options)
+    added = [] if settings.mix is None else read_files(settings, [settings.mix], beside=True)
+    tokens, too_long = tokenise([*rows, *added], *options)
+    mixed = {id(row) for row in added}
+    own = [place for place, row in enumerate(tokens.rows) if id(row) not in mixed]
+    others = [place for place, row in enumerate(tokens.rows) if id(row) in mixed]
+    validation = None
     if settings.validation_data is not None:
-        held_rows = read_files(settings, [settings.validation_data])
-        held, also_too_long = tokenise(held_rows, *options)
-        return Examples(_enough(tokens, settings.pool), held, too_long + also_too_long)
-    train, places = split_places(
-        [row.source for row in tokens.rows],
-        settings.validation,
-        settings.validation_least,
-        settings.seed,
-    )
-    training = _enough(tokens.part(train), settings.pool)
-    return Examples(training, tokens.part(places) if places else None, too_long)
+        held_rows = read_files(settings, [settings.validation_data], beside=True)
+        validation, also_too_long = tokenise(held_rows, *options)
+        too_long += also_too_long
+    else:
+        its_own = tokens.part(own)
+        train, held = split_places(
+            [row.source for row in its_own.rows],
+            settings.validation,
+            settings.validation_least,
+            settings.seed,
+            [letters_of(row.question) for row in its_own.rows],
+        )
+        validation = its_own.part(held) if held else None
+        own = [own[place] for place in train]
+    if others:  # half of what is trained on
+        others *= max(1, round(len(own) / len(others)))
+    return Examples(_enough(tokens.part([*own, *others]), settings.pool), validation, too_long)
 
 
 def _enough(train: TokenisedRows, pool: int) -> TokenisedRows:
@@ -263,12 +275,17 @@ def _enough(train: TokenisedRows, pool: int) -> TokenisedRows:
 
 
 def split_places(
-    sources: Sequence[str], share: float, least: int, seed: int
+    sources: Sequence[str],
+    share: float,
+    least: int,
+    seed: int,
+    questions: Sequence[str] | None = None,
 ) -> tuple[list[int], list[int]]:
     """Which rows are for training and which for validation: a share of every source is held out.
 
     At least so many of each; but a source is never left without training rows: of one too small
-    for both, at most half goes to validation.
+    for both, at most half goes to validation. Rows with a question that is held out are held out,
+    too: what is validated on must not be trained on.
 
     >>> train, validation = split_places(["a"] * 100 + ["b"] * 6, 0.02, least=4, seed=0)
     >>> len(train), [place < 100 for place in validation]
@@ -284,4 +301,9 @@ def split_places(
             places = of_source[source]
             count = min(max(least, round(share * len(places))), len(places) // 2)
             held.update(random.choice(places, count, replace=False).tolist())
+    if questions is not None:
+        asked = {questions[place] for place in held}
+        asking = {place for place, question in enumerate(questions) if question in asked}
+        if len(asking) <= 2 * len(held):  # else one instruction serves many rows
+            held = asking
     return [place for place in range(len(sources)) if place not in held], sorted(held)

@@ -32,8 +32,7 @@ def require_usable(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
     """
     checkpoints = [path.name for path in _checkpoints(out)]
     inputs = [*settings.data_files, settings.model]
-    if settings.validation_data is not None:
-        inputs.append(settings.validation_data)
+    inputs += [path for path in (settings.validation_data, settings.mix) if path is not None]
     require_run_folder(out, SETTINGS, {*_WRITTEN, *checkpoints}, inputs)
     begun = (out / RESULT).exists() or last_checkpoint(out) is not None
     if begun and not fresh:

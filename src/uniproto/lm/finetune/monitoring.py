@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import MissingExtraError
+from uniproto.features.models import loading
 from uniproto.lm.batches.trainer import SelectionTrainer
 from uniproto.lm.features.losses import NO_LABEL, example_losses
-from uniproto.lm.finetune.model import report_damage
 from uniproto.runs.metrics import MetricsFile
 from uniproto.runtime.progress import Progress
 
@@ -115,12 +115,11 @@ class ValidatingTrainer(SelectionTrainer):
 
 
 def _report_damaged_checkpoint(checkpoint: str | None) -> AbstractContextManager[None]:
-    """Name the damaged file of a checkpoint; without a checkpoint nothing is loaded."""
+    """Says what to do about a damaged checkpoint; without one nothing is loaded."""
     if checkpoint is None:
         return nullcontext()
-    return report_damage(
+    return loading(
         checkpoint,
-        Path(checkpoint),
         "the run must go on from a complete checkpoint",
         "Move this folder away to go on from the checkpoint before it, or start over with --fresh.",
     )

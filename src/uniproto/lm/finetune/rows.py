@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.data.files import json_objects, unpacked
+from uniproto.data.hub import local_data
 from uniproto.errors import InputFileError, UniprotoError, invalid
-from uniproto.features.language import FURTHER, has_further, whole_prompt
+from uniproto.features.cache import cache_folder
 from uniproto.features.text import is_unicode
+from uniproto.lm.features.language import FURTHER, has_further, whole_prompt
 from uniproto.lm.finetune.chats import Turns, as_turns
 from uniproto.lm.finetune.settings import FinetuneSettings
 
@@ -28,9 +30,19 @@ class InstructionRow:
     answer: str
     turns: Turns = ()
 
+    @property
+    def question(self) -> str:
+        """The prompt, or what comes before the answers of a chat."""
+        return self.prompt or "\n".join(text for role, text in self.turns if role != "assistant")
 
-def read_files(settings: FinetuneSettings, names: Sequence[str]) -> list[InstructionRow]:
-    """The rows of files, or of data sets on the hub, one after another."""
+
+def read_files(
+    settings: FinetuneSettings, names: Sequence[str], beside: bool = False
+) -> list[InstructionRow]:
+    """The rows of files, or of data sets on the hub, one after another.
+
+    Files that are read `beside` the training data may lack its column of sources.
+    """
     rows: list[InstructionRow] = []
     for name in names:
         rows += read_rows(
@@ -39,6 +51,7 @@ def read_files(settings: FinetuneSettings, names: Sequence[str]) -> list[Instruc
             answer=settings.answer,
             source=settings.source,
             messages=settings.messages,
+            needs_source=not beside,
         )
     return rows
 
@@ -50,20 +63,19 @@ def read_rows(
     answer: str,
     source: str | None,
     messages: str | None = None,
+    needs_source: bool = True,
 ) -> list[InstructionRow]:
     """Rows of a .jsonl, .jsonl.zst or .parquet file; without a source column, all are `all`.
 
-    The file streams through: only these columns stay in memory. A name that is no file and could
-    be one on the Hugging Face hub is looked for there, with the package datasets.
+    The file streams through: only these columns stay in memory. A data set of the Hugging Face
+    hub is named as for `uniproto curate`.
     """
     columns = {"--prompt": prompt, "--answer": answer}
     if messages is not None:
         columns = {"--messages": messages}
     if source is not None:
         columns["--source"] = source
-    path = Path(path)
-    if is_on_the_hub(str(path)):
-        return _filled(list(_checked(_hub_rows(str(path)), path, columns)), path)
+    path = Path(local_data(str(path), cache_folder() / "datasets"))
     if not any(path.name.lower().endswith(ending) for ending in _ENDINGS):
         raise InputFileError(
             f"{path}: the file name must end in one of {', '.join(_ENDINGS)}. Got "
@@ -75,7 +87,7 @@ def read_rows(
             if path.suffix.lower() == ".parquet"
             else _json_lines(path)
         )
-        rows = list(_checked(table, path, columns))
+        rows = list(_checked(table, path, columns, needs_source))
     except (UniprotoError, MemoryError):
         raise
     except Exception as error:  # what a parser makes of a damaged file can be anything
@@ -85,57 +97,20 @@ def read_rows(
             f"read ({getattr(error, 'strerror', None) or reason}). Check that it is there and "
             "complete."
         ) from error
-    return _filled(rows, path)
-
-
-def _filled(rows: list[InstructionRow], path: Path) -> list[InstructionRow]:
     if not rows:
         raise InputFileError(f"{path}: the file must hold training examples. It is empty.")
     return rows
 
 
-def is_on_the_hub(name: str) -> bool:
-    """Whether a name can be a data set on the hub: OWNER/NAME, perhaps with a :SPLIT.
-
-    >>> is_on_the_hub("TIGER-Lab/MathInstruct"), is_on_the_hub("runs/train.jsonl")
-    (True, False)
-    """
-    place = name.partition(":")[0]
-    return (
-        place.count("/") == 1
-        and not place.startswith((".", "/", "~"))
-        and not place.lower().endswith((*_ENDINGS, ".csv", ".json"))
-        and not Path(place).parent.is_dir()
-    )
-
-
-def _hub_rows(name: str) -> Iterator[dict[str, Any]]:
-    try:
-        import datasets
-    except ModuleNotFoundError as error:
-        raise InputFileError(
-            f"{name}: a data set on the Hugging Face hub needs the package datasets, which is not "
-            "installed. Run: pip install datasets"
-        ) from error
-    place, _, split = name.partition(":")
-    try:
-        yield from datasets.load_dataset(place, split=split or "train")
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
-        raise InputFileError(
-            f"{name}: the data must be a file here or a data set on the Hugging Face hub. There is "
-            f"no such file, and the hub did not give it ({reason}). Check the name, or download "
-            "it: .jsonl and .parquet files are read as they are."
-        ) from error
-
-
 def _checked(
-    table: Iterable[dict[str, Any]], path: Path, columns: dict[str, str]
+    table: Iterable[dict[str, Any]], path: Path, columns: dict[str, str], needs_source: bool
 ) -> Iterator[InstructionRow]:
     """Rows whose columns are there and hold texts; a source can be anything but nothing."""
     source, messages = columns.get("--source"), columns.get("--messages")
     for number, row in enumerate(table):
         for option, column in columns.items():
+            if column not in row and column == source and not needs_source:
+                continue
             if column not in row:
                 raise invalid(
                     option,
@@ -150,7 +125,7 @@ def _checked(
                     f"{path}: column {column!r} must hold a text in every row. Row {number} has "
                     f"{type(row[column]).__name__} instead. Correct or drop that row."
                 )
-        label = "all" if source is None else str(row[source])
+        label = "all" if source is None else str(row.get(source, path.stem))
         if messages is not None:
             found = InstructionRow(label, "", "", as_turns(row[messages], path, number))
         else:

@@ -6,6 +6,8 @@ examples → steps. Settings and results are written to the folder OUT.
 
 from __future__ import annotations
 
+import math
+import sys
 from contextlib import ExitStack
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -32,12 +34,7 @@ from uniproto.lm.finetune.folder import (
     require_usable,
     step_of,
 )
-from uniproto.lm.finetune.model import (
-    load_model,
-    padding_token,
-    require_quantisation,
-    with_lora,
-)
+from uniproto.lm.finetune.lora import require_quantisation, with_lora
 from uniproto.lm.finetune.monitoring import (
     ShownProgress,
     StepMetrics,
@@ -48,6 +45,7 @@ from uniproto.lm.finetune.monitoring import (
 )
 from uniproto.lm.finetune.rows import read_files
 from uniproto.lm.finetune.settings import FinetuneSettings
+from uniproto.lm.models import load_model, padding_token
 from uniproto.report.curves import save_curves
 from uniproto.runs.atomic import write_json
 from uniproto.runs.cleanup import missing_folders, take_away
@@ -66,6 +64,8 @@ CHECKPOINTING = next(
     for name in ("activation_checkpointing", "gradient_checkpointing")
     if name in transformers.TrainingArguments.__dataclass_fields__
 )
+
+_MANY_EPOCHS = 10
 
 
 def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
@@ -97,6 +97,7 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
     small = kept_whole(settings, train)
     with args.main_process_first(desc="embedding"):
         embeddings = text_embeddings(settings, train)
+    _set_length(args, settings, len(train))
     checkpoint = None if fresh else last_checkpoint(out)
     args.eval_on_start = checkpoint is None and validation is not None
     args.eval_strategy = transformers.trainer_utils.IntervalStrategy(
@@ -131,6 +132,21 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
     return {}
 
 
+def _set_length(args: Any, settings: FinetuneSettings, rows: int) -> None:
+    """The number of steps, by the epochs where these were asked for; warns of too many passes."""
+    per_step = settings.pool * settings.accumulate * args.world_size
+    if settings.epochs is not None:
+        args.max_steps = max(1, math.ceil(settings.epochs * rows / per_step))
+        args.warmup_steps = round(settings.warmup * args.max_steps)
+    passes = args.max_steps * per_step / rows
+    if passes > _MANY_EPOCHS and args.process_index == 0 and not settings.quiet:
+        print(
+            f"uniproto: warning: {args.max_steps} steps go {passes:.0f} times over the {rows:,} "
+            "training rows. Say how often with --epochs (3 is usual).",
+            file=sys.stderr,
+        )
+
+
 def _train(trainer: ValidatingTrainer, settings: FinetuneSettings, checkpoint: Path | None) -> None:
     """From the last checkpoint, where there is one, to the last step."""
     args, done = trainer.args, 0 if checkpoint is None else step_of(checkpoint)
@@ -144,7 +160,7 @@ def _train(trainer: ValidatingTrainer, settings: FinetuneSettings, checkpoint: P
     trainer.add_callback(ShownProgress(Progress(shown)))
     trainer.add_callback(ValidateLastStep())
     trainer.before_saving = metrics.flush
-    if done < settings.steps:
+    if done < args.max_steps:
         if checkpoint is not None:
             require_complete(checkpoint, args.process_index, args.world_size)
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))

@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import Any
 
 from uniproto.errors import invalid, require_int, require_name
-from uniproto.features.language import TEMPLATE
 from uniproto.lm.batches.config import SelectionConfig
-from uniproto.methods.uniproto import PLANS, UniProto
+from uniproto.lm.features.language import TEMPLATE
+from uniproto.methods.greedy import PLANS, Entropic, Greedy, plan_from
 from uniproto.runtime.settings import setting, setting_of
 
 TOO_LONG = ("truncate", "skip", "refuse")
@@ -51,7 +51,7 @@ class FinetuneSettings:
     """The settings of `uniproto finetune`; `PRESETS` holds the paper's."""
 
     model: str = setting(
-        help="a folder, a .gguf file or a name on the hub", common=True, metavar="PATH_OR_HUB_ID"
+        help="a folder, a .gguf file or a name on the hub", common=True, metavar="MODEL"
     )
     data: str | tuple[str, ...] = setting(
         help=".jsonl(.zst), .parquet or a name on the hub (docs)",
@@ -67,6 +67,9 @@ class FinetuneSettings:
     pool: int = setting_of(SelectionConfig, "pool", common=True)
     keep: int = setting_of(SelectionConfig, "keep", common=True)
     steps: int = setting(2048, "optimizer steps", common=True)
+    epochs: float | None = setting(
+        None, "passes over the data, in place of --steps", common=True, metavar="NUMBER"
+    )
     learning_rate: float = setting(2e-5, "the highest of the schedule", common=True, metavar="RATE")
     lora_r: int = setting(128, "rank of the adapters; 0 trains all weights", common=True)
     bf16: bool = setting(False, "bfloat16 arithmetic (float32)", common=True)
@@ -104,14 +107,22 @@ class FinetuneSettings:
         None, "validate on these rows (hold out some)", group="data", metavar="FILE"
     )
 
+    mix: str | None = setting(
+        None,
+        "half of what is trained on comes from FILE",
+        group="data",
+        metavar="FILE",
+    )
+
     plan: str = setting(
-        UniProto.plan, "uniproto: what happens to the plan", group="selection", choices=PLANS
+        Greedy.plan,
+        "greedy: what happens to the plan",
+        group="selection",
+        choices=(*PLANS, "entropic"),
     )
-    reg: float | None = setting(
-        None, "entropic plan: λ, the strength of the entropy (0.01)", group="selection"
-    )
-    iterations: int | None = setting(
-        None, "entropic plan: steps of its solver (by the pool)", group="selection"
+    reg: float | None = setting_of(Entropic, "reg", default=None, group="selection")
+    iterations: int | None = setting_of(
+        Entropic, "iterations", group="selection", help="plan entropic: most steps of its solver"
     )
     loss: str | None = setting_of(SelectionConfig, "loss", group="selection")
     keep_small: bool | float | tuple[str, ...] | None = setting(
@@ -198,6 +209,8 @@ class FinetuneSettings:
                     value,
                     f"{usual} is usual.",
                 )
+        if self.epochs is not None and not 0 < self.epochs < float("inf"):
+            raise invalid("--epochs", "must be above 0", self.epochs, "3 is usual.")
         if not 0 <= self.validation < 1:
             raise invalid(
                 "--validation", "must lie between 0 and 1", self.validation, "Pass 0.02 for 2 %."
@@ -237,17 +250,17 @@ class FinetuneSettings:
             seed=self.seed,
         )
 
-    def _method(self) -> str | UniProto:
-        if (self.plan, self.reg, self.iterations) == ("extend", None, None):
+    def _method(self) -> str | Greedy:
+        if (self.plan, self.reg, self.iterations) == (Greedy.plan, None, None):
             return self.method
-        if self.method != UniProto.name:
+        if self.method != Greedy.name:
             raise invalid(
                 "--plan",
-                "is an option of --method uniproto, as are --reg and --iterations",
+                "is an option of --method greedy, as are --reg and --iterations",
                 f"--method {self.method}",
                 "Leave it out.",
             )
-        return UniProto(plan=self.plan, reg=self.reg, iterations=self.iterations)
+        return Greedy(plan_from(self.plan, self.reg, self.iterations))
 
 
 def _option(name: str) -> str:

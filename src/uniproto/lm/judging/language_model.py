@@ -15,8 +15,8 @@ try:
     import torch
     import transformers
 
-    from uniproto.lm.finetune.model import load_model, padding_token, with_adapter
     from uniproto.lm.judging.model_files import ModelPlace
+    from uniproto.lm.models import load_model, padding_token, with_adapter
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Judging a model", "judge") from error
 

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
-import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from uniproto.errors import InputFileError
-from uniproto.features.language import CHAT
+from uniproto.features.models import identity_digest, model_identity
+from uniproto.lm.features.language import CHAT
 from uniproto.lm.finetune.folder import MODEL, SETTINGS
-from uniproto.runs.atomic import write_json
-from uniproto.runs.records import sha256_of
 
 _ADAPTER = "adapter_config.json"
-_IGNORED = (".md", ".png", ".jpg")  # beside the model, and no part of it
-_DIGESTS = "file_digests.json"
-_MAX_DIGESTS = 4096  # files that are remembered
 
 
 @dataclass(frozen=True)
@@ -32,17 +24,13 @@ class ModelPlace:
     template: str | None = None
 
     def fingerprint(self) -> str | None:
-        """A digest of every file of the model, its adapter's base included.
+        """What the files of the model and its adapter are.
 
         None for a name on the hub, which is no file yet; of an adapter on one, the adapter counts.
         """
         places = [Path(self.base), *([self.adapter] if self.adapter else [])]
-        files = [file for place in places for file in _model_files(place)]
-        if not files:
-            return None
-        digests = _digests(files)
-        named = [[file.name, digests[file]] for file in files]
-        return hashlib.sha256(json.dumps(named).encode()).hexdigest()
+        found = [model_identity(place) for place in places if place.exists()]
+        return identity_digest(" ".join(found)) if found else None
 
 
 def locate(model: str | Path, base: str | None = None) -> ModelPlace:
@@ -72,44 +60,6 @@ def locate(model: str | Path, base: str | None = None) -> ModelPlace:
             "--base."
         )
     return ModelPlace(str(known), folder, template)
-
-
-def _model_files(place: Path) -> list[Path]:
-    """The files of a model's folder; none for a name on the hub."""
-    if not place.is_dir():
-        return [place] if place.is_file() else []
-    named = (path for path in place.iterdir() if path.is_file() and path.name[0] != ".")
-    return sorted(path for path in named if path.suffix.lower() not in _IGNORED)
-
-
-def _digests(files: Sequence[Path]) -> dict[Path, str]:
-    """The SHA-256 of each file, read only where its path, size or time is new."""
-    cache = _cache_file()
-    known = _known_digests(cache)
-    found = {}
-    for file in files:
-        status = file.stat()
-        key = f"{file.resolve()} {status.st_size} {status.st_mtime_ns}"
-        if key not in known:
-            known[key] = sha256_of(file)
-        found[file] = known[key]
-    with contextlib.suppress(OSError):  # it only saves time: without it, files are read again
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        write_json(cache, dict(list(known.items())[-_MAX_DIGESTS:]))
-    return found
-
-
-def _cache_file() -> Path:
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "uniproto"
-    return folder / _DIGESTS
-
-
-def _known_digests(cache: Path) -> dict[str, str]:
-    try:
-        known = json.loads(cache.read_text(encoding="utf-8")).items()
-    except (OSError, ValueError, AttributeError):  # none yet, or damaged: it is written again
-        return {}
-    return {key: value for key, value in known if isinstance(value, str)}
 
 
 def _json(path: Path) -> dict[str, Any]:

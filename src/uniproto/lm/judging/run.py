@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import InputFileError, invalid, require_int, require_name
-from uniproto.features.language import CHAT
+from uniproto.lm.features.language import CHAT
 from uniproto.lm.finetune.settings import TEMPLATE
 from uniproto.lm.judging.benchmark_files import Question
 from uniproto.lm.judging.benchmarks import BENCHMARKS, DataSet, digest, read_questions
@@ -277,7 +277,7 @@ class _ModelOnDisk:
     def chat_prompt(self) -> str:
         """The model's chat template, as a prompt with a place for the question."""
         from uniproto.lm.finetune.chats import chat_prompt
-        from uniproto.lm.finetune.model import load_tokenizer
+        from uniproto.lm.models import load_tokenizer
 
         return chat_prompt(load_tokenizer(self.place.base))
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from uniproto.lm.pretraining.in_step import choose_rows
     from uniproto.lm.pretraining.model import (
         ModelConfig,
-        bare_products,
         initial_params,
         logits,
         model_config,
@@ -46,7 +45,6 @@ __all__ = [
     "StepReport",
     "StepSettings",
     "TrainState",
-    "bare_products",
     "choose_rows",
     "initial_params",
     "initial_state",
@@ -66,7 +64,6 @@ __getattr__ = late_names(
         "StepReport": "uniproto.lm.pretraining.step",
         "StepSettings": "uniproto.lm.pretraining.pretrain_settings",
         "TrainState": "uniproto.lm.pretraining.step",
-        "bare_products": "uniproto.lm.pretraining.model",
         "choose_rows": "uniproto.lm.pretraining.in_step",
         "initial_params": "uniproto.lm.pretraining.model",
         "initial_state": "uniproto.lm.pretraining.step",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from uniproto.errors import MissingExtraError, invalid, require_name
 from uniproto.lm.pretraining.pretrain_settings import COLM_WIDTH, SIZES, StepSettings
@@ -229,21 +229,6 @@ def _attention(queries: Array, keys: Array, values: Array) -> Array:
 # --- what a step costs ----------------------------------------------------------------------------
 
 
-class Product(NamedTuple):
-    """`batch` products of (m × k) and (k × n) matrices at once, `times` in a step."""
-
-    name: str
-    batch: int
-    m: int
-    k: int
-    n: int
-    times: int = 1
-
-    @property
-    def flops(self) -> int:
-        return 2 * self.batch * self.m * self.k * self.n * self.times
-
-
 def step_flops(config: ModelConfig, settings: StepSettings) -> dict[str, int]:
     """Model FLOPs of one step: `scoring` the pool, `sketching`, `training`, and the `total`.
 
@@ -305,32 +290,3 @@ def peak_flops(device: str) -> float | None:
     (989000000000000.0, None)
     """
     return next((peak for name, peak in _PEAKS.items() if name in device), None)
-
-
-def bare_products(config: ModelConfig, settings: StepSettings) -> list[Product]:
-    """Every product of the training part of a step, forward and backward, without scoring.
-
-    Timed on their own they are what the step cannot be quicker than with the same matrix
-    library. Attention is counted in full, as products without a mask.
-    """
-    tokens = settings.trained * config.length
-    width, hidden, layers = config.width, config.hidden, config.layers
-    weights = [
-        ("qkv", width, config.qkv_width, layers),
-        ("attention out", width, width, layers),
-        ("gate and up", width, 2 * hidden, layers),
-        ("down", hidden, width, layers),
-        ("head", width, config.vocab, 1),
-    ]
-    products = []
-    for name, k, n, times in weights:
-        products += [
-            Product(name, 1, tokens, k, n, times),
-            Product(f"{name}: gradient of inputs", 1, tokens, n, k, times),
-            Product(f"{name}: gradient of weights", 1, k, tokens, n, times),
-        ]
-    heads, length, part = settings.trained * config.heads, config.length, config.head_width
-    # Scores and reading; backward, the gradients of both factors of each.
-    scores = Product("attention scores", heads, length, part, length, 2 * layers)
-    reading = Product("attention reading", heads, length, length, part, 4 * layers)
-    return [*products, scores, reading]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.methods.greedy import Pool
+from uniproto.methods.picking import Pool
 from uniproto.methods.thorough.table import Numbers, Places, Table
 from uniproto.transport.exact import partial_plan
 

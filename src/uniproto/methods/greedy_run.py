@@ -1,4 +1,4 @@
-"""The state of a UniPROT run: its picks so far, and the checkpoint they are saved to."""
+"""The state of a greedy run: its picks so far, and the checkpoint they are saved to."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.methods.contract import Picks
-from uniproto.methods.greedy import Pool
+from uniproto.methods.picking import Pool
 from uniproto.problem.problem import Problem
-from uniproto.runs.checkpoint import POLISHING, SEARCHING, SavedPicks
+from uniproto.runs.checkpoint import IMPROVING, SEARCHING, SavedPicks
 from uniproto.transport.exact import partial_plan
 from uniproto.transport.incremental import IncrementalPlan
 
 
-class UniProtoRun:
+class GreedyRun:
     """Rows, their costs and the mass each holds, in pick order.
 
     Given prototypes come first, with their joint exact plan.
@@ -44,7 +44,7 @@ class UniProtoRun:
             before = None  # rows of another search say nothing of these picks
         if before is not None:
             self._require_fit(before)
-        self._polishing = before is not None and before.stage == POLISHING
+        self._improving = before is not None and before.stage == IMPROVING
         self.resumed = np.empty(0, np.intp) if before is None else before.rows.astype(np.intp)
         if before is not None:
             self._rows.append(self.resumed)
@@ -107,7 +107,7 @@ class UniProtoRun:
         self._save()
 
     def _save(self, *, now: bool = False) -> None:
-        if self.problem.checkpoint is None or self._polishing:  # what is saved goes further
+        if self.problem.checkpoint is None or self._improving:  # what is saved goes further
             return
         given = len(self.problem.initial)
         rows = self.rows[given:].astype(np.int64)

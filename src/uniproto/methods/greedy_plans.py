@@ -16,8 +16,8 @@ from uniproto.fills.priced_fills import PricedRows
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.lists import lists_of
 from uniproto.methods.contract import Picks
-from uniproto.methods.greedy import Pool
-from uniproto.methods.uniproto_run import UniProtoRun
+from uniproto.methods.greedy_run import GreedyRun
+from uniproto.methods.picking import Pool
 from uniproto.problem.problem import Problem
 from uniproto.runs.saved_lists import SavedLists
 from uniproto.runtime.compiling import njit
@@ -33,7 +33,7 @@ _ROWS_PER_PIECE = 1024
 
 def pick_extend(problem: Problem, pool: Pool, progress: Progress) -> Picks:
     """Each pick takes its cheapest fill out of what is unclaimed, once and for all."""
-    run = UniProtoRun(problem)
+    run = GreedyRun(problem)
     for _ in run.replay(pool):
         pass
     if pool.sampled:
@@ -82,7 +82,7 @@ def _pass_over_twins(
         fills.forbid(np.array([found]))
 
 
-def _pick_from_samples(problem: Problem, pool: Pool, run: UniProtoRun, progress: Progress) -> Picks:
+def _pick_from_samples(problem: Problem, pool: Pool, run: GreedyRun, progress: Progress) -> Picks:
     with progress.stage("picking", run.missing) as advance:
         while run.missing:
             pool.require_free()
@@ -102,7 +102,7 @@ def pick_resolve(problem: Problem, pool: Pool, progress: Progress) -> Picks:
     The residual of the exact plan only shrinks, so stale fill costs remain lower bounds and the
     lazy search returns the picks of the full scan.
     """
-    run = UniProtoRun(problem)
+    run = GreedyRun(problem)
     costs, plan = problem.costs, run.replayed_plan(pool)
     fills, considered = None, pool.positions()
     with progress.stage("picking", run.missing) as advance:
@@ -129,7 +129,7 @@ def pick_by_exact_gains(problem: Problem, pool: Pool, progress: Progress) -> Pic
     row at the prices of today's plan: f(x | P) ≤ TopAvg(S_x − v). Candidates are tried from the
     lowest bound up, until no bound is below the best rise.
     """
-    run = UniProtoRun(problem)
+    run = GreedyRun(problem)
     costs, plan = problem.costs, run.replayed_plan(pool)
     priced = PricedRows(problem, pool.rows, progress)
     bounds = np.full(len(pool.rows), -np.inf)
@@ -177,7 +177,7 @@ def pick_entropic(
     An entropic plan that has not converged may give mass back, so a stale fill cost bounds
     nothing: every candidate is evaluated before each pick.
     """
-    run = UniProtoRun(problem)
+    run = GreedyRun(problem)
     masses, costs = problem.masses, problem.costs
     capacity = masses.offer / masses.need
     unconverged, violation = 0, 0.0
@@ -216,7 +216,7 @@ def _sorted_rows(
     require_memory(
         m * n * (problem.costs.dtype.itemsize + 4),
         problem.memory,
-        f"plan='entropic' holds {m} × {n} sorted costs",
+        f"plan=Entropic(…) holds {m} × {n} sorted costs",
         "Use plan='extend', whose memory does not grow with the matrix, or fewer rows.",
     )
     return lists_of(problem.lists, problem.costs, pool.rows, n, problem.memory, progress)

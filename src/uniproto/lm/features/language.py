@@ -176,18 +176,3 @@ def as_example(row: Any, columns: Sequence[str] | None = None) -> Any:
     if not isinstance(row, Mapping):
         return tuple(row) if isinstance(row, list) and row and isinstance(row[0], str) else row
     return example_of([row.get(name) for name in (columns or example_columns(list(row)))])
-
-
-def message_text(messages: Any) -> Any:
-    """What messages say, for a model of sentences; anything else as it is.
-
-    >>> message_text([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}])
-    'Hi\\n\\nYes?'
-    """
-    if not isinstance(messages, list):
-        return messages
-    return "\n\n".join(
-        str(each["content"])
-        for each in messages
-        if isinstance(each, Mapping) and each.get("content")
-    )

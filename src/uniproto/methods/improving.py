@@ -1,4 +1,4 @@
-"""Polishing: exchange single prototypes for better ones, guided by the plan's prices."""
+"""Exchange single prototypes of any selection for better ones, guided by the plan's prices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from uniproto.fills.priced_fills import PricedRows
 from uniproto.methods.contract import INTERRUPTED, Picks
 from uniproto.problem.problem import Problem
-from uniproto.runs.checkpoint import POLISHING, SavedPicks
+from uniproto.runs.checkpoint import IMPROVING, SavedPicks
 from uniproto.runtime.progress import Progress
 from uniproto.transport.incremental import IncrementalPlan
 
@@ -22,7 +22,12 @@ _MORE_TRIALS = 4  # how many times as many in the next, once a round finds nothi
 _IMPROVEMENT = 1e-9
 
 
-def polish(problem: Problem, picks: Picks, seconds: float, progress: Progress) -> Picks:
+def memory_of_exchanges(problem: Problem) -> int:
+    """The memory that exchanges take, in bytes: the plan's k × n costs, twice."""
+    return 16 * problem.k * problem.n
+
+
+def improve(problem: Problem, picks: Picks, seconds: float, progress: Progress) -> Picks:
     """Exchange prototypes as long as that lowers the exact cost; it never rises.
 
     Visits the prototypes in turn. Without prototype p, the exact plan of the others has prices v,
@@ -33,11 +38,11 @@ def polish(problem: Problem, picks: Picks, seconds: float, progress: Progress) -
     begin = time.perf_counter()
     state = _State(place=len(problem.initial))
     if problem.checkpoint is not None:
-        state = _State(**(problem.checkpoint.state(POLISHING) or asdict(state)))
+        state = _State(**(problem.checkpoint.state(IMPROVING) or asdict(state)))
     deadline = begin + seconds - state.seconds
     search = _Exchanges(problem, picks.rows, progress)
     notes = dict(picks.notes)
-    with progress.stage("polishing", int(seconds)) as advance:
+    with progress.stage("improving", int(seconds)) as advance:
         advance(int(state.seconds))
         try:
             _exchange(search, state, deadline, advance)
@@ -56,7 +61,7 @@ def polish(problem: Problem, picks: Picks, seconds: float, progress: Progress) -
 
 @dataclass
 class _State:
-    """How far polishing has come; with the rows, all that a resumed run needs."""
+    """How far it has come; with the rows, all that a resumed run needs."""
 
     place: int
     trials: int = _FIRST_TRIALS  # candidates tried for each prototype in this round
@@ -86,7 +91,7 @@ def _exchange(
             state.trials, state.quiet, state.exhaustive = state.trials * _MORE_TRIALS, 0, True
         if checkpoint is not None:
             saved = SavedPicks(search.rows[given:].astype(np.int64), np.zeros(k - given), None)
-            checkpoint.write(replace(saved, stage=POLISHING, state=asdict(state)))
+            checkpoint.write(replace(saved, stage=IMPROVING, state=asdict(state)))
 
 
 class _Exchanges:

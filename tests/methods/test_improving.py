@@ -1,24 +1,25 @@
-"""Polishing: single exchanges that lower the exact cost, until none does or time is up."""
+"""Improving: single exchanges that lower the exact cost, until none does or time is up."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import uniproto
-from uniproto import UniProto
+from uniproto import Entropic, Greedy
 from uniproto.algorithm import transport_cost
 from uniproto.errors import InvalidInputError
 from uniproto.geometry.costs import FEATURE_METRICS
 from uniproto.methods.contract import Picks
-from uniproto.methods.polish import polish
+from uniproto.methods.improving import improve
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
-POLISH = UniProto(search="greedy", polish=60.0)  # more than any of these problems needs
-GREEDY = UniProto(search="greedy")
+GREEDY = Greedy()
+LONG = 60.0  # seconds, more than any of these problems needs
 
 
 def weights_of(kind: str, rng: np.random.Generator, n: int) -> np.ndarray | None:
@@ -50,35 +51,35 @@ def assert_local_optimum(problem: Problem, selection: uniproto.Selection) -> Non
     assert best_exchange(problem, selection.indices.tolist()) >= selection.cost - slack
 
 
-def assert_polished(source: Any, k: int, target: Any = None, **given: Any) -> int:
-    """Polish never raises the cost, and leaves no exchange that lowers it."""
+def assert_improved(source: Any, k: int, target: Any = None, **given: Any) -> int:
+    """The cost never rises, and leaves no exchange that lowers it."""
     plain = uniproto.select(source, k, target, **given, method=GREEDY)
-    polished = uniproto.select(source, k, target, **given, method=POLISH)
-    problem = Problem(source, target, k=k, **given)
-    assert polished.cost <= plain.cost * (1 + 1e-9) + 1e-12 * problem.costs.ceiling
-    assert_local_optimum(problem, polished)
-    rows = polished.indices.tolist()
+    improved = plain.improve(LONG)
+    problem = Problem(source, target, **given).with_k(k)
+    assert improved.cost <= plain.cost * (1 + 1e-9) + 1e-12 * problem.costs.ceiling
+    assert_local_optimum(problem, improved)
+    rows = improved.indices.tolist()
     assert len(set(rows)) == k
     assert rows[: len(problem.initial)] == problem.initial.tolist()
     assert set(rows) <= {*problem.initial.tolist(), *problem.candidates.tolist()}
-    np.testing.assert_allclose(polished.plan.sum(axis=1), np.full(k, 1 / k))
-    np.testing.assert_allclose(polished.plan.sum(axis=0), problem.masses.weights, atol=1e-15)
+    np.testing.assert_allclose(improved.plan.sum(axis=1), np.full(k, 1 / k))
+    np.testing.assert_allclose(improved.plan.sum(axis=0), problem.masses.weights, atol=1e-15)
     # What the prototypes hold in the plan adds up to its cost.
-    held = polished.beta - polished.gains
-    assert held.mean() == pytest.approx(polished.cost, rel=1e-9, abs=1e-9 * polished.beta)
-    exchanged: int = polished.notes["exchanged"]
+    held = improved.beta - improved.gains
+    assert held.mean() == pytest.approx(improved.cost, rel=1e-9, abs=1e-9 * improved.beta)
+    exchanged: int = improved.notes["exchanged"]
     same = sorted(rows) == sorted(plain.indices.tolist())
-    assert exchanged > 0 or same or polished.cost < plain.cost  # the start was a better one
+    assert exchanged > 0 or same or improved.cost < plain.cost  # the start was a better one
     return exchanged
 
 
-def assert_polished_from_anywhere(problem: Problem, rng: np.random.Generator) -> int:
+def assert_improved_from_anywhere(problem: Problem, rng: np.random.Generator) -> int:
     """The same from a random choice, which leaves more to do; returns the exchanges made."""
     costs = problem.costs.exact_block(slice(None))
     given = len(problem.initial)
     free = rng.permutation(problem.candidates)[: problem.k - given]
     first = np.concatenate([problem.initial, free])
-    picks = polish(problem, Picks(first, np.zeros(problem.k)), 60.0, Progress(shown=False))
+    picks = improve(problem, Picks(first, np.zeros(problem.k)), 60.0, Progress(shown=False))
     rows = picks.rows.tolist()
     assert len(set(rows)) == problem.k
     assert rows[:given] == problem.initial.tolist()
@@ -102,6 +103,7 @@ def list_length(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("uniproto.fills.priced_fills._LIST_FACTOR", 1)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("kind", ["uniform", "uneven", "heavy", "zeros"])
 def test_no_exchange_improves(kind: str, list_length: None) -> None:
     exchanged = 0
@@ -110,11 +112,12 @@ def test_no_exchange_improves(kind: str, list_length: None) -> None:
         m, n, k = int(rng.integers(4, 14)), int(rng.integers(2, 14)), int(rng.integers(1, 5))
         costs = rng.random((m, n)) if seed % 3 else rng.integers(0, 4, (m, n)).astype(float)
         given = {"metric": "precomputed", "target_weights": weights_of(kind, rng, n)}
-        assert_polished(costs, k, **given)
-        exchanged += assert_polished_from_anywhere(Problem(costs, k=k, **given), rng)
+        assert_improved(costs, k, **given)
+        exchanged += assert_improved_from_anywhere(Problem(costs, **given).with_k(k), rng)
     assert exchanged > 12
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_features(metric: str, dtype: type, list_length: None) -> None:
@@ -124,10 +127,11 @@ def test_features(metric: str, dtype: type, list_length: None) -> None:
         if seed == 2:  # near-duplicates
             source[:10] = source[0] + rng.normal(size=(10, 4)) * 1e-4
         source, target = source.astype(dtype), target.astype(dtype)
-        assert_polished(source, 4, target, metric=metric)
-        assert_polished_from_anywhere(Problem(source, target, k=4, metric=metric), rng)
+        assert_improved(source, 4, target, metric=metric)
+        assert_improved_from_anywhere(Problem(source, target, metric=metric).with_k(4), rng)
 
 
+@pytest.mark.cross_product
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_bounds_from_single_precision_rule_nothing_better_out(metric: str) -> None:
     """Of one prototype the bound is its cost: near-duplicates differ by less than its rounding."""
@@ -135,7 +139,7 @@ def test_bounds_from_single_precision_rule_nothing_better_out(metric: str) -> No
         rng = np.random.default_rng(seed)
         source = (rng.normal(size=20) + rng.normal(size=(40, 20)) * 1e-4).astype(np.float32)
         target = rng.normal(size=(12, 20)).astype(np.float32)
-        assert_polished_from_anywhere(Problem(source, target, k=1, metric=metric), rng)
+        assert_improved_from_anywhere(Problem(source, target, metric=metric).with_k(1), rng)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "heavy"])
@@ -147,27 +151,27 @@ def test_given_and_excluded_rows_are_honoured(kind: str) -> None:
         given = {
             "metric": "precomputed",
             "target_weights": weights_of(kind, rng, 9),
-            "initial": rows[: seed % 4],
+            "include": rows[: seed % 4],
             "exclude": rows[8 + seed % 4 :],
         }
-        assert_polished(costs, 4, **given)
-        exchanged += assert_polished_from_anywhere(Problem(costs, k=4, **given), rng)
+        assert_improved(costs, 4, **given)
+        exchanged += assert_improved_from_anywhere(Problem(costs, **given).with_k(4), rng)
     assert exchanged > 12
 
 
 def test_nothing_to_exchange() -> None:
     costs = np.random.default_rng(0).random((6, 8))
-    given = {"metric": "precomputed", "method": POLISH}
+    given = {"metric": "precomputed", "method": GREEDY}
     for options in ({"initial": [4, 2, 0]}, {"exclude": [0, 1, 2]}):
-        selection = uniproto.select(costs, 3, **given, **options)
+        selection = uniproto.select(costs, 3, **given, **options).improve(LONG)
         assert selection.notes["exchanged"] == 0
-    assert sorted(uniproto.select(costs, 6, **given).indices) == list(range(6))
+    assert sorted(uniproto.select(costs, 6, **given).improve(LONG).indices) == list(range(6))
 
 
 def test_one_prototype_is_the_best_row() -> None:
     costs = np.random.default_rng(1).random((50, 30))
-    method = UniProto(polish=60.0, candidates=uniproto.Stochastic(0.9))
-    selection = uniproto.select(costs, 1, metric="precomputed", method=method, seed=3)
+    method = Greedy(sample=0.9)
+    selection = uniproto.select(costs, 1, metric="precomputed", method=method, seed=3).improve(LONG)
     assert selection.indices.tolist() == [int(costs.mean(axis=1).argmin())]
 
 
@@ -179,9 +183,9 @@ def test_near_duplicates_stay_apart(distinct: bool | float) -> None:
         centres = rng.normal(size=(10, 2)) * 3
         points = np.vstack([centres, centres + 1e-3, rng.normal(size=(10, 2))])
         given = {"metric": "euclidean", "distinct": distinct}
-        exchanged += assert_polished(points, 5, **given)
-        selection = uniproto.select(points, 5, **given, method=POLISH)
-        problem = Problem(points, k=5, **given)
+        exchanged += assert_improved(points, 5, **given)
+        selection = uniproto.select(points, 5, **given, method=GREEDY).improve(LONG)
+        problem = Problem(points, **given).with_k(5)
         chosen = points[selection.indices]
         apart = np.linalg.norm(chosen[:, None] - chosen[None], axis=2)[np.triu_indices(5, 1)]
         assert apart.min() > problem.twin_distance
@@ -193,58 +197,74 @@ def test_groups_keep_their_numbers_and_no_group_gets_worse() -> None:
     for seed in range(8):
         rng = np.random.default_rng(seed)
         points, labels = rng.normal(size=(24, 2)), np.arange(24) % 3
-        given = {"groups": labels, "budgets": {0: 4, 1: 2, 2: 1}, "metric": "euclidean"}
-        given |= {"initial": [3, 4], "exclude": [0, 1, 2]}
+        given = {
+            "groups": uniproto.Groups(labels, budgets={0: 4, 1: 2, 2: 1}),
+            "metric": "euclidean",
+        }
+        given |= {"include": [3, 4], "exclude": [0, 1, 2]}
         plain = uniproto.select(points, 7, **given, method=GREEDY)
-        polished = uniproto.select(points, 7, **given, method=POLISH)
-        rows = polished.indices
+        improved = plain.improve(LONG)
+        rows = improved.indices
         assert np.bincount(labels[rows]).tolist() == [4, 2, 1]
         assert rows[:2].tolist() == [3, 4]
         assert not set(rows.tolist()) & {0, 1, 2}
         for label, cost in plain.group_costs.items():
-            assert polished.group_costs[label] <= cost * (1 + 1e-9)
+            assert improved.group_costs[label] <= cost * (1 + 1e-9)
         exchanged += sorted(rows) != sorted(plain.indices)
     assert exchanged > 3
 
 
-@pytest.mark.parametrize("plan", ["extend", "resolve", "entropic"])
-def test_after_any_plan(plan: str) -> None:
+@pytest.mark.parametrize("method", [GREEDY, Greedy(plan=Entropic()), "kmedoids", "protodash"])
+def test_after_any_method(method: Any) -> None:
     points = np.random.default_rng(4).normal(size=(60, 3))
-    plain = uniproto.select(points, 6, method=UniProto(plan=plan, search="greedy"))
-    polished = uniproto.select(points, 6, method=UniProto(plan=plan, polish=60.0))
-    assert polished.cost <= plain.cost * (1 + 1e-9)
-    assert_local_optimum(Problem(points, k=6), polished)
+    plain = uniproto.select(points, 6, method=method)
+    improved = plain.improve(LONG)
+    assert improved.cost <= plain.cost * (1 + 1e-9)
+    assert improved.method == plain.method
+    assert improved.weights.tolist() == [1 / 6] * 6
+    replaced = set(improved.indices.tolist()) - set(plain.indices.tolist())
+    assert improved.notes["improved"]["replaced"] == len(replaced)
+    assert_local_optimum(Problem(points).with_k(6), improved)
+
+
+def test_a_proof_outlives_improving_in_vain(tmp_path: Path) -> None:
+    best = uniproto.select([[0.0], [1.0], [5.0], [6.0]], 2, metric="euclidean")
+    assert best.improve(1).proof == best.proof is not None
+    best.save(tmp_path / "out")
+    with pytest.raises(InvalidInputError, match="no longer holds the data"):
+        uniproto.Selection.load(tmp_path / "out").improve(1)
 
 
 def test_it_lowers_the_cost_and_the_certificate_agrees() -> None:
     points = np.random.default_rng(5).normal(size=(300, 3))
     plain = uniproto.select(points, 10, metric="euclidean", method=GREEDY, certify=True)
-    polished = uniproto.select(points, 10, metric="euclidean", method=POLISH, certify=True)
-    assert polished.cost < 0.99 * plain.cost
-    assert polished.certificate.gap < plain.certificate.gap
-    assert plain.certificate.lower_bound <= polished.cost
+    improved = plain.improve(LONG)
+    improved.certify()
+    assert improved.cost < 0.99 * plain.cost
+    assert improved.certificate.gap < plain.certificate.gap
+    assert plain.certificate.lower_bound <= improved.cost
 
 
 def test_the_same_every_time() -> None:
     points = np.random.default_rng(6).normal(size=(200, 4)).astype(np.float32)
-    first, second = (uniproto.select(points, 12, method=POLISH) for _ in range(2))
+    greedy = uniproto.select(points, 12, method=GREEDY)
+    first, second = (greedy.improve(LONG) for _ in range(2))
     assert first.indices.tolist() == second.indices.tolist()
     assert first.gains.tolist() == second.gains.tolist()
     assert first.cost == second.cost
 
 
-def test_time_limit() -> None:
-    points = np.random.default_rng(7).normal(size=(2000, 8))
-    plain = uniproto.select(points, 100, method=GREEDY)
-    polished = uniproto.select(points, 100, method=UniProto(polish=0.5))
-    assert polished.cost <= plain.cost * (1 + 1e-9)
-    shortest = uniproto.select(points, 100, method=UniProto(polish=1e-9))
+def test_no_time_is_no_exchange() -> None:
+    points = np.random.default_rng(7).normal(size=(500, 8))
+    plain = uniproto.select(points, 50, method=GREEDY)
+    shortest = plain.improve(1e-9)
     assert shortest.notes["exchanged"] == 0
     assert shortest.cost == pytest.approx(plain.cost, rel=1e-9)
     assert shortest.indices.tolist() == plain.indices.tolist()
 
 
-@pytest.mark.parametrize("polish", [0, -1.0, float("nan"), float("inf"), "long"])
-def test_senseless_times(polish: Any) -> None:
-    with pytest.raises(InvalidInputError, match="'polish' must be"):
-        UniProto(polish=polish)
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf"), "long", None])
+def test_senseless_times(seconds: Any) -> None:
+    selection = uniproto.select(np.eye(3), 2)
+    with pytest.raises(InvalidInputError, match="'seconds' must be"):
+        selection.improve(seconds)

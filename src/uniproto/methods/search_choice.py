@@ -17,7 +17,7 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import readable
 from uniproto.transport.prototypes import FEW
 
-SEARCHES = ("auto", "greedy", "multilevel", "thorough")
+SEARCHES = ("auto", "multilevel", "thorough")
 _FEW_COSTS = 1_000_000  # pairs of rows and targets up to which a second is enough for all
 _BYTES_OF_TABLE = 64  # for each of them: with so few, as little as to load the libraries
 _TARGETS_EACH = 200
@@ -26,50 +26,54 @@ _BYTES = 12  # for each pair of a prototype and a target: its cost, in two preci
 
 
 @dataclass(frozen=True)
-class Road:
+class SearchChoice:
     """The search to use, and why in a few words."""
 
     search: str
     why: str
 
 
-def road_for(problem: Problem, search: str) -> Road:
+def choose_search(problem: Problem, search: str) -> SearchChoice:
     """The search as told, or the one that suits the problem.
 
     >>> import numpy as np
-    >>> road_for(Problem(np.eye(3), k=2), "auto")
-    Road(search='thorough', why='3 × 3 costs are few')
+    >>> choose_search(Problem(np.eye(3), k=2), "auto")
+    SearchChoice(search='thorough', why='3 × 3 costs are few')
     """
     m, n, k = problem.m, problem.n, problem.k
     if search == "multilevel" and problem.limits is not None:
         raise invalid(
             "search",
-            "must be 'greedy' or 'auto' beside 'at_most' and 'at_least', which the multilevel "
-            "search does not know",
+            "must be 'auto' beside 'at_most' and 'at_least', which the multilevel search does not "
+            "know",
             "'multilevel'",
             "Drop it.",
         )
     if search != "auto":
-        return Road(search, "as asked")
+        return SearchChoice(search, "as asked")
+    if not problem.lists.exact:
+        return SearchChoice("greedy", "approximate lists")
     if can_solve_on_line(problem):
-        return Road("thorough", "the rows lie on a line")
+        return SearchChoice("thorough", "the rows lie on a line")
     if m * n <= _FEW_COSTS:
-        return Road("thorough", f"{m:,} × {n:,} costs are few")
+        return SearchChoice("thorough", f"{m:,} × {n:,} costs are few")
     if problem.limits is not None:
-        return Road("greedy", "limits of sources")
+        return SearchChoice("greedy", "limits of sources")
     if (
         m * n < _PAYS_FROM_DISK
         and isinstance(problem.costs, FeatureCosts)
         and problem.costs.on_disk
     ):
-        return Road("greedy", "rows on disk are read in parts")
+        return SearchChoice("greedy", "rows on disk are read in parts")
     if n < _TARGETS_EACH * k:
-        return Road("greedy", f"only {n / k:,.0f} targets to each prototype")
+        return SearchChoice("greedy", f"only {n / k:,.0f} targets to each prototype")
     if k > FEW:
-        return Road("greedy", f"more than {FEW} prototypes")
+        return SearchChoice("greedy", f"more than {FEW} prototypes")
     if memory_of_search(problem) > problem.memory:
-        return Road("greedy", f"{k:,} × {n:,} costs need {readable(memory_of_search(problem))}")
-    return Road("multilevel", f"{n / k:,.0f} targets to each prototype")
+        return SearchChoice(
+            "greedy", f"{k:,} × {n:,} costs need {readable(memory_of_search(problem))}"
+        )
+    return SearchChoice("multilevel", f"{n / k:,.0f} targets to each prototype")
 
 
 def memory_of_table(problem: Problem) -> int:

@@ -1,0 +1,186 @@
+"""What greedy methods share: the pool of free candidates, and the loop that adds the best one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.geometry.twins import TwinFinder
+from uniproto.methods.contract import Picks
+from uniproto.problem.problem import Problem
+from uniproto.runtime.progress import Progress
+
+
+class Pool:
+    """Rows that may still be chosen. Positions count the problem's candidates from 0.
+
+    A pick rules out its near-duplicates and, where sources have limits, rows of other sources.
+    With `lazy` near-duplicates are told only when they are about to be picked: `admits`.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        sample_size: Callable[[int, int], int] | None = None,
+        *,
+        lazy: bool = False,
+    ) -> None:
+        self.problem = problem
+        self.rows = problem.candidates
+        self.free = np.ones(len(self.rows), np.bool_)
+        self.sampled = sample_size is not None
+        self._size = sample_size(len(self.rows), problem.k) if sample_size else len(self.rows)
+        self._random = np.random.default_rng(problem.seed)
+        self._left = problem.k
+        self._chosen: TwinFinder | None = None
+        if lazy and problem.twin_distance is not None:
+            self._chosen = problem.costs.twin_finder(problem.twin_distance)
+        self._limits = None if problem.limits is None else LimitedSources(problem)
+        for row in problem.initial:
+            self._note(int(row))
+        if self._limits is not None:
+            self.free[self._limits.closed(self._left)] = False
+
+    @property
+    def thinning(self) -> bool:
+        """Whether a pick can rule out other candidates."""
+        return self.problem.twin_distance is not None or self._limits is not None
+
+    def positions(self) -> NDArray[np.intp]:
+        """What to look at now, ascending: every free row, or a fresh random sample of them."""
+        free = np.flatnonzero(self.free)
+        if self.sampled and len(free) > self._size:
+            free = np.sort(self._random.choice(free, self._size, replace=False))
+        return free
+
+    def admits(self, position: int) -> bool:
+        """Whether a row may be picked; one that is a near-duplicate of a pick never may again."""
+        if self._chosen is not None and self._chosen.has_twin_of(int(self.rows[position])):
+            self.free[position] = False
+        return bool(self.free[position])
+
+    def take(self, position: int) -> NDArray[np.intp]:
+        """Note a pick; returns the positions it rules out, itself among them."""
+        row = int(self.rows[position])
+        ruled_out = np.append(self._note(row), position)
+        if self._limits is not None:
+            ruled_out = np.append(ruled_out, self._limits.closed(self._left))
+        self.free[ruled_out] = False
+        return ruled_out
+
+    def _note(self, row: int) -> NDArray[np.intp]:
+        """Count a row as chosen; returns the positions of its near-duplicates, unless lazy."""
+        self._left -= 1
+        if self._limits is not None:
+            self._limits.count(row)
+        if self._chosen is not None:
+            self._chosen.note(row)
+            return np.empty(0, np.intp)
+        twins = self.problem.twins(row)
+        self.free[twins] = False
+        return twins
+
+    def require_free(self) -> None:
+        """Refuse to go on when near-duplicates have used up the pool."""
+        if not self.free.any():
+            raise self.problem.too_few_distinct(self.problem.k - self._left)
+
+
+class LimitedSources:
+    """How many rows each source may and must still give."""
+
+    def __init__(self, problem: Problem) -> None:
+        assert problem.limits is not None
+        limits = problem.limits
+        self._source_of_row = limits.source_of_row
+        self._sources = limits.source_of_row[problem.candidates]
+        self._may, self._must = limits.most.copy(), limits.least.copy()
+        self._open = np.ones(len(limits.names), np.bool_)
+
+    def count(self, row: int) -> None:
+        source = self._source_of_row[row]
+        self._may[source] -= 1
+        self._must[source] -= self._must[source] > 0
+
+    def closed(self, left: int) -> NDArray[np.intp]:
+        """Positions of the sources that may give nothing more, as far as that is news."""
+        still_open = self._open & (self._may > 0)
+        if self._must.sum() >= left:  # every pick that is left is owed to some source
+            still_open &= self._must > 0
+        news = self._open & ~still_open
+        self._open = still_open
+        return np.flatnonzero(news[self._sources]) if news.any() else np.empty(0, np.intp)
+
+
+class Objective(Protocol):
+    """What a greedy method climbs: a function of the prototypes added so far."""
+
+    def best(self, free: NDArray[np.intp]) -> int:
+        """The row of `free` (ascending, never empty) to add next; ties go to the lowest."""
+        ...
+
+    def add(self, row: int) -> float:
+        """Add a prototype; returns what it added to the objective."""
+        ...
+
+
+def first_best(values: NDArray[Any], slack: float) -> int:
+    """The first position whose value is the largest, or below it by rounding alone.
+
+    Two rows can be equally good by symmetry, such as the two members of a cluster: which is
+    taken must not hang on the last digit.
+
+    >>> first_best(np.array([0.5, 1.0 - 1e-16, 1.0]), slack=1e-15)
+    1
+    """
+    return int(np.argmax(values >= values.max() - slack))
+
+
+def pick_in_order(
+    problem: Problem,
+    gains: NDArray[np.float64],
+    order: NDArray[np.float64] | None = None,
+    notes: dict[str, Any] | None = None,
+) -> Picks:
+    """The given prototypes, then the free rows from the highest value of `order` (or gain) down.
+
+    Equal ones go to the lowest row.
+    """
+    values = gains if order is None else order
+    pool = Pool(problem, lazy=True)
+    rows: list[int] = problem.initial.tolist()
+    for position in np.argsort(-values[pool.rows], kind="stable").tolist():
+        if len(rows) == problem.k:
+            break
+        if pool.free[position] and pool.admits(position):
+            pool.take(position)
+            rows.append(int(pool.rows[position]))
+    if len(rows) < problem.k:
+        raise problem.too_few_distinct(len(rows))
+    chosen = np.array(rows, np.intp)
+    return Picks(chosen, gains[chosen].astype(np.float64), notes=notes or {})
+
+
+def pick_greedily(
+    problem: Problem, objective: Objective, progress: Progress
+) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """The given prototypes, then the best free candidate until there are k: rows and gains."""
+    from threadpoolctl import threadpool_limits
+
+    pool = Pool(problem)
+    rows: list[int] = problem.initial.tolist()
+    # A pick is too little work to share among cores: waiting threads would cost more than they do.
+    blas = threadpool_limits(limits=1, user_api="blas")
+    with blas, progress.stage("picking", problem.k - len(rows)) as advance:
+        gains = [objective.add(row) for row in rows]
+        while len(rows) < problem.k:
+            pool.require_free()
+            row = objective.best(pool.rows[pool.free])
+            pool.take(int(np.searchsorted(pool.rows, row)))
+            rows.append(row)
+            gains.append(objective.add(row))
+            advance(1)
+    return np.array(rows, np.intp), np.array(gains, np.float64)

@@ -1,0 +1,187 @@
+"""Options of a `Problem` that say several things at once, each as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from uniproto.errors import invalid
+
+Counts = int | Mapping[Hashable, int]  # for every label, or by label
+
+
+@dataclass(frozen=True)
+class RBF:
+    """The cost 1 − exp(−d²/2σ²) of the Euclidean distance d: `metric=RBF(bandwidth)`.
+
+    Args:
+        bandwidth: σ: a number in the units of the features; a share of the median distance between
+            source and target rows, such as `"0.25 median"`; or `"auto"`.
+
+    >>> import uniproto
+    >>> uniproto.Problem([[0.0], [1.0], [5.0]], metric=uniproto.RBF(2.0))
+    Problem(3 source rows, the target is the source, rbf, bandwidth 2)
+    """
+
+    bandwidth: float | str = "auto"
+    metric: ClassVar[str] = "rbf"
+
+
+@dataclass(frozen=True)
+class Laplacian:
+    """The cost 1 − exp(−d/σ) of the L1 distance d: `metric=Laplacian(bandwidth)`.
+
+    Args:
+        bandwidth: σ, as for `RBF`.
+
+    >>> Laplacian("0.5 median")
+    Laplacian(bandwidth='0.5 median')
+    """
+
+    bandwidth: float | str = "auto"
+    metric: ClassVar[str] = "laplacian"
+
+
+@dataclass(frozen=True, eq=False)
+class Balanced:
+    """Target weights that give every class the same total: `target_weights=Balanced(labels)`.
+
+    Args:
+        labels: one class per target row, or the name of the target's column of classes.
+
+    >>> import uniproto
+    >>> points = [[0.0], [0.1], [0.2], [9.0]]
+    >>> problem = uniproto.Problem(points, metric="l1", target_weights=Balanced(list("aaab")))
+    >>> problem.target_weights.round(3)
+    array([0.167, 0.167, 0.167, 0.5  ])
+    """
+
+    labels: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """A separate selection inside each group: `groups=Groups(labels, budgets="balanced")`.
+
+    Args:
+        labels: one group per source row, or the name of a column.
+        target: one group per target row, or the name of the target's column. Default: `labels`,
+            where the target is the source or has a column of that name.
+        budgets: how k is shared among the groups: `"proportional"` to their target weight,
+            `"balanced"`, or a mapping from group to count.
+
+    >>> import uniproto
+    >>> groups = Groups(["a", "a", "b", "b"], budgets={"a": 1, "b": 2})
+    >>> uniproto.select([[0.0], [1.0], [5.0], [6.0]], 3, metric="l1", groups=groups).indices
+    array([0, 2, 3])
+    """
+
+    labels: Any
+    target: Any = None
+    budgets: str | Mapping[Hashable, int] = "proportional"
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """How many rows with each label may or must be chosen: `limits=Limits(labels, at_most=…)`.
+
+    Args:
+        labels: one label per source row, or the name of a column, such as where a row comes from.
+        at_most: the most rows of any label, or a mapping from label to count.
+        at_least: the fewest, likewise.
+
+    >>> import uniproto
+    >>> points = [[0.0], [1.0], [2.0], [3.0], [9.0]]
+    >>> limits = Limits(["web"] * 4 + ["book"], at_most={"web": 1})
+    >>> sorted(uniproto.select(points, 2, metric="l1", limits=limits).indices.tolist())
+    [1, 4]
+    """
+
+    labels: Any
+    at_most: Counts | None = None
+    at_least: Counts | None = None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table are features, and how they are scaled: `columns=Columns(…)`.
+
+    Args:
+        use: names of the columns to take. Default: all that tell rows apart.
+        ignore: names of columns to leave out.
+        categories: names of columns whose numbers are codes, such as product 1, 2, 3.
+        scale: how numbers are scaled: `"robust"` (by their quartiles; what lies beyond three
+            spreads counts by its logarithm), `"standard"`, `"minmax"` or `"none"`.
+        prepare: whether columns are made comparable: numbers scaled, gaps filled and flagged,
+            categories turned into features, ids set aside. Default: unless they are one vector
+            already, such as columns e0 … e383. False takes numbers as they are.
+
+    >>> Columns(ignore=["id"])
+    Columns(use=None, ignore=['id'], categories=(), scale='robust', prepare=None)
+    """
+
+    use: Sequence[str] | None = None
+    ignore: Sequence[str] = ()
+    categories: Sequence[str] = ()
+    scale: str = "robust"
+    prepare: bool | None = None
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Where and with how much memory to compute: `compute=Compute(memory="4GB")`.
+
+    It changes how long the answer takes; only `neighbours="faiss"` can change the answer.
+
+    Args:
+        memory: how much working memory to use beyond the inputs: bytes, or a text such as "4GB".
+            Default: a quarter of free memory. A file that would take more than that stays on
+            disk, or is refused where its format does not allow it.
+        device: where nearest rows are found: `"cpu"`, `"cuda"`, or `"auto"`, which takes a GPU
+            where torch sees one.
+        neighbours: `"exact"`, or `"faiss"` for approximate nearest rows, whose measured recall is
+            in `Selection.details.notes`.
+
+    >>> Compute(memory="4GB", device="cpu")
+    Compute(memory='4GB', device='cpu', neighbours='exact')
+    """
+
+    memory: int | float | str | None = None
+    device: str = "auto"
+    neighbours: str = "exact"
+
+
+def metric_of(metric: Any) -> Any:
+    """The name of a metric.
+
+    >>> metric_of(RBF(2.0)), metric_of("l1")
+    ('rbf', 'l1')
+    """
+    return metric.metric if isinstance(metric, RBF | Laplacian) else metric
+
+
+def as_columns(columns: Any) -> tuple[Columns, Any]:
+    """What `columns` says about a table's columns, and the transformer it is, if it is one.
+
+    >>> as_columns(False)
+    (Columns(use=None, ignore=(), scale='robust', prepare=False), None)
+    """
+    if columns is None:
+        return Columns(), None
+    if columns is False:
+        return Columns(prepare=False), None
+    return (columns, None) if isinstance(columns, Columns) else (Columns(), columns)
+
+
+def ignoring(columns: Any, name: str) -> Any:
+    """The same `columns`, in which one more is no feature; a transformer knows its own."""
+    said, transformer = as_columns(columns)
+    return replace(said, ignore=[*said.ignore, name]) if transformer is None else columns
+
+
+def as_kind(parameter: str, value: Any, kind: type[Any], remedy: str) -> Any:
+    """A value that must be of one of our types, or None for what it is where nothing is said."""
+    if value is None or isinstance(value, kind):
+        return value
+    raise invalid(parameter, f"must be a {kind.__name__}(…)", repr(value), remedy)
