@@ -118,7 +118,8 @@ class _Search:
         """The proof that computed costs are not below `least`, so true ones not by much."""
         problem, table = self.table.problem, self.table
         costs = problem.costs.exact_block(table.rows)
-        return Optimum(why, max(least_mean(problem.costs, costs, least * table.unit), 0.0))
+        least = least_mean(problem.costs, costs, max(least, 0.0) * table.unit)
+        return Optimum(why, max(least, 0.0))
 
     @property
     def _sets(self) -> int:

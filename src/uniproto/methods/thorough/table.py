@@ -73,10 +73,13 @@ class Table:
             _WORK_OF_TARGETS * math.sqrt(self.k) * len(offer) ** 1.5
         )
         self.work = 0
+        self._lowest = 0.0  # cost of k rows so far, which is what gaps are held against
 
     def solve(self, places: Places) -> Solved:
         """The exact plan of k rows."""
-        return self._solved(self.costs[places])
+        solved = self._solved(self.costs[places])
+        self._lowest = min(self._lowest or solved.cost, solved.cost)
+        return solved
 
     def solve_without(self, places: Places) -> Solved:
         """The exact plan of k − 1 rows, whose missing one would take any target for nothing."""
@@ -99,7 +102,7 @@ class Table:
         total = self.k * self.need
         masses, prices = masses / (self._need * self.k), self._centred(np.ldexp(log["v"], scale))
         cost, gap = float((masses * costs).sum()), _gap(costs, masses, prices)
-        if log["result_code"] != 1 or not gap <= _TRUSTED * cost:
+        if log["result_code"] != 1 or not gap <= _TRUSTED * max(cost, self._lowest):
             self.work += _WORK_ANEW + self._work_of_solve
             plan = partial_plan(costs, self.offer, self.need)
             masses, prices = plan.masses.toarray() / total, self._centred(-plan.prices)
