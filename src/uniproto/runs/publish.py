@@ -250,7 +250,7 @@ def _finish_moves(folder: Path) -> None:
         (private / _PENDING).unlink()
         sync(private)
     for leftover in private.iterdir():
-        if _STAGE.fullmatch(leftover.name) and not leftover.is_symlink():
+        if _STAGE.fullmatch(leftover.name) and leftover.is_dir() and not leftover.is_symlink():
             shutil.rmtree(leftover)
     for place in (folder, private):
         remove_partials(place)
