@@ -16,10 +16,8 @@ from uniproto.certificate import ascent, row_bounds
 from uniproto.certificate.ascent import certify
 from uniproto.certificate.bound import proven_bound
 from uniproto.certificate.candidate_search import Found
-from uniproto.certificate.certificate import Certificate
 from uniproto.certificate.row_bounds import RowBounds
 from uniproto.cli import main
-from uniproto.errors import InputFileError
 from uniproto.fills.priced_fills import exact_values
 from uniproto.problem.problem import Problem
 from uniproto.runtime import compiling
@@ -235,19 +233,3 @@ def test_on_the_command_line(
         assert main(["certify", str(out), "--time-limit", "20"]) == 0
     assert "The bound of before is higher and stays" in capsys.readouterr().out
     assert (out / "manifest.json").read_text() == before
-
-
-@pytest.mark.parametrize("value", ["soon", None, True])
-def test_a_record_that_cannot_be_right(value: Any, tmp_path: Path) -> None:
-    selection = uniproto.select(np.eye(4) + 0.5, 2, metric="precomputed", progress=False)
-    selection.certificate = Certificate(
-        0.0, selection.cost, np.zeros(4), False, 0, 0.1, limit_needed=9.0
-    )
-    folder = selection.save(tmp_path / "out")
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text())
-    assert manifest["certificate"]["limit_needed"] == 9.0
-    manifest["certificate"]["limit_needed"] = value
-    path.write_text(json.dumps(manifest))
-    with pytest.raises(InputFileError, match="It is damaged"):
-        Selection.load(folder)

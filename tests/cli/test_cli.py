@@ -137,7 +137,7 @@ def test_every_file_says_the_same(uniproto_: Callable[..., Ended]) -> None:
     assert manifest["uniproto"] == uniproto.__version__
     assert manifest["seed"] == 3
     assert manifest["cost"] == pytest.approx(expected.cost)
-    assert manifest["options"]["plan"] == "extend"
+    assert manifest["options"]["search"] == "auto"
     assert manifest["arguments"]["metric"] == "euclidean"
     assert min(manifest["timings"].values()) >= 0
     for role, name, shape in (("source", "pool", [M, 3]), ("target", "target", [N, 3])):
@@ -173,6 +173,7 @@ def test_ids_in_all_files(uniproto_: Callable[..., Ended], column: str, target: 
             assert arrays["target_ids"].tolist() == expected
 
 
+@pytest.mark.usual_effort
 def test_columns_not_named_are_features_and_are_shown(uniproto_: Callable[..., Ended]) -> None:
     frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(index=range(M), kind="x", w=1.0)
     frame.to_csv("pool.csv", index=False)
@@ -259,7 +260,7 @@ def test_initial_exclude_and_distinct(uniproto_: Callable[..., Ended]) -> None:
             ["--method", "greedy", "--plan", "entropic", "--reg", "0.1", "--iterations", "50"],
             uniproto.Greedy(plan=uniproto.Entropic(reg=0.1, iterations=50)),
         ),
-        (["--method", "greedy", "--sample", "0.5", "--seed", "3"], uniproto.Greedy(sample=0.5)),
+        (["--method", "greedy", "--sample", "0.5", "--seed", "9"], uniproto.Greedy(sample=0.5)),
         (["--method", "random", "--seed", "9"], "random"),
     ],
 )
@@ -359,7 +360,7 @@ REFUSED = {
     "raw.npy -k 2": "pickled Python objects",
     "nowhere.npy -k 2": "nowhere.npy: * no such file",
     "folder.npy -k 2": "must hold .parquet files",
-    "pool.txt -k 2": ".csv, .jsonl, .jsonl.zst, .npy, .npz, .parquet. Got '.txt' instead",
+    "pool.txt -k 2": ".csv, .jsonl, .jsonl.zst, .npy, .npz, .parquet, .tsv. Got '.txt' instead",
     "cut_pool.npy -k 2": "cut pool.npy",
     "cut_one.npz -k 2": "cut one.npz",
     "cut_pool.parquet -k 2": "cut pool.parquet",
@@ -392,7 +393,6 @@ REFUSED = {
     "pool.npy -k 41": "'k' must not exceed the 40 rows",
     "pool.npy -k 2 --metric cosin": "Did you mean 'cosine'",
     "pool.npy -k 2 --method uniprot": "Did you mean 'uniproto'",
-    "pool.npy -k 2 --method greedy --plan extent": "Did you mean 'extend'",
     "pool.npy -k 2 --method greedy --gains aprox": "Did you mean 'approx'",
     "pool.npy -k 2 --method random --plan extend": "'--plan' is an option of --method greedy",
     "pool.npy -k 2 --method random --gains exact": "'--gains' is an option of --method greedy",
@@ -489,7 +489,7 @@ def test_help_fits_on_two_screens(
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit):
         main([command, "--help"])
-    assert len(capsys.readouterr().out.splitlines()) <= 100
+    assert len(capsys.readouterr().out.splitlines()) <= 110
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["select", "--help"], ["demo", "--help"]])

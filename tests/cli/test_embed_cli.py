@@ -246,7 +246,7 @@ def test_pictures_are_inputs_too(run: Run) -> None:
     Image.new("RGB", (9, 9)).save("pics/p0.png")
     status, out, _ = run("verify", "out")
     assert status == 1
-    assert "the texts or pictures must be those" in out
+    assert "the source must be what the folder was made from" in out
 
 
 def _change_manifest(change: Callable[[dict[str, Any]], None]) -> None:

@@ -174,6 +174,7 @@ def test_labels_of_methods() -> None:
     assert {name: method_label(METHODS[name]()) for name in METHODS} == {n: n for n in METHODS}
 
 
+@pytest.mark.usual_effort
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_that_do_not_draw_are_told_from_those_that_do(name: str) -> None:
     """Where a method runs once, no seed may change its picks."""

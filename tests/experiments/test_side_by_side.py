@@ -151,7 +151,11 @@ def test_parts_of_training_experiments_are_balanced_wherever_time_runs_out() -> 
 
     scripts = find_scripts()
     finetuning = load_script(scripts["finetuning"]).PARTS
-    assert [name.rpartition("_")[2] for name in finetuning[:27]] == [*"0" * 9, *"1" * 9, *"2" * 9]
+    assert [name.rpartition("_")[2] for name in finetuning[:33]] == [
+        *("0" * 11),
+        *("1" * 11),
+        *("2" * 11),
+    ]
     script = load_script(scripts["curation"])
     small = script.PARTS
     chosen = [name for name in small if not name.startswith("vectors")]

@@ -256,7 +256,7 @@ def test_a_target_has_the_same_preparation() -> None:
     pool, target = customers(300, 1), customers(200, 2)
     found = uniproto.select(pool, 8, target.drop(columns="email"))
     preparation = found.preparation
-    assert "email" in preparation.aside
+    assert "email" not in kinds(preparation)
     expected = uniproto.select(
         preparation.matrix(pool), 8, preparation.matrix(target), metric="euclidean"
     )
@@ -283,7 +283,7 @@ def test_what_cannot_be_prepared_is_told(options: dict[str, Any], words: str) ->
 
 
 def test_options_of_tables_need_one() -> None:
-    for said in ({"use": ["a"]}, {"ignore": ["a"]}, {"columns": uniproto.Columns(prepare=True)}):
+    for said in ({"use": ["a"]}, {"ignore": ["a"]}, {"prepare": True}):
         with pytest.raises(InvalidInputError, match="'columns' needs a table"):
             uniproto.select(np.eye(4), 2, columns=uniproto.Columns(**said))
     with pytest.raises(InvalidInputError, match="one list column"):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto import Selection, UniprotoError
-from uniproto.problem.checks import ScaleWarning
+from uniproto.errors import DataWarning
 
 from .guard import deadline
 
@@ -28,7 +28,7 @@ def attempt(case: object, call: Callable[[], Any], allowed: str = "(?!)") -> Any
     with deadline(case), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         warnings.filterwarnings("ignore", allowed)
-        warnings.simplefilter("ignore", ScaleWarning)  # true of what is drawn here
+        warnings.simplefilter("ignore", DataWarning)  # true of what is drawn here
         try:
             answer = call()
         except UniprotoError as error:

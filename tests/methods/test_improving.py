@@ -162,7 +162,7 @@ def test_given_and_excluded_rows_are_honoured(kind: str) -> None:
 def test_nothing_to_exchange() -> None:
     costs = np.random.default_rng(0).random((6, 8))
     given = {"metric": "precomputed", "method": GREEDY}
-    for options in ({"initial": [4, 2, 0]}, {"exclude": [0, 1, 2]}):
+    for options in ({"include": [4, 2, 0]}, {"exclude": [0, 1, 2]}):
         selection = uniproto.select(costs, 3, **given, **options).improve(LONG)
         assert selection.notes["exchanged"] == 0
     assert sorted(uniproto.select(costs, 6, **given).improve(LONG).indices) == list(range(6))
@@ -175,14 +175,14 @@ def test_one_prototype_is_the_best_row() -> None:
     assert selection.indices.tolist() == [int(costs.mean(axis=1).argmin())]
 
 
-@pytest.mark.parametrize("distinct", [True, 0.5])
-def test_near_duplicates_stay_apart(distinct: bool | float) -> None:
+@pytest.mark.parametrize("distinct", ["auto", 0.5])
+def test_near_duplicates_stay_apart(distinct: str | float) -> None:
     exchanged = 0
     for seed in range(6):
         rng = np.random.default_rng(seed)
         centres = rng.normal(size=(10, 2)) * 3
         points = np.vstack([centres, centres + 1e-3, rng.normal(size=(10, 2))])
-        given = {"metric": "euclidean", "distinct": distinct}
+        given = {"metric": "euclidean", "min_distance": distinct}
         exchanged += assert_improved(points, 5, **given)
         selection = uniproto.select(points, 5, **given, method=GREEDY).improve(LONG)
         problem = Problem(points, **given).with_k(5)

@@ -119,7 +119,7 @@ def test_distinct_rows_are_apart(method):
     check(selection, 6)
     between = cdist(*2 * [rows_for(method)[selection.indices]])
     assert between[np.triu_indices(6, 1)].min() > 1.0
-    with pytest.raises(InfeasibleError, match="distinct"):
+    with pytest.raises(InfeasibleError, match="min_distance"):
         uniproto.select(rows_for(method), 6, min_distance=100.0, **question)
 
 

@@ -44,7 +44,7 @@ def both(*arguments: Any, **conditions: Any) -> Selection:
     assert found.cost_is_exact
     assert found.cost <= greedy.cost * (1 + 1e-12)
     np.testing.assert_allclose(found.plan.sum(axis=1), 1 / found.k, rtol=1e-9)
-    assert np.diff(found.gains[len(conditions.get("initial", ())) :]).max(initial=-np.inf) <= 1e-9
+    assert np.diff(found.gains[len(conditions.get("include", ())) :]).max(initial=-np.inf) <= 1e-9
     return found
 
 

@@ -52,7 +52,7 @@ def problems(draw: st.DrawFn) -> Problem:
         source, target = np.abs(source[:, None] - target[None]).sum(axis=2), None
     rows = rng.permutation(m)
     if draw(st.booleans()):
-        given["initial"] = rows[: draw(st.integers(0, k - 1))]
+        given["include"] = rows[: draw(st.integers(0, k - 1))]
     if draw(st.booleans()):
         given["exclude"] = rows[k + draw(st.integers(0, m - k)) :]
     return Problem(source, target, metric=metric, **given).with_k(k)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 import uniproto
-from uniproto import Density, InvalidInputError, PrototypeSelector, Selection
+from uniproto import Compute, Density, InvalidInputError, PrototypeSelector, Selection
 from uniproto.cli import main
 from uniproto.problem.problem import Problem
 from uniproto.problem.weights import density_from
@@ -89,8 +89,9 @@ def test_density_does_not_depend_on_order_or_scale(
     assert problem.target_weights.min() > 0
 
 
-def test_the_word_means_the_defaults() -> None:
-    np.testing.assert_array_equal(weights_of("density"), weights_of(Density()))
+def test_the_word_leads_to_the_type() -> None:
+    with pytest.raises(InvalidInputError, match=r"uniproto\.Density\(\)"):
+        weights_of("density")
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "l1"])
@@ -126,7 +127,7 @@ def test_tiles_join_seamlessly(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = RNG.normal(size=(300, 5)).astype(np.float32)
     whole = weights_of(Density(10, 2), np.pad(rows, ((0, 0), (0, 0)))[:, :4])
     monkeypatch.setattr("uniproto.problem.weights._PAIR_ENTRIES", 100)
-    small = weights_of(Density(10, 2), rows[:, :4], memory=1)  # 64 rows at a time
+    small = weights_of(Density(10, 2), rows[:, :4], compute=Compute(memory=1))  # 64 rows at a time
     np.testing.assert_array_equal(whole, small)
 
 

@@ -55,7 +55,7 @@ def _stop_after(picks: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("distinct", [False, 0.02])
+@pytest.mark.parametrize("distinct", [None, 0.02])
 def test_resumed_picks_are_those_of_an_uninterrupted_run(
     name: str,
     distinct: bool | float,

@@ -400,7 +400,6 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "entropic": {"method": Greedy(plan=Entropic(reg=0.1, iterations=100))},
     "exact gains": {"method": Greedy(gains="exact")},
     "stochastic": {"method": Greedy(sample=0.3)},
-    "seconds": {"method": UniProto(seconds=3.0)},
     "faiss": {"compute": uniproto.Compute(neighbours="faiss")},
 }  # fmt: skip
 

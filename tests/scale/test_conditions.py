@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.bounds import most_proven
 
 import uniproto
-from uniproto.certificate.bound import proven_bound
 from uniproto.cli import main
 from uniproto.data.disk import parquet_files
 from uniproto.data.tables import InputData, read_input
@@ -91,7 +91,7 @@ def test_the_certificate_of_groups_is_proven_over_all_rows(pool: str, aim: str) 
     alone = uniproto.select(problem, K, method=uniproto.Greedy(), certify=True)
     assert sel.certificate is not None
     assert alone.certificate is not None
-    proven = proven_bound(problem, sel.certificate.prices, least=False)
+    proven = most_proven(problem, sel.certificate.prices)
     assert sel.certificate.lower_bound == pytest.approx(proven, rel=1e-6)
     assert 0.99 * alone.certificate.lower_bound <= sel.certificate.lower_bound <= sel.cost
 
@@ -150,13 +150,13 @@ def test_no_two_chosen_rows_are_near(method: str, twins: str) -> None:
     rows = read_input(twins, "vector").features[sel.indices]
     apart = np.linalg.norm(rows[:, None] - rows, axis=2)[np.triu_indices(12, 1)]
     assert apart.min() > 1e-3
-    with pytest.raises(uniproto.InfeasibleError, match="'distinct' must leave at least k=31"):
+    with pytest.raises(uniproto.InfeasibleError, match="'min_distance' must leave at least k=31"):
         scale_select(twins, 31, metric="euclidean", method=method, min_distance=1e-3)
 
 
 @pytest.mark.parametrize("distinct", [True, -1.0, np.nan, "near"])
 def test_distinct_is_a_distance_on_ray(distinct: Any, twins: str) -> None:
-    with pytest.raises(uniproto.InvalidInputError, match="'distinct' must be a distance"):
+    with pytest.raises(uniproto.InvalidInputError, match="'min_distance' must be a distance"):
         scale_select(twins, 4, min_distance=distinct)
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.bounds import most_proven
 
 import uniproto
-from uniproto.certificate.bound import proven_bound
 from uniproto.data.arrays import sampled_rows
 from uniproto.data.disk import parquet_files
 from uniproto.data.tables import read_input
@@ -131,7 +131,7 @@ def test_the_certificate_is_proven_by_its_prices_over_all_rows(
     whole = Problem(
         vectors_of(pool), vectors_of(aim), metric=metric, target_weights=weights, exclude=excluded
     ).with_k(K)
-    proven = proven_bound(whole, sel.certificate.prices, least=False)
+    proven = most_proven(whole, sel.certificate.prices)
     assert 0 < sel.certificate.lower_bound <= proven + 1e-12 * whole.costs.ceiling
     assert sel.certificate.lower_bound == pytest.approx(proven, rel=1e-6)
     alone = uniproto.select(

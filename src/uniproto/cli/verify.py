@@ -60,6 +60,24 @@ def run(options: argparse.Namespace) -> int:
     return 0 if verified else 1
 
 
+def _differing(selection: Any, problem: Any) -> list[str]:
+    """What the record says of the question otherwise than the inputs do."""
+    costs = problem.costs
+    found = {
+        "k": (selection.k, problem.k),
+        "shape": (selection.shape, costs.shape),
+        "metric": (selection.metric, costs.metric),
+        "bandwidth": (selection.bandwidth, costs.bandwidth),
+        "preparation": (_prepared(selection.given), _prepared(problem.given)),
+    }
+    return [name for name, (said, is_so) in found.items() if said != is_so]
+
+
+def _prepared(given: Any) -> Any:
+    preparation = None if given is None else given.preparation
+    return None if preparation is None else preparation.record()
+
+
 def checks(folder: Path, moved: Sequence[str] | None = None) -> Iterator[Check]:
     """Every claim of a saved result, checked; ends early where the next could not be read.
 
@@ -82,10 +100,9 @@ def checks(folder: Path, moved: Sequence[str] | None = None) -> Iterator[Check]:
     if changed:
         return
     selection, problem = Selection.load(folder), inputs.problem()
-    costs = problem.costs
-    said = (selection.k, selection.shape, selection.metric, selection.bandwidth)
-    agrees = said == (problem.k, costs.shape, costs.metric, costs.bandwidth)
-    yield Check("the record agrees with the inputs", agrees)
+    others = _differing(selection, problem)
+    agrees = not others
+    yield Check("the record agrees with the inputs", agrees, ", ".join(others))
     if not agrees:
         return
     broken = broken_conditions(selection.indices, problem)
@@ -97,7 +114,7 @@ def checks(folder: Path, moved: Sequence[str] | None = None) -> Iterator[Check]:
     yield Check("rows and ids are those of the inputs", not wrong, ", ".join(wrong))
     yield plan_check(selection, problem)
     embedded = "embedding" in manifest["inputs"]["source"]
-    slack = _EMBEDDED * costs.ceiling if embedded else 0.0
+    slack = _EMBEDDED * problem.costs.ceiling if embedded else 0.0
     yield from cost_checks(selection, problem, slack)
     certificate = selection.certificate
     if certificate is not None:
