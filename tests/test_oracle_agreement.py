@@ -173,7 +173,7 @@ def test_given_and_excluded_rows(name: str, kind: str) -> None:
         include=initial,
         exclude=exclude,
     )
-    given = {"include": tuple(initial), "exclude": tuple(exclude)}
+    given = {"initial": tuple(initial), "exclude": tuple(exclude)}
     _assert_agrees_with_oracle(selection, costs, METHODS[name], weights, **given)
 
 

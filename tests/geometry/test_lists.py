@@ -729,12 +729,11 @@ def test_picks_with_a_gpu(pretended_gpu: Any, metric: str, dtype: type) -> None:
         {"include": [3, 90], "min_distance": "auto", "exclude": [0]},
         {"method": Greedy(plan="resolve")},
     ):
-        plain = select_greedily(
-            source, K, target, metric=metric, compute=uniproto.Compute(device="cpu"), **question
-        )
-        quick = select_greedily(
-            source, K, target, metric=metric, compute=uniproto.Compute(device="cuda"), **question
-        )
+        machine = question.get("compute", uniproto.Compute())
+        on_cpu = {**question, "compute": dataclasses.replace(machine, device="cpu")}
+        plain = select_greedily(source, K, target, metric=metric, **on_cpu)
+        on_gpu = {**question, "compute": dataclasses.replace(machine, device="cuda")}
+        quick = select_greedily(source, K, target, metric=metric, **on_gpu)
         assert quick.indices.tolist() == plain.indices.tolist()
         np.testing.assert_allclose(quick.gains, plain.gains, atol=1e-4 * plain.beta)
         if not question:

@@ -36,11 +36,10 @@ def data_of(pattern: str) -> tuple[np.ndarray, np.ndarray]:
     return data.features, data.column("class", "--groups")
 
 
-def whole(pool: str, aim: str, **options: Any) -> Problem:
+def whole(pool: str, aim: str, budgets: Any = "proportional", **options: Any) -> Problem:
     (source, groups), (target, target_groups) = data_of(pool), data_of(aim)
-    return Problem(
-        source, target, groups=uniproto.Groups(groups, target=target_groups), **options
-    ).with_k(K)
+    grouped = uniproto.Groups(groups, target=target_groups, budgets=budgets)
+    return Problem(source, target, groups=grouped, **options).with_k(K)
 
 
 # --- groups ---------------------------------------------------------------------------------------

@@ -212,7 +212,7 @@ def test_what_is_wrong_with_a_shard_is_said_with_its_name(pool: str, tmp_path: P
         ({"method": "random"}, "'method' must be uniproto on Ray"),
         ({"target_weights": [1.0, 2.0]}, "must be the name of a column"),
         ({"target_weights": "wait"}, "Did you mean 'weight'"),
-        ({"target_weights": "balanced"}, "'target_labels' must name"),
+        ({"target_weights": "balanced"}, "must be one of class, name, vector, weight"),
         ({"target_sample": 240}, "from 1 to 239"),
         ({"exclude": [240]}, "from 0 to 239"),
         ({"source": np.eye(3)}, "use uniproto.select for what is in memory"),

@@ -152,7 +152,7 @@ def test_every_method_keeps_exactly_as_many_in_both_modes(method: str, mode: str
 
 
 def test_the_names_are_those_of_the_command_line() -> None:
-    names = "uniproto colm colm-raw greats gradnorm maxloss sbert kmedoids random full"
+    names = "uniproto greedy colm colm-raw greats gradnorm maxloss sbert kmedoids random full"
     assert set(BATCH_METHODS) == set(names.split())
 
 
