@@ -267,6 +267,7 @@ def draws_at_random(method: Method) -> bool:
 def method_label(method: Method) -> str:
     """A method's name with the options that are not its defaults.
 
+    >>> from uniproto import Greedy, UniProto
     >>> method_label(UniProto()), method_label(Greedy(plan="resolve", sample=0.1))
     ('uniproto', 'greedy(plan=resolve, sample=0.1)')
     """

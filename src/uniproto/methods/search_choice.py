@@ -37,7 +37,7 @@ def choose_search(problem: Problem, search: str) -> SearchChoice:
     """The search as told, or the one that suits the problem.
 
     >>> import numpy as np
-    >>> choose_search(Problem(np.eye(3), k=2), "auto")
+    >>> choose_search(Problem(np.eye(3)).with_k(2), "auto")
     SearchChoice(search='thorough', why='3 × 3 costs are few')
     """
     m, n, k = problem.m, problem.n, problem.k

@@ -165,7 +165,7 @@ def as_columns(columns: Any) -> tuple[Columns, Any]:
     """What `columns` says about a table's columns, and the transformer it is, if it is one.
 
     >>> as_columns(False)
-    (Columns(use=None, ignore=(), scale='robust', prepare=False), None)
+    (Columns(use=None, ignore=(), categories=(), scale='robust', prepare=False), None)
     """
     if columns is None:
         return Columns(), None

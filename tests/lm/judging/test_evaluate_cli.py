@@ -132,7 +132,7 @@ def test_a_model_that_is_none_is_told(
 ) -> None:
     (tmp_path / "empty").mkdir()
     assert main(words(tmp_path / "empty", data, tmp_path / "out", "--suite", "cb")) == 2
-    assert "must be a causal language model" in capsys.readouterr().err
+    assert "must be a model's folder" in capsys.readouterr().err
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
