@@ -213,7 +213,7 @@ def test_exact_gains_of_random_costs(
             k,
             metric="precomputed",
             target_weights=weights_of(kind, rng, n),
-            initial=rows[: seed % 3],
+            include=rows[: seed % 3],
             exclude=rows[m - seed % 2 :],
         )
 
