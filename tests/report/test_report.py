@@ -424,7 +424,7 @@ def test_nasty_texts_and_names_are_text() -> None:
     assert "beginning of 1,000,000 characters" in page_text
 
 
-@pytest.mark.filterwarnings("ignore:some numbers may be something else")
+@pytest.mark.filterwarnings("ignore::uniproto.errors.DataWarning")
 def test_columns_count_targets_by_their_weights() -> None:
     """As the section on coverage does, whose shares the reader compares them with."""
     frame = pd.DataFrame(
