@@ -15,7 +15,7 @@ def run(report: Report, quick: bool) -> None:
     costs = cosine_costs(n)
 
     def select(plan: str, size: int, count: int) -> uniproto.Selection:
-        method = uniproto.Greedy(plan=plan, search="greedy")
+        method = uniproto.Greedy(plan=plan)
         part = costs[:size, :size].copy()
         return uniproto.select(
             part,

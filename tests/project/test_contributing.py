@@ -27,7 +27,7 @@ WEIGHTS = random.uniform(0.1, 2.0, 23)
 {proposed}
 test_central_against_its_formula()
 selection = uniproto.select(
-    SOURCE, 6, method=Central(), groups=np.arange(36) % 2, initial=[3], exclude=[4], certify=True
+    SOURCE, 6, method=Central(), groups=np.arange(36) % 2, include=[3], exclude=[4], certify=True
 )
 assert selection.indices[0] == 3
 assert 4 not in selection.indices
@@ -52,7 +52,7 @@ for rows in (source, sp.csr_array(source)):
 fifth = np.sort(matrix, axis=1)[:, 5]
 weights = uniproto.Problem(source, metric="chebyshev", target_weights="density").target_weights
 np.testing.assert_allclose(weights, fifth**2 / (fifth**2).sum())
-apart = uniproto.select(source, 5, metric="chebyshev", distinct=1.0).indices
+apart = uniproto.select(source, 5, metric="chebyshev", min_distance=1.0).indices
 assert matrix[np.ix_(apart, apart)][~np.eye(5, dtype=bool)].min() > 1.0
 """
 

@@ -630,7 +630,7 @@ def watch():
 
 watching = threading.Thread(target=watch)
 watching.start()
-selection = uniproto.select(source, 50, target, memory="64MB")
+selection = uniproto.select(source, 50, target, compute=uniproto.Compute(memory="64MB"))
 done.set()
 watching.join()
 assert len(set(selection.indices.tolist())) == 50
