@@ -133,7 +133,7 @@ def test_the_certificate_is_proven_by_its_prices_over_all_rows(
     ).with_k(K)
     proven = most_proven(whole, sel.certificate.prices)
     assert 0 < sel.certificate.lower_bound <= proven + 1e-12 * whole.costs.ceiling
-    assert sel.certificate.lower_bound == pytest.approx(proven, rel=1e-6)
+    assert sel.certificate.lower_bound == pytest.approx(proven, rel=1e-4)
     alone = uniproto.select(
         vectors_of(pool),
         K,
