@@ -50,7 +50,8 @@ for rows in (source, sp.csr_array(source)):
     np.testing.assert_allclose(selection.cost, expected.cost, rtol=1e-12)
     assert selection.certificate.lower_bound <= expected.cost
 fifth = np.sort(matrix, axis=1)[:, 5]
-weights = uniproto.Problem(source, metric="chebyshev", target_weights=uniproto.Density()).target_weights
+density = uniproto.Density()
+weights = uniproto.Problem(source, metric="chebyshev", target_weights=density).target_weights
 np.testing.assert_allclose(weights, fifth**2 / (fifth**2).sum())
 apart = uniproto.select(source, 5, metric="chebyshev", min_distance=1.0).indices
 assert matrix[np.ix_(apart, apart)][~np.eye(5, dtype=bool)].min() > 1.0
