@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from uniproto.certificate.bound import proven_bound
+import numpy as np
+
+from uniproto.certificate.bound import admissible_rows, exact_values
 from uniproto.problem.problem import Problem
 
 
 def most_proven(problem: Problem, prices: Any) -> float:
-    """What these prices prove, with the rounding that `proven_bound` has taken off given back."""
-    scale = problem.costs.ceiling + abs(prices).max()
-    return proven_bound(problem, prices) + 2 * problem.costs.rounding + 1e-9 * float(scale)
+    """What these prices prove with costs as they are computed, nothing taken off for rounding.
+
+    `proven_bound` takes the least that costs may really be: no honest bound is above this.
+    """
+    rows, quotas = admissible_rows(problem)
+    total = -math.fsum(problem.masses.offer / problem.masses.need * prices)
+    for quota in quotas:
+        total += math.fsum(exact_values(problem, rows[quota.given], prices))
+        if quota.count:
+            values = np.sort(exact_values(problem, rows[quota.free], prices))
+            total += math.fsum(values[: quota.count])
+    size = problem.costs.ceiling + float(np.abs(prices).max())
+    return total / problem.k + 1e-13 * size

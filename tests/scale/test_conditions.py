@@ -13,7 +13,6 @@ import pytest
 from tests.bounds import most_proven
 
 import uniproto
-from uniproto.certificate.bound import proven_bound
 from uniproto.cli import main
 from uniproto.data.disk import parquet_files
 from uniproto.data.tables import InputData, read_input
@@ -92,8 +91,7 @@ def test_the_certificate_of_groups_is_proven_over_all_rows(pool: str, aim: str) 
     assert sel.certificate is not None
     assert alone.certificate is not None
     proven = most_proven(problem, sel.certificate.prices)
-    least = proven_bound(problem, sel.certificate.prices)
-    assert least * (1 - 1e-6) <= sel.certificate.lower_bound <= proven
+    assert sel.certificate.lower_bound == pytest.approx(proven, rel=1e-6)
     assert 0.99 * alone.certificate.lower_bound <= sel.certificate.lower_bound <= sel.cost
 
 
