@@ -464,7 +464,6 @@ def unloaded(monkeypatch, tmp_path):
         ([*TARGET_ROWS, *[{"instruction": "1", "output": ""}] * K], ["--method", "kmeans"], K,
          "Got 15 instead"),
         (TARGET_ROWS, ["--method", "protodash", "--memory", "1KB"], K, "keeps k kernel rows"),
-        (TARGET_ROWS, ["--seconds", "0"], K, "'seconds' must be"),
         ([{"instruction": "1", "output": ""}], [], K, "At least one row must hold an example"),
         ([{"instruction": "1", "output": None}], [], K, "wanted.jsonl"),
     ],

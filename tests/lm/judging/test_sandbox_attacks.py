@@ -133,8 +133,11 @@ def _adopting() -> Iterator[None]:
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _adopting: None) -> Iterator[Outside]:
     made = Outside(tmp_path)
     monkeypatch.setenv("UNIPROTO_TEST_SECRET", made.secret)
+    # What programs leave behind is looked for where no other test runs programs at the same time.
+    monkeypatch.setattr(tempfile, "tempdir", tempfile.mkdtemp(prefix="uniproto-test-"))
     yield made
     made.close()
+    Path(tempfile.gettempdir()).rmdir()
 
 
 def test_there_are_enough() -> None:
