@@ -364,7 +364,7 @@ def test_changed_weights_are_noticed(run: Callable[..., tuple[int, str]]) -> Non
             "named.parquet --target target.parquet --column embedding --weights density",
             "named.parq",
         ),
-        ("target.csv --id kind --weights balanced", "'--labels' must be given with"),
+        ("target.csv --id kind --weights balanced", "--weights balanced needs --labels"),
         ("target.csv --id kind --weights balancd", "Did you mean 'balanced'"),
         ("target.csv --id kind --weights densty", "Did you mean 'density'"),
         ("pool.npy --weights densty", "Did you mean 'density'"),

@@ -446,7 +446,7 @@ def unloaded(monkeypatch, tmp_path):
         (TARGET_ROWS, ["--layer", "layers.7.v_proj"], K, "'layer' must name one linear"),
         (TARGET_ROWS, ["--adapter", "nowhere"], K, "nowhere: the adapter must be a folder"),
         (TARGET_ROWS, ["--prompt", "q"], K, "without q"),
-        (TARGET_ROWS, ["--text", "output", "--answer", "output"], K, "'--answer' needs --grad"),
+        (TARGET_ROWS, ["--text", "output", "--answer", "output"], K, "--answer needs --grad"),
         (TARGET_ROWS, ["--prompt", "output"], K, "'answer' must be another column"),
         (TARGET_ROWS, ["--model", "."], K, "'.' must be a model's folder"),
         (TARGET_ROWS, ["--at-most", "sauce:add=3"], K, "sauce"),
@@ -496,7 +496,7 @@ def test_conversations_that_are_texts_are_refused(model, unloaded, capsys):
 def test_a_distance_of_copies_that_are_kept_is_refused(model, unloaded, capsys):
     for distance in ("1e-6", "0"):
         assert curate(model, "--keep-duplicates", "--distinct", distance) == 2
-        assert "'--distinct' excludes --keep-duplicates" in capsys.readouterr().err
+        assert "--distinct excludes --keep-duplicates" in capsys.readouterr().err
 
 
 def test_a_pool_of_copies_is_refused_first(model, unloaded, capsys):
@@ -525,7 +525,7 @@ def test_near_duplicates_that_leave_too_few(model, capsys):
 
 def test_no_model_and_other_people_s_files(model, capsys):
     assert curate(None) == 2
-    assert "'--model' must be given with --gradients" in capsys.readouterr().err
+    assert "--gradients needs --model" in capsys.readouterr().err
     Path("out").mkdir()
     Path("out", CHOSEN).write_text("mine")
     assert curate(model) == 2

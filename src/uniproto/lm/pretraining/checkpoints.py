@@ -9,7 +9,6 @@ where all of them agree: Orbax itself does not notice most flipped bits.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import re
@@ -24,6 +23,7 @@ from typing import Any
 
 from uniproto.errors import InputFileError, MissingExtraError, OutputError
 from uniproto.runs.atomic import write_json
+from uniproto.runs.records import sha256_of
 
 try:
     import jax
@@ -34,7 +34,6 @@ except ModuleNotFoundError as error:  # pragma: no cover
 CHECKPOINTS = "checkpoints"
 _STATE, _RECORD, _CHECKSUMS = "state", "run.json", "checksums.json"
 _NAME, _PARTIAL_NAME = re.compile(r"[0-9]+"), re.compile(r"\.[0-9]+\.partial")
-_CHUNK = 2**22
 _HASHED_AT_ONCE = 4  # files
 
 
@@ -161,19 +160,11 @@ def _checksums(folder: Path) -> dict[str, dict[str, Any]]:
     files = {name: path for name, path in sorted(paths.items()) if not path.is_dir()}
     files.pop(_CHECKSUMS, None)
     with ThreadPoolExecutor(_HASHED_AT_ONCE) as pool:  # hashing does not hold Python's lock
-        digests = pool.map(_digest, files.values())
+        digests = pool.map(sha256_of, files.values())
         return {
             name: {"bytes": path.stat().st_size, "sha256": digest}
             for (name, path), digest in zip(files.items(), digests, strict=True)
         }
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def remove_checkpoints(out: Path) -> None:
