@@ -392,6 +392,7 @@ def test_the_scale_of_adapters_follows_their_rank(model_folder, data, tmp_path, 
     assert [settings.usual_lora_alpha for settings in found] == [32, 32, 512]
 
 
+@pytest.mark.slow
 def test_other_settings_are_refused_until_fresh(model_folder, data, tmp_path, capsys):
     out = tmp_path / "run"
     short = ("--steps", "1", "--method", "random", "--validation", "0")
@@ -440,6 +441,7 @@ def test_full_fine_tuning_without_lora_or_sources(model_folder, tmp_path):
     assert [row["kept"] for row in read_metrics(out)[1:]] == [8, 8]
 
 
+@pytest.mark.slow
 @pytest.mark.cross_product
 @pytest.mark.parametrize("method", ["uniproto", "greats", "colm"])
 def test_short_memory(model_folder, data, tmp_path, method):
@@ -589,6 +591,7 @@ def test_a_model_without_some_of_its_weights_is_refused(model_folder, data, tmp_
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_an_adapter_is_not_a_model(model_folder, data, tmp_path, capsys):
     """What it had learned would be forgotten when the next adapter takes its place."""
     out = tmp_path / "run"
@@ -751,14 +754,39 @@ def test_only_answer_tokens_have_labels(model_folder):
 
 def test_files_of_all_kinds_hold_the_same_rows(data, tmp_path):
 
-    packed, table = tmp_path / "train.jsonl.zst", tmp_path / "train.parquet"
-    with pa.output_stream(str(packed), compression="zstd") as stream:
+    with pa.output_stream(str(tmp_path / "train.jsonl.zst"), compression="zstd") as stream:
         stream.write(Path(data).read_bytes())
-    pq.write_table(pa.Table.from_pylist(rows()), table)
-    options = {"prompt": "instruction", "answer": "output", "source": "source"}
-    plain = read_rows(data, **options)
+    pq.write_table(pa.Table.from_pylist(rows()), tmp_path / "train.parquet")
+    pa.csv.write_csv(pa.Table.from_pylist(rows()), tmp_path / "train.csv")
+    (tmp_path / "train.json").write_text(json.dumps(rows(), indent=1))
+    plain = read_rows(data, source="source")
     assert len(plain) == 80
-    assert plain == read_rows(packed, **options) == read_rows(table, **options)
+    for ending in ("jsonl.zst", "parquet", "csv", "json"):
+        assert read_rows(tmp_path / f"train.{ending}", source="source") == plain
+
+
+def talk(question, answer):
+    said = (("user", question), ("assistant", answer))
+    return [{"role": role, "content": text} for role, text in said]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("prompt", "completion"), InstructionRow("s", "1+1", "2")),
+        (("question", "answer"), InstructionRow("s", "1+1", "2")),
+        (("instruction", "output"), InstructionRow("s", "1+1", "2")),
+        (("messages",), InstructionRow("s", "", "", (("user", "1+1"), ("assistant", "2")))),
+        (("text",), InstructionRow("s", None, "1+1")),
+    ],
+)
+def test_columns_with_usual_names_are_known(names, expected, tmp_path):
+    values = [talk("1+1", "2")] if names == ("messages",) else ["1+1", "2"]
+    path = tmp_path / "s.jsonl"
+    path.write_text(json.dumps(dict(zip(names, values, strict=False))) + "\n")
+    assert read_rows(path, source="source", may_lack_source=True) == [expected]
+    with pytest.raises(InputFileError, match="'--source' must be"):
+        read_rows(path, source="topic")
 
 
 def test_split_is_seeded_and_every_source_is_in_both():
@@ -822,7 +850,7 @@ def test_reading_needs_little_more_memory_than_the_rows(tmp_path):
             row = {"instruction": str(number), "output": "x", "other": "y" * 50_000}
             file.write(json.dumps(row) + "\n")
     tracemalloc.start()
-    assert len(read_rows(path, prompt="instruction", answer="output", source=None)) == 400
+    assert len(read_rows(path)) == 400
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < path.stat().st_size / 10
@@ -895,6 +923,7 @@ def test_lora_targets_by_architecture(kind, settings, expected):
     assert lora_targets(model, asked) == expected
 
 
+@pytest.mark.slow
 def test_epochs_and_rows_mixed_in(model_folder, data, tmp_path, capsys):
     held, mixed = rows()[:6], rows(9)
     for row in (*held, *mixed):

@@ -168,6 +168,7 @@ def test_every_setting_is_an_option_with_help_and_nothing_else_is(capsys):
     assert found == options | {"help", "fresh", "prepare-only", "export"}
 
 
+@pytest.mark.slow
 def test_help_does_not_import_jax():
     code = (
         "import sys; from uniproto.cli import main\n"
@@ -252,6 +253,7 @@ def test_another_configuration_is_refused_with_the_difference(tokens, whole, cap
     assert without_seconds(whole) == before
 
 
+@pytest.mark.slow
 def test_nan_stops_with_the_step_and_keeps_the_pool(tokens, tmp_path, capsys, monkeypatch):
     real = training_loop.make_step
 
@@ -488,6 +490,7 @@ def test_a_checkpoint_without_room_is_told_once(tmp_path, capfd):
     assert [path.name for path in (tmp_path / CHECKPOINTS).iterdir()] == ["1"]
 
 
+@pytest.mark.slow
 def test_the_bar_has_tokens_per_second_and_the_share_of_the_selection(
     tokens, whole, tmp_path, capsys, monkeypatch, no_curves
 ):

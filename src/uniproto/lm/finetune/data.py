@@ -62,10 +62,7 @@ class TokenisedRows(torch.utils.data.Dataset):
     @property
     def texts(self) -> list[str]:
         """The rows as people read them, for methods that look at texts."""
-        return [
-            "\n\n".join(text for _, text in row.turns) or f"{row.prompt}\n\n{row.answer}"
-            for row in self.rows
-        ]
+        return [row.text for row in self.rows]
 
     def part(self, places: Sequence[int]) -> TokenisedRows:
         """Some of the rows."""
@@ -171,20 +168,32 @@ def encoded(
     end = [tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else []
     for first in range(0, len(rows), _AT_ONCE):
         some = rows[first : first + _AT_ONCE]
-        if template == CHAT or some[0].turns:
-            for row in some:
-                turns = row.turns or (("user", row.prompt), ("assistant", row.answer))
+        texts = [row for row in some if not _is_chat(row, template)]
+        prompts: Iterator[list[int]] = iter(())
+        answers: Iterator[list[int]] = iter(())
+        if texts:
+            laid_out = [_laid_out(row, template) for row in texts]
+            said = [row.answer for row in texts]
+            prompts = iter(tokenizer(laid_out, verbose=False)["input_ids"])
+            answers = iter(tokenizer(said, verbose=False, add_special_tokens=False)["input_ids"])
+        for row in some:
+            if _is_chat(row, template):
+                turns = row.turns or (("user", row.prompt or ""), ("assistant", row.answer))
                 yield row, *encoded_chat(tokenizer, turns)
-            continue
-        prompts_in_full = [template.replace("{instruction}", row.prompt) for row in some]
-        prompts = tokenizer(prompts_in_full, verbose=False)["input_ids"]
-        answers = tokenizer([row.answer for row in some], verbose=False, add_special_tokens=False)[
-            "input_ids"
-        ]
-        for row, prompt, answer in zip(some, prompts, answers, strict=True):
-            ends_already = bool(end) and prompt[-1:] == end  # some tokenizers end every text
-            before = list(prompt[:-1] if ends_already else prompt)
-            yield row, before, [*answer, *end], [0] * len(before)
+                continue
+            before = list(next(prompts))
+            if end and before[-1:] == end:  # some tokenizers end every text
+                before.pop()
+            yield row, before, [*next(answers), *end], [0] * len(before)
+
+
+def _is_chat(row: InstructionRow, template: str) -> bool:
+    return bool(row.turns) or (template == CHAT and row.prompt is not None)
+
+
+def _laid_out(row: InstructionRow, template: str) -> str:
+    """What comes before the answer; nothing before a plain text."""
+    return "" if row.prompt is None else template.replace("{instruction}", row.prompt)
 
 
 @dataclass(frozen=True)
