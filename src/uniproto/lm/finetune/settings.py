@@ -55,7 +55,7 @@ class FinetuneSettings:
         help="a folder, a .gguf file or a name on the hub", common=True, metavar="MODEL"
     )
     data: str | tuple[str, ...] = setting(
-        help=".jsonl(.zst), .json, .csv, .parquet, or owner/name:split of the hub",
+        help=".jsonl(.zst), .json, .csv, .parquet, hub name (docs)",
         common=True,
         metavar="FILE",
         parse=str,
@@ -77,15 +77,11 @@ class FinetuneSettings:
     seed: int = setting(0, "of split, order and random draws", common=True)
     quiet: bool = setting(False, "no progress bar and no summary", common=True)
 
-    prompt: str | None = setting(
-        None, "the question (by the usual names)", group="data", metavar="COLUMN"
-    )
-    answer: str | None = setting(
-        None, "the answer to learn (by the usual names)", group="data", metavar="COLUMN"
-    )
+    prompt: str | None = setting(None, "the question", group="data", metavar="COLUMN")
+    answer: str | None = setting(None, "the answer to learn", group="data", metavar="COLUMN")
     source: str | None = setting(
         SOURCE,
-        "where a row comes from, if there is such a column",
+        "where a row comes from",
         group="data",
         metavar="COLUMN",
         off=("--no-source", "the data have no sources"),
