@@ -360,7 +360,7 @@ def test_what_an_instruction_is_about_belongs_to_the_prompt(model, capsys):
     assert [f"Compute.\n\n{row['input']}" for row in chosen()] == prompts
     assert main(["verify", "out"]) == 0
 
-    from uniproto.lm.finetune.rows import read_rows
+    from uniproto.lm.finetune.data import read_rows
 
     pq.write_table(pa.Table.from_pylist(chosen()), "chosen.parquet")
     for path in (Path("out", CHOSEN), "chosen.parquet"):

@@ -30,11 +30,11 @@ from uniproto.cli.finetune import read_config  # noqa: E402
 from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
 from uniproto.lm import SelectionConfig  # noqa: E402
 from uniproto.lm.batches.methods import BATCH_METHODS  # noqa: E402
-from uniproto.lm.finetune.data import split_places, tokenise  # noqa: E402
+from uniproto.lm.finetune.data import read_rows, split_places  # noqa: E402
 from uniproto.lm.finetune.folder import claimed, last_checkpoint  # noqa: E402
 from uniproto.lm.finetune.lora import lora_targets  # noqa: E402
-from uniproto.lm.finetune.rows import InstructionRow, read_rows  # noqa: E402
 from uniproto.lm.finetune.settings import FinetuneSettings, preset  # noqa: E402
+from uniproto.lm.finetune.tokens import InstructionRow, tokenise  # noqa: E402
 from uniproto.lm.models import load_model  # noqa: E402
 from uniproto.runs.metrics import read_metrics  # noqa: E402
 
@@ -464,7 +464,7 @@ def test_short_memory(model_folder, data, tmp_path, method):
         (("--pool", "500"), "'--pool' must not exceed the"),
         (
             ("--source", "origin"),
-            "train.jsonl: '--source' must be one of instruction, output, source",
+            "'--source' must be one of instruction, output",
         ),
         (("--answer", "reply"), "instead, without reply. Name them: --prompt and --answer"),
         (("--max-length", "8", "--too-long", "refuse"), "must hold every example"),

@@ -21,7 +21,8 @@ from uniproto.features.files import Items
 from uniproto.features.text import what_is_wrong
 from uniproto.lm.curation.copies import repeated_in_itself
 from uniproto.lm.curation.overlap import repeated_rows
-from uniproto.lm.features.examples import NO_ANSWER, Examples, what_is_wrong_with
+from uniproto.lm.features.examples import Examples
+from uniproto.lm.features.language import NO_ANSWER, what_is_wrong_with
 from uniproto.lm.features.language_features import gradients, hidden_states
 from uniproto.methods import Method, as_method
 from uniproto.methods.rehearsal import rehearse, require_enough

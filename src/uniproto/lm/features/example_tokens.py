@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from uniproto.lm.features.losses import NO_LABEL
-from uniproto.lm.finetune.data import cut_to_length, encoded
-from uniproto.lm.finetune.rows import as_row
+from uniproto.lm.finetune.tokens import as_row, cut_to_length, encoded
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,7 @@ from uniproto.data.files import possible_path
 from uniproto.data.text_tables import as_csv_texts
 from uniproto.features.embedded import Embedded
 from uniproto.features.files import Items, read_table, require_kind
-from uniproto.features.text import is_unicode, what_is_wrong
 from uniproto.lm.features.language import LanguageFeatures
-
-NO_ANSWER = "no answer token"
 
 
 @dataclass(frozen=True)
@@ -58,31 +55,3 @@ def read_examples(
         path, digest, table, "language", ",".join(columns), columns=columns,
         language=language or LanguageFeatures(),
     )  # fmt: skip
-
-
-def what_is_wrong_with(example: Any) -> str | None:
-    """Why an example cannot be learned from.
-
-    >>> what_is_wrong_with(("1 + 1?", "2")), what_is_wrong_with(("1 + 1?", " "))
-    (None, 'no answer token')
-    >>> what_is_wrong_with([{"role": "user", "content": "Hi"}])
-    'no answer token'
-    """
-    if isinstance(example, tuple):
-        if len(example) != 2:
-            return f"no prompt and answer but {len(example)} texts"
-        for name, text in zip(("prompt", "answer"), example, strict=True):
-            if not isinstance(text, str) or not is_unicode(text):
-                return f"{name}: {what_is_wrong(text)}"
-        return None if example[1].strip() else NO_ANSWER
-    if not isinstance(example, list):
-        return what_is_wrong(example)
-    for message in example:
-        if not (isinstance(message, Mapping) and isinstance(message.get("content"), str)):
-            return "a message without a text"
-        if not isinstance(message.get("role"), str):
-            return "a message without a role"
-        if not is_unicode(message["content"]):
-            return f"a message: {what_is_wrong(message['content'])}"
-    answers = [message for message in example if message["role"] == "assistant"]
-    return None if any(message["content"].strip() for message in answers) else NO_ANSWER

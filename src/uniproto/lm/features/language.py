@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from uniproto.errors import invalid, require_int, require_name
+from uniproto.features.text import is_unicode, what_is_wrong
 
 KINDS = ("value", "lora", "hidden")
 # The prompt that 'uniproto finetune' trains with.
@@ -12,6 +15,7 @@ TEMPLATE = (
     "Below is an instruction that describes a task. Write a response that answers it.\n\n"
     "### Instruction:\n{instruction}\n\n### Response:\n"
 )
+NO_ANSWER = "no answer token"
 CHAT = "chat"  # as a template: the one of the model's tokenizer
 
 
@@ -65,3 +69,31 @@ class LanguageFeatures:
         return repr(
             sorted((name, value) for name, value in asdict(self).items() if name != "adapter")
         )
+
+
+def what_is_wrong_with(example: Any) -> str | None:
+    """Why an example cannot be learned from.
+
+    >>> what_is_wrong_with(("1 + 1?", "2")), what_is_wrong_with(("1 + 1?", " "))
+    (None, 'no answer token')
+    >>> what_is_wrong_with([{"role": "user", "content": "Hi"}])
+    'no answer token'
+    """
+    if isinstance(example, tuple):
+        if len(example) != 2:
+            return f"no prompt and answer but {len(example)} texts"
+        for name, text in zip(("prompt", "answer"), example, strict=True):
+            if not isinstance(text, str) or not is_unicode(text):
+                return f"{name}: {what_is_wrong(text)}"
+        return None if example[1].strip() else NO_ANSWER
+    if not isinstance(example, list):
+        return what_is_wrong(example)
+    for message in example:
+        if not (isinstance(message, Mapping) and isinstance(message.get("content"), str)):
+            return "a message without a text"
+        if not isinstance(message.get("role"), str):
+            return "a message without a role"
+        if not is_unicode(message["content"]):
+            return f"a message: {what_is_wrong(message['content'])}"
+    answers = [message for message in example if message["role"] == "assistant"]
+    return None if any(message["content"].strip() for message in answers) else NO_ANSWER

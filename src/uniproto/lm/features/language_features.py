@@ -41,14 +41,13 @@ from uniproto.features.models import (
 )
 from uniproto.lm.features.adam_steps import AdamMoments, adam_steps
 from uniproto.lm.features.example_tokens import tokens_of
-from uniproto.lm.features.examples import NO_ANSWER, what_is_wrong_with
 from uniproto.lm.features.gradient_features import gradient_features, outer_sums, projected
 from uniproto.lm.features.inner_products import differentiated, layer_pairs
-from uniproto.lm.features.language import TEMPLATE, LanguageFeatures
+from uniproto.lm.features.language import NO_ANSWER, TEMPLATE, LanguageFeatures, what_is_wrong_with
 from uniproto.lm.features.layers import lora_projections, unwrapped, value_projection
 from uniproto.lm.features.losses import before_the_head, micro_batches
 from uniproto.lm.features.preserved_state import preserve_state
-from uniproto.lm.finetune.data import PaddingCollator
+from uniproto.lm.finetune.tokens import PaddingCollator
 from uniproto.lm.models import (
     ADAPTER,
     load_config,
