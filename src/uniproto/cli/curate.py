@@ -69,7 +69,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.lm.features.language import is_plain_text
+    from uniproto.data.examples import is_plain_text
     from uniproto.select import run_method
     from uniproto.selection.storage import require_result_folder, save_selection
 
@@ -116,7 +116,8 @@ def run(options: argparse.Namespace) -> None:
         items: Items = inputs.pool.items  # type: ignore[attr-defined]
         if command := finetune_command(asked, items, rows, output, target):
             print("\nTo train on rows of the target as well, give finetune --mix FILE with others")
-            print(f"than it validates on. Train on it:\n  {command}")
+            name = ", with the model's name at the end" if command.endswith("--model") else ""
+            print(f"than it validates on. Train on it{name}:\n  {command}")
 
 
 def _with_local_files(asked: CurateSpec) -> CurateSpec:
@@ -141,6 +142,7 @@ def _require_answerable(
 ) -> tuple[Items, Items, list[Items]]:
     """Pool, target and benchmarks; refuses early, before a model looks, what has no answer."""
     from uniproto.data.tables import require_column
+    from uniproto.lm.curation.curate import usable
     from uniproto.problem.near import require_distance
 
     def read(path: str, like: tuple[str, ...] = ()) -> Items:
@@ -164,10 +166,10 @@ def _require_answerable(
     if asked.exclude_near is not None:
         path, distance = asked.exclude_near
         require_distance(checked_distance(distance), "--exclude-near")
-        _usable_rows(read(path, pool.columns), asked.on_error)
-    targets = sum(_usable_rows(target, asked.on_error))
-    usable = _usable_rows(pool, asked.on_error)
-    _require_choosable(pool, target, usable, targets, spec, method)
+        usable(read(path, pool.columns), asked.on_error)
+    targets = sum(usable(target, asked.on_error))
+    known = usable(pool, asked.on_error)
+    _require_choosable(pool, target, known, targets, spec, method)
     return pool, target, [read(path, pool.columns) for path in asked.decontaminate or ()]
 
 
@@ -205,21 +207,6 @@ def _require_choosable(
     )
 
 
-def _usable_rows(data: Items, on_error: str) -> list[bool]:
-    """Which rows a model can look at; others are refused, unless they may be skipped."""
-    from uniproto.features.embedded import usable_rows
-    from uniproto.features.text import what_is_wrong
-
-    if data.kind == "images":  # whether a picture can be read shows when it is
-        return [True] * len(data)
-    if data.kind == "text":
-        return usable_rows(list(map(what_is_wrong, data.texts())), "texts", data.path, on_error)
-    from uniproto.lm.features.example_tokens import NO_ANSWER, what_is_wrong_with
-
-    reasons = list(map(what_is_wrong_with, data))
-    return usable_rows(reasons, "examples", data.path, on_error, expected=NO_ANSWER)
-
-
 def _without_copies(inputs: Inputs) -> Inputs:
     """The inputs without rows that are near to the target's."""
     from uniproto.problem.near import near_targets
@@ -234,7 +221,8 @@ def _without_copies(inputs: Inputs) -> Inputs:
 
 def _without_repeated(inputs: Inputs, pool: Items, others: dict[str, Items]) -> Inputs:
     """The inputs without rows that repeat, in words, those of other files."""
-    from uniproto.lm.curation.overlap import repeated_in_itself, repeated_rows
+    from uniproto.lm.curation.copies import repeated_in_itself
+    from uniproto.lm.curation.overlap import repeated_rows
 
     if pool.kind == "images":
         return inputs
@@ -313,40 +301,42 @@ def finetune_command(
     output: Path,
     target: Items,
 ) -> str | None:
-    """The command that trains on the chosen rows as they were compared; none without answers."""
-    from uniproto.lm.features.language import FURTHER
+    """The command that trains on the chosen rows as they were compared; none without answers.
+
+    Where no language model has compared them, it ends with --model, for the reader to go on.
+    """
+    from uniproto.data.examples import FURTHER, usual_columns
     from uniproto.lm.finetune.settings import FinetuneSettings as Usual
 
     talks = len(items.columns) == 1 and isinstance(rows[0][items.columns[0]], list)
     if not talks and len(items.columns) != 2 and FURTHER not in items.columns[1:2]:
         return None
-    longest, model = asked.max_length, "MODEL"
+    longest, model = asked.max_length, ""
     if items.kind == "language":
         from uniproto.lm.features.language_features import tokens_read
 
         model = str(asked.model)
         longest = tokens_read(model, longest)
-    words = ["uniproto", "finetune", "--model", model, "--data", str(output / CHOSEN)]
-    words += ["--method", "full"]
-    if talks:
-        words += ["--messages", *items.columns]
-    else:
-        prompt, answer = items.columns[0], items.columns[-1]
-        words += [] if prompt == Usual.prompt else ["--prompt", prompt]
-        words += [] if answer == Usual.answer else ["--answer", answer]
-        template = asked.template or Usual.template
-        words += [] if template == Usual.template else ["--template", template]
+    words = ["uniproto", "finetune", *(["--model", model] if model else [])]
+    words += ["--data", str(output / CHOSEN), "--method", "full"]
+    if usual_columns(list(rows[0])) != items.columns:
+        names = ("--messages",) if talks else ("--prompt", "--answer")
+        ends = (items.columns[0], items.columns[-1])
+        words += [word for pair in zip(names, ends, strict=False) for word in pair]
+    template = asked.template or Usual.template
+    words += [] if talks or template == Usual.template else ["--template", template]
     words += [] if longest == Usual.max_length else ["--max-length", str(longest)]
     words += ["--bf16"] if asked.bf16 and items.kind == "language" else []
-    validates = target.columns == items.columns
     if asked.source is None or any(row.get(asked.source) is None for row in rows):
         words += ["--no-source"]  # finetune needs it in every row
     elif asked.source != Usual.source:
         words += ["--source", asked.source]
     size = str(max(1, min(_BATCH, asked.k // 8)))
     words += ["--pool", size, "--keep", size, "--epochs", "3"]
+    validates = target.columns == items.columns
     words += ["--validation-data", asked.target] if validates else []
-    return " ".join(map(_quoted, [*words, "--out", f"{output}-model"]))
+    words += ["--out", f"{output}-model", *([] if model else ["--model"])]
+    return " ".join(map(_quoted, words))
 
 
 def _quoted(word: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from uniproto.cli.parser import number
 from uniproto.cli.spec import EmbeddingSpec, LanguageSpec, ProblemSpec, SelectSpec, options_of
 from uniproto.errors import InvalidInputError
+from uniproto.methods import METHODS, NOT_FOR_A_MODEL
 from uniproto.runtime.settings import made_of, setting, setting_of
 
 SOURCE = "source"  # the column of sources, where none is named
@@ -55,7 +56,9 @@ class CurateSpec(EmbeddingSpec, LanguageSpec):
         parse=number,
     )
     keep_duplicates: bool = setting(False, "keep copies", group=_CHOICE)
-    method: str = setting_of(SelectSpec, "method", common=False, group=_HOW)
+    method: str = setting(
+        "uniproto", ", ".join(name for name in METHODS if name not in NOT_FOR_A_MODEL), group=_HOW
+    )
     seconds: float | None = setting_of(SelectSpec, "seconds", common=False, group=_HOW)
     seed: int = setting_of(SelectSpec, "seed")
     memory: str | None = setting_of(ProblemSpec, "memory")

@@ -79,7 +79,9 @@ def add_parser(commands: Any) -> None:
             """),
     )
     parser.add_argument(
-        "data", metavar="DATA", help=".parquet, .csv or .jsonl, or a folder of pictures"
+        "data",
+        metavar="DATA",
+        help=".parquet, .csv, .jsonl(.zst), .json, a folder of pictures, or owner/name of the hub",
     )
     parser.add_argument(
         "-o",
@@ -94,13 +96,17 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from uniproto.data.hub import local_data
+    from uniproto.features.cache import cache_folder
+
     spec = SelectSpec.of({**vars(options), "pool": options.data})
     output = Path(str(spec.output))
     if output.suffix.lower() != ".parquet":
         raise InvalidInputError(f"--out must end in .parquet, not {spec.output!r}.")
     _require_usable(output, spec.pool)
     spec.check()
-    items = read_items(spec, spec.pool, guess=True)
+    data = local_data(spec.pool, Path(spec.cache or cache_folder() / "datasets"))
+    items = read_items(spec, data, guess=True)
     if COLUMN in items.table.column_names:
         raise InvalidInputError(
             f"{items.path.name} has a column {COLUMN!r} already. Rename or drop it."

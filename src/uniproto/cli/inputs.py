@@ -334,7 +334,7 @@ def read_items(
         from uniproto.features import files
 
         return files.read_items(path, spec.text, spec.images, guess=guess, encoding=spec.encoding)
-    from uniproto.lm.features.files import read_examples
+    from uniproto.lm.features.examples import read_examples
 
     named = (spec.prompt, spec.answer, spec.messages)
     return read_examples(path, features, named, like, spec.encoding)
