@@ -672,6 +672,19 @@ def test_copied_rows_of_another_choice(select: Select, run: Run) -> None:
     assert_no(run, f"{NAMES} (prototypes.csv)")
 
 
+def test_excluded_rows_of_another_choice(select: Select, run: Run) -> None:
+    select("pool.npy", "--exclude-near", "target.npy", "0.001")
+    path = Path("out", "excluded.csv")
+    assert_yes(run)
+    lines = path.read_text().splitlines(keepends=True)
+    assert len(lines) > 2
+    for forged in (lines[:-1], [*lines, "39" + lines[-1].lstrip("0123456789")], ["", "nothing"]):
+        path.write_text("".join(forged))
+        assert_no(run, "files of the result have not changed (excluded.csv)")
+        forge()
+        assert_no(run, f"{NAMES} (excluded.csv)")
+
+
 # Inputs and folders
 
 

@@ -358,7 +358,10 @@ def test_changed_weights_are_noticed(run: Callable[..., tuple[int, str]]) -> Non
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("named.csv --labels kind --weights density", "'density', which is both"),
+        (
+            "named.csv --labels kind --weights density",
+            "--weights density is also the name of a column",
+        ),
         ("named.csv --labels kind --weights balanced", "'balanced', which is both"),
         (
             "named.parquet --target target.parquet --column embedding --weights density",

@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status: int | None = options.run(options)
         sys.stdout.flush()
     except UniprotoError as error:
-        print(f"uniproto: error: {printable(_by_options(str(error)))}", file=sys.stderr)
+        print(f"uniproto: error: {printable(_in_words_of(options, str(error)))}", file=sys.stderr)
         return 2
     except MemoryError as error:
         print(f"uniproto: error: Not enough memory ({error}). Use fewer rows.", file=sys.stderr)
@@ -142,13 +142,17 @@ _OPTIONS |= {name: flag_of(name) for name in _SAME.split()}
 _NAMED = re.compile(rf"'({'|'.join(_OPTIONS)})'(?= (?:must|needs|is|for)\b)")
 
 
-def _by_options(text: str) -> str:
-    """An error in the words of the command line.
+def _in_words_of(options: argparse.Namespace, text: str) -> str:
+    """An error about an argument in the words of a command that makes a `Problem`.
 
-    >>> _by_options("'min_distance' must leave at least k=3 examples. Got only 2.")
+    >>> options = argparse.Namespace(run=select.run, k=3)
+    >>> _in_words_of(options, "'min_distance' must leave at least k=3 examples. Got only 2.")
     "'--distinct' must leave at least k=3 examples. Got only 2."
     """
-    return _NAMED.sub(lambda found: f"'{_OPTIONS[found[1]]}'", text)
+    if options.run not in (select.run, compare.run, path.run, curate.run, demo.run):
+        return text
+    known = _OPTIONS if "k" in options else {**_OPTIONS, "k": "k"}
+    return _NAMED.sub(lambda found: f"'{known[found[1]]}'", text)
 
 
 def _left_behind(options: argparse.Namespace, noted: Noted) -> str:

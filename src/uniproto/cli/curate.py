@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.curate_spec import OWN, SOURCE, CurateSpec
 from uniproto.cli.embed import embedding_notes
-from uniproto.cli.inputs import Inputs, file_rows, input_paths, read_items, refuse_pictures
+from uniproto.cli.inputs import Inputs, file_rows, input_paths, refuse_pictures
+from uniproto.cli.language import read_items
 from uniproto.cli.option_values import checked_distance, limits_of, min_distance
 from uniproto.cli.options import add_settings
 from uniproto.cli.parser import add_output

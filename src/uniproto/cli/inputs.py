@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uniproto.cli.language import read_items
 from uniproto.cli.option_values import (
     checked_distance,
     limited_column,
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from uniproto.cli.spec import SelectSpec
     from uniproto.data.tables import InputData
     from uniproto.features.compared_rows import Given
-    from uniproto.features.files import EmbeddedData, Items
-    from uniproto.lm.features.language import LanguageFeatures
+    from uniproto.features.files import EmbeddedData
     from uniproto.problem.near import NearRows
     from uniproto.problem.problem import Problem
 
@@ -78,7 +77,6 @@ def read_inputs(spec: SelectSpec) -> Inputs:
     from uniproto.problem.problem import Problem
     from uniproto.problem.values import Compute, Groups
 
-    spec.check()
     pool = read_file(spec, spec.pool)
     target = read_file(spec, spec.target, pool) if spec.target else None
     others = None
@@ -298,46 +296,6 @@ def refuse_pictures(path: Path) -> None:
 
     if path.is_dir() and next(path.rglob("*.parquet"), None) is None and has_pictures(path):
         raise InputFileError(f"{path}: this is a folder of pictures. Add --images.")
-
-
-def language_features(spec: SelectSpec) -> LanguageFeatures | None:
-    """What a language model computes; None where texts, pictures or numbers are the features."""
-    kind = "hidden" if spec.hidden else spec.gradients
-    if kind is None:
-        return None
-    from uniproto.lm.features.language import TEMPLATE, LanguageFeatures
-
-    if spec.model is None:
-        flag = "--hidden" if spec.hidden else "--gradients"
-        raise InvalidInputError(f"{flag} needs --model. Name a language model.")
-    return LanguageFeatures(
-        kind,
-        spec.adapter,
-        spec.adam,
-        spec.layer,
-        spec.width,
-        spec.template or TEMPLATE,
-        spec.max_length,
-        spec.bf16,
-    )
-
-
-def read_items(
-    spec: SelectSpec, path: str, *, guess: bool = False, like: Sequence[str] = ()
-) -> Items:
-    """What a model looks at in a file: texts, pictures, or examples of a language model.
-
-    `like` are the columns of other examples.
-    """
-    features = language_features(spec)
-    if features is None:
-        from uniproto.features import files
-
-        return files.read_items(path, spec.text, spec.images, guess=guess, encoding=spec.encoding)
-    from uniproto.lm.features.examples import read_examples
-
-    named = (spec.prompt, spec.answer, spec.messages)
-    return read_examples(path, features, named, like, spec.encoding)
 
 
 # Rows that embedding skipped

@@ -167,7 +167,12 @@ def _with_skipped_rows(inputs: Inputs) -> Inputs:
     weights = np.zeros(n)
     weights[columns] = problem.masses.weights
     skipped = np.setdiff1d(np.arange(m), rows)
-    groups, limits = arguments["groups"], arguments["limits"]
+    limits = arguments["limits"]
+    groups = arguments["groups"] and replace(
+        arguments["groups"],
+        labels=widened(arguments["groups"].labels, rows, m),
+        target=widened(arguments["groups"].target, columns, n),
+    )
     source = widened(arguments["source"], rows, m)
     targets = widened(arguments["target"], columns, n)
     wide = Problem(
@@ -175,12 +180,7 @@ def _with_skipped_rows(inputs: Inputs) -> Inputs:
         targets,
         metric=with_bandwidth(problem.costs.metric, problem.costs.bandwidth),
         target_weights=weights,
-        groups=groups
-        and replace(
-            groups,
-            labels=widened(groups.labels, rows, m),
-            target=widened(groups.target, columns, n),
-        ),
+        groups=groups,
         limits=limits and replace(limits, labels=widened(limits.labels, rows, m)),
         include=rows[arguments["include"]].tolist(),
         exclude=[*rows[arguments["exclude"]].tolist(), *skipped.tolist()],
@@ -190,6 +190,7 @@ def _with_skipped_rows(inputs: Inputs) -> Inputs:
     assert problem.given is not None
     return replace(
         inputs,
+        arguments={**arguments, "groups": groups},
         problem=wide.changed(given=replace(problem.given, source=None, target=None)),
         pool=_with_features(pool, source),
         target=target and _with_features(target, targets),

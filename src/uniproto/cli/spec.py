@@ -323,6 +323,7 @@ class SelectSpec(ProblemSpec, EmbeddingSpec, LanguageSpec):
         """Read the files, and make the problem."""
         from uniproto.cli.inputs import read_inputs
 
+        self.check()
         return read_inputs(self)
 
     def problem(self) -> Problem:

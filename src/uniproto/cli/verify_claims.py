@@ -8,13 +8,15 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from uniproto.certificate.bound import proven_bound
@@ -38,9 +40,6 @@ from uniproto.selection.storage import (
     named_rows,
 )
 from uniproto.transport.prototypes import transport
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _SUMS = 1e-12  # how far rounding puts costs off, as a share of them
 _SHARES = 1e-9  # the same of sums of shares, and of bounds, which add up as many numbers
@@ -106,66 +105,68 @@ def wrong_names(
     folder: Path, manifest: Mapping[str, Any], selection: Selection, inputs: Inputs
 ) -> list[str]:
     """The files whose ids or copied rows, which people read, are not those of the inputs."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
     def content(name: str) -> BytesIO:
         return BytesIO(read_published(folder, MANIFEST, name))
 
     listed, pool = manifest["files"], inputs.pool.table
     columns, arrays, named = named_rows(selection, **ids_of(inputs))
-    holds = {
-        SELECTION: _same_table(pq.read_table(content(SELECTION)), pa.table(columns)),
-        PLAN: _same_arrays(content(PLAN), arrays),
-        MANIFEST: manifest.get("id") == named.get("id"),
+    checks: dict[str, Callable[[], bool]] = {
+        SELECTION: lambda: _same_table(pq.read_table(content(SELECTION)), pa.table(columns)),
+        PLAN: lambda: _same_arrays(content(PLAN), arrays),
+        MANIFEST: lambda: manifest.get("id") == named.get("id"),
     }
     if pool is not None:
         chosen, as_csv = pool.take(selection.indices), BytesIO()
         write_csv(prototype_table(selection, chosen), as_csv)
-        holds |= dict.fromkeys((PROTOTYPES, PROTOTYPES_CSV), False)
-        if PROTOTYPES in listed and PROTOTYPES_CSV in listed:
-            holds[PROTOTYPES] = _same_table(pq.read_table(content(PROTOTYPES)), chosen)
-            holds[PROTOTYPES_CSV] = content(PROTOTYPES_CSV).getvalue() == as_csv.getvalue()
-        if CHOSEN in listed:
-            rows = json.loads(json.dumps(as_json(chosen.to_pylist()), default=str))
-            holds[CHOSEN] = _same_lines(content(CHOSEN), rows, selection)
+        checks[PROTOTYPES] = lambda: _same_table(pq.read_table(content(PROTOTYPES)), chosen)
+        checks[PROTOTYPES_CSV] = lambda: content(PROTOTYPES_CSV).getvalue() == as_csv.getvalue()
+    if CHOSEN in listed:
+        checks[CHOSEN] = lambda: _same_lines(content(CHOSEN), chosen, selection)
     if EXCLUDED in listed:
-        lines = list(csv.reader(StringIO(content(EXCLUDED).getvalue().decode())))
-        excluded = {int(line[0]) for line in lines[1:]}
-        holds[EXCLUDED] = excluded == set(inputs.spec.near_rows or ())
-    return [name for name, right in holds.items() if not right]
+        excluded = set(map(str, inputs.spec.near_rows or ()))
+        checks[EXCLUDED] = lambda: _first_values(content(EXCLUDED)) == excluded
+    named_files = (SELECTION, PLAN, PROTOTYPES, PROTOTYPES_CSV)
+    missing = [name for name in named_files if name in checks and name not in listed]
+    return missing + [name for name in checks if name not in missing and not _holds(checks[name])]
 
 
-def _same_lines(file: BytesIO, rows: list[dict[str, Any]], selection: Selection) -> bool:
-    """Whether chosen.jsonl holds these rows, in this order, each with the targets it serves."""
-    plan, lines = selection.plan, [json.loads(line) for line in file]
-    served = np.split(plan.indices, plan.indptr[1:-1])
-    return len(lines) == len(rows) and all(
-        {name: line.get(name) for name in row} == row
-        and line.get(free_name("rank", row)) == place + 1
-        and line.get(free_name("serves", row)) == served[place].tolist()
-        for place, (line, row) in enumerate(zip(lines, rows, strict=True))
-    )
+def _holds(check: Callable[[], bool]) -> bool:
+    try:
+        return check()
+    except Exception:  # what a parser makes of a forged file can be anything
+        return False
 
 
 def _same_arrays(file: BytesIO, arrays: Mapping[str, Any]) -> bool:
-    try:
-        with np.load(file, allow_pickle=False) as found:
-            return set(found) == arrays.keys() and all(
-                np.array_equal(found[name], arrays[name]) for name in arrays
-            )
-    except Exception:  # what a parser makes of a forged array can be anything
-        return False
+    with np.load(file, allow_pickle=False) as found:
+        same = (np.array_equal(found[name], arrays[name]) for name in arrays)
+        return set(found) == arrays.keys() and all(same)
 
 
 def _same_table(found: pa.Table, expected: pa.Table) -> bool:
     """Whether two tables are the same; a NaN, which equals nothing, is as good as another."""
-    import pyarrow.parquet as pq
-
     files = BytesIO(), BytesIO()
     for file, table in zip(files, (found, expected), strict=True):
         pq.write_table(table, file)
     return files[0].getvalue() == files[1].getvalue()
+
+
+def _same_lines(file: BytesIO, chosen: pa.Table, selection: Selection) -> bool:
+    """Whether chosen.jsonl holds these rows, in this order, each with the targets it serves."""
+    rows = json.loads(json.dumps(as_json(chosen.to_pylist()), default=str))
+    served = np.split(selection.plan.indices, selection.plan.indptr[1:-1])
+    for place, (line, row) in enumerate(zip(file, rows, strict=True)):
+        found, added = json.loads(line), {"rank": place + 1, "serves": served[place].tolist()}
+        found.pop(free_name("cost", row))  # rounded, and not needed
+        if found != row | {free_name(name, row): value for name, value in added.items()}:
+            return False
+    return True
+
+
+def _first_values(file: BytesIO) -> set[str]:
+    """What stands in the first column below its name."""
+    return {line[0] for line in list(csv.reader(StringIO(file.getvalue().decode())))[1:]}
 
 
 def plan_check(selection: Selection, problem: Problem) -> Check:

@@ -29,6 +29,7 @@ from uniproto.cli.curate import CHOSEN  # noqa: E402
 from uniproto.errors import InfeasibleError, InputFileError, InvalidInputError  # noqa: E402
 from uniproto.lm import gradients  # noqa: E402
 from uniproto.methods import UniProto  # noqa: E402
+from uniproto.runs.records import sha256_of  # noqa: E402
 
 K, POOL, TARGET = 24, 120, 15
 TEMPLATE = "Q {instruction} A "
@@ -114,6 +115,22 @@ def test_from_files_to_files(model, capsys):
     # The texts are on the cards: they are no levels to count.
     assert " levels<" not in page
     assert main(["verify", "out"]) == 0
+    # Who changes a row to train on is found out, renewed digests or not.
+    path, manifest = Path("out", CHOSEN), Path("out/manifest.json")
+    honest = path.read_text("utf-8")
+    for forged in (
+        honest.replace(found[0]["output"], "42 and more", 1),
+        "".join(honest.splitlines(keepends=True)[::-1]),
+        honest + honest.splitlines(keepends=True)[0],
+        honest.replace('"rank": 1,', '"rank": 2,', 1),
+        "{",
+    ):
+        path.write_text(forged, "utf-8")
+        record = json.loads(manifest.read_text("utf-8"))
+        for files in ({**record["files"], CHOSEN: sha256_of(path)}, record["files"]):
+            manifest.write_text(json.dumps({**record, "files": files}), "utf-8")
+            assert main(["verify", "out"]) == 1
+            assert CHOSEN in capsys.readouterr().out
     shutil.rmtree("out")
     assert curate(model, "--no-page", "--quiet") == 0
     assert not Path("out/report.html").exists()
@@ -454,12 +471,12 @@ def unloaded(monkeypatch, tmp_path):
         (TARGET_ROWS, ["--exclude-near", "wanted.jsonl", "near"], K, "--exclude-near FILE 0.05"),
         (TARGET_ROWS, ["--exclude-near", "wanted.jsonl", "-1"], K, "a distance of at least 0"),
         (TARGET_ROWS, ["--exclude-near", "gone.jsonl", "0.1"], K, "gone.jsonl: the input must be"),
-        (TARGET_ROWS, ["--distinct", "-1"], K, "'min_distance' must be 'auto' or a"),
-        (TARGET_ROWS, ["--seed", "-1"], K, "'seed' must be at least 0"),
-        (TARGET_ROWS, ["--memory", "lots"], K, "'memory' must be an amount"),
+        (TARGET_ROWS, ["--distinct", "-1"], K, "'--distinct' must be 'auto' or a"),
+        (TARGET_ROWS, ["--seed", "-1"], K, "'--seed' must be at least 0"),
+        (TARGET_ROWS, ["--memory", "lots"], K, "'--memory' must be an amount"),
         (TARGET_ROWS, ["--source", "sauce"], K, "'--source' must be one of"),
         (TARGET_ROWS, ["--method", "dsir"], K, "'dsir', which counts words"),
-        (TARGET_ROWS, ["--method", "fasterpam"], K, "'target' must be the source itself"),
+        (TARGET_ROWS, ["--method", "fasterpam"], K, "'--target' must be the source itself"),
         (TARGET_ROWS, ["--method", "kmeans"], K, "needs at least k=24 targets"),
         ([*TARGET_ROWS, *[{"instruction": "1", "output": ""}] * K], ["--method", "kmeans"], K,
          "Got 15 instead"),

@@ -223,7 +223,7 @@ def test_an_option_that_would_do_nothing_is_refused(tmp_path, capsys, option):
     data.write_text("text\nA\nB\n")
     command = ["embed", str(data), "--text", "text", "-o", str(tmp_path / "v.parquet")]
     assert main([*command, *option]) == 2
-    assert f"'{option[0]}' needs --gradients or --hidden" in capsys.readouterr().err
+    assert f"{option[0]} needs --gradients or --hidden" in capsys.readouterr().err
 
 
 def test_half_a_character_is_skipped_or_told(model):
