@@ -360,9 +360,9 @@ def test_changed_weights_are_noticed(run: Callable[..., tuple[int, str]]) -> Non
     [
         (
             "named.csv --labels kind --weights density",
-            "--weights density is also the name of a column",
+            "is also the name of a column",
         ),
-        ("named.csv --labels kind --weights balanced", "'balanced', which is both"),
+        ("named.csv --labels kind --weights balanced", "is also the name of a column"),
         (
             "named.parquet --target target.parquet --column embedding --weights density",
             "named.parq",
