@@ -231,6 +231,8 @@ def _weights(spec: SelectSpec, pool: InputData, aim: InputData) -> Any:
             )
     if text.startswith("density"):
         return density_from(text, "--weights")
+    if text != "balanced":
+        raise InvalidInputError(f"--weights takes no options for balanced, such as {text!r}.")
     if spec.labels is None:
         raise InvalidInputError("--weights balanced needs --labels. Name the column of classes.")
     return Balanced(aim.column(spec.labels, "--labels"))
