@@ -360,7 +360,7 @@ REFUSED = {
     "raw.npy -k 2": "pickled Python objects",
     "nowhere.npy -k 2": "nowhere.npy: * no such file",
     "folder.npy -k 2": "must hold .parquet files",
-    "pool.txt -k 2": ".csv, .jsonl, .jsonl.zst, .npy, .npz, .parquet, .tsv. Got '.txt' instead",
+    "pool.txt -k 2": ".csv, .json, .jsonl, .jsonl.zst, .npy, .npz, .parquet, .tsv. Got '.txt'",
     "cut_pool.npy -k 2": "cut pool.npy",
     "cut_one.npz -k 2": "cut one.npz",
     "cut_pool.parquet -k 2": "cut pool.parquet",

@@ -276,13 +276,13 @@ def read_file(spec: SelectSpec, path: str, like: InputData | None = None) -> Inp
         )
     refuse_pictures(Path(path))
     named = spec.named_columns()
-    of_target = () if spec.target is None else (spec.labels, spec.weights)
+    later = (spec.weights, None if spec.target is None else spec.labels)
     return read_input(
         path,
         spec.column,
         named,
         like,
-        required={name: named[name] for name in named if like is None and name not in of_target},
+        required={name: named[name] for name in named if like is None and name not in later},
         features=spec.features or (),
         ignore=spec.ignore or (),
         has_target=like is None and spec.target is not None,
