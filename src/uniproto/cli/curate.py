@@ -81,11 +81,13 @@ def run(options: argparse.Namespace) -> None:
     output = Path(options.output)
     refuse_inputs_inside(output, input_paths(options))
     require_result_folder(output, [CHOSEN, EXCLUDED])
-    pool, target, benchmarks = _require_answerable(options, method)
-    if unsaid and is_plain_text(pool.columns):
+    columns, benchmarks = _require_answerable(options, method)
+    if unsaid and is_plain_text(columns):
         options.gradients, options.hidden = None, True
     inputs = read_inputs(options)
     problem = inputs.problem(memory=options.memory, device=options.device)
+    pool: Items = inputs.pool.items  # type: ignore[attr-defined]
+    target: Items = inputs.target.items  # type: ignore[union-attr]
     others = dict(zip(options.decontaminate or (), benchmarks, strict=True))
     if not options.keep_duplicates:
         inputs, problem = _without_copies(inputs, problem, options)
@@ -119,8 +121,7 @@ def run(options: argparse.Namespace) -> None:
         _write_page(output, options)
     if not options.quiet:
         _print_summary(options, inputs, selection, output)
-        items: Items = inputs.pool.items  # type: ignore[attr-defined]
-        if command := finetune_command(options, items, rows, output, target):
+        if command := finetune_command(options, pool, rows, output, target):
             print("\nTo train on rows of the target as well, give finetune --mix FILE with others")
             name = ", with the model's name at the end" if command.endswith("--model") else ""
             print(f"than it validates on. Train on it{name}:\n  {command}")
@@ -153,8 +154,8 @@ def _completed(options: argparse.Namespace) -> argparse.Namespace:
 
 def _require_answerable(
     options: argparse.Namespace, method: Method
-) -> tuple[Items, Items, list[Items]]:
-    """Pool, target and benchmarks; refuses early, before a model looks, what has no answer."""
+) -> tuple[tuple[str, ...], list[Items]]:
+    """The columns of the pool, and the benchmarks. Refuses what has no answer before a model looks."""
     from uniproto.data.tables import require_column
     from uniproto.lm.curation.curate import usable
     from uniproto.problem.near import require_distance
@@ -188,7 +189,7 @@ def _require_answerable(
     targets = sum(usable(target, options.on_error))
     known = usable(pool, options.on_error)
     _require_choosable(pool, target, known, targets, options, method)
-    return pool, target, [read(path, pool.columns) for path in options.decontaminate or ()]
+    return pool.columns, [read(path, pool.columns) for path in options.decontaminate or ()]
 
 
 def _require_choosable(

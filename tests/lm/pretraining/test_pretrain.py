@@ -146,7 +146,6 @@ def test_a_run_ends_with_curves_metrics_and_checkpoints(tokens, whole):
     assert kept == [10, 12]
     result = json.loads((whole / "result.json").read_text())
     assert result["last"] == rows[-1]
-    assert result["step_flops"]["total"] > result["step_flops"]["training"]
     assert main(words(tokens, whole, "--steps", "12")) == 0  # nothing is left to do
     assert read_metrics(whole) == rows
 
@@ -227,7 +226,7 @@ def test_stopped_then_ended_then_given_more_steps(
     assert main(arguments) == status
     said = capsys.readouterr()
     assert f"uniproto: {word}; the same command goes on from the last checkpoint." in said.err
-    for part in ("parameters", "FLOP", "9 steps", "about 0:00:0", "tokens/s"):
+    for part in ("parameters", "9 steps", "about 0:00:0", "tokens/s"):
         assert part in said.out
     assert (tmp_path / CHECKPOINTS / "7").is_dir()
     assert main(arguments) == 0
@@ -448,17 +447,13 @@ def test_a_checkpoint_without_room_is_told_once(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_the_bar_has_tokens_per_second_and_the_share_of_the_selection(
-    tokens, whole, tmp_path, capsys, monkeypatch, no_curves
-):
+def test_the_bar_has_tokens_per_second(tokens, whole, tmp_path, capsys, monkeypatch, no_curves):
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     arguments = words(tokens, tmp_path, "--steps", "14")
     arguments.remove("--quiet")
     assert main(arguments) == 0
-    assert re.search(
-        r"14/14 .*loss [\d.]+, [\d,]+ tokens/s, selection 4\d%", capsys.readouterr().err
-    )
+    assert re.search(r"14/14 .*loss [\d.]+, [\d,]+ tokens/s", capsys.readouterr().err)
 
 
 def test_random_keys_survive_a_checkpoint(tmp_path):
