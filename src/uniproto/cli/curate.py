@@ -155,7 +155,7 @@ def _completed(options: argparse.Namespace) -> argparse.Namespace:
 def _require_answerable(
     options: argparse.Namespace, method: Method
 ) -> tuple[tuple[str, ...], list[Items]]:
-    """The columns of the pool, and the benchmarks. Refuses what has no answer before a model looks."""
+    """The pool's columns, and the benchmarks; refuses what has no answer before a model looks."""
     from uniproto.data.tables import require_column
     from uniproto.lm.curation.curate import usable
     from uniproto.problem.near import require_distance

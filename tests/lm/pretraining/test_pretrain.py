@@ -323,7 +323,6 @@ def test_two_devices_train_the_same_model(tokens, tmp_path, compiled_once, no_cu
         (["--devices", "4"], "'--devices' must not exceed"),
         (["--vocab-size", "999"], "in the folder, 999 now"),
         (["--seed", str(2**32)], "'--seed' must be from 0 to 2^32 - 1"),
-        (["--tokenizer", "t.json", "--vocab-size", "999"], "'--vocab-size' must be left out"),
     ],
 )
 def test_bad_options_are_told_before_anything_is_written(tokens, tmp_path, capsys, more, told):
