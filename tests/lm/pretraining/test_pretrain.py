@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +37,7 @@ from uniproto.lm.pretraining.tokens import (  # noqa: E402
 )
 from uniproto.runs.lock import locked  # noqa: E402
 from uniproto.runs.metrics import MetricsFile, read_metrics  # noqa: E402
+from uniproto.runtime.settings import described  # noqa: E402
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "while", "rain", "fell", "and", "nobody", "came"]
 
@@ -160,9 +160,7 @@ def test_every_setting_is_an_option_with_help_and_nothing_else_is(capsys):
     shown = capsys.readouterr().out
     assert shown.count("\n") <= 100
     assert shown.index("--data") < shown.index("more options") < shown.index("--eval-steps")
-    options = {
-        name.replace("_", "-") for name in (field.name for field in fields(PretrainSettings))
-    }
+    options = {each.name.replace("_", "-") for each in described(PretrainSettings)}
     found = set(re.findall(r"^  (?:-\w(?: \w+)?, )?--([\w-]+)", shown, re.MULTILINE))
     assert found == options | {"help", "fresh", "prepare-only", "export"}
 
