@@ -83,6 +83,7 @@ class Inputs:
 
 def read_inputs(options: argparse.Namespace) -> Inputs:
     """Read the files that options name. Every command goes through here, so that none drifts."""
+    from uniproto.problem.checks import AUTO
     from uniproto.problem.values import Groups
 
     label_column = options.labels
@@ -99,7 +100,7 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
     pool, target, given = _comparable(pool, target, options)
     metric = options.metric
     if metric is None:
-        metric = "cosine" if given.preparation is None else "euclidean"
+        metric = AUTO if given.preparation is None else "euclidean"
     if (sample := getattr(options, "target_sample", None)) is not None:
         target = _sampled(target or pool, sample, options)
     aim = target or pool

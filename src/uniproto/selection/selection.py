@@ -462,6 +462,8 @@ class Selection:
             f"  each represents         {_share(n / self.k)} targets' worth of mass, on average "
             f"{_share(self.plan.nnz / self.k)} different ones",
         ]
+        if self.note("metric_from") is not None:
+            lines.append(f"  metric                  {self.metric}, as {self.note('metric_from')}")
         if self.note("search") is not None:
             lines.append(f"  search                  {self.note('search')}: {self.note('why')}")
         if self.note("interrupted") is not None:
