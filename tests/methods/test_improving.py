@@ -103,7 +103,6 @@ def list_length(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("uniproto.fills.priced_fills._LIST_FACTOR", 1)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("kind", ["uniform", "uneven", "heavy", "zeros"])
 def test_no_exchange_improves(kind: str, list_length: None) -> None:
     exchanged = 0
@@ -117,7 +116,6 @@ def test_no_exchange_improves(kind: str, list_length: None) -> None:
     assert exchanged > 12
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_features(metric: str, dtype: type, list_length: None) -> None:
@@ -131,7 +129,6 @@ def test_features(metric: str, dtype: type, list_length: None) -> None:
         assert_improved_from_anywhere(Problem(source, target, metric=metric).with_k(4), rng)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_bounds_from_single_precision_rule_nothing_better_out(metric: str) -> None:
     """Of one prototype the bound is its cost: near-duplicates differ by less than its rounding."""

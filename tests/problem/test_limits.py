@@ -72,7 +72,6 @@ def test_every_method_keeps_to_the_limits(name, pool, target, sources):
     assert sum(found.values()) == K
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("method", [Greedy(plan="resolve"), Greedy(gains="exact"),
                                     Greedy(plan=Entropic()), UniProto(seconds=1.0)])  # fmt: skip
 def test_every_plan_keeps_to_the_limits(method, pool, target, sources):
@@ -190,7 +189,6 @@ def test_within_a_distance_means_what_the_distance_says(seed, metric, single, di
     assert are_within(rows[:1], rows, told_by, 0.0)[20]
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("pick", [pick_extend, pick_resolve])
 @pytest.mark.parametrize("metric", [*FEATURE_METRICS, "precomputed"])
 def test_told_late_or_early_the_picks_are_the_same(pick, metric, rng):

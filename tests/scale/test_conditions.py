@@ -162,7 +162,6 @@ def test_distinct_is_a_distance_on_ray(distinct: Any, twins: str) -> None:
 # --- methods --------------------------------------------------------------------------------------
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("method", sorted(METHODS.keys() - {"random", "fasterpam", "dsir"}))
 def test_every_method_picks_from_shards_and_from_their_picks(
     method: str, pool: str, aim: str

@@ -198,7 +198,6 @@ def test_what_is_wrong_with_a_shard_is_said_with_its_name(pool: str, tmp_path: P
         scale_select([pool, tmp_path / "bad.parquet"], 3, pool)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -115,7 +115,6 @@ def reference_picks(method: str, part: dict[str, Any], k: int) -> list[int]:
 COMPARED = ("uniproto", "colm", "colm-raw", "greats", "gradnorm", "maxloss", "sbert", "kmedoids")
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("k", [1, 7, 20, 40])
 @pytest.mark.parametrize("method", COMPARED)
 def test_per_batch_every_method_follows_its_formula(method: str, k: int) -> None:
@@ -142,7 +141,6 @@ def test_per_source_every_method_follows_its_formula_inside_each_source(method: 
     assert selector.last.per_source == quota
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("mode", ["batch", "source"])
 @pytest.mark.parametrize("method", BATCH_METHODS)
 def test_every_method_keeps_exactly_as_many_in_both_modes(method: str, mode: str) -> None:
@@ -198,7 +196,6 @@ def test_medoids_pick_what_the_library_picks(problem: tuple[np.ndarray, int]) ->
     assert chosen.tolist() == expected.indices.tolist()
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("k", [1, 32, 50, 64, 128])
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
@@ -261,7 +258,6 @@ def test_the_plain_method_object_takes_the_fast_path() -> None:
 # --- inner products instead of gradients --------------------------------------------------------
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("mode", ["batch", "source"])
 @pytest.mark.parametrize("method", [name for name in BATCH_METHODS if not name.startswith("colm")])
 def test_a_gram_gives_what_its_gradients_give(method: str, mode: str) -> None:
@@ -446,7 +442,6 @@ def test_small_sources_that_do_not_fit_are_refused() -> None:
 # --- NaN and infinity ---------------------------------------------------------------------------
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("mode", ["batch", "source"])
 @pytest.mark.parametrize("method", BATCH_METHODS)

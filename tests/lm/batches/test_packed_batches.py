@@ -135,7 +135,6 @@ def assert_close(found, expected):
         assert torch.allclose(found[name], value, atol=1e-6), name
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("micro_batch", [None, 2])
 @pytest.mark.parametrize("loss", ["example", "token"])
@@ -192,7 +191,6 @@ def test_the_choice_is_that_of_the_selector_on_the_examples(tmp_path):
     assert trainer.last_selection.tolist() == picks.tolist()
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("method", ["uniproto", "colm", "greats", "gradnorm", "maxloss", "random"])
 def test_every_method_chooses_a_share_of_the_examples(tmp_path, method):
     data = packed(examples(40, uneven=True))  # 16 rows of 3, 1, 4 and 2 examples

@@ -168,7 +168,6 @@ def losses_logged(trainer):
 # --- every method, in both modes -----------------------------------------------------------------
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("mode", ["batch", "source"])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("lora", [False, True])
@@ -225,7 +224,6 @@ class Plain(transformers.Trainer):
         return super().get_batch_samples(iter(next(self.batches)), num_batches, device)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("method", "settings", "accumulated"),
     [
@@ -282,7 +280,6 @@ def test_loss_is_scaled_by_the_kept_tokens(tmp_path):
     assert losses_logged(logged)[0] == pytest.approx(float(expected), rel=1e-5)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("method", ["uniproto", "colm", "greats", "gradnorm", "maxloss", "random"])
 def test_selecting_leaves_no_trace(tmp_path, method):
     trainer = make(tmp_path, tiny_model(lora=True, dropout=0.2), selection={"method": method})
@@ -624,7 +621,6 @@ def test_pool_smaller_than_keep():
         SelectionConfig(pool=4, keep=5)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("options", "words"),
     [

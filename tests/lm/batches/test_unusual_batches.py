@@ -63,7 +63,6 @@ def test_examples_end_to_end_become_rows_and_come_back():
         assert same, key
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("micro_batch", [None, 2])
 @pytest.mark.parametrize("loss", ["example", "token"])
 def test_without_padding_the_same_is_chosen_and_learned(tmp_path, loss, micro_batch):
@@ -313,7 +312,6 @@ def test_a_loss_function_gives_the_gradients_of_any_layer(layer):
     assert torch.allclose(found.losses, losses)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("method", ["uniproto", "colm", "maxloss", "random", "gradnorm"])
 def test_a_model_of_ones_own_trains(tmp_path, method):
     trainer = SelectionTrainer(

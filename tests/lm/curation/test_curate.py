@@ -222,7 +222,6 @@ def test_limits_of_sources(model):
     assert kinds.count("add") == 9
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("ending", ["parquet", "csv", "saved", "jsonl.zst"])
 def test_pools_of_other_forms(ending, model):
     table = pa.Table.from_pylist(POOL_ROWS)
@@ -435,7 +434,6 @@ def unloaded(monkeypatch, tmp_path):
     monkeypatch.setattr("uniproto.lm.features.language_features.load_model", refuse)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("rows", "words", "k", "message"),
     [
@@ -566,7 +564,6 @@ def test_sources_benchmarks_and_copies_in_python(model):
     assert not {3, 7} & set(selection.indices.tolist())
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -107,7 +107,6 @@ def test_run_ends_with_curves_metrics_and_a_model(model_folder, data, tmp_path, 
     assert read_metrics(out) == steps
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("method", sorted(BATCH_METHODS))
 def test_every_method(model_folder, data, tmp_path, method, monkeypatch):
     if method == "sbert":  # the vectors of a real model are the business of test_features.py
@@ -440,7 +439,6 @@ def test_full_fine_tuning_without_lora_or_sources(model_folder, tmp_path):
     assert [row["kept"] for row in read_metrics(out)[1:]] == [8, 8]
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("method", ["uniproto", "greats", "colm"])
 def test_short_memory(model_folder, data, tmp_path, method):
     """bfloat16 weights under LoRA, checkpointing, few examples at a time."""
@@ -454,7 +452,6 @@ def test_short_memory(model_folder, data, tmp_path, method):
 # --- bad input -----------------------------------------------------------------------------------
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -560,7 +557,6 @@ def test_a_run_that_diverged_says_so(model_folder, data, tmp_path, capsys):
     assert np.isnan([last["overall"], last["of_sources"], last["of_smallest"]]).all()
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("length", [0, 4, 9, 0.5, -1])
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
 def test_a_truncated_model_is_one_clear_error(model_folder, data, tmp_path, capsys, name, length):

@@ -170,7 +170,6 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("text", "gold"),
     list(zip(HOSTILE, itertools.cycle(["x+1", r"\sqrt{2}", "(1+x+y+z)^{401}"]), strict=False)),

@@ -360,7 +360,6 @@ def test_digests_are_remembered_and_a_damaged_cache_is_made_anew(
     assert locate(copied).fingerprint() == before
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("length", [0, 4, 100, -200, -1])
 def test_truncated_weights_are_one_clear_error(copied: Path, length: int) -> None:
     weights = copied / "model.safetensors"

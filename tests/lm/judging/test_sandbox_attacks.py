@@ -145,7 +145,6 @@ def test_there_are_enough() -> None:
     assert len(names) == len(set(names)) >= 100
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("name", "statuses", "code"),
     [pytest.param(*rest, id=f"{file}: {rest[0]}".replace(" ", "-")) for file, *rest in ALL],

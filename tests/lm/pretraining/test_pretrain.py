@@ -310,7 +310,6 @@ def test_two_devices_train_the_same_model(tokens, tmp_path, compiled_once, no_cu
         np.testing.assert_allclose(a, b, rtol=1e-4)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("more", "told"),
     [
@@ -425,7 +424,6 @@ def test_a_run_without_its_checkpoints_is_kept_or_forgotten(tokens, whole, tmp_p
     assert {path.name for path in out.iterdir()} <= {".lock", CHECKPOINTS}
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("more", [[], ["--fresh"]])
 @pytest.mark.parametrize(
     ("name", "content"),

@@ -129,7 +129,6 @@ def test_a_sequence_whose_score_is_not_finite_is_never_chosen():
     assert np.isfinite(report.pool_loss)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "uniproto"])
 def test_every_method_chooses_rows_of_the_pool(method):
     settings = replace(SETTINGS, method=method)

@@ -278,7 +278,6 @@ def test_killed_while_preparing_leaves_nothing_that_looks_complete(corpus, tmp_p
     assert learned_file.stat().st_mtime_ns == learned  # it is not learned twice
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", ["few.jsonl", "small.txt"])
 def test_a_small_corpus_has_both_parts(tmp_path, name, seed):
@@ -312,7 +311,6 @@ def damaged_corpus(folder, corpus):
     return folder / "damaged.jsonl"
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("data", ["missing.txt", "damaged.jsonl"])
 @pytest.mark.parametrize("options", [{}, {"column": "nowhere"}, {"tokenizer": "whole"}])
 def test_refused_preparations_leave_nothing(corpus, tmp_path, data, options):
