@@ -76,16 +76,17 @@ def checked_costs(
 def metric_for(rows: Any) -> str:
     """The metric for rows that come without one.
 
-    Embeddings, pictures and counts of words point in directions; in a few columns, such as
+    Embeddings, pictures and counts of words point in directions. In a few columns, such as
     coordinates, lengths count too, unless all rows have length 1.
 
     >>> metric_for(np.array([[52.5, 13.4], [48.1, 11.6]])), metric_for(np.eye(3))
     ('euclidean', 'cosine')
     """
     width = rows.shape[1]
-    if width > FEW_COLUMNS or sp.issparse(rows):
+    if width > FEW_COLUMNS:
         return "cosine"
-    some = np.asarray(rows[:: max(1, rows.shape[0] // _SAMPLED_SCALES)], dtype=np.float64)
+    some = rows[:: max(1, rows.shape[0] // _SAMPLED_SCALES)]
+    some = np.asarray(some.toarray() if sp.issparse(some) else some, dtype=np.float64)
     with np.errstate(over="ignore"):
         lengths = np.sqrt((some * some).sum(axis=1))
     unit = width > 1 and bool((np.abs(lengths - 1) <= _OF_LENGTH_ONE).all())
@@ -96,8 +97,6 @@ def why_metric(costs: Any, *, prepared: bool) -> str:
     """Why these costs suit their rows, where no metric was asked for."""
     if prepared:
         return "the table's columns were made comparable"
-    if sp.issparse(costs.source):
-        return "the rows are sparse"
     width = costs.source.shape[1]
     if width <= FEW_COLUMNS and costs.metric == "cosine":
         return "all rows have length 1"

@@ -59,7 +59,7 @@ def rows_near(
     >>> found.rows, found.nearest
     (array([0]), array([0]))
     """
-    metric = metric_for(as_matrix(source)) if metric == AUTO else metric_name(metric)
+    metric = metric_for(as_matrix(source, "source")) if metric == AUTO else metric_name(metric)
     if metric in _NO_DISTANCES:
         raise invalid(
             name, "needs a metric of distances", f"metric={metric!r}", "Use cosine or euclidean."

@@ -119,7 +119,9 @@ def curate(
     if problem.twin_distance is not None:
         dropped.update(near_targets(problem.costs, problem.twin_distance).rows.tolist())
     if of_others is not None and nearest is not None:
-        dropped.update(rows_near(of_pool.vectors, of_others.vectors, nearest, metric="cosine").rows.tolist())
+        dropped.update(
+            rows_near(of_pool.vectors, of_others.vectors, nearest, metric="cosine").rows.tolist()
+        )
     repeated = [repeated_rows(items, tests)] if tests else []
     if distinct is not False:
         repeated += [repeated_rows(items, aims), repeated_in_itself(items)]
