@@ -187,6 +187,7 @@ def test_fills_pick_what_the_plain_algorithm_picks(problem: tuple[np.ndarray, in
     np.testing.assert_allclose(found_costs, pick_costs, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 @properties
 @given(cost_matrices())
 def test_medoids_pick_what_the_library_picks(problem: tuple[np.ndarray, int]) -> None:
@@ -233,6 +234,7 @@ def test_a_similarity_matrix_is_read_as_inner_products_are() -> None:
     assert by_matrix.tolist() == by_features.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [
@@ -573,6 +575,7 @@ def test_draws_depend_on_the_seed_and_the_number_of_the_call(method: Any, mode: 
     assert resumed(pool(), sources=labels()).tolist() == third
 
 
+@pytest.mark.slow
 def test_no_global_random_state_is_read_or_changed() -> None:
     np.random.seed(0)  # noqa: NPY002
     before = np.random.get_state()[1].copy()  # noqa: NPY002

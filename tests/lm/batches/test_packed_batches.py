@@ -236,6 +236,7 @@ def test_anchors_are_examples_not_rows(tmp_path):
     assert trainer._anchors((0, 1))["input_ids"].shape[0] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one_each", [True, False])
 def test_sources_of_rows_one_packs_oneself(tmp_path, one_each):
     """A label for each example of a row, or one for all of them."""

@@ -87,6 +87,7 @@ def test_without_padding_the_same_is_chosen_and_learned(tmp_path, loss, micro_ba
         assert torch.allclose(ours[name], theirs[name], atol=2e-5), name
 
 
+@pytest.mark.slow
 def test_packed_rows_are_refused(tmp_path):
     def packed(rows):
         """Two examples in every row, as packing leaves them."""
@@ -225,6 +226,7 @@ def small(kind, **settings):
     return kind(kind.config_class(**sizes, **settings))
 
 
+@pytest.mark.slow
 def test_a_masked_language_model_is_refused(tmp_path):
     """Its labels are not shifted: scored as a causal one, its gradients were wrong by 95 %."""
     model, batch = small(transformers.BertForMaskedLM), collate(plain_rows())

@@ -218,6 +218,7 @@ def test_attacks_as_an_ordinary_user(file: str, outside: Outside) -> None:
         outside.check(shown)
 
 
+@pytest.mark.slow
 def test_good_programs_among_attacks(outside: Outside) -> None:
     """Verdicts on others are unharmed while bombs go off beside them."""
     bombs = ["fork bomb", "thread bomb", "memory bomb in small steps", "flood of output"]

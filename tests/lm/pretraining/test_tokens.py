@@ -183,6 +183,7 @@ def test_a_vocabulary_too_small_for_bytes_is_refused(corpus, tmp_path, size):
         prepared(tmp_path, corpus, vocab_size=size)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.text(max_size=200))
 def test_every_text_can_be_written_and_read(text):

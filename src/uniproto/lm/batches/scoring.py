@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from uniproto.data.examples import as_example, as_text, usual_columns
 from uniproto.errors import InvalidInputError, MissingExtraError, invalid
 from uniproto.lm.batches.config import SelectionConfig
 from uniproto.lm.batches.inputs import Gram
@@ -25,7 +26,6 @@ except ModuleNotFoundError as error:  # pragma: no cover
 
 _AT_ONCE = 8  # examples whose whole graph is held, for inner products over all layers
 _BY_INNER_PRODUCTS = ("dot", "cosine", "euclidean", "sqeuclidean", "rbf")
-_USUAL = (("text",), ("instruction", "output"), ("prompt", "completion"))
 
 
 @dataclass(frozen=True)
@@ -219,9 +219,9 @@ def texts_of(
     ['1 + 1?\\n\\n2']
     """
     present = columns_of(dataset) or []
-    if columns is None:
-        columns = next((each for each in _USUAL if set(each) <= set(present)), ())
-    columns = (columns,) if isinstance(columns, str) else tuple(columns)
+    if columns is None and (usual := usual_columns(present)):
+        return [str(as_text(as_example(dataset[row], usual))) for row in range(len(dataset))]
+    columns = (columns,) if isinstance(columns, str) else tuple(columns or ())
     missing = [column for column in columns if column not in present]
     if missing:
         raise invalid(
