@@ -127,7 +127,8 @@ def curate(
     of_others = None if others is None else embed(others)
     of_pool = embed(items)
     limited = () if sources is None else (sources[row] for row in of_pool.rows)
-    problem = Problem(of_pool.vectors, of_target.vectors, **conditions(limited))
+    vectors = of_pool.vectors, of_target.vectors
+    problem = Problem(*vectors, metric="cosine", **conditions(limited))
     dropped: set[int] = set()
     if problem.twin_distance is not None:
         dropped.update(near_targets(problem.costs, problem.twin_distance).rows.tolist())
