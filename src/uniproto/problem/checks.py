@@ -20,7 +20,7 @@ _SCALES_APART = 100  # times: a column that varies so much more than others deci
 _SAMPLED_SCALES = 10_000  # rows
 _MOST_COLUMNS = 200
 AUTO = "auto"  # the metric that is decided by what the rows are
-FEW_COLUMNS = 20  # more of them are a vector
+_FEW_COLUMNS = 20  # more of them are a vector
 _OF_LENGTH_ONE = 1e-3  # how far lengths may be from 1
 
 
@@ -58,7 +58,7 @@ def checked_costs(
         return make_costs(checked, None, metric, bandwidth)
     aim = checked if target is None else as_matrix(target, "target", memory)
     if metric == AUTO:
-        metric = metric_for(checked)
+        metric = metric_for(aim)
     if warn:
         warn_of_scales(aim, metric)
     if checked.shape[1] != aim.shape[1]:
@@ -83,7 +83,7 @@ def metric_for(rows: Any) -> str:
     ('euclidean', 'cosine')
     """
     width = rows.shape[1]
-    if width > FEW_COLUMNS:
+    if width > _FEW_COLUMNS:
         return "cosine"
     some = rows[:: max(1, rows.shape[0] // _SAMPLED_SCALES)]
     some = np.asarray(some.toarray() if sp.issparse(some) else some, dtype=np.float64)
@@ -98,7 +98,7 @@ def why_metric(costs: Any, *, prepared: bool) -> str:
     if prepared:
         return "the table's columns were made comparable"
     width = costs.source.shape[1]
-    if width <= FEW_COLUMNS and costs.metric == "cosine":
+    if width <= _FEW_COLUMNS and costs.metric == "cosine":
         return "all rows have length 1"
     return f"the rows have {width:,} column" + ("s" if width > 1 else "")
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import as_matrix, finite_number
+from uniproto.data.arrays import finite_number
 from uniproto.errors import invalid
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.costs import Costs, metric_name
 from uniproto.geometry.metrics import OF_FEATURES
-from uniproto.problem.checks import AUTO, checked_costs, metric_for
+from uniproto.problem.checks import checked_costs
 from uniproto.runtime.threads import parallel_for
 
 _NO_DISTANCES = ("dot", "precomputed", "similarity")
@@ -49,17 +49,17 @@ class NearRows:
 
 
 def rows_near(
-    source: Any, others: Any, distance: float, *, metric: str = AUTO, name: str = "exclude_near"
+    source: Any, others: Any, distance: float, *, metric: str = "cosine", name: str = "exclude_near"
 ) -> NearRows:
     """The source rows that are at most `distance` from one of the other rows.
 
     Decontamination: no row of a benchmark, nor one that says the same, should be trained on.
 
-    >>> found = rows_near([[1.0, 0.0], [0.0, 1.0]], [[2.0, 0.1]], 0.01, metric="cosine")
+    >>> found = rows_near([[1.0, 0.0], [0.0, 1.0]], [[2.0, 0.1]], 0.01)
     >>> found.rows, found.nearest
     (array([0]), array([0]))
     """
-    metric = metric_for(as_matrix(source, "source")) if metric == AUTO else metric_name(metric)
+    metric = metric_name(metric)
     if metric in _NO_DISTANCES:
         raise invalid(
             name, "needs a metric of distances", f"metric={metric!r}", "Use cosine or euclidean."

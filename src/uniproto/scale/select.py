@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from uniproto.data.arrays import as_rows, finite_number
 from uniproto.data.columns import ignored_columns, only_features, require_columns
@@ -25,7 +24,7 @@ from uniproto.geometry.bandwidth import MedianShare
 from uniproto.geometry.costs import FEATURE_METRICS, checked_bandwidth, metric_name
 from uniproto.geometry.lists import DEVICES
 from uniproto.methods import FasterPAM, Method, Random, as_method
-from uniproto.problem.checks import AUTO, FEW_COLUMNS
+from uniproto.problem.checks import AUTO
 from uniproto.problem.problem import ProblemOptions, Unpack, takes_problem_options
 from uniproto.problem.values import (
     RBF,
@@ -170,7 +169,7 @@ def make_request(
     aside = [name for name in (grouped, weighted) if name is not None]
     said, _ = as_columns(problem.get("columns"))
     columns = _columns(pool, said, aside, None, aim)
-    metric, width = _checked_metric(problem.get("metric", AUTO), pool.schema, columns)
+    metric, width = _checked_metric(problem.get("metric", AUTO))
     excluded = as_rows(problem.get("exclude"), "exclude", pool.rows).astype(np.int64)
     require_enough(count, sent, pool, excluded)
     return Request(
@@ -272,15 +271,12 @@ def _checked_method(method: str | Method) -> Method:
     return chosen
 
 
-def _checked_metric(
-    metric: str | RBF | Laplacian, schema: pa.Schema, columns: Sequence[str]
-) -> tuple[str, float | MedianShare | None]:
-    """The name of a metric of features, and its bandwidth if it has one."""
+def _checked_metric(metric: str | RBF | Laplacian) -> tuple[str, float | MedianShare | None]:
+    """The name of a metric of features, or `auto`, and its bandwidth if it has one."""
     bandwidth = metric.bandwidth if isinstance(metric, RBF | Laplacian) else None
     given = metric_of(metric)
-    if given == AUTO:  # by the columns alone: lengths would have to be read
-        vectors = any(pa.types.is_nested(schema.field(name).type) for name in columns)
-        return ("cosine" if vectors or len(columns) > FEW_COLUMNS else "euclidean"), None
+    if given == AUTO:
+        return AUTO, None
     name = metric_name(given)
     if name not in FEATURE_METRICS:
         raise invalid(
