@@ -368,9 +368,7 @@ def test_learned_weights_of_a_group_add_up_to_its_share(method, source, groups) 
 def test_every_group_keeps_its_notes(source, groups) -> None:
     selection = uniproto.select(source, 6, groups=groups, method="protodash", metric="cosine")
     for label in ("ant", "bee", "cat"):
-        alone = uniproto.select(
-            source[groups == label], 1, method="protodash", metric="cosine"
-        )
+        alone = uniproto.select(source[groups == label], 1, method="protodash", metric="cosine")
         assert selection.notes[label] == pytest.approx(alone.notes)
 
 
