@@ -115,7 +115,8 @@ def curate(
 
     def conditions(labels: Any) -> ProblemOptions:
         limits = None if sources is None else Limits(list(labels), at_most, at_least)
-        return {"limits": limits, "min_distance": min_distance, "seed": seed}
+        asked: ProblemOptions = {"limits": limits, "min_distance": min_distance, "seed": seed}
+        return {"metric": "cosine", **asked}
 
     rehearse(chosen, k, sum(known), targets, **conditions(compress(sources or (), known)))
 
@@ -127,8 +128,7 @@ def curate(
     of_others = None if others is None else embed(others)
     of_pool = embed(items)
     limited = () if sources is None else (sources[row] for row in of_pool.rows)
-    vectors = of_pool.vectors, of_target.vectors
-    problem = Problem(*vectors, metric="cosine", **conditions(limited))
+    problem = Problem(of_pool.vectors, of_target.vectors, **conditions(limited))
     dropped: set[int] = set()
     if problem.twin_distance is not None:
         dropped.update(near_targets(problem.costs, problem.twin_distance).rows.tolist())
