@@ -31,7 +31,9 @@ class ProblemOptions:
         None, "what the chosen rows must represent (POOL itself)", common=True, metavar="FILE"
     )
     metric: str | None = setting(
-        None, f"{', '.join(METRICS)} (cosine; euclidean for prepared tables)", common=True
+        None,
+        f"{', '.join(METRICS)} (default: euclidean for tables and up to 20 columns, else cosine)",
+        common=True,
     )
     bandwidth: str | None = setting(
         None,
