@@ -403,7 +403,7 @@ def test_who_builds_the_lists() -> None:
 
 def test_a_processor_leaves_no_notes() -> None:
     selection = select_greedily(
-        points(M, 1), K, points(N, 2), compute=uniproto.Compute(device="cpu")
+        points(M, 1), K, points(N, 2), metric="l1", compute=uniproto.Compute(device="cpu")
     )
     assert set(selection.notes) == {"recomputed_rows"}
 

@@ -271,7 +271,7 @@ def test_rows_near_a_benchmark_are_excluded_counted_and_listed(files, pool, targ
     benchmark = pool[[3, 20, 41]] * 2.0  # the same directions
     pq.write_table(pa.table(dict(zip(columns, benchmark.T, strict=True))), "bench.parquet")
     words = ["select", "pool.parquet", "-k", str(K), "--target", "wanted.parquet", "-o", "out"]
-    words += ["--ignore", "source"]
+    words += ["--ignore", "source", "--metric", "cosine"]
     assert main([*words, "--exclude-near", "bench.parquet", "0.001"]) == 0
     assert "excluded                3 rows, in excluded.csv" in capsys.readouterr().out
     listed = Path("out/excluded.csv").read_text().splitlines()
@@ -283,7 +283,7 @@ def test_rows_near_a_benchmark_are_excluded_counted_and_listed(files, pool, targ
     ]
     found = uniproto.Selection.load("out").indices
     np.testing.assert_array_equal(
-        found, uniproto.select(pool, K, target, exclude=[3, 20, 41]).indices
+        found, uniproto.select(pool, K, target, exclude=[3, 20, 41], metric="cosine").indices
     )
     Path("bench.parquet").unlink()  # the record names the rows
     assert main(["verify", "out"]) == 0

@@ -80,12 +80,15 @@ def run(options: argparse.Namespace) -> None:
     method, output = spec.chosen_method(), Path(asked.output)
     refuse_inputs_inside(output, input_paths(spec))
     require_result_folder(output, [CHOSEN, EXCLUDED])
-    pool, target, benchmarks = _require_answerable(asked, spec, method)
+    columns, benchmarks = _require_answerable(asked, spec, method)
     of_gradients = asked.gradients or asked.layer or asked.adapter
     unsaid = not of_gradients and asked.width == CurateSpec.width
-    if unsaid and spec.gradients and is_plain_text(pool.columns):
+    if unsaid and spec.gradients and is_plain_text(columns):
         spec = replace(spec, gradients=None, hidden=True)
     inputs = spec.read()
+    assert inputs.target is not None
+    pool: Items = inputs.pool.items  # type: ignore[attr-defined]
+    target: Items = inputs.target.items  # type: ignore[attr-defined]
     others = dict(zip(asked.decontaminate or (), benchmarks, strict=True))
     if not asked.keep_duplicates:
         inputs = _without_copies(inputs)
@@ -114,8 +117,7 @@ def run(options: argparse.Namespace) -> None:
         make_report(ReportSpec(folder=str(output), title=title, quiet=True))
     if not asked.quiet:
         _print_summary(asked, inputs, selection, output)
-        items: Items = inputs.pool.items  # type: ignore[attr-defined]
-        if command := finetune_command(asked, items, rows, output, target):
+        if command := finetune_command(asked, pool, rows, output, target):
             print("\nTo train on rows of the target as well, give finetune --mix FILE with others")
             name = ", with the model's name at the end" if command.endswith("--model") else ""
             print(f"than it validates on. Train on it{name}:\n  {command}")
@@ -140,8 +142,8 @@ def _with_local_files(asked: CurateSpec) -> CurateSpec:
 
 def _require_answerable(
     asked: CurateSpec, spec: SelectSpec, method: Method
-) -> tuple[Items, Items, list[Items]]:
-    """Pool, target and benchmarks; refuses early, before a model looks, what has no answer."""
+) -> tuple[tuple[str, ...], list[Items]]:
+    """The pool's columns, and the benchmarks; refuses what has no answer before a model looks."""
     from uniproto.data.tables import require_column
     from uniproto.lm.curation.curate import usable
     from uniproto.problem.near import require_distance
@@ -171,7 +173,7 @@ def _require_answerable(
     targets = sum(usable(target, asked.on_error))
     known = usable(pool, asked.on_error)
     _require_choosable(pool, target, known, targets, spec, method)
-    return pool, target, [read(path, pool.columns) for path in asked.decontaminate or ()]
+    return pool.columns, [read(path, pool.columns) for path in asked.decontaminate or ()]
 
 
 def _require_choosable(

@@ -95,6 +95,7 @@ def _recorded_spec(folder: Path, manifest: Mapping[str, Any], moved: Sequence[st
     """
     spec, records = SelectSpec.of(manifest["arguments"]), manifest["inputs"]
     spec = replace(spec, memory=None, device="auto", lists="exact", cache=None, no_cache=False)
+    spec = replace(spec, metric=spec.metric or manifest["metric"])  # whatever the default becomes
     places = manifest.get("places") or {}
     pool, target = (
         records[role] and str(input_path(folder, records[role], places.get(role), moved))

@@ -37,7 +37,7 @@ class ProblemSpec:
     )
     metric: str | None = setting(
         None,
-        f"{', '.join(METRICS)} (default: cosine; euclidean for tables of mixed columns)",
+        f"{', '.join(METRICS)} (default: euclidean for tables and up to 20 columns, else cosine)",
         common=True,
     )
     bandwidth: str | None = setting(

@@ -198,9 +198,9 @@ CHAT = (
 )
 
 
-@pytest.mark.parametrize("tuned", [{"messages": "messages"}, {"template": "chat"}])
+@pytest.mark.parametrize("tuned", [{"chats": True}, {"template": "chat"}])
 def test_a_model_tuned_on_chats_is_asked_in_its_chat_template(
-    folder: Path, tmp_path: Path, tuned: dict[str, str]
+    folder: Path, tmp_path: Path, tuned: dict[str, object]
 ) -> None:
     """finetune.json has the usual template beside --messages, which did not take part."""
     run = tmp_path / "run"

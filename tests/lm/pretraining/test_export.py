@@ -24,7 +24,7 @@ from uniproto.lm.pretraining.gradients import (  # noqa: E402
     l1_distances,
     largest_gradients,
 )
-from uniproto.lm.pretraining.model import hidden_states, peak_flops  # noqa: E402
+from uniproto.lm.pretraining.model import hidden_states  # noqa: E402
 from uniproto.lm.pretraining.sampling import sampled  # noqa: E402
 from uniproto.problem.masses import integer_masses  # noqa: E402
 
@@ -113,12 +113,6 @@ def test_samples_begin_as_given_and_depend_on_seed_and_step():
     assert all(each[:8] == list(range(8)) for each in found)
     assert found[0] == found[1]
     assert len({tuple(each) for each in found}) == 3
-
-
-def test_peaks_are_known_by_the_names_of_devices():
-    assert peak_flops("NVIDIA H200") == 989e12
-    assert peak_flops("NVIDIA L4") != peak_flops("NVIDIA L40S")
-    assert peak_flops("Radeon") is None
 
 
 # --- CoLM's distances ----------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +37,7 @@ from uniproto.lm.pretraining.tokens import (  # noqa: E402
 )
 from uniproto.runs.lock import locked  # noqa: E402
 from uniproto.runs.metrics import MetricsFile, read_metrics  # noqa: E402
+from uniproto.runtime.settings import described  # noqa: E402
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "while", "rain", "fell", "and", "nobody", "came"]
 
@@ -146,7 +146,6 @@ def test_a_run_ends_with_curves_metrics_and_checkpoints(tokens, whole):
     assert kept == [10, 12]
     result = json.loads((whole / "result.json").read_text())
     assert result["last"] == rows[-1]
-    assert result["step_flops"]["total"] > result["step_flops"]["training"]
     assert main(words(tokens, whole, "--steps", "12")) == 0  # nothing is left to do
     assert read_metrics(whole) == rows
 
@@ -161,9 +160,7 @@ def test_every_setting_is_an_option_with_help_and_nothing_else_is(capsys):
     shown = capsys.readouterr().out
     assert shown.count("\n") <= 100
     assert shown.index("--data") < shown.index("more options") < shown.index("--eval-steps")
-    options = {
-        name.replace("_", "-") for name in (field.name for field in fields(PretrainSettings))
-    }
+    options = {each.name.replace("_", "-") for each in described(PretrainSettings)}
     found = set(re.findall(r"^  (?:-\w(?: \w+)?, )?--([\w-]+)", shown, re.MULTILINE))
     assert found == options | {"help", "fresh", "prepare-only", "export"}
 
@@ -227,7 +224,7 @@ def test_stopped_then_ended_then_given_more_steps(
     assert main(arguments) == status
     said = capsys.readouterr()
     assert f"uniproto: {word}; the same command goes on from the last checkpoint." in said.err
-    for part in ("parameters", "FLOP", "9 steps", "about 0:00:0", "tokens/s"):
+    for part in ("parameters", "9 steps", "about 0:00:0", "tokens/s"):
         assert part in said.out
     assert (tmp_path / CHECKPOINTS / "7").is_dir()
     assert main(arguments) == 0
@@ -324,7 +321,6 @@ def test_two_devices_train_the_same_model(tokens, tmp_path, compiled_once, no_cu
         (["--devices", "4"], "'--devices' must not exceed"),
         (["--vocab-size", "999"], "in the folder, 999 now"),
         (["--seed", str(2**32)], "'--seed' must be from 0 to 2^32 - 1"),
-        (["--tokenizer", "t.json", "--vocab-size", "999"], "'--vocab-size' must be left out"),
     ],
 )
 def test_bad_options_are_told_before_anything_is_written(tokens, tmp_path, capsys, more, told):
@@ -448,17 +444,13 @@ def test_a_checkpoint_without_room_is_told_once(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_the_bar_has_tokens_per_second_and_the_share_of_the_selection(
-    tokens, whole, tmp_path, capsys, monkeypatch, no_curves
-):
+def test_the_bar_has_tokens_per_second(tokens, whole, tmp_path, capsys, monkeypatch, no_curves):
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     arguments = words(tokens, tmp_path, "--steps", "14")
     arguments.remove("--quiet")
     assert main(arguments) == 0
-    assert re.search(
-        r"14/14 .*loss [\d.]+, [\d,]+ tokens/s, selection 4\d%", capsys.readouterr().err
-    )
+    assert re.search(r"14/14 .*loss [\d.]+, [\d,]+ tokens/s", capsys.readouterr().err)
 
 
 def test_random_keys_survive_a_checkpoint(tmp_path):

@@ -214,8 +214,6 @@ def test_decay_moves_matrices_and_no_norms():
         ({"clip": 0.0}, "'clip' must be a finite number above 0"),
         ({"schedule": "cosine"}, "'steps' must be above 'warmup'"),
         ({"method": "greats", "anchors": 9}, "'anchors' must be at most 'pool'"),
-        ({"reg": 0.1}, "'reg' is an option of plan='entropic'"),
-        ({"iterations": 9}, "'iterations' is an option of plan='entropic'"),
         ({"pool": 8192, "keep": 4096}, "must be below"),
     ],
 )

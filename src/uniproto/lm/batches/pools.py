@@ -275,12 +275,14 @@ def known_sources(dataset: Any, column: str) -> list[str]:
     []
     """
     counts = getattr(dataset, "sources", None)
-    has_column = column in (getattr(dataset, "column_names", None) or ())
-    if not isinstance(counts, Counter):
-        counts = (
-            rows_per_source(dataset, column) if has_column and hasattr(dataset, "__len__") else ()
-        )
-    return sorted(map(str, counts))
+    if isinstance(counts, Counter):
+        return sorted(map(str, counts))
+    if column not in (columns_of(dataset) or ()) or not hasattr(dataset, "column_names"):
+        return []
+    if not hasattr(dataset, "__len__"):
+        return []
+    labels = (label if isinstance(label, list) else [label] for label in dataset[column])
+    return sorted({str(_plain(each)) for label in labels for each in label})
 
 
 def no_source_column(column: str, present: list[str]) -> InvalidInputError:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from uniproto.data.examples import as_example, as_text, usual_columns
-from uniproto.errors import InvalidInputError, MissingExtraError, invalid
+from uniproto.errors import MissingExtraError, invalid
 from uniproto.lm.batches.config import SelectionConfig
 from uniproto.lm.batches.inputs import Gram
 from uniproto.lm.batches.pools import Pool, columns_of
@@ -60,10 +59,9 @@ class Scorer:
             return Scores(losses=self._losses(pool))
         if config.usual_features == "embedding":
             return Scores(features=self._embeddings(pool))
-        with _remedies():
-            if "validation_features" in needs:
-                return self._with_anchors(pool, seed)
-            return self._gradients(pool, seed)
+        if "validation_features" in needs:
+            return self._with_anchors(pool, seed)
+        return self._gradients(pool, seed)
 
     def _losses(self, pool: Pool) -> Any:
         return example_losses(
@@ -163,17 +161,6 @@ def _required(by_anchor: Any) -> Any:
             "Lower the learning rate if training has diverged, or raise anchors.",
         )
     return by_anchor
-
-
-@contextmanager
-def _remedies() -> Iterator[None]:
-    """Say what can be done about an optimizer without Adam's second moment, in our own options."""
-    try:
-        yield
-    except InvalidInputError as error:
-        if not str(error).startswith("'normalise'"):
-            raise
-        raise InvalidInputError(f"{error} In a SelectionConfig: adam_aligned=False.") from error
 
 
 def _has_lora(model: Any) -> bool:

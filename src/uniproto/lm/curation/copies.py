@@ -13,6 +13,7 @@ rows take tens of megabytes. Rows that have one in common are then compared run 
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Iterable
 from typing import Any
 
@@ -50,7 +51,12 @@ def repeated_in_itself(pool: Iterable[Any]) -> NearRows:
     (array([1]), array([0]))
     """
     hashed = _Hashed()
-    pairs = _candidates([_keys(hashed, *_words(example)) for example in pool])
+    keys, counts = array("Q"), array("q")
+    for example in pool:
+        found = _keys(hashed, *_words(example))
+        keys.frombytes(found.tobytes())
+        counts.append(len(found))
+    pairs = _candidates(np.frombuffer(keys, np.uint64), np.frombuffer(counts, np.int64))
     wanted = set(np.unique(pairs).tolist())
     compared = {
         row: _Compared(hashed, *_words(example))
@@ -124,13 +130,12 @@ def _keys(hashed: _Hashed, prompt: Words, answer: Words) -> Hashes:
     return np.append(hashed.runs(prompt)[:_KEPT] ^ numbers, letters)
 
 
-def _candidates(keys: list[Hashes]) -> NDArray[np.int64]:
+def _candidates(hashes: Hashes, counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Pairs of rows that have a key in common, the earlier row first, in the order of the later.
 
     Where many rows have it, each is paired with the first of them and with those just before it.
     """
-    hashes = np.concatenate([*keys, np.empty(0, np.uint64)])
-    rows = np.repeat(np.arange(len(keys)), list(map(len, keys)))
+    rows = np.repeat(np.arange(len(counts)), counts)
     order = np.lexsort((rows, hashes))
     hashes, rows = hashes[order], rows[order]
     place = np.arange(len(hashes))

@@ -115,7 +115,8 @@ def curate(
 
     def conditions(labels: Any) -> ProblemOptions:
         limits = None if sources is None else Limits(list(labels), at_most, at_least)
-        return {"limits": limits, "min_distance": min_distance, "seed": seed}
+        asked: ProblemOptions = {"limits": limits, "min_distance": min_distance, "seed": seed}
+        return {"metric": "cosine", **asked}
 
     rehearse(chosen, k, sum(known), targets, **conditions(compress(sources or (), known)))
 
@@ -132,7 +133,8 @@ def curate(
     if problem.twin_distance is not None:
         dropped.update(near_targets(problem.costs, problem.twin_distance).rows.tolist())
     if of_others is not None and nearest is not None:
-        dropped.update(rows_near(of_pool.vectors, of_others.vectors, nearest).rows.tolist())
+        near = rows_near(of_pool.vectors, of_others.vectors, nearest, metric="cosine")
+        dropped.update(near.rows.tolist())
     repeated = [] if tests is None else [repeated_rows(items, tests)]
     if min_distance is not None:
         repeated += [repeated_rows(items, aims), repeated_in_itself(items)]

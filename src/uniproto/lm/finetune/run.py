@@ -115,7 +115,8 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
     with ExitStack() as until_the_end:
         with args.main_process_first(desc="claiming the folder"):
             if args.process_index == 0:
-                until_the_end.enter_context(claimed(out, settings, fresh))
+                chats = any(row.turns for row in rows)
+                until_the_end.enter_context(claimed(out, settings, fresh, chats))
         _train(trainer, settings, checkpoint)
         if not settings.merge:
             trainer.save_model(str(out / MODEL))
