@@ -673,7 +673,7 @@ def test_copied_rows_of_another_choice(select: Select, run: Run) -> None:
 
 
 def test_excluded_rows_of_another_choice(select: Select, run: Run) -> None:
-    select("pool.npy", "--exclude-near", "target.npy", "0.02")
+    select("pool.npy", "--exclude-near", "target.npy", "0.02", "--metric", "cosine")
     path = Path("out", "excluded.csv")
     assert_yes(run)
     lines = path.read_text().splitlines(keepends=True)
