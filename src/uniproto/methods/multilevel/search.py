@@ -34,7 +34,7 @@ from uniproto.runs.checkpoint import SEARCHING, SavedPicks
 from uniproto.runtime.progress import Progress
 from uniproto.transport.prototypes import Transport, transport
 
-_WORK, _WORK_EACH_ROW = 3.0e8, 1.0e5  # of exchanges: about two nanoseconds each
+_WORK, _WORK_EACH_ROW = 2.5e8, 5.0e4  # of exchanges: two to three nanoseconds each
 _MOST_ROWS, _MOST_ROWS_EACH = 40_000, 400  # that prototypes are moved among: of more, a sample
 _FRUITLESS = 60  # relocations in a row, after which it starts anew
 _FRUITLESS_STARTS = 20  # in a row, after which every single exchange is tried
