@@ -35,7 +35,7 @@ TEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 test: $(STAMP)  ## What to run before every commit: five minutes of two cores
 	$(TEST) --part quick
 
-test-rest: $(STAMP)  ## What `make test` leaves out, but only some cells of large cross products
+test-rest: $(STAMP)  ## What `make test` leaves out, but only some cells of tests with many
 	$(TEST) --part rest
 
 test-all: export UNIPROTO_NEW_DRAWS := 1

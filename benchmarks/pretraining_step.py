@@ -97,7 +97,7 @@ def tell(
     peak: float,
 ) -> None:
     """One line of the table: a step's time, and what was reached in it."""
-    from uniproto.lm.pretraining import step_flops
+    from benchmarks.flops import step_flops
 
     now = seconds[name]
     work = step_flops(config, settings)

@@ -281,7 +281,7 @@ def _chosen(recipe: Any, unit: Unit, question: Question, source: Any, target: An
         unit.k,
         target[np.flatnonzero(_any(target))],
         method=how,
-        min_distance=distinct,
+        min_distance="auto" if distinct else None,
         seed=unit.seed,
         progress=False,
     ).indices

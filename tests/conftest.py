@@ -30,7 +30,8 @@ if "UNIPROTO_NEW_DRAWS" not in os.environ:
     settings.load_profile("same draws")
 
 
-# The shares of a cross product's cells, beside the first and the last, that the parts have.
+# Of a test with more cells than this, the parts try the first, the last and these shares.
+_FEW_CELLS = 4
 _QUICK_SHARE, _REST_SHARE = 0.1, 0.15
 
 
@@ -39,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--part",
         choices=("quick", "rest", "all"),
         default="all",
-        help="quick: not slow, and few cells of cross products; rest: what quick leaves out, but "
+        help="quick: not slow, and some cells of tests with many; rest: what quick leaves out, but "
         "not every cell; all (default)",
     )
 
@@ -56,7 +57,7 @@ def _commit() -> str:
 def pytest_report_header(config: pytest.Config) -> str | None:
     if (part := config.getoption("part")) == "all":
         return None
-    return f"part: {part}; cells of cross products drawn by commit {_commit()[:12]}"
+    return f"part: {part}; cells drawn by commit {_commit()[:12]}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -65,7 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     quick = {item.nodeid for item in items if not item.get_closest_marker("slow")}
     drawn: set[str] = set()  # cells of the rest
-    for cells in _cross_products(items).values():
+    for cells in _with_many_cells(items):
         few, some = _draw([cell.nodeid for cell in cells])
         quick -= {cell.nodeid for cell in cells} - few
         drawn |= some
@@ -80,13 +81,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = chosen
 
 
-def _cross_products(items: list[pytest.Item]) -> dict[str, list[pytest.Item]]:
-    """The cells of every test that is marked as a cross product, in order."""
+def _with_many_cells(items: list[pytest.Item]) -> list[list[pytest.Item]]:
+    """The cells of every test that is called with many combinations of arguments, in order."""
     found = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("cross_product"):
-            found[item.nodeid.partition("[")[0]].append(item)
-    return found
+        found[item.nodeid.partition("[")[0]].append(item)
+    return [cells for cells in found.values() if len(cells) > _FEW_CELLS]
 
 
 def _draw(cells: list[str]) -> tuple[set[str], set[str]]:

@@ -24,7 +24,7 @@ from support.runs import Setup
 from uniproto.features import embed_text, hashed_ngrams
 from uniproto.lm import gradients, hidden_states
 from uniproto.lm.features.language import TEMPLATE
-from uniproto.lm.finetune.rows import InstructionRow
+from uniproto.lm.finetune.tokens import InstructionRow
 from uniproto.runs.atomic import atomic_write, write_json
 
 Row = Mapping[str, Any]

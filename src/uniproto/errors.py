@@ -65,10 +65,16 @@ class DataWarning(UserWarning):
     """The data may not be what you think: a column that decides alone, an unusual encoding, …"""
 
 
-def warn_of_data(text: str, category: type[DataWarning] = DataWarning) -> None:
-    """Warn where the caller's own code is, however deep in here the doubt arose."""
+def warn_of_data(
+    text: str, category: type[Warning] = DataWarning, through: tuple[str, ...] = ()
+) -> None:
+    """Warn where the caller's own code is, however deep in here the doubt arose.
+
+    `through` are packages that have called this one for the caller.
+    """
     frame, level = sys._getframe(1), 2
-    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "uniproto":
+    ours = ("uniproto", *through)
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in ours:
         frame, level = frame.f_back, level + 1
     warnings.warn(text, category, stacklevel=level)
 

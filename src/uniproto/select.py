@@ -131,6 +131,7 @@ def run_method(problem: Problem, method: Method, *, progress: bool | None = None
     begin = time.perf_counter()
     picks, group_rows = pick(problem, method, Progress(progress))
     known = {
+        "metric_from": problem.metric_origin,
         "target_weights": problem.weights_origin,
         "bandwidth_from": problem.bandwidth_origin,
         **({} if picks.proof is None else {"proof": picks.proof.why, "least": picks.proof.least}),

@@ -103,7 +103,6 @@ def list_length(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 # Never above the optimum
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", WEIGHTS)
 def test_never_above_the_optimum(kind: str, dtype: type, list_length: int) -> None:
@@ -120,7 +119,6 @@ def test_never_above_the_optimum(kind: str, dtype: type, list_length: int) -> No
         assert_reproduced(problem, certificate)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("kind", ["uniform", "heavy"])
 def test_constraints_enter_the_bound(kind: str, list_length: int) -> None:
     risen = 0
@@ -143,7 +141,6 @@ def test_constraints_enter_the_bound(kind: str, list_length: int) -> None:
     assert list_length == 1 or risen > 4  # fewer choices leave a higher bound
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("kind", ["uniform", "uneven"])
 def test_groups_with_quotas(kind: str, list_length: int) -> None:
     for seed in range(6):
@@ -178,7 +175,6 @@ def features(shape: str, rng: np.random.Generator, rows: int) -> np.ndarray:
     return rng.normal(size=(rows, 4)) + (50 if shape == "far from the origin" else 0)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("shape", ["spread", "near-duplicates", "far from the origin"])
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_features(metric: str, shape: str, list_length: int) -> None:
@@ -532,7 +528,6 @@ def test_a_crash_while_a_certificate_is_replaced(
     assert {file.name for file in folder.iterdir()} == files
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
 @pytest.mark.parametrize("kind", ["f2", "f4", "i1"])
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "sqeuclidean", "dot", "l1"])

@@ -193,7 +193,6 @@ def test_shares_are_a_choice_of_as_many_rows() -> None:
     )
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("metric", METRICS)
 def test_never_above_the_optimum(metric: str, few_of_many: None) -> None:
     for seed, dtype in enumerate((np.float16, np.float32, np.float64)):
@@ -370,7 +369,6 @@ def torch_as_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_rows_on_a_gpu(metric: str, weighted: bool, torch_as_gpu: None) -> None:

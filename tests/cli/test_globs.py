@@ -127,7 +127,7 @@ def test_a_sample_of_the_target_is_drawn_with_the_seed_and_verified(
     asked = ["-k", "5", "--target-sample", "40", "--seed", "3", "--certify"]
     assert main(["select", str(folder), *asked, *options]) == 0
     rows = sampled_rows(90, 40, 3, "target_sample")
-    expected = uniproto.select(vectors, 5, vectors[rows]).indices.tolist()
+    expected = uniproto.select(vectors, 5, vectors[rows], seed=3).indices.tolist()
     assert pq.read_table(out / "selection.parquet").column("index").to_pylist() == expected
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["inputs"]["target"]["sample"] == {"rows": 40, "seed": 3}

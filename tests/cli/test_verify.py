@@ -583,7 +583,7 @@ def update(entry: str, value: Any) -> Callable[[dict[str, Any]], None]:
 ALLOWED = "6 different rows of the source are chosen, all of them allowed"
 NAMES = "rows and ids are those of the inputs"
 CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], list[str]]] = {
-    "metric": (update("metric", "euclidean"), ["the record agrees"]),
+    "metric": (update("metric", "l1"), ["the record agrees"]),
     "k": (update("k", 5), []),
     "weights": (update("weights", "weight"), ["the plan gives"]),
     "exclude": (update("exclude", "{first}"), [f"{ALLOWED} (an excluded row is chosen)"]),

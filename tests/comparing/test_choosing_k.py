@@ -20,8 +20,13 @@ from uniproto.comparing.path import knee_of, path_of
 from uniproto.errors import InvalidInputError
 
 GREEDY = uniproto.Greedy()
-X = np.random.default_rng(3).normal(size=(60, 3))
-Y = np.random.default_rng(4).normal(size=(40, 3))
+# Of length 1, and thus compared by direction.
+X, Y = (
+    rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    for rows in (
+        np.random.default_rng(seed).normal(size=(count, 3)) for seed, count in ((3, 60), (4, 40))
+    )
+)
 KS = [2, 4, 8, 16]
 
 

@@ -228,7 +228,7 @@ def test_one_vector_is_taken_as_it_is() -> None:
         pd.DataFrame({"v": list(rows)}),
     ):
         found = uniproto.select(frame, 6)
-        assert (found.metric, found.preparation) == ("cosine", None)
+        assert (found.metric, found.preparation) == ("euclidean", None)
     assert not is_one_vector(pa.table({"e0": ["a"], "e1": ["b"]}))
     assert (
         uniproto.select(pd.DataFrame(rows), 6, columns=uniproto.Columns(prepare=True)).preparation
@@ -242,14 +242,14 @@ def test_choices_can_be_overridden() -> None:
     ignored = uniproto.select(FRAME, 5, columns=uniproto.Columns(ignore=["income", "since"]))
     assert ignored.preparation.aside["income"] == "ignored"
     raw = uniproto.select(FRAME, 5, columns=uniproto.Columns(use=["age", "returns"], prepare=False))
-    assert (raw.metric, raw.preparation) == ("cosine", None)
+    assert (raw.metric, raw.preparation) == ("euclidean", None)
     assert uniproto.select(FRAME, 5, metric="l1").metric == "l1"
     numbers = FRAME[["age", "returns"]]
     own = make_column_transformer((StandardScaler(), ["age", "returns"])).fit(numbers)
     found = uniproto.select(numbers, 5, columns=own)
     expected = uniproto.select(own.transform(numbers), 5, metric="euclidean")
     np.testing.assert_array_equal(found.indices, expected.indices)
-    assert found.assign(numbers.head(3)).prototype.shape == (3,)
+    assert found.nearest(numbers.head(3)).prototype.shape == (3,)
 
 
 def test_a_target_has_the_same_preparation() -> None:
@@ -383,7 +383,7 @@ def test_a_csv_file_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None
     loaded = uniproto.Selection.load(folder)
     np.testing.assert_array_equal(loaded.indices, expected.indices)
     new = customers(20, 9)
-    assert loaded.assign(new).prototype.tolist() == expected.assign(new).prototype.tolist()
+    assert loaded.nearest(new).prototype.tolist() == expected.nearest(new).prototype.tolist()
     assert pd.read_csv(folder / "prototypes.csv")["age"].tolist() == expected.rows()["age"].tolist()
     assert main(["verify", str(folder)]) == 0
     assert main(["report", str(folder)]) == 0
@@ -443,7 +443,7 @@ def test_one_column_is_a_table_and_not_a_direction(tmp_path: Path) -> None:
     assert main(["select", str(tmp_path / "prices.csv"), "-k", "5", "-o", str(tmp_path / "o")]) == 0
     assert uniproto.Selection.load(tmp_path / "o").metric == "euclidean"
     with pytest.warns(ScaleWarning, match="sign"):
-        uniproto.select(prices[:, None], 5, progress=False)
+        uniproto.select(prices[:, None], 5, metric="cosine", progress=False)
 
 
 # --- columns as people have them ------------------------------------------------------------------
@@ -515,7 +515,7 @@ def test_categories_in_every_form(
     selection = uniproto.select(frame, 4)
     ordered = request.node.callspec.id in ("quantiles", "intervals", "polars enum")
     assert kinds(selection.preparation)["c"] == ("ordered" if ordered else "category")
-    assert selection.assign(frame).prototype.shape == (N,)
+    assert selection.nearest(frame).prototype.shape == (N,)
     selection.save(tmp_path / "saved")
     loaded = uniproto.Selection.load(tmp_path / "saved")
     assert loaded.preparation == selection.preparation
@@ -585,6 +585,6 @@ def test_the_preparation_of_another_selection_is_saved_too(tmp_path: Path) -> No
     selection = uniproto.select(FRAME.head(100), 4, columns=other)
     selection.save(tmp_path / "saved")
     loaded = uniproto.Selection.load(tmp_path / "saved")
-    found, expected = (one.assign(FRAME.tail(20)) for one in (loaded, selection))
+    found, expected = (one.nearest(FRAME.tail(20)) for one in (loaded, selection))
     assert found.prototype.tolist() == expected.prototype.tolist()
     np.testing.assert_allclose(found.distance, expected.distance)

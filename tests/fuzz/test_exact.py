@@ -190,3 +190,25 @@ def assert_is_true(selection: Selection, question: Small) -> None:
         assert bound >= cost * Fraction(1 - 1e-4)
         off = 1.1e-9 * float(best) + 2 * allowed
         assert true <= best + Fraction(off), f"{float(true)!r}, best {float(best)!r}"
+
+
+def test_one_far_row_hides_no_better_set() -> None:
+    """Once 0.969 was called the least possible here."""
+    rows = np.random.default_rng(15).normal(size=(6, 2))
+    rows[0] = 1e9
+    question = Small(rows, rows[1:], "sqeuclidean", 2)
+    selection = _select(question)
+    assert selection.proof is not None
+    assert abs(selection.cost - 0.86853) < 1e-5
+    assert_is_true(selection, question)
+
+
+def test_no_weight_is_rounded_away() -> None:
+    """A mass of 0.4 · 2⁻⁴⁶, if dropped, makes row 0 free of cost; it costs 568,434."""
+    costs, weights = np.array([[0, 1e20], [1e-3, 0]]), np.array([1, 0.4 * 2.0**-46])
+    question = Small(costs, None, "precomputed", 1, weights)
+    selection = _select(question)
+    assert selection.indices.tolist() == [1]
+    assert_is_true(selection, question)
+    dear = uniproto.cost(costs, [0], metric="precomputed", target_weights=weights)
+    assert abs(dear - 568_434.2) < 1

@@ -113,7 +113,6 @@ def costs_of(kind: tuple[str, str], dtype: type) -> Any:
     return make_costs(np.random.default_rng(5).random((M, N)).astype(dtype), None, metric)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", KINDS, ids=" ".join)
 def test_restricted_costs_are_those_of_the_rows_and_columns(
@@ -137,7 +136,6 @@ def test_restricted_costs_are_those_of_the_rows_and_columns(
     np.testing.assert_array_equal(costs.exact_block(EVERY), whole)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", KINDS, ids=" ".join)
 def test_restricting_what_is_restricted(kind: tuple[str, str], dtype: type) -> None:

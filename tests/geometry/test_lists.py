@@ -103,7 +103,6 @@ def stored_lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 # --- short lists ----------------------------------------------------------------------------------
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("length", [1, 3, 8])
 @pytest.mark.parametrize("kind", WEIGHTS)
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -124,7 +123,6 @@ def test_short_lists_of_a_matrix_give_the_picks_of_the_oracle(
     assert_picks_of_oracle(selection, costs, weights)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("kind", ["uniform", "uneven"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
@@ -267,7 +265,6 @@ ROW_ORDERS = {
 }
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("order", ROW_ORDERS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", KINDS)
@@ -406,7 +403,7 @@ def test_who_builds_the_lists() -> None:
 
 def test_a_processor_leaves_no_notes() -> None:
     selection = select_greedily(
-        points(M, 1), K, points(N, 2), compute=uniproto.Compute(device="cpu")
+        points(M, 1), K, points(N, 2), metric="l1", compute=uniproto.Compute(device="cpu")
     )
     assert set(selection.notes) == {"recomputed_rows"}
 
@@ -438,7 +435,6 @@ def faiss() -> Any:
     return pytest.importorskip("faiss")
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("metric", FAISS_METRICS)
 def test_picks_of_faiss_are_nearly_as_good(faiss: Any, metric: str, dtype: type) -> None:
@@ -699,7 +695,6 @@ def test_auto_takes_a_gpu_where_there_is_work_enough(
     assert isinstance(make_builder("auto", "exact", costs), GpuLists)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("length", [1, 9, 3 * N])
 @pytest.mark.parametrize("chosen", [None, *COLUMN_SETS])
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -716,7 +711,6 @@ def test_lists_of_a_gpu_are_those_of_the_processor(
     assert_same_lists(GpuLists().index(costs, columns).nearest(rows, length), expected, costs)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_picks_with_a_gpu(pretended_gpu: Any, metric: str, dtype: type) -> None:

@@ -96,7 +96,6 @@ def assert_improved_from_anywhere(problem: Problem, rng: np.random.Generator) ->
     return exchanged
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("kind", ["uniform", "uneven", "heavy", "zeros"])
 def test_no_exchange_improves(kind: str) -> None:
     exchanged = 0
@@ -110,7 +109,6 @@ def test_no_exchange_improves(kind: str) -> None:
     assert exchanged > 12
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_features(metric: str, dtype: type) -> None:
@@ -124,7 +122,6 @@ def test_features(metric: str, dtype: type) -> None:
         assert_improved_from_anywhere(Problem(source, target, metric=metric).with_k(4), rng)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_bounds_from_single_precision_rule_nothing_better_out(metric: str) -> None:
     """Of one prototype the bound is its cost: near-duplicates differ by less than its rounding."""

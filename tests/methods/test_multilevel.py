@@ -48,7 +48,6 @@ def both(*arguments: Any, **conditions: Any) -> Selection:
     return found
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("other", [False, True], ids=["one set", "two sets"])
 def test_every_metric_is_no_dearer_than_greedy(metric: str, other: bool) -> None:
@@ -114,7 +113,6 @@ def degenerate() -> dict[str, tuple[np.ndarray, int]]:
     }
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("name", degenerate())
 def test_degenerate_cells(name: str) -> None:
     rows, k = degenerate()[name]

@@ -74,7 +74,7 @@ def _assert_says(message: str, *parts: str) -> None:
     ],
 )
 def test_a_source_that_is_no_matrix_of_numbers(source: Any, said: list[str]) -> None:
-    _assert_says(_refusal(source, 1), *said)
+    _assert_says(_refusal(source, 1, metric="cosine"), *said)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_source_that_is_no_matrix_of_numbers(source: Any, said: list[str]) -> 
     ],
 )
 def test_a_target_that_does_not_fit(target: Any, said: list[str]) -> None:
-    _assert_says(_refusal(POINTS, 2, target), *said)
+    _assert_says(_refusal(POINTS, 2, target, metric="cosine"), *said)
 
 
 def test_zero_vectors_are_fine_where_there_is_no_angle() -> None:
@@ -340,7 +340,7 @@ def test_negative_costs() -> None:
 
 
 def test_a_zero_row_is_blamed_on_the_source_when_there_is_no_target() -> None:
-    _assert_says(_refusal(_zero_row(4)), "'source'", "index 4")
+    _assert_says(_refusal(_zero_row(4), metric="cosine"), "'source'", "index 4")
 
 
 def test_budgets_by_a_word_that_is_none() -> None:
@@ -517,7 +517,8 @@ def test_rows_that_are_all_alike_are_fine(value: float, dtype: type) -> None:
 @pytest.mark.parametrize("scale", [1e-310, 1e308])
 def test_rows_too_short_or_too_long_for_an_angle(scale: float) -> None:
     points = np.sign(POINTS) * 1.5 * scale
-    _assert_says(_refusal(points), "'source' must have rows of a length", "Rescale the features.")
+    message = _refusal(points, metric="cosine")
+    _assert_says(message, "'source' must have rows of a length", "Rescale the features.")
 
 
 def test_faiss_is_not_given_what_would_end_the_process() -> None:
@@ -661,5 +662,6 @@ def test_costs_that_do_not_fit_the_rows_precision() -> None:
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 def test_angles_of_tiny_single_precision_rows(kind: Any) -> None:
     tiny = (np.sign(POINTS) * 1e-41).astype(np.float32)
-    found = uniproto.select(POINTS, 2, kind(tiny))
-    assert found.cost == pytest.approx(uniproto.select(POINTS, 2, np.sign(POINTS)).cost, rel=1e-5)
+    found = uniproto.select(POINTS, 2, kind(tiny), metric="cosine")
+    plain = uniproto.select(POINTS, 2, np.sign(POINTS), metric="cosine")
+    assert found.cost == pytest.approx(plain.cost, rel=1e-5)

@@ -72,7 +72,6 @@ def test_every_method_keeps_to_the_limits(name, pool, target, sources):
     assert sum(found.values()) == K
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("method", [Greedy(plan="resolve"), Greedy(gains="exact"),
                                     Greedy(plan=Entropic()), UniProto(seconds=1.0)])  # fmt: skip
 def test_every_plan_keeps_to_the_limits(method, pool, target, sources):
@@ -190,7 +189,6 @@ def test_within_a_distance_means_what_the_distance_says(seed, metric, single, di
     assert are_within(rows[:1], rows, told_by, 0.0)[20]
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("pick", [pick_extend, pick_resolve])
 @pytest.mark.parametrize("metric", [*FEATURE_METRICS, "precomputed"])
 def test_told_late_or_early_the_picks_are_the_same(pick, metric, rng):
@@ -273,7 +271,7 @@ def test_rows_near_a_benchmark_are_excluded_counted_and_listed(files, pool, targ
     benchmark = pool[[3, 20, 41]] * 2.0  # the same directions
     pq.write_table(pa.table(dict(zip(columns, benchmark.T, strict=True))), "bench.parquet")
     words = ["select", "pool.parquet", "-k", str(K), "--target", "wanted.parquet", "-o", "out"]
-    words += ["--ignore", "source"]
+    words += ["--ignore", "source", "--metric", "cosine"]
     assert main([*words, "--exclude-near", "bench.parquet", "0.001"]) == 0
     assert "excluded                3 rows, in excluded.csv" in capsys.readouterr().out
     listed = Path("out/excluded.csv").read_text().splitlines()
@@ -285,7 +283,7 @@ def test_rows_near_a_benchmark_are_excluded_counted_and_listed(files, pool, targ
     ]
     found = uniproto.Selection.load("out").indices
     np.testing.assert_array_equal(
-        found, uniproto.select(pool, K, target, exclude=[3, 20, 41]).indices
+        found, uniproto.select(pool, K, target, exclude=[3, 20, 41], metric="cosine").indices
     )
     Path("bench.parquet").unlink()  # the record names the rows
     assert main(["verify", "out"]) == 0

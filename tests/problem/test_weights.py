@@ -170,9 +170,9 @@ def test_select_uses_them() -> None:
         {"target_weights": Density(5, 2)},
     ]
     for asked in by_name:
-        selection = uniproto.select(X, 6, Y, **asked)
+        selection = uniproto.select(X, 6, Y, metric="cosine", **asked)
         weights = weights_of(**asked)
-        by_hand = uniproto.select(X, 6, Y, target_weights=weights)
+        by_hand = uniproto.select(X, 6, Y, metric="cosine", target_weights=weights)
         np.testing.assert_array_equal(selection.indices, by_hand.indices)
         np.testing.assert_allclose(selection.plan.sum(axis=0), weights, atol=1e-12)
     assert "target_weights" not in by_hand.notes
@@ -203,13 +203,13 @@ def test_faiss_lists_leave_the_weights_exact() -> None:
 def test_the_estimator() -> None:
     plain = PrototypeSelector(6, metric="cosine").fit(X)
     dense = PrototypeSelector(6, metric="cosine").fit(X, target_weights=Density(3, 4))
-    expected_picks = uniproto.select(X, 6, target_weights=Density(3, 4)).indices
+    expected_picks = uniproto.select(X, 6, metric="cosine", target_weights=Density(3, 4)).indices
     assert dense.indices_.tolist() == expected_picks.tolist() != plain.indices_.tolist()
     labels = np.arange(70) // 60
     balanced = PrototypeSelector(6, metric="cosine").fit(
         X, target_weights=uniproto.Balanced(labels)
     )
-    by_hand = uniproto.select(X, 6, target_weights=1 / np.bincount(labels)[labels])
+    by_hand = uniproto.select(X, 6, metric="cosine", target_weights=1 / np.bincount(labels)[labels])
     assert balanced.indices_.tolist() == by_hand.indices.tolist()
     apart = PrototypeSelector(6).fit(X, target=Y, target_weights=uniproto.Balanced(LABELS))
     assert apart.cost_ > 0

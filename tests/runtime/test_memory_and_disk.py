@@ -508,7 +508,7 @@ def test_mistakes_in_files_are_named(to_disk: Callable[..., Any]) -> None:
         uniproto.select(to_disk(values), K)
     values[4321] = 0
     with pytest.raises(InvalidInputError, match=r"'target' must have no all-zero row.*index 4321"):
-        uniproto.select(rows_of("f4", M, 1), K, to_disk(values))
+        uniproto.select(rows_of("f4", M, 1), K, to_disk(values), metric="cosine")
     with pytest.raises(InvalidInputError, match=r"'source' must hold numbers.*U3"):
         uniproto.select(to_disk(np.array([["one", "two"]])), 1)
     with pytest.raises(InvalidInputError, match=r"'source' must be two-dimensional"):

@@ -66,7 +66,7 @@ def test_both_rounds_keep_to_the_groups(pool: str, aim: str) -> None:
     """Each group by hand: each file's picks of it, then its share of their union."""
     problem = whole(pool, aim)
     (source, groups), (target, target_groups) = data_of(pool), data_of(aim)
-    sel = scale_select(pool, K, aim, groups="class")
+    sel = scale_select(pool, K, aim, groups="class", metric="cosine")
     expected = []
     for group in problem.groups:
         rows = np.flatnonzero(groups == group.label)
@@ -75,9 +75,11 @@ def test_both_rounds_keep_to_the_groups(pool: str, aim: str) -> None:
         for part in np.split(np.arange(len(source)), 4):
             own = np.intersect1d(rows, part)
             greedy = uniproto.Greedy()  # a shard only sends candidates
-            picks = uniproto.select(source[own], count, target[columns], method=greedy).indices
+            picks = uniproto.select(
+                source[own], count, target[columns], method=greedy, metric="cosine"
+            ).indices
             union += sorted(own[picks])
-        chosen = uniproto.select(source[union], count, target[columns]).indices
+        chosen = uniproto.select(source[union], count, target[columns], metric="cosine").indices
         expected += [int(union[place]) for place in chosen]
     assert sorted(sel.indices.tolist()) == sorted(expected)
 
@@ -162,7 +164,6 @@ def test_distinct_is_a_distance_on_ray(distinct: Any, twins: str) -> None:
 # --- methods --------------------------------------------------------------------------------------
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("method", sorted(METHODS.keys() - {"random", "fasterpam", "dsir"}))
 def test_every_method_picks_from_shards_and_from_their_picks(
     method: str, pool: str, aim: str

@@ -44,7 +44,7 @@ def test_the_nearest_prototype_of_every_row_alone(selection: Selection) -> None:
     found = selection.nearest(POINTS)
     np.testing.assert_array_equal(found.prototype, apart.argmin(axis=1))
     np.testing.assert_allclose(found.distance, apart.min(axis=1), atol=1e-12)
-    by_plan = selection.assign(POINTS)  # all prototypes have equal weight there
+    by_plan = selection.assign()  # all prototypes have equal weight there
     assert (np.bincount(by_plan.prototype, minlength=4) >= 5).all()
 
 

@@ -367,9 +367,9 @@ def test_learned_weights_of_a_group_add_up_to_its_share(method, source, groups) 
 
 
 def test_every_group_keeps_its_notes(source, groups) -> None:
-    selection = uniproto.select(source, 6, groups=groups, method="protodash")
+    selection = uniproto.select(source, 6, groups=groups, method="protodash", metric="cosine")
     for label in ("ant", "bee", "cat"):
-        alone = uniproto.select(source[groups == label], 1, method="protodash")
+        alone = uniproto.select(source[groups == label], 1, method="protodash", metric="cosine")
         assert selection.notes[label] == pytest.approx(alone.notes)
 
 
@@ -608,7 +608,8 @@ def test_cost_and_plan_are_computed_once(source, monkeypatch) -> None:
 def test_summary_is_for_people(source, groups) -> None:
     selection = uniproto.select(source, K, groups=groups)
     text = selection.summary()
-    assert "6 prototypes of 26 source rows for 26 targets (uniproto, cosine)" in text
+    assert "6 prototypes of 26 source rows for 26 targets (uniproto, euclidean)" in text
+    assert "euclidean, as the rows have 4 columns" in text
     assert f"exactly {selection.cost:.6g}" in text
     assert all(f"{label}: {cost:.4g}" in text for label, cost in selection.group_costs.items())
     assert "prepare" in text

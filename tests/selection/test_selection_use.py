@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +69,14 @@ def test_rows_are_right_whatever_the_index() -> None:
 def test_new_rows_go_to_the_nearest_and_targets_by_the_plan() -> None:
     new = RNG.normal(size=(40, 3))
     apart = np.linalg.norm(new[:, None] - X[SELECTION.indices], axis=2)
-    found = SELECTION.assign(new)
+    found = SELECTION.nearest(new)
     np.testing.assert_array_equal(found.prototype, apart.argmin(axis=1))
     np.testing.assert_allclose(found.distance, apart.min(axis=1))
-    which, far = SELECTION.assign(X)
+    which, far = SELECTION.assign()
     plan = SELECTION.plan.toarray()
     assert (plan[which, np.arange(90)] == plan.max(axis=0)).all()
     np.testing.assert_allclose(far, np.linalg.norm(X - X[SELECTION.indices[which]], axis=1))
-    np.testing.assert_array_equal(SELECTION.assign().prototype, which)
-    assert SELECTION.assign(X[SELECTION.indices]).prototype.tolist() == list(range(7))
+    assert SELECTION.nearest(X[SELECTION.indices]).prototype.tolist() == list(range(7))
 
 
 @pytest.mark.parametrize("metric", ["cosine", "l1", "sqeuclidean", "dot"])
@@ -86,7 +84,7 @@ def test_assignments_of_every_metric(metric: str) -> None:
     sel = uniproto.select(X, 6, metric=metric)
     selector = uniproto.PrototypeSelector(6, metric=metric).fit(X)
     new = RNG.normal(size=(20, 3))
-    found = sel.assign(new)
+    found = sel.nearest(new)
     np.testing.assert_array_equal(found.prototype, selector.predict(new))
     np.testing.assert_allclose(found.distance, selector.transform(new).min(axis=1))
 
@@ -97,7 +95,7 @@ def test_rows_far_from_all_prototypes_go_to_the_nearest_of_them(metric: str) -> 
     halves = np.r_[X[:45, :2], X[45:, :2] + [20, 0]]
     sel = uniproto.select(halves, 4, metric=metric)
     far = np.array([[900.0, 0.0], [-900.0, 0.0]])
-    found = sel.assign(far)
+    found = sel.nearest(far)
     apart = np.linalg.norm(far[:, None] - halves[sel.indices], axis=2)
     np.testing.assert_array_equal(found.prototype, apart.argmin(axis=1))
     assert found.prototype[0] != found.prototype[1]
@@ -106,17 +104,19 @@ def test_rows_far_from_all_prototypes_go_to_the_nearest_of_them(metric: str) -> 
     np.testing.assert_array_equal(selector.predict(far), found.prototype)
     near = halves[:9] + 0.01
     np.testing.assert_allclose(
-        sel.assign(near).distance, selector.transform(near).min(axis=1), atol=1e-12
+        sel.nearest(near).distance, selector.transform(near).min(axis=1), atol=1e-12
     )
 
 
 def test_assignments_that_cannot_be() -> None:
     matrix = uniproto.select(np.abs(X @ X.T), 4, metric="precomputed")
     assert matrix.assign().prototype.shape == (90,)
-    with pytest.raises(InvalidInputError, match="left out"):
-        matrix.assign(X)
+    with pytest.raises(InvalidInputError, match="precomputed"):
+        matrix.nearest(X)
     with pytest.raises(InvalidInputError, match="as many features"):
-        SELECTION.assign(X[:, :2])
+        SELECTION.nearest(X[:, :2])
+    with pytest.raises(InvalidInputError, match="nearest"):
+        SELECTION.assign(X)
 
 
 def test_prototypes_one_by_one() -> None:
@@ -162,45 +162,20 @@ def test_a_selection_from_python_is_saved_with_its_rows(tmp_path: Path) -> None:
     )
     assert again.preparation == sel.preparation
     np.testing.assert_allclose(
-        again.assign(FRAME.head(9)).distance, sel.assign(FRAME.head(9)).distance
+        again.nearest(FRAME.head(9)).distance, sel.nearest(FRAME.head(9)).distance
     )
     assert np.isnan(again.assign().distance).all()
     SELECTION.save(tmp_path / "array")
     with pytest.raises(InvalidInputError, match="without them"):
-        uniproto.Selection.load(tmp_path / "array").assign(X)
+        uniproto.Selection.load(tmp_path / "array").nearest(X)
 
 
-def test_a_loaded_selection_recognises_its_targets(tmp_path: Path) -> None:
+def test_a_loaded_selection_knows_who_represents_each_target(tmp_path: Path) -> None:
     sel = uniproto.select(FRAME, 5)
     sel.save(tmp_path / "out")
-    expected = sel.assign(FRAME)
-    assert not np.array_equal(expected.prototype, nearest_in(sel))
     again = uniproto.Selection.load(tmp_path / "out")
-    for _ in range(2):
-        found = again.assign(FRAME)
-        np.testing.assert_array_equal(found.prototype, expected.prototype)
-        np.testing.assert_array_equal(again.assign().prototype, expected.prototype)
-        np.testing.assert_allclose(found.distance, expected.distance, atol=1e-9)
-        again.save(tmp_path / "again")  # a loaded one is saved with what it knows
-        again = uniproto.Selection.load(tmp_path / "again")
-    other = FRAME.assign(age=FRAME["age"][::-1].to_numpy())
-    np.testing.assert_array_equal(again.assign(other).prototype, sel.assign(other).prototype)
-
-
-def test_a_selection_saved_before_targets_were_recognised_is_loaded(tmp_path: Path) -> None:
-    sel = uniproto.select(FRAME, 5)
-    manifest = sel.save(tmp_path / "out") / "manifest.json"
-    record = json.loads(manifest.read_text("utf-8"))
-    assert len(record.pop("target_features_sha256")) == 64
-    manifest.write_text(json.dumps(record), "utf-8")
-    again = uniproto.Selection.load(tmp_path / "out")
-    np.testing.assert_array_equal(again.assign(FRAME).prototype, nearest_in(sel))
-
-
-def nearest_in(sel: uniproto.Selection) -> Any:
-    features = sel.given.features(FRAME)  # type: ignore[union-attr]
-    apart = np.linalg.norm(features[:, None] - features[sel.indices], axis=2)
-    return apart.argmin(axis=1)
+    np.testing.assert_array_equal(again.assign().prototype, sel.assign().prototype)
+    np.testing.assert_array_equal(again.nearest(FRAME).prototype, sel.nearest(FRAME).prototype)
 
 
 def test_a_card_for_notebooks() -> None:

@@ -74,7 +74,6 @@ def assert_optimal(problem: Problem, rows: np.ndarray, solved: Transport) -> Non
     assert paid - masses.weights @ solved.prices == pytest.approx(dense, abs=10 * slack)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("kind", ["uniform", "uneven", "heavy", "zeros"])
 def test_equals_the_dense_solve(kind: str, kept: bool, one_arc_at_a_time: list[int]) -> None:
@@ -142,7 +141,6 @@ def test_a_selection_of_usual_size() -> None:
     assert selection.cost_is_exact
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("method", ["uniproto", "random"])
 @pytest.mark.parametrize("kind", ["uniform", "heavy", "zeros"])
 def test_an_upper_bound_where_no_exact_solve_fits(
@@ -198,7 +196,6 @@ def _has_ties(rises: list[float], slack: float) -> bool:
     return bool((np.diff(np.sort(rises)) <= slack).any()) if len(rises) > 1 else False
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("length", [1, 3, 1000])
 @pytest.mark.parametrize("kind", ["uniform", "uneven", "heavy", "zeros"])
 def test_exact_gains_of_random_costs(
@@ -220,7 +217,6 @@ def test_exact_gains_of_random_costs(
         )
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_exact_gains_of_near_duplicates(metric: str, dtype: type) -> None:

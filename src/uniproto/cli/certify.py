@@ -104,7 +104,7 @@ def _first_prices(folder: Path, selection: Selection, problem: Problem) -> Any:
     if not selection.cost_is_exact:  # then no solve fits, and any prices will do
         return np.zeros(problem.n)
     solved = transport(problem, selection.indices)
-    if not math.isclose(solved.cost, selection.cost, rel_tol=1e-6, abs_tol=problem.costs.rounding):
+    if not math.isclose(solved.cost, selection.cost, rel_tol=1e-6, abs_tol=1e-12):
         raise damaged(
             folder, ValueError(f"its cost is {selection.cost:g}, its rows cost {solved.cost:g}")
         )

@@ -70,7 +70,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.lm.features.language import is_plain_text
+    from uniproto.data.examples import is_plain_text
     from uniproto.select import run_method
     from uniproto.selection.storage import require_result_folder, save_selection
 
@@ -81,11 +81,13 @@ def run(options: argparse.Namespace) -> None:
     output = Path(options.output)
     refuse_inputs_inside(output, input_paths(options))
     require_result_folder(output, [CHOSEN, EXCLUDED])
-    pool, target, benchmarks = _require_answerable(options, method)
-    if unsaid and is_plain_text(pool.columns):
+    columns, benchmarks = _require_answerable(options, method)
+    if unsaid and is_plain_text(columns):
         options.gradients, options.hidden = None, True
     inputs = read_inputs(options)
     problem = inputs.problem(memory=options.memory, device=options.device)
+    pool: Items = inputs.pool.items  # type: ignore[attr-defined]
+    target: Items = inputs.target.items  # type: ignore[union-attr]
     others = dict(zip(options.decontaminate or (), benchmarks, strict=True))
     if not options.keep_duplicates:
         inputs, problem = _without_copies(inputs, problem, options)
@@ -119,10 +121,10 @@ def run(options: argparse.Namespace) -> None:
         _write_page(output, options)
     if not options.quiet:
         _print_summary(options, inputs, selection, output)
-        items: Items = inputs.pool.items  # type: ignore[attr-defined]
-        if command := finetune_command(options, items, rows, output, target):
+        if command := finetune_command(options, pool, rows, output, target):
             print("\nTo train on rows of the target as well, give finetune --mix FILE with others")
-            print(f"than it validates on. Train on it:\n  {command}")
+            name = ", with the model's name at the end" if command.endswith("--model") else ""
+            print(f"than it validates on. Train on it{name}:\n  {command}")
 
 
 def _completed(options: argparse.Namespace) -> argparse.Namespace:
@@ -152,9 +154,10 @@ def _completed(options: argparse.Namespace) -> argparse.Namespace:
 
 def _require_answerable(
     options: argparse.Namespace, method: Method
-) -> tuple[Items, Items, list[Items]]:
-    """Pool, target and benchmarks; refuses early, before a model looks, what has no answer."""
+) -> tuple[tuple[str, ...], list[Items]]:
+    """The pool's columns, and the benchmarks; refuses what has no answer before a model looks."""
     from uniproto.data.tables import require_column
+    from uniproto.lm.curation.curate import usable
     from uniproto.problem.near import require_distance
 
     if language_features(options) is None:  # these two are for the command that trains
@@ -182,11 +185,11 @@ def _require_answerable(
     if options.exclude_near is not None:
         path, distance = options.exclude_near
         require_distance(checked_distance(distance), "--exclude-near")
-        _usable_rows(read(path, pool.columns), options.on_error)
-    targets = sum(_usable_rows(target, options.on_error))
-    usable = _usable_rows(pool, options.on_error)
-    _require_choosable(pool, target, usable, targets, options, method)
-    return pool, target, [read(path, pool.columns) for path in options.decontaminate or ()]
+        usable(read(path, pool.columns), options.on_error)
+    targets = sum(usable(target, options.on_error))
+    known = usable(pool, options.on_error)
+    _require_choosable(pool, target, known, targets, options, method)
+    return pool.columns, [read(path, pool.columns) for path in options.decontaminate or ()]
 
 
 def _require_choosable(
@@ -223,21 +226,6 @@ def _require_choosable(
     )
 
 
-def _usable_rows(data: Items, on_error: str) -> list[bool]:
-    """Which rows a model can look at; others are refused, unless they may be skipped."""
-    from uniproto.features.embedded import usable_rows
-    from uniproto.features.text import what_is_wrong
-
-    if data.kind == "images":  # whether a picture can be read shows when it is
-        return [True] * len(data)
-    if data.kind == "text":
-        return usable_rows(list(map(what_is_wrong, data.texts())), "texts", data.path, on_error)
-    from uniproto.lm.features.example_tokens import NO_ANSWER, what_is_wrong_with
-
-    reasons = list(map(what_is_wrong_with, data))
-    return usable_rows(reasons, "examples", data.path, on_error, expected=NO_ANSWER)
-
-
 def _without_copies(
     inputs: Inputs, problem: Problem, options: argparse.Namespace
 ) -> tuple[Inputs, Problem]:
@@ -255,7 +243,8 @@ def _without_repeated(
     inputs: Inputs, problem: Problem, pool: Items, others: dict[str, Items]
 ) -> tuple[Inputs, Problem]:
     """The inputs and the problem without rows that repeat, in words, those of other files."""
-    from uniproto.lm.curation.overlap import repeated_in_itself, repeated_rows
+    from uniproto.lm.curation.copies import repeated_in_itself
+    from uniproto.lm.curation.overlap import repeated_rows
 
     if pool.kind == "images":
         return inputs, problem
@@ -370,39 +359,41 @@ def finetune_command(
     output: Path,
     target: Items,
 ) -> str | None:
-    """The command that trains on the chosen rows as they were compared; none without answers."""
-    from uniproto.lm.features.language import FURTHER
+    """The command that trains on the chosen rows as they were compared; none without answers.
+
+    Where no language model has compared them, it ends with --model, for the reader to go on.
+    """
+    from uniproto.data.examples import FURTHER, usual_columns
     from uniproto.lm.finetune.settings import FinetuneSettings as Usual
 
     talks = len(items.columns) == 1 and isinstance(rows[0][items.columns[0]], list)
     if not talks and len(items.columns) != 2 and FURTHER not in items.columns[1:2]:
         return None
-    longest, model = options.max_length, "MODEL"
+    longest, model = options.max_length, None
     if items.kind == "language":
         from uniproto.lm.features.language_features import tokens_read
 
         longest, model = tokens_read(options.model, longest), options.model
-    words = ["uniproto", "finetune", "--model", model, "--data", str(output / CHOSEN)]
-    words += ["--method", "full"]
-    if talks:
-        words += ["--messages", *items.columns]
-    else:
-        prompt, answer = items.columns[0], items.columns[-1]
-        words += [] if prompt == Usual.prompt else ["--prompt", prompt]
-        words += [] if answer == Usual.answer else ["--answer", answer]
-        template = options.template or Usual.template
-        words += [] if template == Usual.template else ["--template", template]
+    words = ["uniproto", "finetune", *(["--model", model] if model else [])]
+    words += ["--data", str(output / CHOSEN), "--method", "full"]
+    if usual_columns(list(rows[0])) != items.columns:
+        names = ("--messages",) if talks else ("--prompt", "--answer")
+        ends = (items.columns[0], items.columns[-1])
+        words += [word for pair in zip(names, ends, strict=False) for word in pair]
+    template = options.template or Usual.template
+    words += [] if talks or template == Usual.template else ["--template", template]
     words += [] if longest == Usual.max_length else ["--max-length", str(longest)]
     words += ["--bf16"] if options.bf16 and items.kind == "language" else []
-    validates = target.columns == items.columns
     if any(row.get(options.source) is None for row in rows):
         words += ["--no-source"]  # finetune needs it in every row
     elif options.source != Usual.source:
         words += ["--source", options.source]
     size = str(max(1, min(_BATCH, options.k // 8)))
     words += ["--pool", size, "--keep", size, "--epochs", "3"]
+    validates = target.columns == items.columns
     words += ["--validation-data", options.target] if validates else []
-    return " ".join(map(_quoted, [*words, "--out", f"{output}-model"]))
+    words += ["--out", f"{output}-model", *([] if model else ["--model"])]
+    return " ".join(map(_quoted, words))
 
 
 def _quoted(word: str) -> str:

@@ -10,7 +10,6 @@ from uniproto.errors import printable
 from uniproto.report import PAGE
 
 _RANDOM_DRAWS = 10
-_WARM_UP_ROWS = 200
 
 
 def add_parser(commands: Any) -> None:
@@ -45,8 +44,6 @@ def run(options: argparse.Namespace) -> None:
     require_result_folder(output)
     images, labels = load_digits(return_X_y=True)
     shown = False if options.quiet else None
-    # Compiles what single precision needs, too, so that nothing is left to wait for.
-    _ = select(images[:_WARM_UP_ROWS].astype(np.float32), k=4, progress=False).cost
     selection = select(images, k=options.k, progress=shown)
     random_costs = [
         select(images, k=options.k, method="random", seed=seed, progress=shown).cost

@@ -78,7 +78,9 @@ def add_parser(commands: Any) -> None:
             """),
     )
     parser.add_argument(
-        "data", metavar="DATA", help=".parquet, .csv or .jsonl, or a folder of pictures"
+        "data",
+        metavar="DATA",
+        help=".parquet, .csv, .jsonl(.zst), .json, a folder of pictures, or owner/name of the hub",
     )
     parser.add_argument(
         "-o",
@@ -93,13 +95,17 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from uniproto.data.hub import local_data
+    from uniproto.features.cache import cache_folder
+
     output = Path(options.output)
     if output.suffix.lower() != ".parquet":
         raise invalid("--out", "must end in .parquet", repr(options.output), "Rename it.")
     _require_usable(output, options.data)
     if language_features(options) is None:
         refuse_language_options(options)
-    items = read_rows(options, options.data, guess=True)
+    data = local_data(options.data, Path(options.cache or cache_folder() / "datasets"))
+    items = read_rows(options, data, guess=True)
     if COLUMN in items.table.column_names:
         raise invalid(
             "DATA",

@@ -83,6 +83,7 @@ class Inputs:
 
 def read_inputs(options: argparse.Namespace) -> Inputs:
     """Read the files that options name. Every command goes through here, so that none drifts."""
+    from uniproto.problem.checks import AUTO
     from uniproto.problem.values import Groups
 
     label_column = options.labels
@@ -99,7 +100,7 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
     pool, target, given = _comparable(pool, target, options)
     metric = options.metric
     if metric is None:
-        metric = "cosine" if given.preparation is None else "euclidean"
+        metric = AUTO if given.preparation is None else "euclidean"
     if (sample := getattr(options, "target_sample", None)) is not None:
         target = _sampled(target or pool, sample, options)
     aim = target or pool
@@ -219,14 +220,19 @@ def _target_groups(name: str | None, target: InputData | None) -> NDArray[Any] |
 
 def _near_rows(inputs: Inputs, others: InputData, distance: float) -> NearRows:
     """The rows of the pool that are too close to those of another file."""
+    from uniproto.data.arrays import as_matrix
+    from uniproto.problem.checks import AUTO, metric_for
     from uniproto.problem.near import rows_near
     from uniproto.problem.values import metric_of
 
+    metric = metric_of(inputs.arguments["metric"])
+    if metric == AUTO:
+        metric = metric_for(as_matrix((inputs.target or inputs.pool).features, "target"))
     return rows_near(
         inputs.pool.features,
         inputs.given.features(others.features, str(others.path)),
         distance,
-        metric=metric_of(inputs.arguments["metric"]),
+        metric=metric,
         name="--exclude-near",
     )
 

@@ -74,7 +74,7 @@ def read_rows(
         from uniproto.features.files import read_items
 
         return read_items(path, options.text, options.images, guess=guess, encoding=encoding)
-    from uniproto.lm.features.files import read_examples
+    from uniproto.lm.features.examples import read_examples
 
     named = (options.prompt, options.answer, options.messages)
     return read_examples(path, features, named, like, encoding)

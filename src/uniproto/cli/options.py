@@ -11,7 +11,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from uniproto.cli.parser import gradient_kind, number
 from uniproto.cli.parser import seconds as parse_seconds
 from uniproto.geometry.costs import METRICS
-from uniproto.methods import METHODS, Entropic, Greedy, UniProto
+from uniproto.methods import METHODS, NOT_FOR_A_MODEL, Entropic, Greedy, UniProto
 from uniproto.methods.greedy import PLANS
 from uniproto.runtime.settings import described, setting, setting_of
 
@@ -31,7 +31,9 @@ class ProblemOptions:
         None, "what the chosen rows must represent (POOL itself)", common=True, metavar="FILE"
     )
     metric: str | None = setting(
-        None, f"{', '.join(METRICS)} (cosine; euclidean for prepared tables)", common=True
+        None,
+        f"{', '.join(METRICS)} (default: euclidean for tables and up to 20 columns, else cosine)",
+        common=True,
     )
     bandwidth: str | None = setting(
         None,
@@ -324,7 +326,11 @@ class CurateOptions(EmbeddingOptions, LanguageOptions):
         parse=number,
     )
     keep_duplicates: bool = setting(False, "drop no copies", group=_CHOICE)
-    method: str = setting_of(SelectOptions, "method", common=False, group="how to choose")
+    method: str = setting(
+        "uniproto",
+        f"{', '.join(name for name in METHODS if name not in NOT_FOR_A_MODEL)} (uniproto)",
+        group="how to choose",
+    )
     seconds: float | None = setting_of(
         SelectOptions, "seconds", common=False, group="how to choose"
     )

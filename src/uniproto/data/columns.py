@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -180,18 +180,3 @@ def checked_table(table: pa.Table, path: Path) -> pa.Table:
             "once instead. Rename the columns; a .csv file needs a first line of names."
         )
     return table
-
-
-def message_text(messages: Any) -> Any:
-    """What messages say, for a model of sentences; anything else as it is.
-
-    >>> message_text([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}])
-    'Hi\\n\\nYes?'
-    """
-    if not isinstance(messages, list):
-        return messages
-    return "\n\n".join(
-        str(each["content"])
-        for each in messages
-        if isinstance(each, Mapping) and each.get("content")
-    )

@@ -34,7 +34,7 @@ from uniproto.data.files import (
 )
 from uniproto.data.hub import arrow_files, is_saved_dataset, read_saved_dataset
 from uniproto.data.sizes import has_texts, parquet_bytes, require_room
-from uniproto.data.text_tables import read_csv, read_jsonl
+from uniproto.data.text_tables import read_csv, read_json
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
@@ -388,6 +388,7 @@ READERS: dict[str, Callable[[Path, str | None, Memory], Any]] = {
     ".parquet": read_parquet,
     ".csv": read_csv,
     ".tsv": read_csv,
-    ".jsonl": read_jsonl,
-    ".jsonl.zst": read_jsonl,
+    ".json": read_json,
+    ".jsonl": read_json,
+    ".jsonl.zst": read_json,
 }

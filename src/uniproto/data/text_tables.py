@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import io
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -150,9 +152,9 @@ def _without_index(table: pa.Table) -> pa.Table:
     return table
 
 
-def read_jsonl(path: Path, column: str | None, memory: int | float | str | None) -> pa.Table:
-    """The table of a .jsonl file, a row of fields on each line."""
-    import pyarrow.json as json
+def read_json(path: Path, column: str | None, memory: int | float | str | None) -> pa.Table:
+    """The table of a .jsonl file, a row of fields on each line, or of a .json file's list."""
+    import pyarrow.json as arrow_json
     import pyarrow.parquet as pq
 
     require_room(path, memory)
@@ -163,13 +165,15 @@ def read_jsonl(path: Path, column: str | None, memory: int | float | str | None)
             f"{path}: the file must hold a JSON object on each line. It is empty. Check how it was "
             "written or filtered."
         )
-    if begin.startswith(b"["):
+    is_list = begin.startswith(b"[")
+    if is_list and path.suffix.lower() != ".json":
         raise InputFileError(
             f"{path}: the file must hold a JSON object on each line. It holds a list instead. "
-            "Write its objects one below the other."
+            "Write its objects one below the other, or call the file .json."
         )
     with unpacked(path) as lines:
-        table = json.read_json(lines, json.ReadOptions(block_size=_BLOCK))
+        content = _lines_of_list(lines.read()) if is_list else lines
+        table = arrow_json.read_json(content, arrow_json.ReadOptions(block_size=_BLOCK))
     try:  # the chosen rows are written as .parquet: learn now what does not fit there
         pq.write_table(table.schema.empty_table(), pa.BufferOutputStream())
     except pa.ArrowException as error:
@@ -180,9 +184,16 @@ def read_jsonl(path: Path, column: str | None, memory: int | float | str | None)
 
     def text() -> str:
         with unpacked(path) as lines:
-            return str(lines.read(), "utf-8-sig")
+            content = lines.read()
+        return str(_lines_of_list(content).read() if is_list else content, "utf-8-sig")
 
     return codes_of_json(checked_table(table, path), text)
+
+
+def _lines_of_list(content: bytes) -> io.BytesIO:
+    """The objects of a JSON list, one on each line."""
+    lines = (json.dumps(row, ensure_ascii=False) for row in json.loads(content))
+    return io.BytesIO("\n".join(lines).encode())
 
 
 def _is_number(text: str) -> bool:

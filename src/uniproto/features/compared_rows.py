@@ -83,11 +83,6 @@ class ComparedRows:
     target: Any
     given: Given
 
-    @property
-    def metric(self) -> str:
-        """The metric where none is asked for."""
-        return "cosine" if self.given.preparation is None else "euclidean"
-
 
 def compared_rows(
     source: Any,

@@ -118,7 +118,7 @@ def embed(
     begin = time.perf_counter()
     digest = identity_digest(model.identity)
     rows: list[int] = []
-    parts: list[NDArray[np.float32]] = []
+    vectors = np.empty((0, 0), np.float32)
     skipped: list[tuple[int, str]] = []
     content = hashlib.sha256()
     computed: set[bytes] = set()  # a later window finds these in the cache, too
@@ -142,8 +142,16 @@ def embed(
                     expected += isinstance(item, Unreadable) and item.expected
                     continue
                 vector = made[item.key] if item.key in made else known.found[item.key]
+                if not rows:  # one array for all: what is not filled takes no memory
+                    vectors = np.empty((max(total, 1), len(vector.vector)), np.float32)
+                if len(vector.vector) != vectors.shape[1]:
+                    raise InputFileError(
+                        f"{stored.folder}: the cache must hold vectors of the length that the "
+                        "model gives. Got others instead. Delete that folder, or do without: "
+                        "--no-cache, cache=False."
+                    )
+                vectors[len(rows)] = vector.vector
                 rows.append(row)
-                parts.append(vector.vector)
                 counts["truncated"] += vector.flags & TRUNCATED
                 counts["from_cache"] += item.key not in computed
             counts["computed"] += len(made)
@@ -152,17 +160,12 @@ def embed(
             advance(len(window) - len(made))
     if not rows:
         raise _nothing(skipped, what)
-    if len({len(vector) for vector in parts}) > 1:
-        raise InputFileError(
-            f"{stored.folder}: the cache must hold vectors of the length that the model gives. Got "
-            "others instead. Delete that folder, or do without: --no-cache, cache=False."
-        )
     counts["repeated"] = len(rows) - counts["computed"] - counts["from_cache"]
     notes: dict[str, Any] = {**counts, "seconds": time.perf_counter() - begin}
     if stored.note:
         notes["cache"] = stored.note
     return Embedded(
-        vectors=np.stack(parts),
+        vectors=vectors[: len(rows)],
         rows=np.array(rows, np.int64),
         left_out=skipped,
         model=model.name,

@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from uniproto.data.columns import is_text, message_text
+from uniproto.data.columns import is_text
 from uniproto.data.disk import LargeTable, parquet_files
+from uniproto.data.examples import FURTHER, as_text, example_of, usual_columns
 from uniproto.data.files import possible_path
 from uniproto.data.hub import is_saved_dataset
 from uniproto.data.tables import (
@@ -61,18 +62,15 @@ class Items:
             rows = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
             yield from map(self._item, rows)
 
-    @staticmethod
-    def _item(row: tuple[Any, ...]) -> Any:
-        return row[0] if len(row) == 1 else row
+    def _item(self, row: tuple[Any, ...]) -> Any:
+        if len(row) == 1 or (len(row) == 3 and self.columns[1] == FURTHER):
+            return example_of(row)
+        return row
 
-    def texts(self) -> Iterator[Any]:
+    @property
+    def texts(self) -> Texts:
         """Each row as one text: columns are joined by a blank line, messages are put together."""
-        for value in self:
-            whole = message_text(value)
-            if isinstance(value, tuple):
-                missing = [part for part in value if not isinstance(part, str)]
-                whole = missing[0] if missing else "\n\n".join(value)
-            yield whole
+        return Texts(self)
 
     def embed(self, model: str | None, **options: Any) -> Embedded:
         """The vectors of these items."""
@@ -82,10 +80,23 @@ class Items:
         chosen: dict[str, Any] = {} if model is None else {"model": model}
         try:
             if self.kind == "text":
-                return embed_text(self.texts(), **chosen, **options)
+                return embed_text(self.texts, **chosen, **options)
             return embed_images(self, **chosen, folder=self.folder, **options)
         except UnreadableRowsError as error:
             raise InputFileError(f"{self.path}, {self.column!r}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What the rows of a file say. They are read anew whenever they are looked at."""
+
+    items: Items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(as_text, self.items)
 
 
 def read_items(
@@ -108,7 +119,7 @@ def read_items(
         return _folder_items(path, images)
     digest, table = read_table(path, encoding)
     if guess and text is None and images is None:
-        text, images = _only_column(table, path)
+        text, images = _usual_column(table, path)
     if text is not None:
         columns = (text,) if text in table.column_names else tuple(text.split(","))
         for name in columns:
@@ -193,8 +204,8 @@ def _table_of_pictures(path: Path, digest: str, table: Any, images: str) -> Item
     return Items(path, digest, table, "images", column, folder, str(folder.resolve()))
 
 
-def _only_column(table: Any, path: Path) -> tuple[str | None, str | None]:
-    """The column to embed where none is named."""
+def _usual_column(table: Any, path: Path) -> tuple[str | None, str | None]:
+    """The columns to embed where none is named: of examples, the only text or the only picture."""
     texts = [field.name for field in table.schema if _is_text(field.type)]
     pictures = [
         field.name for field in table.schema if _is_picture(field.type) and not _is_text(field.type)
@@ -203,6 +214,8 @@ def _only_column(table: Any, path: Path) -> tuple[str | None, str | None]:
         return "text", None
     if len(pictures) == 1:
         return None, pictures[0]
+    if not pictures and (names := usual_columns(table.column_names)):
+        return ",".join(names), None
     if len(texts) == 1 and not pictures:
         return texts[0], None
     raise InputFileError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,7 @@ def embed_text(
             "texts", "must be several texts", f"one {type(texts).__name__}", "Put it into a list."
         )
     require_name("on_error", on_error, ON_ERROR)
-    listed = _listed(texts)
+    listed = _lasting(texts)
     if on_error == "fail":  # better before a model is loaded than after hours
         wrong = [(row, why) for row, text in enumerate(listed) if (why := what_is_wrong(text))]
         if wrong:
@@ -103,11 +103,12 @@ def embed_text(
     )
 
 
-def _listed(texts: Iterable[Any]) -> list[Any]:
+def _lasting(texts: Iterable[Any]) -> Any:
+    """The texts, which can be gone through more than once."""
     try:
         if hasattr(texts, "to_pylist"):  # an Arrow array
             return list(texts.to_pylist())
-        return list(texts)
+        return texts if isinstance(texts, Sized) and isinstance(texts, Iterable) else list(texts)
     except TypeError as error:
         raise invalid(
             "texts", "must be a list of texts", f"a {type(texts).__name__}", "Pass a list."

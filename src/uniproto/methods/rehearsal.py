@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -41,11 +42,15 @@ def require_enough(
     allow copies of each other and of the target, None that they are allowed.
     """
     if copies is None:
-        which, left = "can be embedded", sum(1 for _ in usable)
+        which, left = "can be embedded", sum(1 for _ in islice(usable, k))
         remedy = "Lower k, or bring more rows."
     else:
         which = "can be embedded and are no copies of each other or of the target"
-        left = len(set(map(repr, usable)) - set(map(repr, target)))
+        left, seen = 0, set(map(repr, target))
+        for each in filter(lambda said: said not in seen, map(repr, usable)):
+            seen.add(each)
+            if (left := left + 1) == k:  # enough: no more need be kept in memory
+                break
         remedy = f"Lower k, bring more rows, or allow copies: {copies}."
     if left < k:
         raise InfeasibleError(

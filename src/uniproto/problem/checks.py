@@ -19,6 +19,9 @@ _SAMPLED_OTHERS = 4096  # for the median distance
 _SCALES_APART = 100  # times: a column that varies so much more than others decides alone
 _SAMPLED_SCALES = 10_000  # rows
 _MOST_COLUMNS = 200
+AUTO = "auto"  # the metric that is decided by what the rows are
+_FEW_COLUMNS = 20  # more of them are a vector
+_OF_LENGTH_ONE = 1e-3  # how far lengths may be from 1
 
 
 def checked_costs(
@@ -30,8 +33,11 @@ def checked_costs(
     *,
     warn: bool = True,
 ) -> Costs:
-    """Costs of checked rows; `warn` where no column may drown the others."""
-    metric = metric_name(metric)
+    """Costs of checked rows; `warn` where no column may drown the others.
+
+    The metric `auto` is decided by what the rows are.
+    """
+    metric = metric if metric == AUTO else metric_name(metric)
     if metric in MATRIX_METRICS and target is not None:
         raise invalid(
             "target",
@@ -51,6 +57,8 @@ def checked_costs(
             )
         return make_costs(checked, None, metric, bandwidth)
     aim = checked if target is None else as_matrix(target, "target", memory)
+    if metric == AUTO:
+        metric = metric_for(aim)
     if warn:
         warn_of_scales(aim, metric)
     if checked.shape[1] != aim.shape[1]:
@@ -63,6 +71,36 @@ def checked_costs(
     if sp.issparse(checked) != sp.issparse(aim):  # one representation for both
         checked, aim = _as_sparse(checked), _as_sparse(aim)
     return make_costs(checked, checked if _are_equal(checked, aim) else aim, metric, bandwidth)
+
+
+def metric_for(rows: Any) -> str:
+    """The metric for rows that come without one.
+
+    Embeddings, pictures and counts of words point in directions. In a few columns, such as
+    coordinates, lengths count too, unless all rows have length 1.
+
+    >>> metric_for(np.array([[52.5, 13.4], [48.1, 11.6]])), metric_for(np.eye(3))
+    ('euclidean', 'cosine')
+    """
+    width = rows.shape[1]
+    if width > _FEW_COLUMNS:
+        return "cosine"
+    some = rows[:: max(1, rows.shape[0] // _SAMPLED_SCALES)]
+    some = np.asarray(some.toarray() if sp.issparse(some) else some, dtype=np.float64)
+    with np.errstate(over="ignore"):
+        lengths = np.sqrt((some * some).sum(axis=1))
+    unit = width > 1 and bool((np.abs(lengths - 1) <= _OF_LENGTH_ONE).all())
+    return "cosine" if unit else "euclidean"
+
+
+def why_metric(costs: Any, *, prepared: bool) -> str:
+    """Why these costs suit their rows, where no metric was asked for."""
+    if prepared:
+        return "the table's columns were made comparable"
+    width = costs.source.shape[1]
+    if width <= _FEW_COLUMNS and costs.metric == "cosine":
+        return "all rows have length 1"
+    return f"the rows have {width:,} column" + ("s" if width > 1 else "")
 
 
 class ScaleWarning(DataWarning):

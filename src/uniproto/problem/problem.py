@@ -28,12 +28,14 @@ from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.lists import ListBuilder, make_builder
 from uniproto.geometry.metrics import metric_label
 from uniproto.problem.checks import (
+    AUTO,
     checked_costs,
     checked_count,
     checked_weights,
     require_rows,
     rows_to_choose,
     twin_distance,
+    why_metric,
 )
 from uniproto.problem.groups import quotas
 from uniproto.problem.limits import SourceLimits, checked_limits
@@ -96,8 +98,9 @@ class Problem:
         metric: how rows are compared: `cosine`, `euclidean`, `sqeuclidean`, `l1`, `dot` (max −
             inner product), `rbf` or `RBF(bandwidth)`, `laplacian` or `Laplacian(bandwidth)`,
             `precomputed` (source is an m × n cost matrix) or `similarity` (source is an m × n
-            similarity matrix, cost = max − similarity). Default: `auto`, which is `euclidean` where
-            a table's columns were made comparable, and `cosine` elsewhere.
+            similarity matrix, cost = max − similarity). Default: `auto`: `euclidean` for
+            tables, whose columns are made comparable, and for arrays of up to 20 columns; `cosine`
+            for more columns, and for rows of length 1. The summary says which, and why.
         target_weights: how much each target row counts: one non-negative number per row; the name
             of a column; `Balanced(labels)`, the same total for every class; or `Density(q, alpha)`,
             more where targets lie apart. Default: all equal.
@@ -132,6 +135,7 @@ class Problem:
     seed: int
     memory: int  # bytes of working memory allowed
     lists: ListBuilder
+    metric_origin: str | None  # why this metric, where none was asked for
     weights_origin: str | None  # how the record names weights given by name
     bandwidth_origin: str | None  # how it names a bandwidth that was computed
     groups: tuple[Group, ...]  # once k is known
@@ -167,7 +171,8 @@ class Problem:
         groups = groups if isinstance(groups, Groups | None) else Groups(groups)
         bandwidth = metric.bandwidth if isinstance(metric, RBF | Laplacian) else None
         name = metric_of(metric)
-        name = name if str(name) == "auto" else metric_name(name)
+        auto = str(name) == AUTO
+        name = name if auto else metric_name(name)
         said, transformer = as_columns(columns)
         prepare = said.prepare if transformer is None else transformer
         if prepare is None and name in MATRIX_METRICS:
@@ -190,12 +195,14 @@ class Problem:
             scale=said.scale,
             aside=named.aside,
         )
-        name = rows.metric if str(name) == "auto" else name
         plain = rows.given.preparation is None
+        name = "euclidean" if auto and not plain else name
         costs = checked_costs(rows.source, rows.target, name, bandwidth, compute.memory, warn=plain)
         budget = memory_budget(compute.memory)
         self._begin(costs, seed=require_int("seed", seed, least=0), memory=budget)
         self.given = rows.given
+        if auto:
+            self.metric_origin = why_metric(costs, prepared=not plain)
         if costs.bandwidth is not None:
             self.bandwidth_origin = origin_of(as_bandwidth(bandwidth), self.m, self.n)
         self.initial, self.candidates = rows_to_choose(include, exclude, self.m)
@@ -222,7 +229,7 @@ class Problem:
         self.initial, self.candidates = np.empty(0, np.intp), np.arange(self.m)
         self.twin_distance = None
         self.lists = CpuLists()
-        self.weights_origin = self.bandwidth_origin = None
+        self.metric_origin = self.weights_origin = self.bandwidth_origin = None
         self.groups, self.limits, self.checkpoint = (), None, None
         self.effort = effort()
         self.given = None

@@ -133,7 +133,8 @@ class Worst:
     item: int
     words: str
     cost: float
-    prototypes: list[int]
+    prototypes: list[int]  # the one that carries most of it first
+    apart: list[tuple[str, str, str]]  # columns that differ most: name, its own value, prototype's
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels
-from uniproto.data.columns import message_text
 from uniproto.data.disk import LargeTable
+from uniproto.data.examples import as_text
 from uniproto.errors import invalid
 from uniproto.features.pictures import ENDINGS
 
@@ -114,7 +114,7 @@ def joined_columns(table: pa.Table | LargeTable, names: Sequence[str]) -> Reader
 
 def texts_in(values: Reader) -> Reader:
     """A reader of what messages say, where there are messages; texts stay as they are."""
-    return lambda rows: [message_text(value) for value in values(rows)]
+    return lambda rows: [as_text(value) for value in values(rows)]
 
 
 def fields_of(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_matrix, is_table, take_rows
 from uniproto.data.frames import arrow_table
+from uniproto.features.preparation import Preparation
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.problem.problem import Problem
 from uniproto.report.columns import UNUSUAL, TableColumns
@@ -102,7 +103,7 @@ def gather(
     certificate = selection.certificate
     return Content(
         title=title,
-        verdict=verdict_of(selection, problem, weighed, drawn_costs, certifier),
+        verdict=verdict_of(selection, problem, weighed, drawn_costs, certifier, costs, weights),
         shape=selection.shape,
         k=k,
         cost=selection.cost,
@@ -122,7 +123,9 @@ def gather(
         table=_table_names(source, cards),
         coverage=coverage_of(selection, labels, groups, weights),
         composition=composition_of(selection, labels),
-        worst=[] if costs is None else _worst(target, problem, plan, worst, costs, place_of),
+        worst=[]
+        if costs is None
+        else _worst(source, target, problem, selection, plan, worst, costs, place_of),
         worst_note="" if costs is not None else NO_DATA,
         curve=curve_of(selection, fills, plan, arcs),
         rivals=rivals_of(selection, drawn_costs, comparison),
@@ -191,24 +194,52 @@ def _items(
 
 
 def _worst(
+    source: Examples,
     target: Examples,
     problem: Problem | None,
+    selection: Selection,
     plan: sp.csr_array,
     worst: NDArray[np.intp],
     costs: NDArray[np.float64],
     place_of: Mapping[int, int],
 ) -> list[Worst]:
-    """The targets that cost most, with the ranks of the prototypes that represent them."""
+    """The targets that cost most, the prototypes that represent them, and what sets them apart."""
     words = RowWords(target, problem, worst, WORST_TEXT, of_target=True)
     by_target = sp.csc_array(plan)
+    found = []
+    for row in worst.tolist():
+        held = slice(by_target.indptr[row], by_target.indptr[row + 1])
+        places = by_target.indices[held][np.argsort(-by_target.data[held], kind="stable")]
+        prototype = int(selection.indices[places[0]])
+        apart = _apart(source, target, problem, row, prototype)
+        told = "" if apart else words(row)
+        found.append(Worst(place_of[row], told, float(costs[row]), (places + 1).tolist(), apart))
+    return found
+
+
+def _apart(
+    source: Examples, target: Examples, problem: Problem | None, row: int, prototype: int
+) -> list[tuple[str, str, str]]:
+    """The columns of a prepared table in which a target differs most from a prototype."""
+    given = None if problem is None else problem.given
+    prepared = None if given is None else given.preparation
+    if problem is None or not isinstance(prepared, Preparation):
+        return []
+    own, other = (
+        examples.fields or _vector(problem, of_target)
+        for examples, of_target in ((target, True), (source, False))
+    )
+    if own is None or other is None or not isinstance(problem.costs, FeatureCosts):
+        return []
+    apart = np.abs(problem.costs.target[row] - problem.costs.source[prototype])
+    begins = np.cumsum([0, *(column.width for column in prepared.columns[:-1])])
+    by_column = np.add.reduceat(apart, begins)
+    values, others = own(np.array([row]))[0], other(np.array([prototype]))[0]
+    names = [prepared.columns[place].name for place in np.argsort(-by_column)[:_MOST_APART]]
     return [
-        Worst(
-            place_of[row],
-            words(row),
-            float(costs[row]),
-            (by_target.indices[by_target.indptr[row] : by_target.indptr[row + 1]] + 1).tolist(),
-        )
-        for row in worst.tolist()
+        (cut(name, LONGEST_NAME), cut(values.get(name), 40), cut(others.get(name), 40))
+        for name in names
+        if values.get(name) != others.get(name)
     ]
 
 
@@ -217,6 +248,7 @@ _CARD_TEXT = (1_300_000, 6_000)
 _EXAMPLE_TEXT = (900_000, 280)
 HOVER_TEXT = (900_000, 160)
 WORST_TEXT = 600
+_MOST_APART = 3  # columns in which a target differs most from its prototype
 _FIELDS = (40, 96)  # columns of a card, bytes of a value
 _FIRST_VALUES = 12  # of an array
 

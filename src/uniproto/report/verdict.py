@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 RANDOM_DRAWS = 5
 _RANDOM_SECONDS = 30.0
+_DISTANCES = ("cosine", "euclidean", "l1")
 _LOOSE = 1.0  # a cost this much above the bound, as a share of it: the bound says nothing
 
 
@@ -100,12 +101,28 @@ def rivals_of(
     return sorted(found, key=lambda rival: rival.cost)
 
 
+def _unit(selection: Selection) -> str:
+    """What a cost is measured in."""
+    label = metric_label(selection.metric, selection.bandwidth)
+    words = f"{label} distance" if selection.metric in _DISTANCES else f"{label} cost"
+    return words if selection.preparation is None else f"{words} in spreads of a column"
+
+
+def _median(costs: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """The cost that half of the mass does not exceed."""
+    order = np.argsort(costs)
+    reached = np.cumsum(weights[order]) >= weights.sum() / 2
+    return float(costs[order[int(np.argmax(reached))]])
+
+
 def verdict_of(
     selection: Selection,
     problem: Problem | None,
     n: int,
     random: Sequence[float],
     certifier: str,
+    costs: NDArray[np.float64] | None = None,
+    weights: NDArray[np.float64] | None = None,
 ) -> Verdict:
     k, (m, everyone), cost = selection.k, selection.shape, selection.cost
     word = "" if selection.cost_is_exact else "at most "
@@ -113,11 +130,13 @@ def verdict_of(
         Tile(
             "Cost",
             f"{word}{figure(cost)}",
-            "optimal transport between the prototypes, all with equal weight, and the target"
+            f"mean {_unit(selection)} to the prototypes, each of which has the same weight"
             + ("" if selection.cost_is_exact else "; no exact solve fits"),
         )
     ]
-    parts = [f"A typical target is {word}{figure(cost)} from its prototype"]
+    parts = [f"On average a target is {word}{figure(cost)} from its prototype ({_unit(selection)})"]
+    if costs is not None and weights is not None:
+        parts.append(f", a typical one {figure(_median(costs, weights))}")
     if random:
         mean, spread = mean_and_spread(random)
         assert mean is not None

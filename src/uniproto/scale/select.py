@@ -24,6 +24,7 @@ from uniproto.geometry.bandwidth import MedianShare
 from uniproto.geometry.costs import FEATURE_METRICS, checked_bandwidth, metric_name
 from uniproto.geometry.lists import DEVICES
 from uniproto.methods import FasterPAM, Method, Random, as_method
+from uniproto.problem.checks import AUTO
 from uniproto.problem.problem import ProblemOptions, Unpack, takes_problem_options
 from uniproto.problem.values import (
     RBF,
@@ -151,7 +152,6 @@ def make_request(
     count = require_int("k", k)
     sent = count if per_part is None else require_int("per_part", per_part)
     chosen = _checked_method(method)
-    metric, width = _checked_metric(problem.get("metric", "auto"))
     weights = problem.get("target_weights")
     groups = problem.get("groups")
     groups = groups if isinstance(groups, Groups | None) else Groups(groups)
@@ -169,6 +169,7 @@ def make_request(
     aside = [name for name in (grouped, weighted) if name is not None]
     said, _ = as_columns(problem.get("columns"))
     columns = _columns(pool, said, aside, None, aim)
+    metric, width = _checked_metric(problem.get("metric", AUTO))
     excluded = as_rows(problem.get("exclude"), "exclude", pool.rows).astype(np.int64)
     require_enough(count, sent, pool, excluded)
     return Request(
@@ -271,10 +272,12 @@ def _checked_method(method: str | Method) -> Method:
 
 
 def _checked_metric(metric: str | RBF | Laplacian) -> tuple[str, float | MedianShare | None]:
-    """The name of a metric of features, and its bandwidth if it has one."""
+    """The name of a metric of features, or `auto`, and its bandwidth if it has one."""
     bandwidth = metric.bandwidth if isinstance(metric, RBF | Laplacian) else None
     given = metric_of(metric)
-    name = "cosine" if given == "auto" else metric_name(given)
+    if given == AUTO:
+        return AUTO, None
+    name = metric_name(given)
     if name not in FEATURE_METRICS:
         raise invalid(
             "metric",

@@ -72,7 +72,7 @@ class TargetOptions:
     """How to read the target: its features, weights (a column, a word) and a sample of it."""
 
     columns: tuple[str, ...]
-    metric: str
+    metric: str  # or "auto", which the rows decide
     bandwidth: float | MedianShare | None = None
     bandwidth_origin: str | None = None  # once it is a number
     weights: str | Density | Balanced | None = None  # a column's name; labels are one, too
@@ -241,7 +241,7 @@ def _joined(options: TargetOptions, first_row: NDArray[Any], *pieces: _Piece) ->
         return Target(
             rows=problem.costs.target,
             given=features,
-            metric=options.metric,
+            metric=problem.costs.metric,
             bandwidth=problem.costs.bandwidth,
             centre=mean_row(features) if problem.costs.distance.centred else None,
             weights=problem.target_weights,

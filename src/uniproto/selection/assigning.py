@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,9 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import take_rows
-from uniproto.data.disk import LargeTable
 from uniproto.errors import invalid
-from uniproto.features.compared_rows import Given
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.geometry.feature_costs import FeatureCosts
@@ -30,25 +27,25 @@ class Assignment(NamedTuple):
     distance: NDArray[np.float64]
 
 
-def assigned(
-    selection: Selection, problem: Problem | None, rows: Any, *, by_plan: bool = True
-) -> Assignment:
-    """The prototype of each row: of the targets by the plan, of new rows the nearest.
+def assigned_targets(selection: Selection, problem: Problem | None) -> Assignment:
+    """The prototype that represents each target, by the plan.
 
-    Without `by_plan`, rows that are the targets go to the nearest, too. A selection that was loaded
-    has no problem any more, only what was saved with it.
+    A selection that was loaded has no problem any more, and then knows no distances.
     """
 
     def exact(place: int, own: NDArray[np.intp]) -> NDArray[np.float64]:
         assert problem is not None
         return problem.costs.exact_block(selection.indices[place : place + 1], own)[0]
 
-    if rows is None and by_plan:
-        return assigned_by_plan(selection.plan, None if problem is None else exact)
+    return assigned_by_plan(selection.plan, None if problem is None else exact)
+
+
+def nearest_of(selection: Selection, problem: Problem | None, rows: Any) -> Assignment:
+    """The nearest prototype of each row."""
     if selection.metric in MATRIX_METRICS:
         raise invalid(
             "rows",
-            f"must be left out when metric={selection.metric!r}, under which new rows have no cost",
+            f"have no cost under metric={selection.metric!r}",
             "rows",
             "Call assign() for the targets.",
         )
@@ -65,27 +62,7 @@ def assigned(
     features, prototypes = given.features(rows, "rows"), given.features(chosen)
     shift = None if problem is None else problem.costs.shift  # type: ignore[attr-defined]
     how = (selection.metric, shift or 0.0, selection.bandwidth)
-
-    def computed(place: int, own: NDArray[np.intp]) -> NDArray[np.float64]:
-        blocks = costs_by_block(features[own], prototypes[place : place + 1], *how)
-        return np.concatenate(list(blocks))[:, 0]
-
-    if by_plan and _are_targets(selection, given, features):
-        return assigned_by_plan(selection.plan, computed if problem is None else exact)
     return assigned_to_nearest(features, prototypes, *how)
-
-
-def _are_targets(selection: Selection, given: Given, features: Any) -> bool:
-    """Whether these are the features of the targets, all of them and in their order."""
-    if features.shape[0] != selection.shape[1]:
-        return False
-    if given.target is None:
-        return selection._target_digest == features_digest(features)
-    targets = given.features(given.target, "target")
-    if features.shape != targets.shape:
-        return False
-    different = features != targets
-    return not (different.nnz if sp.issparse(different) else np.any(different))
 
 
 def assigned_by_plan(
@@ -109,27 +86,6 @@ def assigned_by_plan(
             own = np.flatnonzero(owners == place)
             distances[own] = distance(place, own)
     return Assignment(owners, distances)
-
-
-def targets_digest(given: Given) -> str | None:
-    """The digest of a table's targets; None where they stay on disk."""
-    if not given.columns or given.target is None or isinstance(given.target, LargeTable):
-        return None
-    return features_digest(given.features(given.target, "target"))
-
-
-def features_digest(features: Any) -> str:
-    """A digest by which a loaded selection recognises its targets.
-
-    Of features in single precision: another processor may round their last digits otherwise.
-    """
-    found = hashlib.sha256("x".join(map(str, features.shape)).encode())
-    for part in row_blocks(features.shape[0], features.shape[1]):
-        rows = features[part]
-        rows = rows.toarray() if sp.issparse(rows) else np.asarray(rows)
-        with np.errstate(over="ignore"):
-            found.update((rows + 0.0).astype("<f4").tobytes())  # + 0: no zero is negative
-    return found.hexdigest()
 
 
 def assigned_to_nearest(

@@ -91,7 +91,6 @@ class Selection:
         given: Given | None = None,
         prototypes: pa.Table | None = None,
         group_rows: Mapping[Hashable, NDArray[np.int64]] | None = None,
-        target_digest: str | None = None,
     ) -> None:
         self.indices = indices
         self.gains = gains
@@ -111,7 +110,6 @@ class Selection:
         self.given = given if problem is None else problem.given
         self.prototypes = prototypes  # the chosen rows of a table, where the result was loaded
         self._group_rows = dict(group_rows or {})
-        self._target_digest = target_digest  # of the targets' features, where these are not held
         if transport is not None:
             self.__dict__["_transport"] = transport
         if group_costs is not None:
@@ -269,22 +267,25 @@ class Selection:
             )
         return take_rows(source, self.indices)
 
-    def assign(self, rows: Any = None) -> Assignment:
-        """Which prototype each row belongs to (a position in `indices`), and how far it is.
+    def assign(self, *rows: Any) -> Assignment:
+        """Which prototype represents each target (a position in `indices`), and how far it is.
 
-        New rows go to their nearest prototype; a table is prepared as the selected one was. The
-        targets themselves (or no rows at all) are assigned by the plan, in which all prototypes
-        have equal weight: a row near a crowded prototype may go to the next. A loaded selection
-        recognises its targets, too; without rows it knows no distances, which then are NaN.
+        By the plan, in which all prototypes have equal weight: a target near a crowded prototype
+        may go to the next. `nearest` is for other rows. A loaded selection no longer holds the
+        data: its distances are NaN.
 
         >>> import uniproto
-        >>> sel = uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean")
-        >>> sel.assign([[0.5], [7.0]]).prototype
-        array([0, 1])
+        >>> sel = uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2)
+        >>> sel.assign().prototype
+        array([0, 0, 1, 1])
         """
-        from uniproto.selection.assigning import assigned
+        from uniproto.selection.assigning import assigned_targets
 
-        return assigned(self, self._problem, rows)
+        if rows:
+            raise InvalidInputError(
+                "assign() is about the targets and takes no rows. Call nearest(rows)."
+            )
+        return assigned_targets(self, self._problem)
 
     def nearest(self, rows: Any) -> Assignment:
         """The nearest prototype of each new row (a position in `indices`), and how far it is.
@@ -293,13 +294,13 @@ class Selection:
         those of the target.
 
         >>> import uniproto
-        >>> sel = uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean")
+        >>> sel = uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2)
         >>> sel.nearest([[0.5], [7.0]]).prototype
         array([0, 1])
         """
-        from uniproto.selection.assigning import assigned
+        from uniproto.selection.assigning import nearest_of
 
-        return assigned(self, self._problem, rows, by_plan=False)
+        return nearest_of(self, self._problem, rows)
 
     @property
     def details(self) -> Details:
@@ -462,6 +463,8 @@ class Selection:
             f"  each represents         {_share(n / self.k)} targets' worth of mass, on average "
             f"{_share(self.plan.nnz / self.k)} different ones",
         ]
+        if self.note("metric_from") is not None:
+            lines.append(f"  metric                  {self.metric}, as {self.note('metric_from')}")
         if self.note("search") is not None:
             lines.append(f"  search                  {self.note('search')}: {self.note('why')}")
         if self.note("interrupted") is not None:

@@ -26,7 +26,6 @@ from uniproto.runs.publish import (
     write_record,
 )
 from uniproto.runs.records import plain
-from uniproto.selection.assigning import targets_digest
 from uniproto.selection.prototypes import chosen_rows, prototype_table, write_csv
 from uniproto.selection.saved_record import plan_from, require_fields
 from uniproto.transport.prototypes import Transport
@@ -143,8 +142,7 @@ def _compared(selection: Selection) -> dict[str, Any]:
     found: dict[str, Any] = {"features": list(given.columns)} if given.columns else {}
     if given.preparation is not None:
         found["preparation"] = given.preparation.record()
-    digest = targets_digest(given) or selection._target_digest
-    return found if digest is None else {**found, "target_features_sha256": digest}
+    return found
 
 
 def _rows_of_table(selection: Selection) -> pa.Table | None:
@@ -238,7 +236,6 @@ def _fields_of(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
         "certificate": certificate,
         "prototypes": prototypes,
         "given": _given(manifest),
-        "target_digest": manifest.get("target_features_sha256"),
     }
 
 

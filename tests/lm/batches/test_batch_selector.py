@@ -115,7 +115,6 @@ def reference_picks(method: str, part: dict[str, Any], k: int) -> list[int]:
 COMPARED = ("uniproto", "colm", "colm-raw", "greats", "gradnorm", "maxloss", "sbert", "kmedoids")
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("k", [1, 7, 20, 40])
 @pytest.mark.parametrize("method", COMPARED)
 def test_per_batch_every_method_follows_its_formula(method: str, k: int) -> None:
@@ -142,7 +141,6 @@ def test_per_source_every_method_follows_its_formula_inside_each_source(method: 
     assert selector.last.per_source == quota
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("mode", ["batch", "source"])
 @pytest.mark.parametrize("method", BATCH_METHODS)
 def test_every_method_keeps_exactly_as_many_in_both_modes(method: str, mode: str) -> None:
@@ -189,6 +187,7 @@ def test_fills_pick_what_the_plain_algorithm_picks(problem: tuple[np.ndarray, in
     np.testing.assert_allclose(found_costs, pick_costs, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 @properties
 @given(cost_matrices())
 def test_medoids_pick_what_the_library_picks(problem: tuple[np.ndarray, int]) -> None:
@@ -198,7 +197,6 @@ def test_medoids_pick_what_the_library_picks(problem: tuple[np.ndarray, int]) ->
     assert chosen.tolist() == expected.indices.tolist()
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("k", [1, 32, 50, 64, 128])
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
@@ -236,6 +234,7 @@ def test_a_similarity_matrix_is_read_as_inner_products_are() -> None:
     assert by_matrix.tolist() == by_features.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [
@@ -261,7 +260,6 @@ def test_the_plain_method_object_takes_the_fast_path() -> None:
 # --- inner products instead of gradients --------------------------------------------------------
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("mode", ["batch", "source"])
 @pytest.mark.parametrize("method", [name for name in BATCH_METHODS if not name.startswith("colm")])
 def test_a_gram_gives_what_its_gradients_give(method: str, mode: str) -> None:
@@ -446,7 +444,6 @@ def test_small_sources_that_do_not_fit_are_refused() -> None:
 # --- NaN and infinity ---------------------------------------------------------------------------
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("mode", ["batch", "source"])
 @pytest.mark.parametrize("method", BATCH_METHODS)
@@ -578,6 +575,7 @@ def test_draws_depend_on_the_seed_and_the_number_of_the_call(method: Any, mode: 
     assert resumed(pool(), sources=labels()).tolist() == third
 
 
+@pytest.mark.slow
 def test_no_global_random_state_is_read_or_changed() -> None:
     np.random.seed(0)  # noqa: NPY002
     before = np.random.get_state()[1].copy()  # noqa: NPY002

@@ -119,6 +119,7 @@ def test_what_the_loss_would_replace_is_refused(tmp_path, settings, words):
     make(tmp_path, selection={"loss": "token"}, max_steps=1, **settings).train()
 
 
+@pytest.mark.slow
 def test_a_trainer_that_ignores_the_loss_is_refused(tmp_path):
     class Own(SelectionTrainer):
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):

@@ -135,7 +135,6 @@ def assert_close(found, expected):
         assert torch.allclose(found[name], value, atol=1e-6), name
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("micro_batch", [None, 2])
 @pytest.mark.parametrize("loss", ["example", "token"])
@@ -192,7 +191,6 @@ def test_the_choice_is_that_of_the_selector_on_the_examples(tmp_path):
     assert trainer.last_selection.tolist() == picks.tolist()
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("method", ["uniproto", "colm", "greats", "gradnorm", "maxloss", "random"])
 def test_every_method_chooses_a_share_of_the_examples(tmp_path, method):
     data = packed(examples(40, uneven=True))  # 16 rows of 3, 1, 4 and 2 examples
@@ -238,6 +236,7 @@ def test_anchors_are_examples_not_rows(tmp_path):
     assert trainer._anchors((0, 1))["input_ids"].shape[0] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one_each", [True, False])
 def test_sources_of_rows_one_packs_oneself(tmp_path, one_each):
     """A label for each example of a row, or one for all of them."""

@@ -168,7 +168,6 @@ def losses_logged(trainer):
 # --- every method, in both modes -----------------------------------------------------------------
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("mode", ["batch", "source"])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("lora", [False, True])
@@ -225,7 +224,6 @@ class Plain(transformers.Trainer):
         return super().get_batch_samples(iter(next(self.batches)), num_batches, device)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("method", "settings", "accumulated"),
     [
@@ -282,7 +280,6 @@ def test_loss_is_scaled_by_the_kept_tokens(tmp_path):
     assert losses_logged(logged)[0] == pytest.approx(float(expected), rel=1e-5)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("method", ["uniproto", "colm", "greats", "gradnorm", "maxloss", "random"])
 def test_selecting_leaves_no_trace(tmp_path, method):
     trainer = make(tmp_path, tiny_model(lora=True, dropout=0.2), selection={"method": method})
@@ -317,6 +314,7 @@ def test_selecting_leaves_no_trace(tmp_path, method):
         )
 
 
+@pytest.mark.slow
 def test_micro_batches_give_the_gradient_of_the_whole(tmp_path):
     whole, parts = tiny_model(), tiny_model()
     first = make(tmp_path, whole, data=examples(uneven=True))
@@ -456,6 +454,7 @@ def test_last_pool_of_an_epoch_may_be_small(tmp_path):
     assert [len(rows) for step in seen.selections for rows in step] == [5, 3, 5, 3]
 
 
+@pytest.mark.slow
 def test_data_without_a_length(tmp_path):
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self):
@@ -578,6 +577,7 @@ def test_cosine_leaves_out_examples_without_a_direction(tmp_path):
 # --- bad input -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_missing_source_column(tmp_path):
     data = [{k: v for k, v in row.items() if k != "source"} for row in examples()]
     with pytest.raises(InvalidInputError, match=r"'source_column' must be a column .*mode='batch'"):
@@ -598,6 +598,7 @@ def test_missing_source_column(tmp_path):
         make(tmp_path, data=ragged).train()
 
 
+@pytest.mark.slow
 def test_sources_that_are_only_logged_may_be_anything(tmp_path):
     data = examples(count=12)
     for row, source in zip(data, [float("nan"), ("a", 1), "prose"] * 4, strict=True):
@@ -609,6 +610,7 @@ def test_sources_that_are_only_logged_may_be_anything(tmp_path):
         make(tmp_path, data=data).train()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["uniproto", "random"])
 def test_an_example_longer_than_the_context(tmp_path, method):
     data = examples(count=12)
@@ -624,7 +626,6 @@ def test_pool_smaller_than_keep():
         SelectionConfig(pool=4, keep=5)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -652,6 +653,7 @@ def test_selection_must_be_a_config(tmp_path):
         SelectionTrainer(model=tiny_model(), args=arguments(tmp_path), selection={"keep": 2})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["uniproto", "maxloss", "greats"])
 def test_examples_without_a_finite_loss_are_left_out_and_counted(tmp_path, method):
     data = examples(count=12)

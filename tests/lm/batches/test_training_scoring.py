@@ -92,7 +92,6 @@ SCORES = {
 }
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("score", SCORES)
 def test_a_step_with_scoring_equals_a_plain_step_bit_for_bit(score, checkpointing):
@@ -117,7 +116,6 @@ def test_a_step_with_scoring_equals_a_plain_step_bit_for_bit(score, checkpointin
         assert all(torch.equal(first[key][name], second[key][name]) for name in first[key])
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("score", SCORES)
 def test_nothing_is_left_behind(score):
     model, pool = build(), make_batch()
@@ -153,7 +151,6 @@ def test_nothing_is_left_behind(score):
     assert torch.is_grad_enabled() == allowed
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("score", SCORES)
 def test_nothing_is_left_behind_after_an_error(score):
     model, pool = build(), make_batch()

@@ -63,7 +63,6 @@ def test_examples_end_to_end_become_rows_and_come_back():
         assert same, key
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("micro_batch", [None, 2])
 @pytest.mark.parametrize("loss", ["example", "token"])
 def test_without_padding_the_same_is_chosen_and_learned(tmp_path, loss, micro_batch):
@@ -88,6 +87,7 @@ def test_without_padding_the_same_is_chosen_and_learned(tmp_path, loss, micro_ba
         assert torch.allclose(ours[name], theirs[name], atol=2e-5), name
 
 
+@pytest.mark.slow
 def test_packed_rows_are_refused(tmp_path):
     def packed(rows):
         """Two examples in every row, as packing leaves them."""
@@ -226,6 +226,7 @@ def small(kind, **settings):
     return kind(kind.config_class(**sizes, **settings))
 
 
+@pytest.mark.slow
 def test_a_masked_language_model_is_refused(tmp_path):
     """Its labels are not shifted: scored as a causal one, its gradients were wrong by 95 %."""
     model, batch = small(transformers.BertForMaskedLM), collate(plain_rows())
@@ -313,7 +314,6 @@ def test_a_loss_function_gives_the_gradients_of_any_layer(layer):
     assert torch.allclose(found.losses, losses)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("method", ["uniproto", "colm", "maxloss", "random", "gradnorm"])
 def test_a_model_of_ones_own_trains(tmp_path, method):
     trainer = SelectionTrainer(

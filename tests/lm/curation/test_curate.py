@@ -151,7 +151,7 @@ def test_finetune_trains_on_what_was_chosen(model, capsys):
     settings = trained(capsys)
     assert settings["template"] == TEMPLATE
     assert settings["max_length"] == 64  # what the model reads
-    assert (settings["prompt"], settings["source"]) == ("instruction", "source")
+    assert (settings["prompt"], settings["source"]) == (None, "source")  # by the usual names
 
 
 @pytest.mark.slow
@@ -222,7 +222,6 @@ def test_limits_of_sources(model):
     assert kinds.count("add") == 9
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("ending", ["parquet", "csv", "saved", "jsonl.zst"])
 def test_pools_of_other_forms(ending, model):
     table = pa.Table.from_pylist(POOL_ROWS)
@@ -259,6 +258,7 @@ def test_numbers_that_json_does_not_have_are_missing(model):
     assert {(row["score"], tuple(row["more"])) for row in chosen()} == {(None, (None, 1.0))}
 
 
+@pytest.mark.slow
 def test_rows_that_were_curated_before_keep_their_columns(model):
     pool, kept = "pool.jsonl", {}
     for out, k in (("first", 60), ("second", 40), ("third", K)):
@@ -273,6 +273,7 @@ def test_rows_that_were_curated_before_keep_their_columns(model):
     assert [row["rank_chosen_chosen"] for row in found] == list(range(1, K + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more", [{}, {"instruction": "1+1"}, {"prompt": "no", "completion": "never"}]
 )
@@ -290,7 +291,7 @@ def test_a_target_with_usual_columns_of_its_own(more, model):
     assert main(["verify", "out"]) == 0
     assert TARGET_ROWS[0]["instruction"] in Path("out/report.html").read_text("utf-8")
     pool = [json.loads(line) for line in Path("pool.jsonl").read_text("utf-8").splitlines()]
-    options = {"model": model, "template": TEMPLATE, "width": 128, "distinct": 1e-6}
+    options = {"model": model, "template": TEMPLATE, "width": 128, "min_distance": 1e-6}
     np.testing.assert_array_equal(uniproto.lm.curate(pool, wanted, K, **options).indices, rows)
 
 
@@ -310,6 +311,7 @@ def test_hidden_states_and_sentences(model, monkeypatch):
     assert curate(model, "--text", "output,output", "--no-page", out="twice") == 0
 
 
+@pytest.mark.slow
 def test_plain_texts_are_compared_by_hidden_states_unless_told_otherwise(model, capsys):
     texts = {
         name: [{"text": f"{row['instruction']} is {row['output']}"} for row in rows]
@@ -327,7 +329,7 @@ def test_plain_texts_are_compared_by_hidden_states_unless_told_otherwise(model, 
     assert "gradients of the model" in capsys.readouterr().out
     assert chosen() != chosen("gradients")
 
-    options = {"model": model, "template": TEMPLATE, "distinct": 1e-6}
+    options = {"model": model, "template": TEMPLATE, "min_distance": 1e-6}
     usual = uniproto.lm.curate(texts["pool.jsonl"], texts["wanted.jsonl"], K, **options)
     picks = [texts["pool.jsonl"][row]["text"] for row in usual.indices]
     assert picks == [row["text"] for row in chosen()]
@@ -357,12 +359,11 @@ def test_what_an_instruction_is_about_belongs_to_the_prompt(model, capsys):
     assert [f"Compute.\n\n{row['input']}" for row in chosen()] == prompts
     assert main(["verify", "out"]) == 0
 
-    from uniproto.lm.finetune.rows import read_rows
+    from uniproto.lm.finetune.data import read_rows
 
-    named = {"prompt": "instruction", "answer": "output", "source": "source"}
     pq.write_table(pa.Table.from_pylist(chosen()), "chosen.parquet")
     for path in (Path("out", CHOSEN), "chosen.parquet"):
-        assert [row.prompt for row in read_rows(path, **named)] == prompts
+        assert [row.prompt for row in read_rows(path, source="source")] == prompts
     assert "finetune" in line
     assert "--prompt" not in line
 
@@ -395,7 +396,7 @@ def test_messages(model, tmp_path, capsys):
         write(name, talks)
     assert curate(folder) == 0, capsys.readouterr().err
     assert chosen()[0]["messages"][1]["role"] == "assistant"
-    assert trained(capsys)["messages"] == "messages"
+    assert trained(capsys)["messages"] is None  # by its usual name
     assert curate(model) == 2
     assert "no chat template of its own" in capsys.readouterr().err
 
@@ -435,7 +436,6 @@ def unloaded(monkeypatch, tmp_path):
     monkeypatch.setattr("uniproto.lm.features.language_features.load_model", refuse)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("rows", "words", "k", "message"),
     [
@@ -448,13 +448,13 @@ def unloaded(monkeypatch, tmp_path):
         (TARGET_ROWS, ["--prompt", "q"], K, "without q"),
         (TARGET_ROWS, ["--text", "output", "--answer", "output"], K, "'--answer' needs --grad"),
         (TARGET_ROWS, ["--prompt", "output"], K, "'answer' must be another column"),
-        (TARGET_ROWS, ["--model", "."], K, "'.' must be a model's folder"),
+        (TARGET_ROWS, ["--model", "."], K, ".: the model must be a model's folder"),
         (TARGET_ROWS, ["--at-most", "sauce:add=3"], K, "sauce"),
         (TARGET_ROWS, ["--at-least", "source:add=100"], K, "'at_least' for source 'add'"),
         (TARGET_ROWS, ["--exclude-near", "wanted.jsonl", "near"], K, "--exclude-near FILE 0.05"),
         (TARGET_ROWS, ["--exclude-near", "wanted.jsonl", "-1"], K, "a distance of at least 0"),
         (TARGET_ROWS, ["--exclude-near", "gone.jsonl", "0.1"], K, "gone.jsonl: the input must be"),
-        (TARGET_ROWS, ["--distinct", "-1"], K, "'distinct' must be True, False or a distance"),
+        (TARGET_ROWS, ["--distinct", "-1"], K, "'min_distance' must be 'auto' or a"),
         (TARGET_ROWS, ["--seed", "-1"], K, "'seed' must be at least 0"),
         (TARGET_ROWS, ["--memory", "lots"], K, "'memory' must be an amount"),
         (TARGET_ROWS, ["--source", "sauce"], K, "'--source' must be one of"),
@@ -537,7 +537,7 @@ def test_no_model_and_other_people_s_files(model, capsys):
 
 
 def test_in_python(model):
-    options = {"model": model, "template": TEMPLATE, "width": 128, "distinct": 1e-6}
+    options = {"model": model, "template": TEMPLATE, "width": 128, "min_distance": 1e-6}
     selection = uniproto.lm.curate(POOL_ROWS, TARGET_ROWS, K, **options)
     assert curate(model, "--no-page", "--quiet") == 0
     np.testing.assert_array_equal(selection.indices, uniproto.Selection.load("out").indices)
@@ -548,7 +548,7 @@ def test_in_python(model):
 
 def test_rows_without_an_answer_keep_the_numbers_of_the_others(model):
     rows = [{"source": "add", "instruction": "?", "output": ""}, *POOL_ROWS]
-    options = {"model": model, "template": TEMPLATE, "width": 128, "distinct": 1e-6}
+    options = {"model": model, "template": TEMPLATE, "width": 128, "min_distance": 1e-6}
     shifted = uniproto.lm.curate(rows, TARGET_ROWS, K, **options)
     plain = uniproto.lm.curate(POOL_ROWS, TARGET_ROWS, K, **options)
     np.testing.assert_array_equal(shifted.indices, plain.indices + 1)
@@ -557,7 +557,7 @@ def test_rows_without_an_answer_keep_the_numbers_of_the_others(model):
 def test_sources_benchmarks_and_copies_in_python(model):
     wanted = [*TARGET_ROWS, {n: POOL_ROWS[3][n] for n in ("instruction", "output")}]
     selection = uniproto.lm.curate(
-        POOL_ROWS, wanted, K, model=model, template=TEMPLATE, distinct=1e-6, source="source",
+        POOL_ROWS, wanted, K, model=model, template=TEMPLATE, min_distance=1e-6, source="source",
         at_least={"sub": 10}, exclude_near=([POOL_ROWS[7]], 1e-6),
     )  # fmt: skip
     kinds = [POOL_ROWS[row]["source"] for row in selection.indices]
@@ -566,7 +566,6 @@ def test_sources_benchmarks_and_copies_in_python(model):
     assert not {3, 7} & set(selection.indices.tolist())
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -582,7 +581,7 @@ def test_sources_benchmarks_and_copies_in_python(model):
         ({"source": "source"}, "'source' needs 'at_most' or"),
         ({"source": "source", "at_most": 1}, "'at_most' must allow k=24 rows"),
         ({"source": "source", "at_most": {"sauce": 1}}, "'at_most' must name sources"),
-        ({"distinct": -1}, "'distinct' must be True, False or a distance"),
+        ({"min_distance": -1}, "'min_distance' must be"),
         ({"seed": -1}, "'seed' must be at least 0"),
         ({"exclude_near": TARGET_ROWS}, "rows of a benchmark and a distance"),
         ({"exclude_near": (TARGET_ROWS, -1)}, "a distance of at least 0"),
@@ -591,12 +590,12 @@ def test_sources_benchmarks_and_copies_in_python(model):
         ({"method": "kmeans"}, "needs at least k=24 targets"),
         (
             {"method": UniProto(search="multilevel"), "source": "source", "at_most": 20},
-            "'search' must be 'greedy'",
+            "'search' must be 'auto' beside",
         ),
         ({"pool": [*POOL_ROWS, {"instruction": "1"}]}, r"pool: .* row 120 \(answer: missing"),
         ({"target": [{"instruction": "1", "output": ""}]}, "target: At least one row must hold"),
-        ({"pool": POOL_ROWS[:10] * 12}, "no copies of each other .* distinct=False"),
-        ({"pool": POOL_ROWS[:10] * 12, "distinct": False, "k": 121}, "the 120 rows"),
+        ({"pool": POOL_ROWS[:10] * 12}, "no copies of each other .* min_distance=None"),
+        ({"pool": POOL_ROWS[:10] * 12, "min_distance": None, "k": 121}, "the 120 rows"),
     ],
 )
 def test_python_says_what_is_wrong(options, message, model, unloaded):

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from uniproto.lm.curation.overlap import Overlap, repeated_in_itself, repeated_rows
+from uniproto.lm.curation.copies import repeated_in_itself
+from uniproto.lm.curation.overlap import Overlap, repeated_rows
 
 Example = tuple[str, str]
 MATH = Path(__file__).parents[4] / "shared" / "data" / "math" / "math_train.jsonl.zst"
@@ -79,6 +80,35 @@ def test_rows_of_the_pool_that_repeat_each_other() -> None:
     assert (found.rows.tolist(), found.nearest.tolist()) == ([1, 4], [0, 3])
 
 
+COPIES = [name for name in EDITS if not name.endswith("answer")]
+
+
+@pytest.mark.parametrize("edit", COPIES)
+def test_every_edit_of_a_row_of_the_pool_is_found(edit: str) -> None:
+    pool = questions(400)
+    copies = [EDITS[edit](*example) for example in pool[:100]]
+    found = repeated_in_itself([*copies, *pool])
+    assert (found.rows - 100).tolist() == found.nearest.tolist() == list(range(100))
+
+
+def test_other_answers_and_other_questions_of_one_form_are_no_copies() -> None:
+    pool = questions(4_000)
+    others = [(prompt, f"{answer} apples") for prompt, answer in pool[:100]]
+    assert len(repeated_in_itself([*pool, *others])) == 0
+
+
+def test_what_is_inside_a_long_text_is_no_copy_of_it() -> None:
+    sentence = "the rain in spain stays mainly in the plain"
+    long = f"{sentence} " + " ".join(f"{word} and so on" for word in "abcdefghijkl")
+    assert len(repeated_in_itself([sentence, long, f"Indeed: {sentence}"])) == 1
+
+
+def test_instructions_that_differ_in_a_word_of_their_input_are_no_copies() -> None:
+    form = "Say whether the following review of a film that somebody wrote is kind or unkind: {}"
+    pool = [(form.format(word), "kind") for word in ("lovely", "brilliant", "a joy to watch")]
+    assert len(repeated_in_itself(pool)) == 0
+
+
 def test_rows_are_numbered_by_those_that_are_kept() -> None:
     found = repeated_rows(["a b", "c d", "e f"], ["e f", "c d"]).only(np.array([0, 2]))
     assert (found.rows.tolist(), found.nearest.tolist(), len(found.why)) == ([1], [0], 1)
@@ -95,12 +125,18 @@ def test_real_mathematics() -> None:
         by_source.setdefault(row["source"], []).append((row["instruction"], row["output"]))
     draw = random.Random(0)
     found, lost, clean = dict.fromkeys(EDITS, 0), 0, 0
+    copies = dict.fromkeys(COPIES, 0)
     for examples in by_source.values():
         draw.shuffle(examples)
         overlap = Overlap(examples[:100])
         for name, edit in EDITS.items():
             found[name] += len(list(overlap.matches(edit(*each) for each in examples[:20])))
+        pool = examples[:1_000]
+        own = len(repeated_in_itself(pool))
+        for name in COPIES:
+            planted = [EDITS[name](*each) for each in pool[:20]]
+            copies[name] += len(repeated_in_itself([*pool, *planted])) - own
         lost += len(list(overlap.matches(examples[100:])))
         clean += len(examples) - 100
-    assert min(found.values()) >= 0.95 * 20 * len(by_source)
+    assert min([*found.values(), *copies.values()]) >= 0.95 * 20 * len(by_source)
     assert lost <= 0.001 * clean

@@ -133,7 +133,6 @@ def by_loop(model, batch, parts):
     return torch.stack(rows), torch.stack(losses)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("padding", ["right", "left"])
 @pytest.mark.parametrize("lora", [True, False], ids=["lora", "plain"])
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -157,7 +156,6 @@ def test_one_pass_equals_a_loop_of_backward_passes(name, lora, padding):
     assert error < (1e-12 if dtype == torch.float64 else 5e-6), error
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("name", ["llama", "phi", "phi3", "gpt2", "stablelm"])
 def test_in_single_precision(name):
     model = build(name, lora=True, dtype=torch.float32)

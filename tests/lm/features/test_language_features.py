@@ -20,8 +20,9 @@ from uniproto.cli import main  # noqa: E402
 from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
 from uniproto.lm import gradients, hidden_states  # noqa: E402
 from uniproto.lm.features.adam_steps import Moments, adam_steps  # noqa: E402
-from uniproto.lm.features.example_tokens import tokens_of, what_is_wrong_with  # noqa: E402
+from uniproto.lm.features.example_tokens import tokens_of  # noqa: E402
 from uniproto.lm.features.gradient_features import projected  # noqa: E402
+from uniproto.lm.features.language import what_is_wrong_with  # noqa: E402
 from uniproto.lm.features.losses import NO_LABEL  # noqa: E402
 from uniproto.lm.finetune.lora import lora_targets  # noqa: E402
 from uniproto.lm.models import load_model  # noqa: E402

@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-import tracemalloc
 import types
 from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -30,11 +30,11 @@ from uniproto.cli.finetune import read_config  # noqa: E402
 from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
 from uniproto.lm import SelectionConfig  # noqa: E402
 from uniproto.lm.batches.methods import BATCH_METHODS  # noqa: E402
-from uniproto.lm.finetune.data import split_places, tokenise  # noqa: E402
+from uniproto.lm.finetune.data import read_rows, split_places  # noqa: E402
 from uniproto.lm.finetune.folder import claimed, last_checkpoint  # noqa: E402
 from uniproto.lm.finetune.lora import lora_targets  # noqa: E402
-from uniproto.lm.finetune.rows import InstructionRow, read_rows  # noqa: E402
 from uniproto.lm.finetune.settings import FinetuneSettings, preset  # noqa: E402
+from uniproto.lm.finetune.tokens import InstructionRow, tokenise  # noqa: E402
 from uniproto.lm.models import load_model  # noqa: E402
 from uniproto.runs.metrics import read_metrics  # noqa: E402
 
@@ -107,7 +107,6 @@ def test_run_ends_with_curves_metrics_and_a_model(model_folder, data, tmp_path, 
     assert read_metrics(out) == steps
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("method", sorted(BATCH_METHODS))
 def test_every_method(model_folder, data, tmp_path, method, monkeypatch):
     if method == "sbert":  # the vectors of a real model are the business of test_features.py
@@ -392,6 +391,7 @@ def test_the_scale_of_adapters_follows_their_rank(model_folder, data, tmp_path, 
     assert [settings.usual_lora_alpha for settings in found] == [32, 32, 512]
 
 
+@pytest.mark.slow
 def test_other_settings_are_refused_until_fresh(model_folder, data, tmp_path, capsys):
     out = tmp_path / "run"
     short = ("--steps", "1", "--method", "random", "--validation", "0")
@@ -440,7 +440,7 @@ def test_full_fine_tuning_without_lora_or_sources(model_folder, tmp_path):
     assert [row["kept"] for row in read_metrics(out)[1:]] == [8, 8]
 
 
-@pytest.mark.cross_product
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["uniproto", "greats", "colm"])
 def test_short_memory(model_folder, data, tmp_path, method):
     """bfloat16 weights under LoRA, checkpointing, few examples at a time."""
@@ -454,14 +454,16 @@ def test_short_memory(model_folder, data, tmp_path, method):
 # --- bad input -----------------------------------------------------------------------------------
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("more", "said"),
     [
         (("--pool", "3", "--keep", "4"), "'keep' must not exceed the pool of 3"),
         (("--pool", "500"), "'--pool' must not exceed the"),
-        (("--source", "origin"), "'--source' must name a column of train.jsonl"),
-        (("--answer", "reply"), "'--answer' must name a column"),
+        (
+            ("--source", "origin"),
+            "'--source' must be one of instruction, output",
+        ),
+        (("--answer", "reply"), "instead, without reply. Name them: --prompt and --answer"),
         (("--max-length", "8", "--too-long", "refuse"), "must hold every example"),
         (("--max-length", "900"), "model's context of 64 tokens"),
         (("--template", "nothing"), "'--template' must hold {instruction}"),
@@ -485,13 +487,13 @@ def test_short_memory(model_folder, data, tmp_path, method):
         (("--quantize", "4bit"), "pip install bitsandbytes"),
         (("--lora-r", "0", "--merge"), "'--lora-r' must be above 0 with --merge"),
         (("--template", "chat"), "a tokenizer without one"),
-        (("--messages", "chat"), "'--messages' must name a column"),
+        (("--messages", "chat"), "instead, without chat. Name them"),
         (("--scheduler", "cosine_with_min_lr"), "training arguments"),
         (("--metric", "precomputed"), "'metric' must compare features"),
         (("--validation", "1.5"), "'--validation' must lie between"),
         (("--scheduler", "zigzag"), "training arguments"),
-        (("--data", "/nowhere.jsonl"), "could not be read"),
-        (("--data", "table.csv"), "must end in one of .jsonl"),
+        (("--data", "/nowhere.jsonl"), "could not be opened (there is no such file)"),
+        (("--data", "table.txt"), "must end in one of .csv, .json"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -560,7 +562,6 @@ def test_a_run_that_diverged_says_so(model_folder, data, tmp_path, capsys):
     assert np.isnan([last["overall"], last["of_sources"], last["of_smallest"]]).all()
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("length", [0, 4, 9, 0.5, -1])
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
 def test_a_truncated_model_is_one_clear_error(model_folder, data, tmp_path, capsys, name, length):
@@ -589,6 +590,7 @@ def test_a_model_without_some_of_its_weights_is_refused(model_folder, data, tmp_
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_an_adapter_is_not_a_model(model_folder, data, tmp_path, capsys):
     """What it had learned would be forgotten when the next adapter takes its place."""
     out = tmp_path / "run"
@@ -607,7 +609,7 @@ def test_half_a_character_is_told(chat_folder, tmp_path, capsys, chats):
     write_rows(path, [row])
     more = ["--messages", "messages"] if chats else []
     said = error_of(capsys, words(chat_folder, path, tmp_path / "run", *more))
-    assert "every row must hold Unicode text. Row 0 has half of a surrogate pair" in said
+    assert "half.jsonl: the file must hold valid .jsonl data. It could not be read" in said
 
 
 def test_an_output_folder_with_the_validation_data_in_it_is_refused(
@@ -751,14 +753,39 @@ def test_only_answer_tokens_have_labels(model_folder):
 
 def test_files_of_all_kinds_hold_the_same_rows(data, tmp_path):
 
-    packed, table = tmp_path / "train.jsonl.zst", tmp_path / "train.parquet"
-    with pa.output_stream(str(packed), compression="zstd") as stream:
+    with pa.output_stream(str(tmp_path / "train.jsonl.zst"), compression="zstd") as stream:
         stream.write(Path(data).read_bytes())
-    pq.write_table(pa.Table.from_pylist(rows()), table)
-    options = {"prompt": "instruction", "answer": "output", "source": "source"}
-    plain = read_rows(data, **options)
+    pq.write_table(pa.Table.from_pylist(rows()), tmp_path / "train.parquet")
+    pa_csv.write_csv(pa.Table.from_pylist(rows()), tmp_path / "train.csv")
+    (tmp_path / "train.json").write_text(json.dumps(rows(), indent=1))
+    plain = read_rows(data, source="source")
     assert len(plain) == 80
-    assert plain == read_rows(packed, **options) == read_rows(table, **options)
+    for ending in ("jsonl.zst", "parquet", "csv", "json"):
+        assert read_rows(tmp_path / f"train.{ending}", source="source") == plain
+
+
+def talk(question, answer):
+    said = (("user", question), ("assistant", answer))
+    return [{"role": role, "content": text} for role, text in said]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("prompt", "completion"), InstructionRow("s", "1+1", "2")),
+        (("question", "answer"), InstructionRow("s", "1+1", "2")),
+        (("instruction", "output"), InstructionRow("s", "1+1", "2")),
+        (("messages",), InstructionRow("s", "", "", (("user", "1+1"), ("assistant", "2")))),
+        (("text",), InstructionRow("s", None, "1+1")),
+    ],
+)
+def test_columns_with_usual_names_are_known(names, expected, tmp_path):
+    values = [talk("1+1", "2")] if names == ("messages",) else ["1+1", "2"]
+    path = tmp_path / "s.jsonl"
+    path.write_text(json.dumps(dict(zip(names, values, strict=False))) + "\n")
+    assert read_rows(path, source="source", may_lack_source=True) == [expected]
+    with pytest.raises(InputFileError, match="'--source' must be"):
+        read_rows(path, source="topic")
 
 
 def test_split_is_seeded_and_every_source_is_in_both():
@@ -812,20 +839,6 @@ def test_an_example_that_is_refused_has_its_row_in_the_file(model_folder, tmp_pa
     path.write_text("".join(json.dumps(row) + "\n" for row in long))
     arguments = words(model_folder, path, tmp_path / "run", "--too-long", "refuse")
     assert "tokens in row 50 (s)" in error_of(capsys, arguments)
-
-
-def test_reading_needs_little_more_memory_than_the_rows(tmp_path):
-    """Columns that nobody asked for are never all there at once."""
-    path = tmp_path / "wide.jsonl"
-    with path.open("w") as file:
-        for number in range(400):
-            row = {"instruction": str(number), "output": "x", "other": "y" * 50_000}
-            file.write(json.dumps(row) + "\n")
-    tracemalloc.start()
-    assert len(read_rows(path, prompt="instruction", answer="output", source=None)) == 400
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert most < path.stat().st_size / 10
 
 
 def test_help_fits_on_two_screens_and_needs_no_torch():
@@ -895,6 +908,7 @@ def test_lora_targets_by_architecture(kind, settings, expected):
     assert lora_targets(model, asked) == expected
 
 
+@pytest.mark.slow
 def test_epochs_and_rows_mixed_in(model_folder, data, tmp_path, capsys):
     held, mixed = rows()[:6], rows(9)
     for row in (*held, *mixed):

@@ -126,6 +126,7 @@ mathematical = st.lists(pieces, max_size=30).map(" ".join) | st.lists(pieces, ma
 )
 
 
+@pytest.mark.slow
 @given(text=st.text(max_size=300) | mathematical, gold=mathematical | st.text(), dataset=datasets)
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @example(text="\\boxed", gold="\\", dataset="math")
@@ -170,7 +171,6 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("text", "gold"),
     list(zip(HOSTILE, itertools.cycle(["x+1", r"\sqrt{2}", "(1+x+y+z)^{401}"]), strict=False)),
@@ -250,6 +250,7 @@ def test_without_sympy_the_extra_is_named(monkeypatch) -> None:
         same_answer(r"\sqrt{8}", r"2\sqrt{2}", "math")
 
 
+@pytest.mark.slow
 def test_the_judge_itself_never_loads_sympy() -> None:
     code = (
         "import sys; from uniproto.lm.judging.answers import same_answer;"

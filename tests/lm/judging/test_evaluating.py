@@ -355,7 +355,6 @@ def test_two_runs_do_not_write_to_one_folder(tmp_path: Path, quietly: Any) -> No
     assert quietly(SecondRun(), limit=4).scores["svamp"]["questions"] == 4
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize(
     "files",

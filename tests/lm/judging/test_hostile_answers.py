@@ -51,6 +51,7 @@ class Mixed:
         return [SimpleNamespace(text=text, stopped="end") for text in texts]
 
 
+@pytest.mark.slow
 def test_verdicts_are_unharmed(tmp_path: Path) -> None:
     escape = tmp_path / "escaped"
     questions = [

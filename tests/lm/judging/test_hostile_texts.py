@@ -84,7 +84,6 @@ READERS: list[Callable[[str], object]] = [
 ]
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: repr("".join(shape))[1:31])
 def test_every_text_is_read(shape: tuple[str, str, str], ends: None) -> None:
     first, repeated, last = shape

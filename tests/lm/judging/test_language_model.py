@@ -198,9 +198,9 @@ CHAT = (
 )
 
 
-@pytest.mark.parametrize("tuned", [{"messages": "messages"}, {"template": "chat"}])
+@pytest.mark.parametrize("tuned", [{"chats": True}, {"template": "chat"}])
 def test_a_model_tuned_on_chats_is_asked_in_its_chat_template(
-    folder: Path, tmp_path: Path, tuned: dict[str, str]
+    folder: Path, tmp_path: Path, tuned: dict[str, object]
 ) -> None:
     """finetune.json has the usual template beside --messages, which did not take part."""
     run = tmp_path / "run"
@@ -360,7 +360,6 @@ def test_digests_are_remembered_and_a_damaged_cache_is_made_anew(
     assert locate(copied).fingerprint() == before
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("length", [0, 4, 100, -200, -1])
 def test_truncated_weights_are_one_clear_error(copied: Path, length: int) -> None:
     weights = copied / "model.safetensors"

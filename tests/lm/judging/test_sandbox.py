@@ -44,7 +44,6 @@ def printed(code: str, timeout: float = 30.0) -> str:
 # --- honest programs ----------------------------------------------------------------------------
 
 
-@pytest.mark.cross_product
 @needs_walls
 @pytest.mark.parametrize(
     ("code", "output"),
@@ -84,7 +83,6 @@ def test_an_honest_program(code: str, output: str) -> None:
     assert printed(code) == output
 
 
-@pytest.mark.cross_product
 @needs_walls
 @pytest.mark.parametrize(
     ("package", "code", "output"),

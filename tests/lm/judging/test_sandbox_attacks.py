@@ -145,7 +145,6 @@ def test_there_are_enough() -> None:
     assert len(names) == len(set(names)) >= 100
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("name", "statuses", "code"),
     [pytest.param(*rest, id=f"{file}: {rest[0]}".replace(" ", "-")) for file, *rest in ALL],
@@ -219,6 +218,7 @@ def test_attacks_as_an_ordinary_user(file: str, outside: Outside) -> None:
         outside.check(shown)
 
 
+@pytest.mark.slow
 def test_good_programs_among_attacks(outside: Outside) -> None:
     """Verdicts on others are unharmed while bombs go off beside them."""
     bombs = ["fork bomb", "thread bomb", "memory bomb in small steps", "flood of output"]

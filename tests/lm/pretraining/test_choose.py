@@ -88,7 +88,6 @@ def clustered_costs(seed):
     return np.clip(1 - points @ points.T, 0, 2).astype(np.float32)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("iterations", [20, 200])
 @pytest.mark.parametrize("picked", [0, 1, 5, 12])
 def test_entropic_claims_are_those_of_the_plain_solver(iterations, picked):

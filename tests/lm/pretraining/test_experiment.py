@@ -121,6 +121,7 @@ def test_a_long_run_that_was_killed_goes_on_as_a_long_one(tmp_path: Path, monkey
     assert asked == [SCALE.long]
 
 
+@pytest.mark.slow
 def test_methods_are_compared_on_the_seeds_they_share(tmp_path: Path):
     lengths = {("uniproto", 0): 50, ("maxloss", 0): 20, ("full", 0): 50}
     setup = setup_with(tmp_path, {**lengths, ("uniproto", 1): 50, ("full", 1): 50})

@@ -24,7 +24,7 @@ from uniproto.lm.pretraining.gradients import (  # noqa: E402
     l1_distances,
     largest_gradients,
 )
-from uniproto.lm.pretraining.model import hidden_states, peak_flops  # noqa: E402
+from uniproto.lm.pretraining.model import hidden_states  # noqa: E402
 from uniproto.lm.pretraining.sampling import sampled  # noqa: E402
 from uniproto.problem.masses import integer_masses  # noqa: E402
 
@@ -79,6 +79,7 @@ def test_an_exported_model_is_one_of_transformers(run, tmp_path, capsys):
     assert main(["finetune", *asked, *more, *others]) == 0
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_a_plain_tree(run):
     (last,) = sorted((run / "out" / "checkpoints").glob("[0-9]*"))[-1:]
     with ocp.StandardCheckpointer() as reader:
@@ -101,6 +102,7 @@ def test_text_is_shown_at_every_validation(run, capsys):
     assert all(len(line.split()) > 4 for line in lines[:2])
 
 
+@pytest.mark.slow
 def test_samples_begin_as_given_and_depend_on_seed_and_step():
     config = model_config("tiny", vocab=50, length=16)
     params = initial_params(config, jax.random.key(0))
@@ -113,15 +115,10 @@ def test_samples_begin_as_given_and_depend_on_seed_and_step():
     assert len({tuple(each) for each in found}) == 3
 
 
-def test_peaks_are_known_by_the_names_of_devices():
-    assert peak_flops("NVIDIA H200") == 989e12
-    assert peak_flops("NVIDIA L4") != peak_flops("NVIDIA L40S")
-    assert peak_flops("Radeon") is None
-
-
 # --- CoLM's distances ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [10, 10**6])
 def test_the_largest_coordinates_are_those_of_the_gradients(count, monkeypatch):
     from uniproto.lm.pretraining import gradients
@@ -148,6 +145,7 @@ def test_the_largest_coordinates_are_those_of_the_gradients(count, monkeypatch):
 # --- the choice alone ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25, derandomize=True)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.sampled_from(["cosine", "dot"]))
 def test_the_choice_is_that_of_the_algorithm(seed, keep, metric):

@@ -8,14 +8,10 @@ import pytest
 
 jax = pytest.importorskip("jax")
 
+from benchmarks.flops import sequence_flops, step_flops  # noqa: E402
 from benchmarks.pretraining_step import bare_products  # noqa: E402
 
-from uniproto.lm.pretraining.model import (  # noqa: E402  # noqa: E402
-    ModelConfig,
-    model_config,
-    sequence_flops,
-    step_flops,
-)
+from uniproto.lm.pretraining.model import ModelConfig, model_config  # noqa: E402
 from uniproto.lm.pretraining.pretrain_settings import StepSettings  # noqa: E402
 
 CONFIG = model_config("60m", vocab=32_000, length=512)

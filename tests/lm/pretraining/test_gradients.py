@@ -53,6 +53,7 @@ def test_exact_comparisons_are_those_of_the_gradients(scored, columns, monkeypat
     assert np.allclose(distances, expected, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_sketch_is_the_gradient_between_two_random_matrices(scored):
     hidden, head, targets, losses, gradients = scored
     key = jax.random.key(5)
@@ -79,6 +80,7 @@ def many_sketches(scored, sketch, count):
     return np.asarray(jax.jit(lambda keys: jax.lax.map(products, keys))(keys))
 
 
+@pytest.mark.slow
 def test_sketched_inner_products_are_right_on_average(scored):
     gradients = np.asarray(scored[-1], np.float64)
     exact = gradients @ gradients.T
@@ -88,6 +90,7 @@ def test_sketched_inner_products_are_right_on_average(scored):
     assert (np.abs(error) < 4.5 * deviation).all()
 
 
+@pytest.mark.slow
 def test_sketched_cosines_are_near_and_nearer_with_a_larger_sketch(scored):
     gradients = np.asarray(scored[-1], np.float64)
     exact = cosines(gradients @ gradients.T)
@@ -106,6 +109,7 @@ def cosines(products):
     return np.asarray(products) / (lengths[:, None] * lengths)
 
 
+@pytest.mark.slow
 def test_half_precision_keeps_the_cosines(scored):
     hidden, head, targets, losses, _ = scored
     key = jax.random.key(3)
@@ -116,6 +120,7 @@ def test_half_precision_keeps_the_cosines(scored):
     assert np.allclose(*map(cosines, products), atol=0.03)
 
 
+@pytest.mark.slow
 def test_a_sequence_that_is_not_finite_spoils_only_itself(scored):
     hidden, head, targets, *_ = scored
     spoilt = hidden.at[2, 5].set(jnp.nan)

@@ -91,6 +91,7 @@ def test_no_token_is_read_before_its_turn():
     assert not np.allclose(before[:, 7:], after[:, 7:])
 
 
+@pytest.mark.slow
 def test_half_precision_stays_near_and_returns_float32():
     params, tokens = some_params(scale=1.0), some_tokens()
     exact = logits(params, tokens, CONFIG, dtype=jnp.float32)
@@ -99,6 +100,7 @@ def test_half_precision_stays_near_and_returns_float32():
     assert np.allclose(rough, exact, atol=0.02 * float(jnp.abs(exact).max()))
 
 
+@pytest.mark.slow
 def test_recomputing_changes_no_gradient():
     params, tokens = some_params(scale=2.0), some_tokens()
 
@@ -111,6 +113,7 @@ def test_recomputing_changes_no_gradient():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), kept, again)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens_per_slice", [6, 10_000])
 def test_the_sliced_loss_and_its_gradients_are_the_plain_ones(tokens_per_slice):
     keys = jax.random.split(jax.random.key(0), 3)

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +37,7 @@ from uniproto.lm.pretraining.tokens import (  # noqa: E402
 )
 from uniproto.runs.lock import locked  # noqa: E402
 from uniproto.runs.metrics import MetricsFile, read_metrics  # noqa: E402
+from uniproto.runtime.settings import described  # noqa: E402
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "while", "rain", "fell", "and", "nobody", "came"]
 
@@ -146,7 +146,6 @@ def test_a_run_ends_with_curves_metrics_and_checkpoints(tokens, whole):
     assert kept == [10, 12]
     result = json.loads((whole / "result.json").read_text())
     assert result["last"] == rows[-1]
-    assert result["step_flops"]["total"] > result["step_flops"]["training"]
     assert main(words(tokens, whole, "--steps", "12")) == 0  # nothing is left to do
     assert read_metrics(whole) == rows
 
@@ -161,13 +160,12 @@ def test_every_setting_is_an_option_with_help_and_nothing_else_is(capsys):
     shown = capsys.readouterr().out
     assert shown.count("\n") <= 100
     assert shown.index("--data") < shown.index("more options") < shown.index("--eval-steps")
-    options = {
-        name.replace("_", "-") for name in (field.name for field in fields(PretrainSettings))
-    }
+    options = {each.name.replace("_", "-") for each in described(PretrainSettings)}
     found = set(re.findall(r"^  (?:-\w(?: \w+)?, )?--([\w-]+)", shown, re.MULTILINE))
     assert found == options | {"help", "fresh", "prepare-only", "export"}
 
 
+@pytest.mark.slow
 def test_help_does_not_import_jax():
     code = (
         "import sys; from uniproto.cli import main\n"
@@ -226,7 +224,7 @@ def test_stopped_then_ended_then_given_more_steps(
     assert main(arguments) == status
     said = capsys.readouterr()
     assert f"uniproto: {word}; the same command goes on from the last checkpoint." in said.err
-    for part in ("parameters", "FLOP", "9 steps", "about 0:00:0", "tokens/s"):
+    for part in ("parameters", "9 steps", "about 0:00:0", "tokens/s"):
         assert part in said.out
     assert (tmp_path / CHECKPOINTS / "7").is_dir()
     assert main(arguments) == 0
@@ -252,6 +250,7 @@ def test_another_configuration_is_refused_with_the_difference(tokens, whole, cap
     assert without_seconds(whole) == before
 
 
+@pytest.mark.slow
 def test_nan_stops_with_the_step_and_keeps_the_pool(tokens, tmp_path, capsys, monkeypatch):
     real = training_loop.make_step
 
@@ -310,7 +309,6 @@ def test_two_devices_train_the_same_model(tokens, tmp_path, compiled_once, no_cu
         np.testing.assert_allclose(a, b, rtol=1e-4)
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize(
     ("more", "told"),
     [
@@ -323,7 +321,6 @@ def test_two_devices_train_the_same_model(tokens, tmp_path, compiled_once, no_cu
         (["--devices", "4"], "'--devices' must not exceed"),
         (["--vocab-size", "999"], "in the folder, 999 now"),
         (["--seed", str(2**32)], "'--seed' must be from 0 to 2^32 - 1"),
-        (["--tokenizer", "t.json", "--vocab-size", "999"], "'--vocab-size' must be left out"),
     ],
 )
 def test_bad_options_are_told_before_anything_is_written(tokens, tmp_path, capsys, more, told):
@@ -356,61 +353,20 @@ def test_other_bad_input(corpus, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_damaged_checkpoint_is_told(tokens, tmp_path, capsys, no_curves):
-    asked = ("--method", "full", "--steps", "2", "--learning-rate", "1e-4")
-    assert main(words(tokens, tmp_path, *asked)) == 0
-    assert read_metrics(tmp_path)[-1]["selection_cost"] is None
-    (tmp_path / "result.json").unlink()
-    (tmp_path / CHECKPOINTS / "2" / "run.json").write_text("{")
-    told = error_of(capsys, words(tokens, tmp_path, *asked))
-    assert "checkpoints/2 is damaged (run.json is not as it was written)" in told
-    assert "--fresh" in told
-    assert main(words(tokens, tmp_path, *asked, "--fresh")) == 0
-
-
-@pytest.mark.slow
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(
-    tokens, whole, tmp_path, capsys, no_curves
-):
+def test_a_damaged_checkpoint_is_told(tokens, whole, tmp_path, capsys, no_curves):
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     (tmp_path / "result.json").unlink()
-    data = max((tmp_path / CHECKPOINTS / "12").rglob("*"), key=lambda path: path.stat().st_size)
-    flip_bit(data, 8 * (data.stat().st_size // 2))
+    for part in ("run/metadata", "state/manifest.ocdbt"):
+        damaged = tmp_path / CHECKPOINTS / "12" / part
+        content = damaged.read_bytes()
+        damaged.write_bytes(b"{")
+        told = error_of(capsys, words(tokens, tmp_path, "--steps", "12"))
+        assert "checkpoints/12: the checkpoint must be complete" in told
+        assert "Move this folder away" in told
+        damaged.write_bytes(content)
+    shutil.rmtree(tmp_path / CHECKPOINTS / "12")  # as told
     assert main(words(tokens, tmp_path, "--steps", "12")) == 0
-    said = capsys.readouterr().err
-    assert "checkpoints/12 is damaged" in said
-    assert "resuming from step 10." in said
     assert_same_end(tmp_path, whole)
-    assert Checkpoints(tmp_path).latest().step == 12
-
-
-def flip_bit(path, bit):
-    content = bytearray(path.read_bytes())
-    content[bit // 8] ^= 1 << bit % 8
-    path.write_bytes(content)
-
-
-@pytest.mark.slow
-def test_every_flipped_bit_of_a_checkpoint_is_noticed(tmp_path):
-    checkpoints = Checkpoints(tmp_path)
-    draws = np.random.default_rng(0)
-    state = {"weights": jax.numpy.asarray(draws.normal(size=(64, 32))), "step": jax.numpy.array(3)}
-    checkpoints.save(3, state, {"configuration": {"size": "tiny"}, "seconds": 1.5})
-    files = [path for path in (tmp_path / CHECKPOINTS / "3").rglob("*") if path.is_file()]
-    assert len(files) > 4
-    for path in files:
-        size = 8 * path.stat().st_size
-        some = {0, size - 1, *draws.choice(size, min(size, 40), replace=False).tolist()}
-        for bit in some if size else ():
-            flip_bit(path, bit)
-            with pytest.raises(InputFileError, match="checkpoints/3 is damaged"):
-                checkpoints.latest()
-            flip_bit(path, bit)
-    assert checkpoints.latest().step == 3
-    files[0].unlink()
-    with pytest.raises(InputFileError, match=f"{files[0].name} is missing|has no checksums.json"):
-        checkpoints.latest()
-    checkpoints.close()
 
 
 def test_a_run_without_its_checkpoints_is_kept_or_forgotten(tokens, whole, tmp_path, capsys):
@@ -425,7 +381,6 @@ def test_a_run_without_its_checkpoints_is_kept_or_forgotten(tokens, whole, tmp_p
     assert {path.name for path in out.iterdir()} <= {".lock", CHECKPOINTS}
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("more", [[], ["--fresh"]])
 @pytest.mark.parametrize(
     ("name", "content"),
@@ -488,17 +443,14 @@ def test_a_checkpoint_without_room_is_told_once(tmp_path, capfd):
     assert [path.name for path in (tmp_path / CHECKPOINTS).iterdir()] == ["1"]
 
 
-def test_the_bar_has_tokens_per_second_and_the_share_of_the_selection(
-    tokens, whole, tmp_path, capsys, monkeypatch, no_curves
-):
+@pytest.mark.slow
+def test_the_bar_has_tokens_per_second(tokens, whole, tmp_path, capsys, monkeypatch, no_curves):
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     arguments = words(tokens, tmp_path, "--steps", "14")
     arguments.remove("--quiet")
     assert main(arguments) == 0
-    assert re.search(
-        r"14/14 .*loss [\d.]+, [\d,]+ tokens/s, selection 4\d%", capsys.readouterr().err
-    )
+    assert re.search(r"14/14 .*loss [\d.]+, [\d,]+ tokens/s", capsys.readouterr().err)
 
 
 def test_random_keys_survive_a_checkpoint(tmp_path):

@@ -114,30 +114,13 @@ def test_folders_that_are_not_complete_are_told(corpus, tmp_path):
         load_tokens(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "forged",
-    [
-        {"format": 2},
-        {"dtype": "float64"},
-        {"dtype": "object"},
-        {"dtype": 7},
-        {"vocab": 0},
-        {"vocab": 2**16 + 1},
-        {"vocab": "320"},
-        {"end_of_text": -1},
-        {"end_of_text": 2**16},
-        {"train_tokens": -1},
-        {"validation_tokens": 1.5},
-        {"train_documents": None},
-        {"corpus": ...},
-    ],
-)
-def test_a_forged_header_is_refused(corpus, tmp_path, forged):
-    header = prepared(tmp_path, corpus).header | forged
-    content = {name: value for name, value in header.items() if value is not ...}
-    (tmp_path / "tokens.json").write_text(json.dumps(content))
-    with pytest.raises(InputFileError, match="It is damaged"):
-        load_tokens(tmp_path)
+def test_a_damaged_header_is_refused(corpus, tmp_path):
+    made = prepared(tmp_path, corpus).header
+    missing = {name: value for name, value in made.items() if name != "train_tokens"}
+    for header in ({**made, "format": 2}, {**made, "train_tokens": 1}, missing):
+        (tmp_path / "tokens.json").write_text(json.dumps(header))
+        with pytest.raises(InputFileError, match="It is damaged"):
+            load_tokens(tmp_path)
 
 
 def test_tokens_beyond_the_vocabulary_are_refused(tmp_path):
@@ -183,6 +166,7 @@ def test_a_vocabulary_too_small_for_bytes_is_refused(corpus, tmp_path, size):
         prepared(tmp_path, corpus, vocab_size=size)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.text(max_size=200))
 def test_every_text_can_be_written_and_read(text):
@@ -278,7 +262,6 @@ def test_killed_while_preparing_leaves_nothing_that_looks_complete(corpus, tmp_p
     assert learned_file.stat().st_mtime_ns == learned  # it is not learned twice
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", ["few.jsonl", "small.txt"])
 def test_a_small_corpus_has_both_parts(tmp_path, name, seed):
@@ -312,7 +295,6 @@ def damaged_corpus(folder, corpus):
     return folder / "damaged.jsonl"
 
 
-@pytest.mark.cross_product
 @pytest.mark.parametrize("data", ["missing.txt", "damaged.jsonl"])
 @pytest.mark.parametrize("options", [{}, {"column": "nowhere"}, {"tokenizer": "whole"}])
 def test_refused_preparations_leave_nothing(corpus, tmp_path, data, options):
@@ -339,15 +321,6 @@ def test_refused_preparations_keep_what_was_there(corpus, tmp_path):
         prepared(folder, tmp_path / "missing.txt")
     assert set(folder.iterdir()) == there
     assert load_tokens(folder).header == header
-
-
-def test_a_tokenizer_with_ids_beyond_int32_is_refused(corpus, tmp_path):
-    prepared(tmp_path / "whole", corpus)
-    content = json.loads((tmp_path / "whole" / "tokenizer.json").read_text())
-    content["model"]["vocab"]["zzzz"] = 2**31
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(InputFileError, match=f"Got {2**31} instead"):
-        load_vocabulary(tmp_path)
 
 
 @pytest.mark.parametrize("name", [TRAIN, "tokenizer.json", "tokenizer_config.json"])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -268,6 +268,23 @@ def rows_per_source(dataset: Any, column: str) -> Counter[Any]:
     return Counter(_plain(dataset[row][column]) for row in range(len(dataset)))
 
 
+def known_sources(dataset: Any, column: str) -> list[str]:
+    """The sources of a data set that counts them, or whose columns can be read alone; else none.
+
+    >>> known_sources([{"source": "web"}], "source")
+    []
+    """
+    counts = getattr(dataset, "sources", None)
+    if isinstance(counts, Counter):
+        return sorted(map(str, counts))
+    if column not in (columns_of(dataset) or ()) or not hasattr(dataset, "column_names"):
+        return []
+    if not hasattr(dataset, "__len__"):
+        return []
+    labels = (label if isinstance(label, list) else [label] for label in dataset[column])
+    return sorted({str(_plain(each)) for label in labels for each in label})
+
+
 def no_source_column(column: str, present: list[str]) -> InvalidInputError:
     return invalid(
         "source_column",
@@ -287,12 +304,12 @@ def _plain(label: Any) -> Any:
 class Window:
     """Counts, times and costs of the selection since the last log."""
 
-    def __init__(self) -> None:
+    def __init__(self, sources: Iterable[str] = ()) -> None:
         self._steps: set[int] = set()
         self.chosen = self.pooled = self.unusable = 0
         self.selection_seconds = 0.0
         self.began: float | None = None
-        self.per_source: Counter[str] = Counter()
+        self.per_source: Counter[str] = Counter(dict.fromkeys(sources, 0))
         self.record: Any = None
 
     @property

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from uniproto.errors import InvalidInputError, MissingExtraError, invalid
+from uniproto.data.examples import as_example, as_text, usual_columns
+from uniproto.errors import MissingExtraError, invalid
 from uniproto.lm.batches.config import SelectionConfig
 from uniproto.lm.batches.inputs import Gram
 from uniproto.lm.batches.pools import Pool, columns_of
@@ -25,7 +25,6 @@ except ModuleNotFoundError as error:  # pragma: no cover
 
 _AT_ONCE = 8  # examples whose whole graph is held, for inner products over all layers
 _BY_INNER_PRODUCTS = ("dot", "cosine", "euclidean", "sqeuclidean", "rbf")
-_USUAL = (("text",), ("instruction", "output"), ("prompt", "completion"))
 
 
 @dataclass(frozen=True)
@@ -60,10 +59,9 @@ class Scorer:
             return Scores(losses=self._losses(pool))
         if config.usual_features == "embedding":
             return Scores(features=self._embeddings(pool))
-        with _remedies():
-            if "validation_features" in needs:
-                return self._with_anchors(pool, seed)
-            return self._gradients(pool, seed)
+        if "validation_features" in needs:
+            return self._with_anchors(pool, seed)
+        return self._gradients(pool, seed)
 
     def _losses(self, pool: Pool) -> Any:
         return example_losses(
@@ -165,17 +163,6 @@ def _required(by_anchor: Any) -> Any:
     return by_anchor
 
 
-@contextmanager
-def _remedies() -> Iterator[None]:
-    """Say what can be done about an optimizer without Adam's second moment, in our own options."""
-    try:
-        yield
-    except InvalidInputError as error:
-        if not str(error).startswith("'normalise'"):
-            raise
-        raise InvalidInputError(f"{error} In a SelectionConfig: adam_aligned=False.") from error
-
-
 def _has_lora(model: Any) -> bool:
     return any(hasattr(module, "lora_A") for module in model.modules())
 
@@ -219,9 +206,9 @@ def texts_of(
     ['1 + 1?\\n\\n2']
     """
     present = columns_of(dataset) or []
-    if columns is None:
-        columns = next((each for each in _USUAL if set(each) <= set(present)), ())
-    columns = (columns,) if isinstance(columns, str) else tuple(columns)
+    if columns is None and (usual := usual_columns(present)):
+        return [str(as_text(as_example(dataset[row], usual))) for row in range(len(dataset))]
+    columns = (columns,) if isinstance(columns, str) else tuple(columns or ())
     missing = [column for column in columns if column not in present]
     if missing:
         raise invalid(

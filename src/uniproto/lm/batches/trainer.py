@@ -20,7 +20,6 @@ import gc
 import inspect
 import json
 import time
-import warnings
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -29,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import MissingExtraError, UniprotoError, invalid
+from uniproto.errors import MissingExtraError, UniprotoError, invalid, warn_of_data
 from uniproto.lm.batches.config import SelectionConfig
 from uniproto.lm.batches.example_loss import ExampleLoss, counted_examples
 from uniproto.lm.batches.flat_batches import spans
@@ -49,6 +48,7 @@ from uniproto.lm.batches.pools import (
     Window,
     as_pool,
     chosen_rows,
+    known_sources,
     no_source_column,
     over_processes,
     pieces,
@@ -84,7 +84,8 @@ class SelectionMixin:
 
     `last_batch` is the micro-batch trained on last, `last_selection` its rows in the pool;
     `last_batches` and `last_selections` are those of the whole last step, one per accumulated
-    micro-batch. What is logged beside the loss: `selected/SOURCE` (examples per step),
+    micro-batch. What is logged beside the loss: `selected/SOURCE` (examples per step; of data whose
+    columns can be read alone every source every time),
     `selection/seconds` and `selection/share` of the step's time, `selection/cost`,
     `selection/random_cost` and how much of the possible gain over random choices was made,
     `selection/share_of_possible` (of the step's last micro-batch), `selection/kept`,
@@ -108,7 +109,6 @@ class SelectionMixin:
             )
         self.selection = selection
         self.last_batches, self.last_selections = [], []
-        self._window = Window()
         self._embeddings: Any = None
         self._carried: dict[Hashable, float] = {}
         self._trained = 0  # examples, by this process
@@ -125,6 +125,8 @@ class SelectionMixin:
             trainer.args.per_device_train_batch_size = selection.pool
             trainer._train_batch_size = trainer.args.train_batch_size
         require_supported(trainer)
+        self._sources = known_sources(trainer.train_dataset, selection.source_column)
+        self._window = Window(self._sources)
         self._small: tuple[Hashable, ...] | None = None
         if isinstance(selection.keep_small, float):
             rows = rows_per_source(trainer.train_dataset, selection.source_column)
@@ -254,7 +256,7 @@ class SelectionMixin:
         trainer: Any = self
         if "loss" in logs and self._window.steps:
             logs.update(self._window.summary(trainer.args.world_size))
-            self._window = Window()
+            self._window = Window(self._sources)
         if "train_samples_per_second" in logs and logs.get("train_runtime"):
             # Of examples trained on: the Trainer would count those of the pools.
             trained = over_processes({"trained": self._trained}, trainer.args.world_size)
@@ -345,11 +347,12 @@ class SelectionMixin:
         sources = len(set(pool.sources))
         if keep < sources:
             self._warned = True
-            warnings.warn(
+            warn_of_data(
                 f"'keep' is {keep}, fewer than the {sources} sources of a pool: not every source "
                 "is in every step, but each gets its share over the steps. Raise keep, or use "
                 "mode='batch', if that is not what you want.",
-                stacklevel=2,
+                UserWarning,
+                through=("transformers", "accelerate", "trl"),  # whoever called train()
             )
 
     @property

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
 from itertools import compress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from uniproto.data.columns import message_text
-from uniproto.errors import InputFileError, invalid, require_int, require_name
+from uniproto.data.examples import example_columns, is_plain_text
+from uniproto.data.frames import arrow_table
+from uniproto.data.tables import require_column
+from uniproto.errors import invalid, require_int, require_name
 from uniproto.features.embedded import Embedded, usable_rows
-from uniproto.features.text import embed_text, what_is_wrong
-from uniproto.lm.curation.overlap import repeated_in_itself, repeated_rows
-from uniproto.lm.features.example_tokens import NO_ANSWER, what_is_wrong_with
-from uniproto.lm.features.language import as_example, example_columns, is_plain_text
+from uniproto.features.files import Items
+from uniproto.features.text import what_is_wrong
+from uniproto.lm.curation.copies import repeated_in_itself
+from uniproto.lm.curation.overlap import repeated_rows
+from uniproto.lm.features.examples import Examples
+from uniproto.lm.features.language import NO_ANSWER, what_is_wrong_with
 from uniproto.lm.features.language_features import gradients, hidden_states
 from uniproto.methods import Method, as_method
 from uniproto.methods.rehearsal import rehearse, require_enough
@@ -39,7 +47,7 @@ def curate(
     source: str | None = None,
     at_most: int | Mapping[Hashable, int] | None = None,
     at_least: int | Mapping[Hashable, int] | None = None,
-    distinct: bool | float = True,
+    min_distance: float | str | None = "auto",
     decontaminate: Any = None,
     exclude_near: tuple[Any, float] | None = None,
     method: str | Method = "uniproto",
@@ -59,9 +67,9 @@ def curate(
         text: for sentence embeddings, the column or columns to embed.
         source: the column of the pool that says where a row comes from, for `at_most` and
             `at_least`: a number for every source, or a mapping from label to count.
-        distinct: drop rows that repeat the words of the target or of an earlier row, and rows at
-            most this far from a chosen row or from the target: True, a hundredth of the median
-            distance; a distance; or False, drop nothing.
+        min_distance: drop rows that repeat the words of the target or of an earlier row, and rows
+            at most this far from a chosen row or from the target: "auto", a hundredth of the median
+            distance; a distance; or None, drop nothing.
         decontaminate: rows of a benchmark: no row that repeats a prompt or a long answer of them is
             chosen (see `uniproto.lm.curation.overlap`).
         exclude_near: rows of a benchmark, and the distance up to which a row is too near to one.
@@ -77,41 +85,47 @@ def curate(
     if features is not None:
         require_name("features", features, FEATURES)
     chosen = as_method(method)
-    rows, wanted = _rows(pool, "pool"), _rows(target, "target")
-    k = require_int("k", k)
-    if k > len(rows):
-        raise invalid("k", f"must not exceed the {len(rows)} rows of the pool", k, "Lower it.")
     columns = tuple(embedding.pop(name, None) for name in ("prompt", "answer", "messages"))
+    table, wanted = _table(pool, "pool"), _table(target, "target")
+    k = require_int("k", k)
+    if k > len(table):
+        raise invalid("k", f"must not exceed the {len(table)} rows of the pool", k, "Lower it.")
     if features is None:
-        features = _usual_features(rows[0], text, columns, embedding)
+        features = _usual_features(table.column_names, text, columns, embedding)
     if features != "text" and model is None:
         raise invalid("model", f"must be given for {features}", "None", "Name a model.")
-    benchmark, nearest = _checked_benchmark(exclude_near)
-    tested = [] if decontaminate is None else _rows(decontaminate, "decontaminate")
-    like = () if features == "text" else example_columns(list(rows[0]), *columns)
-    items, aims, others, tests = (
-        _items(these, features, text, columns, like) for these in (rows, wanted, benchmark, tested)
-    )
+    items = _items(table, "pool", features, text, columns)
+    read = partial(_items, features=features, text=text, columns=columns, like=items.columns)
+    aims = read(wanted, "target")
+    others, nearest = None, None
+    if exclude_near is not None:
+        rows, nearest = _checked_benchmark(exclude_near)
+        others = read(_table(rows, "exclude_near"), "exclude_near")
+    tests = None
+    if decontaminate is not None:
+        tests = read(_table(decontaminate, "decontaminate"), "decontaminate")
     on_error = embedding.get("on_error", "fail")
-    targets = sum(_usable_rows(aims, "target", features, on_error))
-    _usable_rows(others, "exclude_near", features, on_error)
-    usable = _usable_rows(items, "pool", features, on_error)
-    copies = None if distinct is False else "distinct=False"
-    require_enough(k, compress(items, usable), aims, len(rows), copies=copies)
-    sources = _sources(rows, source, at_most, at_least)
-    min_distance = "auto" if distinct is True else None if distinct is False else distinct
+    targets = sum(usable(aims, on_error))
+    if others is not None:
+        usable(others, on_error)
+    known = usable(items, on_error)
+    copies = None if min_distance is None else "min_distance=None"
+    require_enough(k, compress(items, known), aims, len(table), copies=copies)
+    sources = _sources(table, source, at_most, at_least)
 
     def conditions(labels: Any) -> ProblemOptions:
         limits = None if sources is None else Limits(list(labels), at_most, at_least)
-        return {"limits": limits, "min_distance": min_distance, "seed": seed}
+        asked: ProblemOptions = {"limits": limits, "min_distance": min_distance, "seed": seed}
+        return {"metric": "cosine", **asked}
 
-    rehearse(chosen, k, sum(usable), targets, **conditions(compress(sources or (), usable)))
+    rehearse(chosen, k, sum(known), targets, **conditions(compress(sources or (), known)))
 
-    def embed(these: list[Any]) -> Embedded:
-        return _embedded(these, features, model, {**embedding, "progress": progress})
+    def embed(these: Items) -> Embedded:
+        options = {**embedding, "progress": progress}
+        return _embedded(these, features, model, options)
 
     of_target = embed(aims)  # first: it shows what is wrong
-    of_others = None if nearest is None else embed(others)
+    of_others = None if others is None else embed(others)
     of_pool = embed(items)
     limited = () if sources is None else (sources[row] for row in of_pool.rows)
     problem = Problem(of_pool.vectors, of_target.vectors, **conditions(limited))
@@ -119,9 +133,10 @@ def curate(
     if problem.twin_distance is not None:
         dropped.update(near_targets(problem.costs, problem.twin_distance).rows.tolist())
     if of_others is not None and nearest is not None:
-        dropped.update(rows_near(of_pool.vectors, of_others.vectors, nearest).rows.tolist())
-    repeated = [repeated_rows(items, tests)] if tests else []
-    if distinct is not False:
+        near = rows_near(of_pool.vectors, of_others.vectors, nearest, metric="cosine")
+        dropped.update(near.rows.tolist())
+    repeated = [] if tests is None else [repeated_rows(items, tests)]
+    if min_distance is not None:
         repeated += [repeated_rows(items, aims), repeated_in_itself(items)]
     for found in repeated:
         dropped.update(found.only(of_pool.rows).rows.tolist())
@@ -130,18 +145,19 @@ def curate(
     selection.notes["dropped"] = of_pool.rows[sorted(dropped)].tolist()
     if not (of_pool.left_out or of_target.left_out):
         return selection
-    return selection.renumbered(of_pool.rows, of_target.rows, (len(rows), len(wanted)))
+    return selection.renumbered(of_pool.rows, of_target.rows, (len(table), len(wanted)))
 
 
-def _rows(values: Any, parameter: str) -> list[dict[str, Any]]:
-    """The rows of a data set as mappings."""
-    if hasattr(values, "to_pylist"):
-        values = values.to_pylist()
-    elif hasattr(values, "to_dict") and hasattr(values, "iloc"):
-        values = values.to_dict("records")
-    elif hasattr(values, "to_dicts"):
-        values = values.to_dicts()
-    rows = list(values) if hasattr(values, "__iter__") and not isinstance(values, str) else []
+def _table(values: Any, parameter: str) -> pa.Table:
+    """The rows of a data set as an Arrow table."""
+    if hasattr(values, "with_format"):  # a datasets.Dataset, which is one already
+        values = values.with_format("arrow")[:]
+    if isinstance(values, pa.Table) or hasattr(values, "columns"):
+        table = arrow_table(values, parameter)
+        rows: list[Any] = [{}] * min(1, len(table))
+    else:
+        rows = [] if isinstance(values, str) else list(values)
+        table = None
     if not rows or not all(isinstance(row, Mapping) for row in rows):
         raise invalid(
             parameter,
@@ -149,15 +165,15 @@ def _rows(values: Any, parameter: str) -> list[dict[str, Any]]:
             "none" if not rows else f"rows of type {type(rows[0]).__name__}",
             "Pass a datasets.Dataset, a data frame or a list of mappings.",
         )
-    return rows
+    if table is None:
+        names = dict.fromkeys(itertools.chain.from_iterable(rows))
+        columns = {str(name): [row.get(name) for row in rows] for name in names}
+        table = arrow_table(columns, parameter)
+    return table
 
 
-def _checked_benchmark(
-    exclude_near: tuple[Any, float] | None,
-) -> tuple[list[dict[str, Any]], float | None]:
-    """The rows of a benchmark, and the distance; no rows where none is given."""
-    if exclude_near is None:
-        return [], None
+def _checked_benchmark(exclude_near: Any) -> tuple[Any, float]:
+    """The rows of a benchmark, and the distance."""
     if not (isinstance(exclude_near, tuple | list) and len(exclude_near) == 2):
         raise invalid(
             "exclude_near",
@@ -165,13 +181,12 @@ def _checked_benchmark(
             f"a {type(exclude_near).__name__}",
             "Pass for example exclude_near=(rows, 0.05).",
         )
-    require_distance(exclude_near[1], "exclude_near")
-    return _rows(exclude_near[0], "exclude_near"), exclude_near[1]
+    rows, distance = exclude_near
+    require_distance(distance, "exclude_near")
+    return rows, distance
 
 
-def _sources(
-    rows: list[dict[str, Any]], source: str | None, at_most: Any, at_least: Any
-) -> list[Any] | None:
+def _sources(table: pa.Table, source: str | None, at_most: Any, at_least: Any) -> list[Any] | None:
     """Where each row comes from, if that is limited."""
     limits = "at_most" if at_most is not None else "at_least" if at_least is not None else None
     if source is None and limits is not None:
@@ -180,13 +195,12 @@ def _sources(
         return None
     if limits is None:
         raise invalid("source", "needs 'at_most' or 'at_least'", repr(source), "Leave it out.")
-    if any(source not in row for row in rows):
-        raise InputFileError(f"pool: every row must have the column {source!r}. Name another.")
-    return [row[source] for row in rows]
+    require_column(table, source, "source", Path("pool"))
+    return list(table.column(source).to_pylist())
 
 
 def _usual_features(
-    row: Mapping[str, Any],
+    present: Sequence[str],
     text: str | tuple[str, ...] | None,
     columns: tuple[str | None, ...],
     embedding: Mapping[str, Any],
@@ -194,57 +208,48 @@ def _usual_features(
     """How rows are compared where nobody says it."""
     if text is not None:
         return "text"
-    plain = is_plain_text(example_columns(list(row), *columns))
+    plain = is_plain_text(example_columns(present, *columns))
     return "hidden" if plain and not _OF_GRADIENTS & embedding.keys() else "gradients"
 
 
 def _items(
-    rows: list[dict[str, Any]],
+    table: pa.Table,
+    name: str,
     features: str,
     text: str | tuple[str, ...] | None,
     columns: tuple[str | None, ...],
-    like: tuple[str, ...],
-) -> list[Any]:
+    like: Sequence[str] = (),
+) -> Items:
     """What a model looks at: the examples or the texts of rows."""
-    if not rows:
-        return []
     if features != "text":
         if text is not None:
             raise invalid("text", "needs features='text'", repr(text), "Use prompt= and answer=.")
-        named = example_columns(list(rows[0]), *columns, like=like)
-        return [as_example(row, named) for row in rows]
+        named = example_columns(table.column_names, *columns, like=like, where=name)
+        return Examples(Path(name), "", table, "language", ",".join(named), columns=named)
     parts = (text,) if isinstance(text, str) else tuple(text or ())
-    missing = [name for name in parts if name not in rows[0]]
+    missing = [part for part in parts if part not in table.column_names]
     if missing or not parts:
         raise invalid(
             "text",
-            f"must name columns of text ({', '.join(map(str, rows[0]))})",
+            f"must name columns of text ({', '.join(table.column_names)})",
             ", ".join(missing) or "none",
             "Pass for example text=('instruction', 'output').",
         )
-    said = ([message_text(row.get(name)) for name in parts] for row in rows)
-    return [
-        each[0] if len(each) == 1 else None if None in each else "\n\n".join(map(str, each))
-        for each in said
-    ]
+    return Items(Path(name), "", table, "text", ",".join(parts), columns=parts)
 
 
-def _usable_rows(items: list[Any], name: str, features: str, on_error: str) -> list[bool]:
-    """Which items a model can look at; others are refused, unless they may be skipped."""
-    if not items:
-        return []
+def usable(data: Items, on_error: str) -> list[bool]:
+    """Which rows a model can look at; others are refused, unless they may be skipped."""
+    if data.kind == "images":  # whether a picture can be read shows when it is
+        return [True] * len(data)
+    if data.kind == "text":
+        return usable_rows(list(map(what_is_wrong, data.texts)), "texts", data.path, on_error)
+    reasons = list(map(what_is_wrong_with, data))
+    return usable_rows(reasons, "examples", data.path, on_error, expected=NO_ANSWER)
+
+
+def _embedded(items: Items, features: str, model: str | None, options: dict[str, Any]) -> Embedded:
     if features == "text":
-        return usable_rows(list(map(what_is_wrong, items)), "texts", name, on_error)
-    reasons = list(map(what_is_wrong_with, items))
-    return usable_rows(reasons, "examples", name, on_error, expected=NO_ANSWER)
-
-
-def _embedded(
-    items: list[Any], features: str, model: str | None, options: dict[str, Any]
-) -> Embedded:
-    if model is not None:
-        options = {**options, "model": model}
-    looks: dict[str, Callable[..., Embedded]] = {
-        "gradients": gradients, "hidden": hidden_states, "text": embed_text
-    }  # fmt: skip
-    return looks[features](items, **options)
+        return items.embed(model, **options)
+    look = gradients if features == "gradients" else hidden_states
+    return look(items, model=str(model), **options)

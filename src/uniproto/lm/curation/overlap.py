@@ -20,13 +20,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from uniproto.data.columns import message_text
+from uniproto.data.examples import as_text
 from uniproto.problem.near import NearRows
 
 Words = list[str]
@@ -75,18 +75,18 @@ class Overlap:
         for number, (prompt, answer) in enumerate(examples):
             words = words_of(prompt)
             if words:
-                self._letters.setdefault(_letters(words), number)
+                self._letters.setdefault(letters_in(words), number)
             if len(words) >= _LONG:
                 self._add_long("prompt", number, words)
             elif words:
-                self._short[_numbers(words)].append((number, frozenset(_runs(words, _SHORT_RUN))))
+                self._short[numbers_in(words)].append((number, frozenset(_runs(words, _SHORT_RUN))))
             answered = words_of(answer)
             if len(answered) >= _LONG:
                 self._add_long("answer", number, answered)
 
     def _add_long(self, part: str, number: int, words: Words) -> None:
         runs = set(_runs(words, _LONG_RUN))
-        self._needs[part][number] = (_SHARE * len(runs), Counter(_numbers(words)))
+        self._needs[part][number] = (_SHARE * len(runs), Counter(numbers_in(words)))
         for run in runs:
             self._runs[part].setdefault(run, []).append(number)
 
@@ -94,7 +94,7 @@ class Overlap:
         """Each row that repeats something, with the first thing found."""
         for row, (prompt, answer) in enumerate(pool):
             words = words_of(prompt)
-            found = self._letters.get(_letters(words))
+            found = self._letters.get(letters_in(words))
             if found is None:
                 found = self._short_match(words)
             if found is None:
@@ -108,7 +108,7 @@ class Overlap:
                     yield Match(row, found, "answer")
 
     def _short_match(self, words: Words) -> int | None:
-        candidates = self._short.get(_numbers(words))
+        candidates = self._short.get(numbers_in(words))
         if not candidates:
             return None
         text = f" {' '.join(words)} "
@@ -125,7 +125,7 @@ class Overlap:
         there: Counter[int] = Counter()
         for run in set(_runs(words, _LONG_RUN)):
             there.update(known.get(run, ()))
-        numbers = Counter(_numbers(words)) if there else Counter()
+        numbers = Counter(numbers_in(words)) if there else Counter()
         for number, seen in there.most_common():
             runs, its_numbers = self._needs[part][number]
             if seen >= runs and its_numbers <= numbers:
@@ -139,14 +139,14 @@ def letters_of(text: str) -> str:
     >>> letters_of("What is 1.5 + 2?") == letters_of("what is 15 2")
     True
     """
-    return _letters(words_of(text))
+    return letters_in(words_of(text))
 
 
-def _letters(words: Words) -> str:
+def letters_in(words: Words) -> str:
     return "".join(words).replace(".", "").replace(",", "")
 
 
-def _numbers(words: Words) -> Run:
+def numbers_in(words: Words) -> Run:
     return tuple(word for word in words if word[0].isdigit())
 
 
@@ -166,18 +166,6 @@ def repeated_rows(pool: Iterable[Any], others: Iterable[Any]) -> NearRows:
     return _as_rows(Overlap(map(prompt_and_answer, others)).matches(map(prompt_and_answer, pool)))
 
 
-def repeated_in_itself(pool: Iterable[Any]) -> NearRows:
-    """The examples that an earlier one says in the same letters and digits, answer included."""
-    first: dict[str, int] = {}
-    found = []
-    for row, (prompt, answer) in enumerate(map(prompt_and_answer, pool)):
-        if letters := letters_of(prompt):
-            earlier = first.setdefault(f"{letters}\n{letters_of(answer)}", row)
-            if earlier != row:
-                found.append(Match(row, earlier, "prompt and answer"))
-    return _as_rows(found)
-
-
 def prompt_and_answer(example: Any) -> tuple[str, str]:
     """What is asked and what is answered; a plain text is asked and not answered.
 
@@ -191,16 +179,25 @@ def prompt_and_answer(example: Any) -> tuple[str, str]:
         said = [each for each in example if isinstance(each, Mapping)]
         answers = [each for each in said if each.get("role") == "assistant"]
         asked = [each for each in said if each.get("role") == "user"]
-        return str(message_text(asked)), str(message_text(answers))
+        return str(as_text(asked)), str(as_text(answers))
     return str(example or ""), ""
 
 
 def _as_rows(matches: Iterable[Match]) -> NearRows:
     found = list(matches)
+    return found_rows(
+        [match.row for match in found],
+        [match.of for match in found],
+        tuple(f"same {match.part}" for match in found),
+    )
+
+
+def found_rows(rows: Sequence[int], of: Sequence[int], why: tuple[str, ...]) -> NearRows:
+    """Rows that repeat others, for what drops rows near to others."""
     return NearRows(
         distance=0.0,
-        rows=np.array([match.row for match in found], np.intp),
-        nearest=np.array([match.of for match in found], np.intp),
-        distances=np.full(len(found), np.nan),
-        why=tuple(f"same {match.part}" for match in found),
+        rows=np.array(rows, np.intp),
+        nearest=np.array(of, np.intp),
+        distances=np.full(len(rows), np.nan),
+        why=why,
     )

@@ -29,6 +29,8 @@ try:
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Scoring training examples", "train") from error
 
+_OR_NOT = "For plain gradients: normalise=None, or SelectionConfig(adam_aligned=False)."
+
 
 def with_moments(
     features: Tensor, optimizer: Any, parts: list[ParameterPart], moments: str, momentum: bool
@@ -108,7 +110,7 @@ def _inner(optimizer: Any) -> Any:
                 "normalise",
                 "must be the Adam optimizer that trains the model, or None",
                 type(optimizer).__name__,
-                "Pass the optimizer itself, such as trainer.optimizer.",
+                f"Pass the optimizer itself, such as trainer.optimizer. {_OR_NOT}",
             )
         optimizer = optimizer.optimizer
     return optimizer
@@ -141,7 +143,8 @@ def _group(optimizer: Any, part: ParameterPart) -> Any:
             "must be the optimizer of the parameters whose gradients are the features",
             f"{type(optimizer).__name__}, which does not hold them",
             "Build it from the model's trainable parameters, or name a layer that it trains "
-            "(layer='…'); optimizers that shard or flatten parameters are not supported.",
+            "(layer='…'); optimizers that shard or flatten parameters are not supported. "
+            + _OR_NOT,
         )
     if "betas" not in group or "eps" not in group:
         raise _not_adam(optimizer)
@@ -168,5 +171,5 @@ def _not_adam(optimizer: Any) -> InvalidInputError:
         "normalise",
         "must be an optimizer that keeps Adam's second moment for every coordinate (exp_avg_sq)",
         name,
-        "Use torch.optim.AdamW, or normalise=None for plain gradients.",
+        f"Use torch.optim.AdamW. {_OR_NOT}",
     )

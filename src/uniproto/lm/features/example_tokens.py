@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from uniproto.features.text import is_unicode, what_is_wrong
-from uniproto.lm.features.language import CHAT
 from uniproto.lm.features.losses import NO_LABEL
-from uniproto.lm.finetune.data import cut_to_length, encoded
-from uniproto.lm.finetune.rows import InstructionRow
-
-NO_ANSWER = "no answer token"
+from uniproto.lm.finetune.tokens import as_row, cut_to_length, encoded
 
 
 @dataclass(frozen=True)
@@ -24,55 +19,12 @@ class ExampleTokens:
     cut: bool
 
 
-def what_is_wrong_with(example: Any) -> str | None:
-    """Why an example cannot be scored.
-
-    >>> what_is_wrong_with(("1 + 1?", "2")), what_is_wrong_with(("1 + 1?", " "))
-    (None, 'no answer token')
-    >>> what_is_wrong_with([{"role": "user", "content": "Hi"}])
-    'no answer token'
-    """
-    if isinstance(example, tuple):
-        if len(example) != 2:
-            return f"no prompt and answer but {len(example)} texts"
-        for name, text in zip(("prompt", "answer"), example, strict=True):
-            if not isinstance(text, str) or not is_unicode(text):
-                return f"{name}: {what_is_wrong(text)}"
-        return None if example[1].strip() else NO_ANSWER
-    if not isinstance(example, list):
-        return what_is_wrong(example)
-    for message in example:
-        if not (isinstance(message, Mapping) and isinstance(message.get("content"), str)):
-            return "a message without a text"
-        if not isinstance(message.get("role"), str):
-            return "a message without a role"
-        if not is_unicode(message["content"]):
-            return f"a message: {what_is_wrong(message['content'])}"
-    answers = [message for message in example if message["role"] == "assistant"]
-    return None if any(message["content"].strip() for message in answers) else NO_ANSWER
-
-
 def tokens_of(
     examples: Sequence[Any], tokenizer: Any, template: str, max_length: int
 ) -> list[ExampleTokens]:
     """The tokens of examples that nothing is wrong with."""
-    found: dict[int, ExampleTokens] = {}
-    for kind, laid_out in ((tuple, template), (list, CHAT), (str, "{instruction}")):
-        places = [place for place, each in enumerate(examples) if isinstance(each, kind)]
-        rows = [_as_row(examples[place]) for place in places]
-        tokens = encoded(rows, tokenizer, laid_out)
-        for place, (_, prompt, answer, known) in zip(places, tokens, strict=True):
-            found[place] = _tokens(prompt, answer, known, max_length)
-    return [found[place] for place in range(len(examples))]
-
-
-def _as_row(example: Any) -> InstructionRow:
-    if isinstance(example, str):
-        return InstructionRow("", "", example)
-    if isinstance(example, tuple):
-        return InstructionRow("", *example)
-    turns = tuple((message["role"], message["content"]) for message in example)
-    return InstructionRow("", "", "", turns)
+    rows = encoded(list(map(as_row, examples)), tokenizer, template)
+    return [_tokens(prompt, answer, known, max_length) for _, prompt, answer, known in rows]
 
 
 def _tokens(

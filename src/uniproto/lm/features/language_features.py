@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.data.examples import as_example, example_columns
 from uniproto.errors import InputFileError, MissingExtraError, invalid
 from uniproto.features.embedded import (
     TRUNCATED,
@@ -28,6 +29,7 @@ from uniproto.features.embedded import (
     embed,
     unembeddable,
 )
+from uniproto.features.files import Items
 from uniproto.features.models import (
     find_model,
     loading,
@@ -38,14 +40,14 @@ from uniproto.features.models import (
     torch_device,
 )
 from uniproto.lm.features.adam_steps import AdamMoments, adam_steps
-from uniproto.lm.features.example_tokens import NO_ANSWER, tokens_of, what_is_wrong_with
+from uniproto.lm.features.example_tokens import tokens_of
 from uniproto.lm.features.gradient_features import gradient_features, outer_sums, projected
 from uniproto.lm.features.inner_products import differentiated, layer_pairs
-from uniproto.lm.features.language import TEMPLATE, LanguageFeatures, as_example, example_columns
+from uniproto.lm.features.language import NO_ANSWER, TEMPLATE, LanguageFeatures, what_is_wrong_with
 from uniproto.lm.features.layers import lora_projections, unwrapped, value_projection
 from uniproto.lm.features.losses import before_the_head, micro_batches
 from uniproto.lm.features.preserved_state import preserve_state
-from uniproto.lm.finetune.data import PaddingCollator
+from uniproto.lm.finetune.tokens import PaddingCollator
 from uniproto.lm.models import (
     ADAPTER,
     load_config,
@@ -123,9 +125,8 @@ def gradients(
         max_length,
         bf16,
     )
-    columns = _columns(rows, prompt, answer, messages)
     return embed_examples(
-        [as_example(row, columns) for row in rows],
+        _examples(rows, prompt, answer, messages),
         features,
         model,
         batch_size=batch_size,
@@ -162,22 +163,23 @@ def hidden_states(
         max_length=max_length,
         bf16=bf16,
     )
-    columns = _columns(rows, prompt, answer, messages)
-    return embed_examples([as_example(row, columns) for row in rows], features, model, **options)
+    examples = _examples(rows, prompt, answer, messages)
+    return embed_examples(examples, features, model, **options)
 
 
-def _columns(
+def _examples(
     rows: Any, prompt: str | None, answer: str | None, messages: str | None
-) -> tuple[str, ...] | None:
-    """The columns of rows that have names."""
+) -> Iterable[Any]:
+    """The examples that rows are, by their columns where those have names."""
+    if isinstance(rows, Items):
+        return rows
     if isinstance(rows, str | bytes):
         raise invalid("rows", "must be several rows", "one text", "Put it into a list.")
     names = getattr(rows, "column_names", None)
     if names is None and isinstance(rows, Sequence) and len(rows) and isinstance(rows[0], dict):
         names = list(rows[0])
-    if names is None:
-        return None
-    return example_columns(names, prompt, answer, messages)
+    columns = None if names is None else example_columns(names, prompt, answer, messages)
+    return [as_example(row, columns) for row in rows]
 
 
 def embed_examples(
@@ -194,7 +196,7 @@ def embed_examples(
     spread: Callable[[Model], Model] | None = None,
 ) -> Embedded:
     """The vectors of examples, each of them computed once and saved."""
-    listed = list(examples)
+    listed: Any = examples if isinstance(examples, Sized) else list(examples)
     if on_error == "fail":  # better before a model is loaded than after hours
         found = [(row, what_is_wrong_with(example)) for row, example in enumerate(listed)]
         wrong = [(row, why) for row, why in found if why is not None and why != NO_ANSWER]

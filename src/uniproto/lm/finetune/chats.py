@@ -2,35 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from uniproto.errors import InputFileError, invalid
+from uniproto.errors import invalid
 
 Turns = tuple[tuple[str, str], ...]  # (role, text)
 ANSWERS = "assistant"
-
-
-def as_turns(messages: Any, path: Path, row: int) -> Turns:
-    """The turns of a row's messages, checked: the last one is an answer.
-
-    >>> as_turns([{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}],
-    ...          Path("chats.jsonl"), 0)
-    (('user', '1 + 1?'), ('assistant', '2'))
-    """
-    turns = []
-    for each in messages if isinstance(messages, list) else []:
-        role, text = (each.get("role"), each.get("content")) if isinstance(each, dict) else (0, 0)
-        if not isinstance(role, str) or not isinstance(text, str):
-            break
-        turns.append((role, text))
-    else:
-        if turns and turns[-1][0] == ANSWERS:
-            return tuple(turns)
-    raise InputFileError(
-        f"{path}: messages must be a list of objects with the texts 'role' and 'content', the last "
-        f"by the {ANSWERS}. Row {row} has something else. Correct or drop that row."
-    )
 
 
 def encoded_chat(tokenizer: Any, turns: Turns) -> tuple[list[int], list[int], list[int]]:

@@ -1,215 +1,86 @@
-"""Instruction data for fine-tuning: tokenised, split, padded.
-
-The prompt is the template with the instruction filled in; the answer follows it directly, and ends
-with the model's end-of-text token. With the template `chat`, and for rows of messages, the
-tokenizer's own chat template lays out the turns. Only answer tokens count in the loss.
-"""
+"""What is trained on and what is held out: rows of files or of data sets on the hub, split."""
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from uniproto.errors import MissingExtraError, invalid, require_name
+from uniproto.data.hub import local_data
+from uniproto.data.tables import require_column
+from uniproto.errors import InputFileError, invalid
+from uniproto.features.cache import cache_folder
+from uniproto.features.embedded import in_words
 from uniproto.lm.curation.overlap import letters_of
-from uniproto.lm.features.language import CHAT
-from uniproto.lm.features.losses import NO_LABEL
-from uniproto.lm.finetune.chats import encoded_chat
-from uniproto.lm.finetune.rows import InstructionRow, read_files
-from uniproto.lm.finetune.settings import TOO_LONG, FinetuneSettings
-
-try:
-    import torch
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Fine-tuning", "train") from error
-
-_AT_ONCE = 1000
-
-# --- tokens --------------------------------------------------------------------------------------
+from uniproto.lm.features.examples import Examples as FileExamples
+from uniproto.lm.features.examples import read_examples
+from uniproto.lm.features.language import NO_ANSWER, what_is_wrong_with
+from uniproto.lm.finetune.settings import FinetuneSettings
+from uniproto.lm.finetune.tokens import InstructionRow, TokenisedRows, as_row, tokenise
 
 
-class TokenisedRows(torch.utils.data.Dataset):
-    """Rows as tokens, with sources: what a Trainer takes.
+def read_files(
+    settings: FinetuneSettings, names: Sequence[str], beside: bool = False
+) -> list[InstructionRow]:
+    """The rows of files, or of data sets on the hub, one after another.
 
-    All tokens lie in one array, four bytes each: as lists of numbers they would take ten times as
-    much. A part of the rows looks at the same array.
+    Files that are read `beside` the training data may lack its column of sources.
     """
-
-    def __init__(
-        self,
-        rows: Sequence[InstructionRow],
-        tokens: NDArray[np.int32],
-        ends: NDArray[np.int64],
-        learned: NDArray[np.int8],
-    ) -> None:
-        self.rows = rows
-        self._tokens = tokens
-        self._ends = ends  # of every row: where its tokens end (and those of the next begin)
-        self._learned = learned  # of every token: 1 in an answer, 0 in a prompt
-        self._starts = np.concatenate([[0], ends[:-1]])
-
-    @property
-    def sources(self) -> Counter[str]:
-        """How many rows there are of every source."""
-        return Counter(row.source for row in self.rows)
-
-    @property
-    def texts(self) -> list[str]:
-        """The rows as people read them, for methods that look at texts."""
-        return [
-            "\n\n".join(text for _, text in row.turns) or f"{row.prompt}\n\n{row.answer}"
-            for row in self.rows
-        ]
-
-    def part(self, places: Sequence[int]) -> TokenisedRows:
-        """Some of the rows."""
-        some = TokenisedRows(
-            [self.rows[place] for place in places],
-            self._tokens,
-            self._ends[places],
-            self._learned,
-        )
-        some._starts = self._starts[places]
-        return some
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, row: int) -> dict[str, Any]:
-        place = slice(self._starts[row], self._ends[row])
-        tokens = self._tokens[place]
-        return {
-            "input_ids": tokens.tolist(),
-            "labels": np.where(self._learned[place] == 1, tokens, NO_LABEL).tolist(),
-            "source": self.rows[row].source,
-        }
+    rows: list[InstructionRow] = []
+    for name in names:
+        named = (settings.prompt, settings.answer, settings.messages)
+        rows += read_rows(name, named, settings.source, beside or settings.source_is_usual)
+    return rows
 
 
-def tokenise(
-    rows: Sequence[InstructionRow], tokenizer: Any, max_length: int, too_long: str, template: str
-) -> tuple[TokenisedRows, int]:
-    """Prompt and answer as tokens, the prompt without labels; and how many were too long.
+def read_rows(
+    path: str | Path,
+    named: tuple[str | None, str | None, str | None] = (None, None, None),
+    source: str | None = None,
+    may_lack_source: bool = False,
+) -> list[InstructionRow]:
+    """The rows of a file, by the columns that are named (prompt, answer, messages) or usual.
 
-    An example longer than `max_length` is truncated (the end of its answer is lost; its prompt is
-    cut at the front where it alone is too long, so that answer tokens remain), skipped or refused.
+    Without a column of sources all rows are of one: `all`, or the file's name where that column may
+    be missing. A data set of the Hugging Face hub is named as for `uniproto curate`.
     """
-    _require_sense(max_length, too_long, template)
-    fitting: list[InstructionRow] = []
-    tokens, ends, learned = array("i"), array("q"), array("b")
-    longer = 0
-    for number, (row, prompt, answer, known) in enumerate(encoded(rows, tokenizer, template)):
-        length = len(prompt) + len(answer)
-        if length > max_length:
-            longer += 1
-            if too_long == "refuse":
-                raise invalid(
-                    "--max-length",
-                    "must hold every example, with --too-long refuse",
-                    f"{length} tokens in row {number} ({row.source}), more than {max_length}",
-                    "Raise it, or choose --too-long truncate or skip.",
-                )
-            if too_long == "skip":
-                continue
-            prompt, answer = cut_to_length(prompt, answer, max_length)
-            known = known[len(known) - len(prompt) :]
-        fitting.append(row)
-        tokens.extend([*prompt, *answer])
-        learned.extend([*known, *[1] * len(answer)])
-        ends.append(len(tokens))
-    if not fitting:
-        raise invalid(
-            "--data",
-            f"must hold examples of at most {max_length} tokens",
-            f"{longer} longer ones",
-            "Raise --max-length, or choose --too-long truncate.",
+    path = Path(local_data(str(path), cache_folder() / "datasets"))
+    examples = read_examples(path, named=named)
+    wrong = [
+        (row, reason)
+        for row, example in enumerate(examples)
+        if (reason := what_is_wrong_with(example)) is not None
+        and not (reason == NO_ANSWER and isinstance(example, tuple))  # it learns to end at once
+    ]
+    if wrong:
+        raise InputFileError(
+            f"{path}: every row must hold an example to train on. Got {in_words(wrong)} instead. "
+            "Fix or drop those rows."
         )
-    found = TokenisedRows(
-        fitting,
-        np.frombuffer(tokens, np.int32),
-        np.frombuffer(ends, np.int64),
-        np.frombuffer(learned, np.int8),
-    )
-    return found, longer
+    sources = _sources(examples, source, may_lack_source)
+    rows = [as_row(example, label) for example, label in zip(examples, sources, strict=True)]
+    if not rows:
+        raise InputFileError(f"{path}: the file must hold training examples. It is empty.")
+    return rows
 
 
-def _require_sense(max_length: int, too_long: str, template: str) -> None:
-    require_name("--too-long", too_long, TOO_LONG)
-    if max_length < 2:
-        raise invalid("--max-length", "must be at least 2", max_length, "512 is usual.")
-    if "{instruction}" not in template and template != CHAT:
-        raise invalid(
-            "--template",
-            "must hold {instruction}",
-            repr(template),
-            "Say where the prompt goes, or pass 'chat' for the tokenizer's own template.",
+def _sources(examples: FileExamples, source: str | None, may_lack: bool) -> list[str]:
+    """Where each row comes from."""
+    if source is None:
+        return ["all"] * len(examples)
+    if may_lack and source not in examples.table.column_names:
+        return [examples.path.name.partition(".")[0]] * len(examples)
+    require_column(examples.table, source, "--source", examples.path)
+    labels = examples.table.column(source).to_pylist()
+    if None in labels:
+        raise InputFileError(
+            f"{examples.path}: column {source!r} must say of every row where it comes from. Row "
+            f"{labels.index(None)} does not. Fill it in, or pass --no-source."
         )
-
-
-def cut_to_length(
-    prompt: list[int], answer: list[int], max_length: int
-) -> tuple[list[int], list[int]]:
-    """At least one token of the answer stays; the prompt is cut at the front.
-
-    >>> cut_to_length([1, 2, 3], [4, 5], 4), cut_to_length([1, 2, 3], [4, 5], 2)
-    (([1, 2, 3], [4]), ([3], [4]))
-    """
-    answer = answer[: max(1, max_length - len(prompt))]
-    return prompt[-(max_length - len(answer)) :], answer
-
-
-def encoded(
-    rows: Sequence[InstructionRow], tokenizer: Any, template: str
-) -> Iterator[tuple[InstructionRow, list[int], list[int], list[int]]]:
-    """Of every row: the tokens before its last answer, those of that answer with the end of the
-    text, and which of the first (1) belong to earlier answers."""
-    end = [tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else []
-    for first in range(0, len(rows), _AT_ONCE):
-        some = rows[first : first + _AT_ONCE]
-        if template == CHAT or some[0].turns:
-            for row in some:
-                turns = row.turns or (("user", row.prompt), ("assistant", row.answer))
-                yield row, *encoded_chat(tokenizer, turns)
-            continue
-        prompts_in_full = [template.replace("{instruction}", row.prompt) for row in some]
-        prompts = tokenizer(prompts_in_full, verbose=False)["input_ids"]
-        answers = tokenizer([row.answer for row in some], verbose=False, add_special_tokens=False)[
-            "input_ids"
-        ]
-        for row, prompt, answer in zip(some, prompts, answers, strict=True):
-            ends_already = bool(end) and prompt[-1:] == end  # some tokenizers end every text
-            before = list(prompt[:-1] if ends_already else prompt)
-            yield row, before, [*answer, *end], [0] * len(before)
-
-
-@dataclass(frozen=True)
-class PaddingCollator:
-    """Pads to the longest example; labels of padding do not count."""
-
-    pad_token_id: int
-
-    def __call__(self, examples: list[Mapping[str, Any]]) -> dict[str, Any]:
-        longest = max(len(each["input_ids"]) for each in examples)
-        shape = len(examples), longest
-        batch = {
-            "input_ids": torch.full(shape, self.pad_token_id),
-            "attention_mask": torch.zeros(shape, dtype=torch.int64),
-            "labels": torch.full(shape, NO_LABEL),
-        }
-        for place, each in enumerate(examples):
-            length = len(each["input_ids"])
-            batch["input_ids"][place, :length] = torch.tensor(each["input_ids"])
-            batch["attention_mask"][place, :length] = 1
-            batch["labels"][place, :length] = torch.tensor(each["labels"])
-        return batch
-
-
-# --- training and validation ---------------------------------------------------------------------
+    return list(map(str, labels))
 
 
 @dataclass(frozen=True)

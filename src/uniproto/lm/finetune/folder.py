@@ -20,6 +20,7 @@ from uniproto.runs.lock import locked
 from uniproto.runs.metrics import METRICS
 
 SETTINGS, RESULT, MODEL = "finetune.json", "result.json", "model"
+CHATS = "chats"  # in the settings' file: whether the data were conversations
 MAY_CHANGE = ("out", "quiet", "save_steps", "report_to", "device")  # on resuming
 _CHECKPOINT = "checkpoint-"
 _WRITTEN = (RESULT, MODEL, METRICS, *CURVE_FILES)
@@ -40,6 +41,7 @@ def require_usable(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
             recorded = dict(json.loads((out / SETTINGS).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             raise _unusable(out, error) from error
+        recorded.pop(CHATS, None)  # which the data decide
         require_same(recorded, _identity(settings), out, "a run of the same settings")
 
 
@@ -56,14 +58,19 @@ def read_result(out: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def claimed(out: Path, settings: FinetuneSettings, fresh: bool) -> Iterator[None]:
-    """Create the folder of a run, or clear it with `fresh`, and lock it against other runs."""
+def claimed(
+    out: Path, settings: FinetuneSettings, fresh: bool, chats: bool = False
+) -> Iterator[None]:
+    """Create the folder of a run, or clear it with `fresh`, and lock it against other runs.
+
+    `chats` notes that the model has learned from conversations, by its chat template.
+    """
     with locked(out):
         try:
             if fresh:
                 _clear(out)
             if not (out / SETTINGS).exists() or last_checkpoint(out) is None:
-                write_json(out / SETTINGS, _identity(settings))
+                write_json(out / SETTINGS, {**_identity(settings), CHATS: chats})
         except OSError as error:
             raise _unusable(out, error) from error
         yield

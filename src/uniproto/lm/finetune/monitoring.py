@@ -23,6 +23,7 @@ except ModuleNotFoundError as error:  # pragma: no cover
 
 
 OVERALL = "(all sources)"
+_FIRST_SAVED = 8  # step; then 16, 32, …
 _MOST_SOURCES = 24  # panels of a figure that a person still looks at
 
 
@@ -63,9 +64,16 @@ def log_perplexities(
 
 
 class ValidateLastStep(TrainerCallback):
-    """Validates after the last step, whatever its number."""
+    """Validates after the last step, whatever its number; and saves early ones, ever more rarely.
+
+    The first checkpoint is that of step 8, the next that of step 16: a run that is killed before
+    the first of `save_steps` loses half of its work at most.
+    """
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        step = state.global_step
+        if _FIRST_SAVED <= step < args.save_steps and step & (step - 1) == 0:
+            control.should_save = True
         if state.global_step >= state.max_steps and args.eval_strategy != "no":
             control.should_evaluate = True
 

@@ -17,12 +17,7 @@ from typing import Any
 from uniproto.errors import InvalidInputError, MissingExtraError, UniprotoError, invalid
 from uniproto.lm.batches.quotas import small_sources
 from uniproto.lm.features.layers import unwrapped
-from uniproto.lm.finetune.data import (
-    Examples,
-    PaddingCollator,
-    TokenisedRows,
-    prepare_examples,
-)
+from uniproto.lm.finetune.data import Examples, prepare_examples, read_files
 from uniproto.lm.finetune.folder import (
     MAY_CHANGE,
     MODEL,
@@ -43,8 +38,8 @@ from uniproto.lm.finetune.monitoring import (
     curve_points,
     curves_chart,
 )
-from uniproto.lm.finetune.rows import read_files
 from uniproto.lm.finetune.settings import FinetuneSettings
+from uniproto.lm.finetune.tokens import PaddingCollator, TokenisedRows
 from uniproto.lm.models import load_model, padding_token
 from uniproto.report.curves import save_curves
 from uniproto.runs.atomic import write_json
@@ -120,7 +115,8 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
     with ExitStack() as until_the_end:
         with args.main_process_first(desc="claiming the folder"):
             if args.process_index == 0:
-                until_the_end.enter_context(claimed(out, settings, fresh))
+                chats = any(row.turns for row in rows)
+                until_the_end.enter_context(claimed(out, settings, fresh, chats))
         _train(trainer, settings, checkpoint)
         if not settings.merge:
             trainer.save_model(str(out / MODEL))

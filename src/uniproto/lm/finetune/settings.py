@@ -13,6 +13,7 @@ from uniproto.lm.features.language import TEMPLATE
 from uniproto.methods.greedy import PLANS, Entropic, Greedy, plan_from
 from uniproto.runtime.settings import setting, setting_of
 
+SOURCE = "source"  # the column of sources, where none is named
 TOO_LONG = ("truncate", "skip", "refuse")
 QUANTISED = ("4bit",)
 _AT_LEAST = {
@@ -54,7 +55,7 @@ class FinetuneSettings:
         help="a folder, a .gguf file or a name on the hub", common=True, metavar="MODEL"
     )
     data: str | tuple[str, ...] = setting(
-        help=".jsonl(.zst), .parquet or a name on the hub (docs)",
+        help=".jsonl(.zst), .json, .csv, .parquet, hub name (docs)",
         common=True,
         metavar="FILE",
         parse=str,
@@ -76,10 +77,10 @@ class FinetuneSettings:
     seed: int = setting(0, "of split, order and random draws", common=True)
     quiet: bool = setting(False, "no progress bar and no summary", common=True)
 
-    prompt: str = setting("instruction", "the question", group="data", metavar="COLUMN")
-    answer: str = setting("output", "the answer to learn", group="data", metavar="COLUMN")
+    prompt: str | None = setting(None, "the question", group="data", metavar="COLUMN")
+    answer: str | None = setting(None, "the answer to learn", group="data", metavar="COLUMN")
     source: str | None = setting(
-        "source",
+        SOURCE,
         "where a row comes from",
         group="data",
         metavar="COLUMN",
@@ -220,6 +221,11 @@ class FinetuneSettings:
     def usual_lora_alpha(self) -> int:
         """The scale of the adapters: as given, or four times their rank, as in the paper."""
         return 4 * self.lora_r if self.lora_alpha is None else self.lora_alpha
+
+    @property
+    def source_is_usual(self) -> bool:
+        """Whether nobody has named the column of sources, so that data may lack it."""
+        return self.source == SOURCE
 
     @property
     def data_files(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 from uniproto.errors import InputFileError
 from uniproto.features.models import identity_digest, model_identity
 from uniproto.lm.features.language import CHAT
-from uniproto.lm.finetune.folder import MODEL, SETTINGS
+from uniproto.lm.finetune.folder import CHATS, MODEL, SETTINGS
 
 _ADAPTER = "adapter_config.json"
 
@@ -50,7 +50,7 @@ def locate(model: str | Path, base: str | None = None) -> ModelPlace:
                 f"{run}: the tuning run must be finished. There is no {MODEL}/ in it yet. Let "
                 "`uniproto finetune` come to its end, or name one of its checkpoints."
             )
-    template = CHAT if tuned.get("messages") else tuned.get("template")
+    template = CHAT if tuned.get(CHATS) else tuned.get("template")
     if not (folder / _ADAPTER).is_file():
         return ModelPlace(str(folder), None, template)
     known = base or tuned.get("model") or _json(folder / _ADAPTER).get("base_model_name_or_path")

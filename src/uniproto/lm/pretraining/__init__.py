@@ -3,7 +3,7 @@
 From a corpus to a trained model, in the order of the data:
 
 - `corpus`, `preparation`, `tokens`: documents, made once into files of tokens, cut into sequences;
-- `model`: the model, as plain functions of its parameters, and what a step of it costs;
+- `model`: the model, as plain functions of its parameters;
 - `gradients`: losses, and what each sequence would teach the output projection;
 - `choose`: which sequences of the pool to train on, by every method, with fixed shapes;
 - `in_step`: the choice alone, as a function for a step of your own;
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
         initial_params,
         logits,
         model_config,
-        step_flops,
     )
     from uniproto.lm.pretraining.pretrain_settings import SIZES, StepSettings
     from uniproto.lm.pretraining.step import (
@@ -52,7 +51,6 @@ __all__ = [
     "make_step",
     "make_validation",
     "model_config",
-    "step_flops",
 ]
 
 # Imported on first use: JAX takes a second.
@@ -71,6 +69,5 @@ __getattr__ = late_names(
         "make_step": "uniproto.lm.pretraining.step",
         "make_validation": "uniproto.lm.pretraining.step",
         "model_config": "uniproto.lm.pretraining.model",
-        "step_flops": "uniproto.lm.pretraining.model",
     },
 )

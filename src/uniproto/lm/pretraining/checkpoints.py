@@ -1,29 +1,22 @@
 """Checkpoints of a pretraining run, with Orbax: the last two, each complete or not there.
 
 The state is a plain tree: dictionaries of arrays, named as in the code (`params/layers/qkv`), which
-any program reads with Orbax alone. Besides them a checkpoint holds a record (`run.json`): the
-configuration it belongs to, and what the run needs to write the same metrics as if it had never
-stopped. `checksums.json` lists size and SHA-256 of every other file. A checkpoint is restored only
-where all of them agree: Orbax itself does not notice most flipped bits.
+any program reads with Orbax alone. Beside it a checkpoint holds a record: the configuration it
+belongs to, and what the run needs to write the same metrics as if it had never stopped.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-import re
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from uniproto.data.files import first_line
 from uniproto.errors import InputFileError, MissingExtraError, OutputError
-from uniproto.runs.atomic import write_json
 
 try:
     import jax
@@ -32,15 +25,13 @@ except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("Pretraining", "jax") from error
 
 CHECKPOINTS = "checkpoints"
-_STATE, _RECORD, _CHECKSUMS = "state", "run.json", "checksums.json"
-_NAME, _PARTIAL_NAME = re.compile(r"[0-9]+"), re.compile(r"\.[0-9]+\.partial")
-_CHUNK = 2**22
-_HASHED_AT_ONCE = 4  # files
+_STATE, _RECORD = "state", "run"
+_KEPT = 2
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose files have been verified."""
+    """A checkpoint, and what it says of its run."""
 
     folder: Path
     step: int
@@ -62,58 +53,38 @@ class Checkpoints:
 
     def __init__(self, out: Path) -> None:
         self.folder = out / CHECKPOINTS
-        self._files = ocp.Checkpointer(ocp.StandardCheckpointHandler())
+        options = ocp.CheckpointManagerOptions(max_to_keep=_KEPT, enable_async_checkpointing=False)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            self._remove_partial()
+            self._manager = ocp.CheckpointManager(
+                self.folder.resolve(), options=options, item_names=(_STATE, _RECORD)
+            )
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def steps(self) -> list[int]:
-        """After how many steps there are checkpoints, verified or not, in rising order."""
-        names = [path.name for path in self.folder.iterdir() if _is_checkpoint(path)]
-        return sorted(int(name) for name in names if _NAME.fullmatch(name))
-
     def latest(self) -> Checkpoint | None:
-        """The last checkpoint, or None where there is none.
-
-        Where the last one is damaged and the one before it is not, that one, with a message.
-        """
-        damaged: list[str] = []
-        for step in reversed(self.steps()):
-            folder = self.folder / str(step)
-            damage = _damage(folder)
-            if damage is None:
-                for each in damaged:
-                    print(f"uniproto: {each}; resuming from step {step:,}.", file=sys.stderr)
-                return Checkpoint(folder, step, _read_json(folder / _RECORD))
-            damaged.append(f"{folder} is damaged ({damage})")
-        if damaged:
-            raise InputFileError(
-                f"{damaged[0]}. A run resumes only from a checkpoint that is as it was written. "
-                "Put back a copy of it, or start over with --fresh."
-            )
-        return None
+        """The last checkpoint, or None where there is none."""
+        step = self._manager.latest_step()
+        if step is None:
+            return None
+        folder = self.folder / str(step)
+        with _reading(folder):
+            args = ocp.args.Composite(**{_RECORD: ocp.args.JsonRestore()})
+            record = dict(self._manager.restore(step, args=args)[_RECORD])
+        return Checkpoint(folder, step, record)
 
     def save(self, step: int, state: Any, record: Mapping[str, Any]) -> None:
         """Save the state after this many steps, and remove all but it and the one before it."""
-        partial, final = self.folder / f".{step}.partial", self.folder / str(step)
+        parts = {
+            _STATE: ocp.args.StandardSave(plain_tree(state)),
+            _RECORD: ocp.args.JsonSave(dict(record)),
+        }
         try:
-            _remove_partial(self.folder)  # of a run that was killed
-            partial.mkdir()
             with _silent_threads():
-                self._files.save(
-                    (partial / _STATE).resolve(),  # Orbax takes absolute paths only
-                    args=ocp.args.StandardSave(plain_tree(state)),
-                )
-            write_json(partial / _RECORD, dict(record))
-            write_json(partial / _CHECKSUMS, _checksums(partial))
-            _remove(final)  # a damaged one: this run has not resumed from it
-            partial.rename(final)
-            earlier = [each for each in self.steps() if each < step]
-            for each in set(self.steps()) - {step, *earlier[-1:]}:
-                _remove(self.folder / str(each))
+                self._manager.save(step, args=ocp.args.Composite(**parts), force=True)
         except (OSError, ValueError) as error:  # a full disk is a ValueError to its storage
-            _remove_partial(self.folder)
+            self._remove_partial()
             raise self._unwritable(error) from error
 
     def restore(self, checkpoint: Checkpoint, like: Any) -> Any:
@@ -122,16 +93,9 @@ class Checkpoints:
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding),
             plain_tree(like),
         )
-        try:
-            found = self._files.restore(
-                (checkpoint.folder / _STATE).resolve(), args=ocp.args.StandardRestore(abstract)
-            )
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            reason = str(error).strip().split("\n")[0]
-            raise InputFileError(
-                f"{checkpoint.folder}: the checkpoint must be one of this version and of a model "
-                f"of this shape. It could not be read ({reason}). Start over with --fresh."
-            ) from error
+        with _reading(checkpoint.folder):
+            args = ocp.args.Composite(**{_STATE: ocp.args.StandardRestore(abstract)})
+            found = self._manager.restore(checkpoint.step, args=args)[_STATE]
         leaves, form = jax.tree_util.tree_flatten_with_path(like)
         values = []
         for path, leaf in leaves:
@@ -144,7 +108,12 @@ class Checkpoints:
         return jax.tree_util.tree_unflatten(form, values)
 
     def close(self) -> None:
-        self._files.close()
+        self._manager.close()
+
+    def _remove_partial(self) -> None:
+        """Of a run that was killed while it saved, or had no room to."""
+        for path in self.folder.glob("*.orbax-checkpoint-tmp*"):
+            shutil.rmtree(path, ignore_errors=True)
 
     def _unwritable(self, error: OSError | ValueError) -> OutputError:
         last = str(error).strip().rsplit(": ", 1)[-1]  # of the messages of each storage layer
@@ -155,79 +124,27 @@ class Checkpoints:
         )
 
 
-def _checksums(folder: Path) -> dict[str, dict[str, Any]]:
-    """Size and SHA-256 of every file of a checkpoint, except the file that lists them."""
-    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
-    files = {name: path for name, path in sorted(paths.items()) if not path.is_dir()}
-    files.pop(_CHECKSUMS, None)
-    with ThreadPoolExecutor(_HASHED_AT_ONCE) as pool:  # hashing does not hold Python's lock
-        digests = pool.map(_digest, files.values())
-        return {
-            name: {"bytes": path.stat().st_size, "sha256": digest}
-            for (name, path), digest in zip(files.items(), digests, strict=True)
-        }
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
 def remove_checkpoints(out: Path) -> None:
     """Remove the checkpoints of a run, and their folder unless it holds other things."""
     folder = out / CHECKPOINTS
-    if not folder.is_dir():
-        return
-    _remove_partial(folder)
-    for path in folder.iterdir():
-        if _NAME.fullmatch(path.name):
-            _remove(path)
-    if not any(folder.iterdir()):
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if (path / _STATE).is_dir() or (path / _RECORD).is_dir():
+            shutil.rmtree(path)
+    if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
 
 
-def _remove_partial(folder: Path) -> None:
-    for path in folder.iterdir():
-        if _PARTIAL_NAME.fullmatch(path.name):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _remove(folder: Path) -> None:
-    """Remove a checkpoint; a folder that only has the name of one stays."""
-    if _is_checkpoint(folder):
-        shutil.rmtree(folder)
-
-
-def _is_checkpoint(folder: Path) -> bool:
-    return (folder / _STATE).is_dir() or (folder / _RECORD).is_file()
-
-
-def _damage(folder: Path) -> str | None:
-    """Why a checkpoint must not be restored, or None where every file is as it was written."""
+@contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """What a checkpoint cannot be read for becomes one message."""
     try:
-        expected, found = _read_json(folder / _CHECKSUMS), _checksums(folder)
-    except FileNotFoundError:
-        return f"it has no {_CHECKSUMS}"
-    except (OSError, ValueError) as error:
-        return f"it cannot be read: {error}"
-    for name in {**expected, **found, _RECORD: None}:
-        if name not in found:
-            return f"{name} is missing"
-        if name not in expected:
-            return f"{name} is not part of it"
-        if expected[name] != found[name]:
-            return f"{name} is not as it was written"
-    return None
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    content = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(content, dict):
-        raise ValueError(f"{path.name} must hold a JSON object")
-    return content
+        yield
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputFileError(
+            f"{folder}: the checkpoint must be complete, and of a model of this shape. It could "
+            f"not be read ({first_line(error)}). Move this folder away to go on from the "
+            "checkpoint before it, or start over with --fresh."
+        ) from error
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from uniproto.errors import InputFileError, MissingExtraError, OutputError, Unip
 from uniproto.lm.pretraining.checkpoints import Checkpoints
 from uniproto.lm.pretraining.model import ModelConfig, Params, logits
 from uniproto.lm.pretraining.pretrain import SETTINGS, TOKENS, padded_model
-from uniproto.lm.pretraining.pretrain_settings import BatchSettings, StepSettings
+from uniproto.lm.pretraining.pretrain_settings import StepSettings
 from uniproto.lm.pretraining.step import initial_state
 from uniproto.lm.pretraining.tokens import TOKENIZER, load_tokens, load_vocabulary
 
@@ -66,8 +66,9 @@ def export_run(out: Path, folder: Path, tokens: Path | None = None) -> dict[str,
                 "their folder with --tokens."
             )
         config = padded_model(settings["size"], prepared.vocab, settings["length"])
-        shared = {each.name: settings[each.name] for each in fields(BatchSettings)}
-        like = initial_state(config, StepSettings(**shared, steps=settings["steps"]), seed=0)
+        shared = {each.name: settings[each.name] for each in fields(StepSettings)}
+        shared["sketch"] = tuple(shared["sketch"])
+        like = initial_state(config, StepSettings(**shared), seed=0)
         params = checkpoints.restore(saved, like).params
     finally:
         checkpoints.close()

@@ -1,13 +1,9 @@
-"""A LLaMA-3 language model as plain functions of a tree of parameters, and what a step of it costs.
+"""A LLaMA-3 language model as plain functions of a tree of parameters.
 
 RMSNorm before each part of a layer, rotary positions, grouped-query attention, SwiGLU, no biases.
 The layers' parameters are stacked along a first axis and scanned, so that a deep model compiles
 as quickly as a shallow one. As in LLaMA-3 8B the output projection is a matrix of its own, not
 the transposed embedding: the gradient of the last layer is then the gradient of one parameter.
-
-Costs are model FLOPs, as utilisation is commonly reported: only products count, a multiplication
-and an addition each. Of causal attention the half above the diagonal does not count. A backward
-pass is twice its forward pass; what is computed again to save memory does not count either.
 """
 
 from __future__ import annotations
@@ -17,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from uniproto.errors import MissingExtraError, invalid, require_name
-from uniproto.lm.pretraining.pretrain_settings import COLM_WIDTH, SIZES, StepSettings
+from uniproto.lm.pretraining.pretrain_settings import SIZES
 
 try:
     import jax
@@ -224,69 +220,3 @@ def _attention(queries: Array, keys: Array, values: Array) -> Array:
         is_causal=True,
         implementation="cudnn" if fused and on_nvidia else "xla",
     )
-
-
-# --- what a step costs ----------------------------------------------------------------------------
-
-
-def step_flops(config: ModelConfig, settings: StepSettings) -> dict[str, int]:
-    """Model FLOPs of one step: `scoring` the pool, `sketching`, `training`, and the `total`.
-
-    Exact features cost two more products of the output projection's size, and one of all pairs.
-
-    >>> cost = step_flops(model_config("60m", 32_000, 512), StepSettings(method="full"))
-    >>> {name: f"{value / 1e12:.1f} TFLOP" for name, value in cost.items() if value}
-    {'training': '18.0 TFLOP', 'total': '18.0 TFLOP'}
-    """
-    scoring = settings.pool * sequence_flops(config) if settings.scores else 0
-    sketching = feature_flops(config, settings) if settings.compares else 0
-    training = 3 * settings.trained * sequence_flops(config)
-    return {
-        "scoring": scoring,
-        "sketching": sketching,
-        "training": training,
-        "total": scoring + sketching + training,
-    }
-
-
-def sequence_flops(config: ModelConfig) -> int:
-    """Of the forward pass of one sequence."""
-    layer = config.width * (config.qkv_width + config.width + 3 * config.hidden)
-    attended = (config.length + 1) * config.width  # products with keys and with values, causal
-    per_token = config.layers * (layer + attended) + config.width * config.vocab
-    return 2 * config.length * per_token
-
-
-def feature_flops(config: ModelConfig, settings: StepSettings) -> int:
-    """Of the gradient features of the pool, beyond the forward pass, and of comparing them."""
-    tokens, pairs = settings.pool * config.length, settings.pool**2
-    size = config.width * config.vocab
-    if settings.features == "exact":
-        return 2 * (2 * tokens * size + pairs * size)
-    if settings.method == "colm":  # exact gradients, of which the largest coordinates are compared
-        return 2 * (2 * tokens * size + pairs * COLM_WIDTH)
-    left, right = settings.sketch
-    sketched = config.width * left + left * right
-    return 2 * (tokens * sketched + pairs * left * right)
-
-
-_PEAKS = {  # dense bfloat16 products, by how JAX calls the device: from the vendors' data sheets
-    "H200": 989e12,
-    "H100": 989e12,
-    "A100": 312e12,
-    "L40S": 362e12,
-    "L4": 121e12,
-    "TPU v4": 275e12,
-    "TPU v5p": 459e12,
-    "TPU v5 lite": 197e12,
-    "TPU v6 lite": 918e12,
-}
-
-
-def peak_flops(device: str) -> float | None:
-    """How many FLOPs per second a device can do in bfloat16; None for one that is not listed.
-
-    >>> peak_flops("NVIDIA H200"), peak_flops("cpu")
-    (989000000000000.0, None)
-    """
-    return next((peak for name, peak in _PEAKS.items() if name in device), None)

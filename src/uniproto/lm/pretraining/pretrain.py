@@ -27,7 +27,7 @@ from uniproto.lm.pretraining.checkpoints import (
     remove_checkpoints,
 )
 from uniproto.lm.pretraining.learning_curves import curve_points, curves_chart
-from uniproto.lm.pretraining.model import ModelConfig, model_config, step_flops
+from uniproto.lm.pretraining.model import ModelConfig, model_config
 from uniproto.lm.pretraining.preparation import prepare_tokens
 from uniproto.lm.pretraining.pretrain_settings import PretrainSettings, StepSettings
 from uniproto.lm.pretraining.tokens import (
@@ -220,9 +220,7 @@ def _publish(
             "last": validated[-1],
             "train_loss": metrics.rows[-1]["train_loss"],
             "seconds": metrics.rows[-1]["seconds"],
-            "step_flops": step_flops(plan.config, plan.step),
             **timing,
-            "utilisation": plan.utilisation(timing["seconds_per_step"]) if timing else None,
             "device": f"{jax.devices()[0].device_kind} × {settings.devices}",
             "versions": versions() | {"jax": jax.__version__},
         }

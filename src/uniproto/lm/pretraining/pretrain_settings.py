@@ -61,28 +61,20 @@ class Preparation:
         metavar="SHARE",
     )
 
-    def __post_init__(self) -> None:
-        if self.tokenizer is not None and self.vocab_size is not None:
-            raise invalid(
-                "--vocab-size",
-                "must be left out where --tokenizer names a tokenizer, which has its own",
-                self.vocab_size,
-                "Name one of the two.",
-            )
-
     def with_defaults(self) -> Preparation:
-        vocab_size = VOCAB_SIZE if self.tokenizer is None else None
+        size = VOCAB_SIZE if self.vocab_size is None else self.vocab_size
         return dataclasses.replace(
             self,
             column=self.column or "text",
-            vocab_size=vocab_size if self.vocab_size is None else self.vocab_size,
+            vocab_size=size if self.tokenizer is None else None,
             validation=VALIDATION_SHARE if self.validation is None else self.validation,
         )
 
 
 @dataclass(frozen=True)
-class BatchSettings:
-    """How a step chooses its batch and learns from it: what a run and a single step share.
+class StepSettings:
+    """How a compiled step chooses its batch and learns from it. docs/pretraining.md lists which
+    defaults are the paper's, and which are not.
 
     The methods: `uniproto`; `colm` (medoids of the L1 distance between gradients, in the 2,560
     coordinates of largest mean magnitude: random sketches do not preserve L1 distances); `greats`
@@ -91,10 +83,19 @@ class BatchSettings:
     losses); `random`; `full` (the whole pool, whatever `keep` is).
 
     With `plan="extend"` each pick claims its fill, in integer masses; `entropic` is Algorithm 1 as
-    printed, which solves the entropic plan of all picks before every pick.
+    printed, which solves the entropic plan of all picks before every pick (`reg`, `iterations`).
 
     Exact `features` cost twice the work of the output projection more, and on several devices each
     of them does all of it.
+
+    Args:
+        steps: of the whole run; needed by `schedule="cosine"` alone.
+        sketch: rows and columns of a sequence's sketch. Both make inner products more accurate.
+        dtype: of products and activations. Parameters and optimizer are always float32.
+        tokens_per_slice: logits exist for about this many tokens at a time.
+
+    >>> StepSettings(method="full").trained
+    128
     """
 
     method: str = setting(
@@ -132,42 +133,14 @@ class BatchSettings:
     recompute: bool = setting(
         False, "recompute activations: less memory, a third more work", group="training"
     )
-
-    @property
-    def trained(self) -> int:
-        """How many sequences a step trains on."""
-        return self.pool if self.method == "full" else self.keep
-
-
-@dataclass(frozen=True)
-class StepSettings(BatchSettings):
-    """The settings of one compiled step; see `BatchSettings`. docs/pretraining.md lists which
-    defaults are the paper's, and which are not.
-
-    Args:
-        steps: of the whole run; needed by `schedule="cosine"` alone.
-        sketch: rows and columns of a sequence's sketch. Both make inner products more accurate.
-        dtype: of products and activations. Parameters and optimizer are always float32.
-        tokens_per_slice: logits exist for about this many tokens at a time.
-
-    >>> StepSettings(method="full").trained
-    128
-    """
-
     steps: int | None = None
     sketch: tuple[int, int] = (128, 128)
     dtype: str = "bfloat16"
     tokens_per_slice: int = 8192
 
     def __post_init__(self) -> None:
-        named = {
-            "method": METHODS,
-            "plan": PLANS,
-            "features": FEATURES,
-            "schedule": SCHEDULES,
-            "dtype": DTYPES,
-        }
-        for name, valid in named.items():
+        known = {"method": METHODS, "plan": PLANS, "features": FEATURES, "schedule": SCHEDULES}
+        for name, valid in {**known, "dtype": DTYPES}.items():
             require_name(name, getattr(self, name), valid)
         for name in ("pool", "keep", "iterations", "anchors", "tokens_per_slice"):
             require_int(name, getattr(self, name))
@@ -177,12 +150,8 @@ class StepSettings(BatchSettings):
         if self.keep > self.pool:
             raise invalid("keep", "must be at most 'pool'", self.keep, f"The pool is {self.pool}.")
         if self.pool * self.keep >= _LARGEST_MASS:
-            raise invalid(
-                "pool",
-                f"times 'keep' must be below {_LARGEST_MASS}",
-                f"{self.pool} × {self.keep}",
-                "Use a smaller pool.",
-            )
+            at_most = f"times 'keep' must be below {_LARGEST_MASS}"
+            raise invalid("pool", at_most, f"{self.pool} × {self.keep}", "Use a smaller pool.")
         if self.method == "greats" and self.anchors > self.pool:
             raise invalid(
                 "anchors", "must be at most 'pool'", self.anchors, f"The pool is {self.pool}."
@@ -191,14 +160,6 @@ class StepSettings(BatchSettings):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise invalid(name, "must be a finite number above 0", value, "Try its default.")
-        for name in ("reg", "iterations"):
-            if self.plan != "entropic" and getattr(self, name) != getattr(BatchSettings, name):
-                raise invalid(
-                    name,
-                    "is an option of plan='entropic'",
-                    f"plan={self.plan!r}",
-                    "Add --plan entropic, or leave it out.",
-                )
         if not 0 <= self.weight_decay < math.inf:
             raise invalid("weight_decay", "must be at least 0", self.weight_decay, "Try 0.1.")
         if self.schedule == "cosine" and (self.steps is None or self.steps <= self.warmup):
@@ -208,6 +169,11 @@ class StepSettings(BatchSettings):
                 self.steps,
                 "Give the number of steps of the whole run.",
             )
+
+    @property
+    def trained(self) -> int:
+        """How many sequences a step trains on."""
+        return self.pool if self.method == "full" else self.keep
 
     @property
     def scores(self) -> bool:
@@ -221,7 +187,7 @@ class StepSettings(BatchSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainSettings(BatchSettings, Preparation):
+class PretrainSettings(StepSettings, Preparation):
     """Everything that `uniproto pretrain` takes. docs/pretraining.md lists which defaults are the
     paper's, and which are not.
 
@@ -251,8 +217,9 @@ class PretrainSettings(BatchSettings, Preparation):
     logging_steps: int = setting(10, "steps between rows of metrics", group="records")
 
     def __post_init__(self) -> None:
-        counts = ("pool", "keep", "length", "steps", "devices")
-        for name in (*counts, "eval_steps", "eval_sequences", "save_steps", "logging_steps"):
+        super().__post_init__()
+        counts = ("length", "steps", "devices", "eval_steps", "eval_sequences", "save_steps")
+        for name in (*counts, "logging_steps"):
             require_int(f"--{name.replace('_', '-')}", getattr(self, name))
         if not 0 <= self.seed < 2**32:  # JAX would use the last 32 bits alone
             raise invalid("--seed", "must be from 0 to 2^32 - 1", self.seed, "Pass a small number.")
@@ -278,8 +245,7 @@ class PretrainSettings(BatchSettings, Preparation):
 
     def step_settings(self, dtype: str) -> StepSettings:
         """The settings of the compiled step."""
-        shared = _shared(self, BatchSettings)
-        return StepSettings(**shared, steps=self.steps, dtype=dtype)
+        return StepSettings(**{**_shared(self, StepSettings), "dtype": dtype})
 
 
 def _shared(settings: PretrainSettings, base: type[Any]) -> dict[str, Any]:

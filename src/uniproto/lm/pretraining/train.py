@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from uniproto.errors import MissingExtraError, UniprotoError, printable
 from uniproto.lm.pretraining.checkpoints import Checkpoint, Checkpoints
-from uniproto.lm.pretraining.model import ModelConfig, peak_flops, step_flops
+from uniproto.lm.pretraining.model import ModelConfig
 from uniproto.lm.pretraining.pretrain_settings import StepSettings
 from uniproto.lm.pretraining.sampling import sampled
 from uniproto.lm.pretraining.step import initial_state, make_step, make_validation
@@ -74,24 +74,6 @@ class Plan:
         """Tokens trained on; those of the pool that are only scored do not count."""
         return self.step.trained * self.config.length
 
-    @property
-    def selection_share(self) -> float:
-        """Of a step's FLOPs, those of scoring the pool and comparing its sequences."""
-        flops = step_flops(self.config, self.step)
-        return 1 - flops["training"] / flops["total"]
-
-    def utilisation(self, seconds_per_step: float) -> float | None:
-        """Model FLOPs per second as a share of what the devices can do, where that is known."""
-        peak = peak_flops(jax.devices()[0].device_kind)
-        if peak is None or self.step.dtype != "bfloat16":
-            return None
-        devices = 1 if self.mesh is None else self.mesh.size
-        return step_flops(self.config, self.step)["total"] / seconds_per_step / peak / devices
-
-    def utilisation_text(self, seconds_per_step: float) -> str:
-        share = self.utilisation(seconds_per_step)
-        return "" if share is None else f" ({share:.0%} MFU)"
-
     def is_logged(self, step: int) -> bool:
         return step % self.logging_steps == 0 or self.is_validated(step)
 
@@ -101,7 +83,6 @@ class Plan:
     def summary(self, done: int) -> str:
         """Size, work and data of the run."""
         left = self.steps - done
-        flops = step_flops(self.config, self.step)
         read = left * self.step.pool * self.config.length
         epochs = left * self.step.pool / len(self.training)
         times = f"{epochs:.2g}" if epochs < 10 else f"{epochs:,.0f}"
@@ -110,10 +91,7 @@ class Plan:
             f"{self.config.length} tokens per step, {self.step.dtype}",
             f"  model        {self.config.parameters:,} parameters, a vocabulary of "
             f"{self.config.vocab:,}",
-            f"  a step       {_amount(flops['total'])}FLOP, {self.selection_share:.0%} of it to "
-            "score and compare the pool",
-            f"  in all       {left:,} steps{f' after {done:,}' if done else ''}, "
-            f"{_amount(left * flops['total'])}FLOP",
+            f"  in all       {left:,} steps{f' after {done:,}' if done else ''}",
             f"  tokens       {left * self.tokens_per_step:,} to train on, of {read:,} looked at: "
             f"{times} epochs of {len(self.training):,} sequences",
         ]
@@ -122,12 +100,10 @@ class Plan:
     def time_estimate(self, seconds_per_step: float, compiling: float, left: int) -> str:
         """How long the run will take, by its first steps."""
         rate = self.tokens_per_step / seconds_per_step
-        work = step_flops(self.config, self.step)["total"] / seconds_per_step
         return (
             f"  time         about {timedelta(seconds=round(left * seconds_per_step))} to go, "
-            f"without validation: {seconds_per_step:.3g} s a step, {rate:,.0f} tokens/s, "
-            f"{_amount(work)}FLOP/s{self.utilisation_text(seconds_per_step)} (compiled in "
-            f"{compiling:.0f} s)"
+            f"without validation: {seconds_per_step:.3g} s a step, {rate:,.0f} tokens/s (compiled "
+            f"in {compiling:.0f} s)"
         )
 
 
@@ -244,11 +220,7 @@ class _Pending:
         if self.bar is not None:
             self.bar.update(len(found))
             rate = len(found) * self.plan.tokens_per_step / took
-            self.bar.set_postfix_str(
-                f"loss {float(found[-1].loss):.3f}, {rate:,.0f} tokens/s"
-                f"{self.plan.utilisation_text(took / len(found))}, selection "
-                f"{self.plan.selection_share:.0%} of FLOPs"
-            )
+            self.bar.set_postfix_str(f"loss {float(found[-1].loss):.3f}, {rate:,.0f} tokens/s")
 
     def _stop(self, step: int, report: Any) -> None:
         """Save the pool of a step, which follows from its number alone, and end the run."""
@@ -392,15 +364,3 @@ def _interruptible() -> Iterator[_Interruption]:
 
 def _known(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
-
-
-def _amount(number: float) -> str:
-    """Three digits and a prefix.
-
-    >>> _amount(18_800_000_000_000), _amount(950)
-    ('18.8 T', '950 ')
-    """
-    for size, letter in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= size:
-            return f"{number / size:.3g} {letter}"
-    return f"{number:.3g} "

@@ -38,6 +38,7 @@ def best_prices(table: Table, found: Found, limit: Limit) -> tuple[Numbers, list
     prices = found.solved.prices.copy()
     best, bound, met = prices, -math.inf, []
     direction, factor, since = np.zeros(len(prices)), 1.0, 0
+    furthest = 4 * float(table.costs.max())  # below the cost: there prices run away
     for _ in range(_STEPS):
         values = table.values(prices)
         chosen = _lowest(table, values)
@@ -50,7 +51,7 @@ def best_prices(table: Table, found: Found, limit: Limit) -> tuple[Numbers, list
         room = found.cost - value
         if found.cost - bound <= LEAST_GAIN * found.cost or limit.is_reached:
             break
-        if since >= _PATIENCE:
+        if since >= _PATIENCE or room > furthest:
             factor, since, prices = factor / 2, 0, best
             if factor < 1e-3:
                 break

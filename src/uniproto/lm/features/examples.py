@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.data.columns import is_list
+from uniproto.data.examples import MESSAGES, example_columns, example_of
 from uniproto.data.files import possible_path
 from uniproto.data.text_tables import as_csv_texts
 from uniproto.features.embedded import Embedded
 from uniproto.features.files import Items, read_table, require_kind
-from uniproto.lm.features.language import MESSAGES, LanguageFeatures, example_columns, example_of
+from uniproto.lm.features.language import LanguageFeatures
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,7 @@ class Examples(Items):
 
     language: LanguageFeatures = field(default_factory=LanguageFeatures)
 
-    @staticmethod
-    def _item(row: tuple[Any, ...]) -> Any:
+    def _item(self, row: tuple[Any, ...]) -> Any:
         return example_of(row)
 
     def embed(self, model: str | None, **options: Any) -> Embedded:
@@ -35,7 +35,7 @@ class Examples(Items):
 
 def read_examples(
     path: str | Path,
-    language: LanguageFeatures,
+    language: LanguageFeatures | None = None,
     named: tuple[str | None, str | None, str | None] = (None, None, None),
     like: Sequence[str] = (),
     encoding: str | None = None,
@@ -52,5 +52,6 @@ def read_examples(
     if path.suffix.lower() == ".csv":
         table = as_csv_texts(table, path, columns, encoding)
     return Examples(
-        path, digest, table, "language", ",".join(columns), columns=columns, language=language
-    )
+        path, digest, table, "language", ",".join(columns), columns=columns,
+        language=language or LanguageFeatures(),
+    )  # fmt: skip

@@ -1,0 +1,133 @@
+"""Examples for a language model: which columns of a table they are made of.
+
+`curate`, `embed`, `finetune` and the functions of `uniproto.lm` read the same columns: `messages`,
+`instruction` (with `input`) and `output`, `prompt` and `completion`, `question` and `answer`, or
+`text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from uniproto.errors import InputFileError, invalid
+
+MESSAGES, TEXT = "messages", "text"
+FURTHER = "input"  # beside an instruction: what it is about, as in the data of Alpaca
+_PAIRS = (("instruction", "output"), ("prompt", "completion"), ("question", "answer"))
+
+
+def usual_columns(present: Sequence[str], like: Sequence[str] = ()) -> tuple[str, ...]:
+    """The columns an example is made of where none is named; empty where none has a usual name.
+
+    Those of other rows (`like`) come first. Beside an `instruction`, `input` belongs to the prompt.
+
+    >>> usual_columns(["source", "instruction", "output"]), usual_columns(["messages", "source"])
+    (('instruction', 'output'), ('messages',))
+    >>> usual_columns(["instruction", "input", "output"]), usual_columns(["a", "b"])
+    (('instruction', 'input', 'output'), ())
+    >>> usual_columns(["messages", "question", "answer"], like=["question", "answer"])
+    ('question', 'answer')
+    """
+    usual = (tuple(like), (MESSAGES,), *_PAIRS, (TEXT,))
+    named = next((each for each in usual if each and set(each) <= set(present)), ())
+    return _with_further(named, present)
+
+
+def example_columns(
+    present: Sequence[str],
+    prompt: str | None = None,
+    answer: str | None = None,
+    messages: str | None = None,
+    *,
+    like: Sequence[str] = (),
+    where: str = "the rows",
+) -> tuple[str, ...]:
+    """The columns an example is made of: prompt and answer, messages, or one text.
+
+    >>> example_columns(["q", "a", "text"], "q", "a"), example_columns(["q", "a", "text"])
+    (('q', 'a'), ('text',))
+    """
+    if messages is not None and (prompt is not None or answer is not None):
+        raise invalid(
+            "messages", "excludes 'prompt' and 'answer'", repr(messages), "Drop one of the two."
+        )
+    named: tuple[str, ...]
+    if messages is not None:
+        named = (messages,)
+    elif prompt is not None or answer is not None:
+        named = (prompt or _PAIRS[0][0], answer or _PAIRS[0][1])
+        if named[0] == named[1]:
+            raise invalid(
+                "answer", "must be another column than 'prompt'", repr(named[1]), "Name both."
+            )
+    else:
+        named = usual_columns(present, like)
+    missing = [name for name in named if name not in present]
+    if missing or not named:
+        raise InputFileError(
+            f"{where}: the examples must have a prompt and an answer. Got the columns "
+            f"{', '.join(map(str, present)) or 'none'} instead"
+            f"{', without ' + ', '.join(missing) if missing else ''}. Name them: --prompt and "
+            "--answer, or --messages (in Python prompt=, answer=, messages=)."
+        )
+    return _with_further(named, present)
+
+
+def _with_further(named: tuple[str, ...], present: Sequence[str]) -> tuple[str, ...]:
+    goes_on = len(named) == 2 and named[0] == _PAIRS[0][0] and named[1] != FURTHER
+    return (named[0], FURTHER, named[1]) if goes_on and FURTHER in present else named
+
+
+def example_of(values: Sequence[Any]) -> Any:
+    """The values of an example's columns as the example: (prompt, answer), messages, or a text.
+
+    >>> example_of(["Translate.", "Guten Tag", "Hello"]), example_of(["a text"])
+    (('Translate.\\n\\nGuten Tag', 'Hello'), 'a text')
+    """
+    if len(values) == 1:
+        return values[0]
+    prompt, *further, answer = values
+    if isinstance(prompt, str) and further and isinstance(further[0], str) and further[0].strip():
+        prompt = f"{prompt}\n\n{further[0]}"
+    return prompt, answer
+
+
+def as_example(row: Any, columns: Sequence[str] | None = None) -> Any:
+    """A row as an example: (prompt, answer), messages, or a text.
+
+    >>> as_example({"instruction": "1 + 1?", "output": "2"}), as_example("a text")
+    (('1 + 1?', '2'), 'a text')
+    """
+    if not isinstance(row, Mapping):
+        return tuple(row) if isinstance(row, list) and row and isinstance(row[0], str) else row
+    return example_of([row.get(name) for name in (columns or example_columns(list(row)))])
+
+
+def as_text(example: Any) -> Any:
+    """What an example says, for a model of sentences; what is no example as it is.
+
+    >>> as_text([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}])
+    'Hi\\n\\nYes?'
+    >>> as_text(("1 + 1?", "2")), as_text(("1 + 1?", None))
+    ('1 + 1?\\n\\n2', None)
+    """
+    if isinstance(example, tuple):
+        missing = [part for part in example if not isinstance(part, str)]
+        return missing[0] if missing else "\n\n".join(example)
+    if not isinstance(example, list):
+        return example
+    said = [each.get("content") for each in example if isinstance(each, Mapping)]
+    return "\n\n".join(str(text) for text in said if text)
+
+
+def is_plain_text(columns: Sequence[str] | None) -> bool:
+    """Whether examples of these columns are plain texts, without a prompt.
+
+    `curate` compares such texts by hidden states unless told otherwise: in every draw of the study
+    in docs/curation-results.md the rows they chose trained better than those of gradients.
+
+    >>> is_plain_text(["text"]), is_plain_text(["instruction", "output"])
+    (True, False)
+    """
+    return list(columns or ()) == [TEXT]

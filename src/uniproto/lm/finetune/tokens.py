@@ -1,0 +1,252 @@
+"""Instruction data as tokens: laid out, tokenised, padded.
+
+The prompt is the template with the instruction filled in; the answer follows it directly, and ends
+with the model's end-of-text token. With the template `chat`, and for rows of messages, the
+tokenizer's own chat template lays out the turns. Only answer tokens count in the loss.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.errors import MissingExtraError, invalid, require_name
+from uniproto.lm.features.language import CHAT
+from uniproto.lm.features.losses import NO_LABEL
+from uniproto.lm.finetune.chats import Turns, encoded_chat
+from uniproto.lm.finetune.settings import TOO_LONG
+
+try:
+    import torch
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise MissingExtraError("Fine-tuning", "train") from error
+
+_AT_ONCE = 1000
+
+
+@dataclass(frozen=True)
+class InstructionRow:
+    """A question and its answer, the turns of a chat, or (without a prompt) a plain text."""
+
+    source: str
+    prompt: str | None
+    answer: str
+    turns: Turns = ()
+
+    @property
+    def question(self) -> str:
+        """The prompt, what comes before the answers of a chat, or the text."""
+        if self.turns:
+            return "\n".join(text for role, text in self.turns if role != "assistant")
+        return self.answer if self.prompt is None else self.prompt
+
+    @property
+    def text(self) -> str:
+        """The row as people read it."""
+        if self.turns:
+            return "\n\n".join(text for _, text in self.turns)
+        return self.answer if self.prompt is None else f"{self.prompt}\n\n{self.answer}"
+
+
+def as_row(example: Any, source: str = "") -> InstructionRow:
+    """An example that nothing is wrong with, as a row to train on.
+
+    >>> as_row(("1 + 1?", "2")), as_row("a text").prompt
+    (InstructionRow(source='', prompt='1 + 1?', answer='2', turns=()), None)
+    """
+    if isinstance(example, str):
+        return InstructionRow(source, None, example)
+    if isinstance(example, tuple):
+        return InstructionRow(source, *example)
+    turns = tuple((message["role"], message["content"]) for message in example)
+    return InstructionRow(source, "", "", turns)
+
+
+class TokenisedRows(torch.utils.data.Dataset):
+    """Rows as tokens, with sources: what a Trainer takes.
+
+    All tokens lie in one array, four bytes each: as lists of numbers they would take ten times as
+    much. A part of the rows looks at the same array.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[InstructionRow],
+        tokens: NDArray[np.int32],
+        ends: NDArray[np.int64],
+        learned: NDArray[np.int8],
+    ) -> None:
+        self.rows = rows
+        self._tokens = tokens
+        self._ends = ends  # of every row: where its tokens end (and those of the next begin)
+        self._learned = learned  # of every token: 1 in an answer, 0 in a prompt
+        self._starts = np.concatenate([[0], ends[:-1]])
+
+    @property
+    def sources(self) -> Counter[str]:
+        """How many rows there are of every source."""
+        return Counter(row.source for row in self.rows)
+
+    @property
+    def texts(self) -> list[str]:
+        """The rows as people read them, for methods that look at texts."""
+        return [row.text for row in self.rows]
+
+    def part(self, places: Sequence[int]) -> TokenisedRows:
+        """Some of the rows."""
+        some = TokenisedRows(
+            [self.rows[place] for place in places],
+            self._tokens,
+            self._ends[places],
+            self._learned,
+        )
+        some._starts = self._starts[places]
+        return some
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        place = slice(self._starts[row], self._ends[row])
+        tokens = self._tokens[place]
+        return {
+            "input_ids": tokens.tolist(),
+            "labels": np.where(self._learned[place] == 1, tokens, NO_LABEL).tolist(),
+            "source": self.rows[row].source,
+        }
+
+
+def tokenise(
+    rows: Sequence[InstructionRow], tokenizer: Any, max_length: int, too_long: str, template: str
+) -> tuple[TokenisedRows, int]:
+    """Prompt and answer as tokens, the prompt without labels; and how many were too long.
+
+    An example longer than `max_length` is truncated (the end of its answer is lost; its prompt is
+    cut at the front where it alone is too long, so that answer tokens remain), skipped or refused.
+    """
+    _require_sense(max_length, too_long, template)
+    fitting: list[InstructionRow] = []
+    tokens, ends, learned = array("i"), array("q"), array("b")
+    longer = 0
+    for number, (row, prompt, answer, known) in enumerate(encoded(rows, tokenizer, template)):
+        length = len(prompt) + len(answer)
+        if length > max_length:
+            longer += 1
+            if too_long == "refuse":
+                raise invalid(
+                    "--max-length",
+                    "must hold every example, with --too-long refuse",
+                    f"{length} tokens in row {number} ({row.source}), more than {max_length}",
+                    "Raise it, or choose --too-long truncate or skip.",
+                )
+            if too_long == "skip":
+                continue
+            prompt, answer = cut_to_length(prompt, answer, max_length)
+            known = known[len(known) - len(prompt) :]
+        fitting.append(row)
+        tokens.extend([*prompt, *answer])
+        learned.extend([*known, *[1] * len(answer)])
+        ends.append(len(tokens))
+    if not fitting:
+        raise invalid(
+            "--data",
+            f"must hold examples of at most {max_length} tokens",
+            f"{longer} longer ones",
+            "Raise --max-length, or choose --too-long truncate.",
+        )
+    found = TokenisedRows(
+        fitting,
+        np.frombuffer(tokens, np.int32),
+        np.frombuffer(ends, np.int64),
+        np.frombuffer(learned, np.int8),
+    )
+    return found, longer
+
+
+def _require_sense(max_length: int, too_long: str, template: str) -> None:
+    require_name("--too-long", too_long, TOO_LONG)
+    if max_length < 2:
+        raise invalid("--max-length", "must be at least 2", max_length, "512 is usual.")
+    if "{instruction}" not in template and template != CHAT:
+        raise invalid(
+            "--template",
+            "must hold {instruction}",
+            repr(template),
+            "Say where the prompt goes, or pass 'chat' for the tokenizer's own template.",
+        )
+
+
+def cut_to_length(
+    prompt: list[int], answer: list[int], max_length: int
+) -> tuple[list[int], list[int]]:
+    """At least one token of the answer stays; the prompt is cut at the front.
+
+    >>> cut_to_length([1, 2, 3], [4, 5], 4), cut_to_length([1, 2, 3], [4, 5], 2)
+    (([1, 2, 3], [4]), ([3], [4]))
+    """
+    answer = answer[: max(1, max_length - len(prompt))]
+    return prompt[-(max_length - len(answer)) :], answer
+
+
+def encoded(
+    rows: Sequence[InstructionRow], tokenizer: Any, template: str
+) -> Iterator[tuple[InstructionRow, list[int], list[int], list[int]]]:
+    """Of every row: the tokens before its last answer, those of that answer with the end of the
+    text, and which of the first (1) belong to earlier answers."""
+    end = [tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else []
+    for first in range(0, len(rows), _AT_ONCE):
+        some = rows[first : first + _AT_ONCE]
+        texts = [row for row in some if not _is_chat(row, template)]
+        prompts: Iterator[list[int]] = iter(())
+        answers: Iterator[list[int]] = iter(())
+        if texts:
+            laid_out = [_laid_out(row, template) for row in texts]
+            said = [row.answer for row in texts]
+            prompts = iter(tokenizer(laid_out, verbose=False)["input_ids"])
+            answers = iter(tokenizer(said, verbose=False, add_special_tokens=False)["input_ids"])
+        for row in some:
+            if _is_chat(row, template):
+                turns = row.turns or (("user", row.prompt or ""), ("assistant", row.answer))
+                yield row, *encoded_chat(tokenizer, turns)
+                continue
+            before = list(next(prompts))
+            if end and before[-1:] == end:  # some tokenizers end every text
+                before.pop()
+            yield row, before, [*next(answers), *end], [0] * len(before)
+
+
+def _is_chat(row: InstructionRow, template: str) -> bool:
+    return bool(row.turns) or (template == CHAT and row.prompt is not None)
+
+
+def _laid_out(row: InstructionRow, template: str) -> str:
+    """What comes before the answer; nothing before a plain text."""
+    return "" if row.prompt is None else template.replace("{instruction}", row.prompt)
+
+
+@dataclass(frozen=True)
+class PaddingCollator:
+    """Pads to the longest example; labels of padding do not count."""
+
+    pad_token_id: int
+
+    def __call__(self, examples: list[Mapping[str, Any]]) -> dict[str, Any]:
+        longest = max(len(each["input_ids"]) for each in examples)
+        shape = len(examples), longest
+        batch = {
+            "input_ids": torch.full(shape, self.pad_token_id),
+            "attention_mask": torch.zeros(shape, dtype=torch.int64),
+            "labels": torch.full(shape, NO_LABEL),
+        }
+        for place, each in enumerate(examples):
+            length = len(each["input_ids"])
+            batch["input_ids"][place, :length] = torch.tensor(each["input_ids"])
+            batch["attention_mask"][place, :length] = 1
+            batch["labels"][place, :length] = torch.tensor(each["labels"])
+        return batch
