@@ -236,6 +236,7 @@ def test_a_cost_that_is_only_an_upper_bound(
     select: Select, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prototypes, "_DENSE_ENTRIES", 0)
+    monkeypatch.setattr("uniproto.transport.cells._MOST_PAIRS", 0)
     monkeypatch.setattr(prototypes, "_LARGEST_TARGET", 0)
     select("pool.npy")
     assert run("certify", "out")[1].startswith("cost at most ")
