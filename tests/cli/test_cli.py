@@ -655,7 +655,7 @@ def test_a_terminal_that_cannot_show_everything_and_a_reader_that_leaves() -> No
     leaving.stderr.close()
     out, err = speaking.communicate()
     assert (speaking.returncode, err) == (0, b"")
-    assert rb"\u672c: 0." in out
+    assert rb"\u672c: " in out
     assert Selection.load("gone").k == Selection.load("out").k == 6
 
 
