@@ -13,8 +13,7 @@ from uniproto import Entropic, Greedy
 from uniproto.algorithm import transport_cost
 from uniproto.errors import InvalidInputError
 from uniproto.geometry.costs import FEATURE_METRICS
-from uniproto.methods.contract import Picks
-from uniproto.methods.improving import improve
+from uniproto.methods.multilevel.search import go_on
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
@@ -79,7 +78,7 @@ def assert_improved_from_anywhere(problem: Problem, rng: np.random.Generator) ->
     given = len(problem.initial)
     free = rng.permutation(problem.candidates)[: problem.k - given]
     first = np.concatenate([problem.initial, free])
-    picks = improve(problem, Picks(first, np.zeros(problem.k)), 60.0, Progress(shown=False))
+    picks = go_on(problem, first, LONG, Progress(shown=False))
     rows = picks.rows.tolist()
     assert len(set(rows)) == problem.k
     assert rows[:given] == problem.initial.tolist()
@@ -88,23 +87,17 @@ def assert_improved_from_anywhere(problem: Problem, rng: np.random.Generator) ->
     slack = 2e-9 * after + 1e-12 * problem.costs.ceiling
     assert after <= before + slack
     assert best_exchange(problem, rows) >= after - slack
-    assert picks.plan is not None
-    assert picks.plan.sum(axis=0).tolist() == problem.masses.offer.tolist()
-    assert picks.plan.sum(axis=1).tolist() == [problem.masses.need] * problem.k
+    assert picks.transport is not None
+    plan = picks.transport.plan
+    np.testing.assert_allclose(plan.sum(axis=0), problem.masses.weights, atol=1e-15)
+    np.testing.assert_allclose(plan.sum(axis=1), np.full(problem.k, 1 / problem.k))
     exchanged: int = picks.notes["exchanged"]
     assert exchanged > 0 or rows == first.tolist()
     return exchanged
 
 
-@pytest.fixture(params=[2, 1000], ids=["short lists", "whole lists"])
-def list_length(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values from short lists rule out fewer candidates; the answer stays a local optimum."""
-    monkeypatch.setattr("uniproto.fills.priced_fills.list_length", lambda masses: request.param)
-    monkeypatch.setattr("uniproto.fills.priced_fills._LIST_FACTOR", 1)
-
-
 @pytest.mark.parametrize("kind", ["uniform", "uneven", "heavy", "zeros"])
-def test_no_exchange_improves(kind: str, list_length: None) -> None:
+def test_no_exchange_improves(kind: str) -> None:
     exchanged = 0
     for seed in range(12):
         rng = np.random.default_rng(seed)
@@ -118,7 +111,7 @@ def test_no_exchange_improves(kind: str, list_length: None) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
-def test_features(metric: str, dtype: type, list_length: None) -> None:
+def test_features(metric: str, dtype: type) -> None:
     for seed in range(3):
         rng = np.random.default_rng(seed)
         source, target = rng.normal(size=(14, 4)), rng.normal(size=(11, 4))

@@ -290,7 +290,7 @@ def test_rows_near_a_benchmark_are_excluded_counted_and_listed(files, pool, targ
     assert "all of them allowed" in capsys.readouterr().out
     assert main([*words, "--exclude-near", "bench.parquet", "near"]) == 2
     assert main([*words, "--exclude-near", "pool.parquet", "0.5"]) == 2  # nothing is left
-    assert "'k' must not exceed the" in capsys.readouterr().err
+    assert "'-k' must not exceed the" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "sqeuclidean", "l1"])
@@ -335,11 +335,12 @@ def test_rows_near_in_a_prepared_table(rng, tmp_path, monkeypatch, capsys):
     assert main(["verify", "out"]) == 0
 
 
-def test_the_multilevel_search_knows_no_limits(pool, sources):
-    limits = {"limits": uniproto.Limits(sources, at_most=6)}
-    with pytest.raises(InvalidInputError, match="'search' must be 'auto'"):
-        uniproto.select(pool, K, method=UniProto(search="multilevel"), **limits)
-    assert uniproto.select(pool, K, **limits).notes["search"] == "thorough"
+@pytest.mark.parametrize("search", ["auto", "multilevel", "thorough"])
+def test_every_search_keeps_limits(pool, sources, search):
+    limits = uniproto.Limits(sources, at_most=6)
+    found = uniproto.select(pool, K, method=UniProto(search=search), limits=limits)
+    assert np.unique(sources[found.indices], return_counts=True)[1].max() <= 6
+    assert found.cost <= uniproto.select(pool, K, method="greedy", limits=limits).cost
 
 
 def test_limits_of_some_of_the_rows(pool, sources):

@@ -211,6 +211,7 @@ def test_where_no_exact_solve_fits_any_plan_bounds_the_cost(
 def _forbid_exact_solves(patch: pytest.MonkeyPatch) -> None:
     """What a target far too large for the exact solver would do."""
     patch.setattr("uniproto.transport.prototypes._DENSE_ENTRIES", 0)
+    patch.setattr("uniproto.transport.cells._MOST_PAIRS", 0)
     patch.setattr("uniproto.transport.prototypes._LARGEST_TARGET", 0)
 
 

@@ -39,6 +39,7 @@ def weights_of(kind: str, rng: np.random.Generator, n: int) -> np.ndarray | None
 def one_arc_at_a_time(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Start from one arc per target and add one per round; counts the arcs of every solve."""
     monkeypatch.setattr(prototypes, "_DENSE_ENTRIES", 0)
+    monkeypatch.setattr("uniproto.transport.cells._MOST_PAIRS", 0)
     monkeypatch.setattr(prototypes, "_NEAREST", 1)
     monkeypatch.setattr(prototypes, "_ADDED", 1)
     monkeypatch.setattr(prototypes, "_TARGETS_PER_PIECE", 7)
@@ -151,6 +152,7 @@ def test_an_upper_bound_where_no_exact_solve_fits(
     exact = uniproto.select(costs, 6, **given)
     assert exact.cost_is_exact
     monkeypatch.setattr(prototypes, "_DENSE_ENTRIES", 0)
+    monkeypatch.setattr("uniproto.transport.cells._MOST_PAIRS", 0)
     monkeypatch.setattr(prototypes, "_LARGEST_TARGET", 0)
     bounded = uniproto.select(costs, 6, **given)
     assert not bounded.cost_is_exact
@@ -243,6 +245,7 @@ def test_large_costs_that_no_plan_pays_do_not_hide_what_is_missing(
     rows = np.arange(40)
     dense = prototypes.transport(problem, rows)
     monkeypatch.setattr(prototypes, "_DENSE_ENTRIES", 0)
+    monkeypatch.setattr("uniproto.transport.cells._MOST_PAIRS", 0)
     listed = prototypes.transport(problem, rows)
     assert dense.is_exact
     assert listed.is_exact
@@ -253,6 +256,7 @@ def test_a_plan_over_few_arcs_is_exact_only_if_it_is_proven(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(prototypes, "_DENSE_ENTRIES", 0)
+    monkeypatch.setattr("uniproto.transport.cells._MOST_PAIRS", 0)
     solve = prototypes.sparse_plan
     monkeypatch.setattr(
         prototypes, "sparse_plan", lambda *given: replace(solve(*given), gap=1e-6, is_proven=False)

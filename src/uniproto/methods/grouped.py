@@ -41,15 +41,15 @@ def improve_in_groups(
     progress: Progress,
 ) -> tuple[Picks, dict[Hashable, NDArray[np.intp]]]:
     """Exchange rows inside each group, which share the seconds."""
-    from uniproto.methods.improving import improve
+    from uniproto.methods.multilevel.search import go_on
 
     parts: list[Picks] = []
     rows = {group.label: group.source_rows[found[group.label]] for group in problem.groups}
     for group in problem.groups:
         others = [row for label, of in rows.items() if label != group.label for row in of.tolist()]
         part = _without_twins(group.problem, group.source_rows, problem, others)
-        start = Picks(found[group.label].astype(np.intp), np.zeros(part.k))
-        parts.append(improve(part, start, seconds / len(problem.groups), progress))
+        begun = found[group.label].astype(np.intp)
+        parts.append(go_on(part, begun, seconds / len(problem.groups), progress))
         rows[group.label] = group.source_rows[parts[-1].rows]
     return _joined(problem, parts)
 

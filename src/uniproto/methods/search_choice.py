@@ -1,28 +1,29 @@
-"""Which search suits a problem: thorough, greedy over all rows, or multilevel.
+"""Which search suits a problem.
 
-Small problems, and rows on a line, are solved as well as they can be. Elsewhere every pick of the
-greedy algorithm rests on m · n costs, the multilevel search on k · n. Measured, the multilevel
-search finds the lower cost from about two hundred targets to each prototype on; below, greedy
-picks and exchanges are better.
+Rows on a line and problems so small that a proof may be found are solved as well as they can be,
+without compiled code. All others are searched from greedy picks and free centres by exchanges,
+unless the plans of k prototypes, k · n costs, are too much work or memory: then greedy picks stay.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from uniproto.errors import invalid
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.methods.thorough.line import can_solve_on_line
+from uniproto.methods.thorough.proof import MOST_SETS, count_of_sets
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import readable
 from uniproto.transport.prototypes import FEW
 
 SEARCHES = ("auto", "multilevel", "thorough")
-_FEW_COSTS = 1_000_000  # pairs of rows and targets up to which a second is enough for all
+_PROVABLE_COSTS = 60_000  # pairs of rows and targets up to which prices may prove the best rows
+_SMALL = 1_000_000  # pairs up to which few sets of rows are compared, and memory is no matter
 _BYTES_OF_TABLE = 64  # for each of them: with so few, as little as to load the libraries
-_TARGETS_EACH = 200
-_PAYS_FROM_DISK = 10**8  # pairs from which the multilevel search reads a small part of the rows
-_BYTES = 12  # for each pair of a prototype and a target: its cost, in two precisions
+_TARGETS_EACH = 200  # from which on prototypes are few of many, and start on a sample
+_MOST_PAIRS = 15_000_000  # of prototypes and targets elsewhere: about a second for a plan
+_PAYS_FROM_DISK = 10**8  # pairs from which the search reads a small part of the rows
+_BYTES = 24  # for each pair of a prototype and a target: its cost, in two precisions and copied
 
 
 @dataclass(frozen=True)
@@ -41,39 +42,30 @@ def choose_search(problem: Problem, search: str) -> SearchChoice:
     SearchChoice(search='thorough', why='3 × 3 costs are few')
     """
     m, n, k = problem.m, problem.n, problem.k
-    if search == "multilevel" and problem.limits is not None:
-        raise invalid(
-            "search",
-            "must be 'auto' beside 'at_most' and 'at_least', which the multilevel search does not "
-            "know",
-            "'multilevel'",
-            "Drop it.",
-        )
     if search != "auto":
         return SearchChoice(search, "as asked")
     if not problem.lists.exact:
         return SearchChoice("greedy", "approximate lists")
     if can_solve_on_line(problem):
         return SearchChoice("thorough", "the rows lie on a line")
-    if m * n <= _FEW_COSTS:
+    if m * n <= _PROVABLE_COSTS:
         return SearchChoice("thorough", f"{m:,} × {n:,} costs are few")
-    if problem.limits is not None:
-        return SearchChoice("greedy", "limits of sources")
+    if m * n <= _SMALL and count_of_sets(problem) <= MOST_SETS:
+        return SearchChoice("thorough", f"{count_of_sets(problem):,} sets of rows are few")
     if (
         m * n < _PAYS_FROM_DISK
         and isinstance(problem.costs, FeatureCosts)
         and problem.costs.on_disk
     ):
         return SearchChoice("greedy", "rows on disk are read in parts")
-    if n < _TARGETS_EACH * k:
-        return SearchChoice("greedy", f"only {n / k:,.0f} targets to each prototype")
-    if k > FEW:
-        return SearchChoice("greedy", f"more than {FEW} prototypes")
+    is_few_of_many = k <= FEW and n >= _TARGETS_EACH * k and problem.limits is None
+    if not is_few_of_many and k * n > _MOST_PAIRS:
+        return SearchChoice("greedy", f"plans of {k:,} × {n:,} costs take long")
     if memory_of_search(problem) > problem.memory:
         return SearchChoice(
             "greedy", f"{k:,} × {n:,} costs need {readable(memory_of_search(problem))}"
         )
-    return SearchChoice("multilevel", f"{n / k:,.0f} targets to each prototype")
+    return SearchChoice("multilevel", "greedy picks and free centres, improved by exchanges")
 
 
 def memory_of_table(problem: Problem) -> int:
@@ -81,11 +73,13 @@ def memory_of_table(problem: Problem) -> int:
 
     None for small problems, whose answer must not hang on it, and for rows on a line.
     """
-    if problem.m * problem.n <= _FEW_COSTS or can_solve_on_line(problem):
+    if problem.m * problem.n <= _SMALL or can_solve_on_line(problem):
         return 0
     return _BYTES_OF_TABLE * problem.m * problem.n
 
 
 def memory_of_search(problem: Problem) -> int:
-    """The memory that the multilevel search takes, in bytes."""
+    """The memory that the multilevel search takes of what is allowed, in bytes."""
+    if problem.m * problem.n <= _SMALL:
+        return 0
     return _BYTES * problem.k * problem.n

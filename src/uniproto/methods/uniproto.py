@@ -22,7 +22,6 @@ from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.settings import setting
 
-_DRAWING = ("multilevel", "thorough")  # searches that draw random numbers
 _MOVED = {  # options of old, and what to write instead
     "plan": "Greedy(plan=…)",
     "gains": "Greedy(gains=…)",
@@ -37,13 +36,14 @@ _MOVED = {  # options of old, and what to write instead
 class UniProto:
     """The rows of lowest cost that we know how to find.
 
-    `search` says where to look: `"thorough"` from several starts and by exact exchanges, for about
-    a second, with a proof where it finds one (`Selection.certificate`), for small problems and
-    rows on a line; `"multilevel"` by way of free centres on a sample, for few prototypes of many
-    rows; and `"auto"` whichever suits, or the paper's greedy algorithm (`Greedy`). `seconds` is
-    how long to look for something better: by exchanges after greedy picks, from more starts in the
-    thorough search, by relocated and restarted centres in the multilevel search. Ctrl-C ends that
-    and keeps the best rows so far.
+    It starts from the greedy algorithm's picks (`Greedy`) and from free centres, on a sample where
+    rows are many; exchanges single rows as long as that lowers the exact cost; and then moves
+    prototypes elsewhere. Small problems and rows on a line are searched for a proof that no rows
+    are better, too (`Selection.certificate`). All that takes a few seconds at most up to some
+    20,000 rows, the same work every time. `seconds` lets the very same search go on for so long in
+    all: more are never worse. Ctrl-C ends it and keeps the best rows so far. `search` is for
+    comparisons: `"thorough"` and `"multilevel"` are the search for small problems and that for all
+    others.
 
     >>> import uniproto
     >>> method = UniProto(seconds=0.1)
@@ -55,13 +55,13 @@ class UniProto:
 
     search: str = setting("auto", f"of uniproto: {', '.join(SEARCHES)}")
     seconds: float | None = setting(
-        None, "of uniproto: improve the result by swapping rows, for at most SECONDS in all"
+        None, "of uniproto: go on looking for better rows, for SECONDS in all"
     )
 
     @property
     def draws(self) -> bool:
         """Whether the seed can change the picks."""
-        return self.search in _DRAWING
+        return self.search != "auto"
 
     def __post_init__(self) -> None:
         if isinstance(self.search, str) and self.search == "greedy":
@@ -70,14 +70,13 @@ class UniProto:
         object.__setattr__(self, "seconds", require_seconds("seconds", self.seconds))
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
-        begin = time.perf_counter()
         chosen = self.check(problem)
         if chosen.search == "thorough":
             picks = self._thorough(problem, progress)
         elif chosen.search == "multilevel":
             picks = self._multilevel(problem, progress)
         else:
-            picks = self._greedy(problem, begin, progress)
+            picks = self._greedy(problem, progress)
         return replace(picks, notes={"search": chosen.search, "why": chosen.why, **picks.notes})
 
     def check(self, problem: Problem) -> SearchChoice:
@@ -118,21 +117,19 @@ class UniProto:
         return pick_thoroughly(problem, self.seconds, progress)
 
     def _multilevel(self, problem: Problem, progress: Progress) -> Picks:
-        from uniproto.methods.multilevel.search import pick_multilevel
+        from uniproto.methods.multilevel.search import search
 
-        return pick_multilevel(problem, Greedy(), self.seconds, progress)
+        return search(problem, Greedy(), self.seconds, progress)
 
-    def _greedy(self, problem: Problem, begin: float, progress: Progress) -> Picks:
+    def _greedy(self, problem: Problem, progress: Progress) -> Picks:
+        begin = time.perf_counter()
         picks = Greedy().pick(problem, progress)
-        left = 0.0 if self.seconds is None else self.seconds - (time.perf_counter() - begin)
-        if left <= 0:
+        left = (self.seconds or 0.0) - (time.perf_counter() - begin)
+        if left <= 0 or memory_of_search(problem) > problem.memory:
             return picks
-        from uniproto.methods.improving import improve, memory_of_exchanges
+        from uniproto.methods.multilevel.search import go_on
 
-        if memory_of_exchanges(problem) > problem.memory:
-            unable = {"improved": "no: memory does not hold the plans"}
-            return replace(picks, notes={**picks.notes, **unable})
-        return improve(problem, picks, left, progress)
+        return go_on(problem, picks.rows, left, progress)
 
 
 def _refuse_moved(init: Any) -> Any:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.methods.contract import Picks
 from uniproto.methods.grouped import improve_in_groups
-from uniproto.methods.improving import improve, memory_of_exchanges
+from uniproto.methods.multilevel.search import go_on
+from uniproto.methods.search_choice import memory_of_search
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
@@ -28,19 +28,19 @@ def improved(
     progress: Progress,
 ) -> Selection:
     """The selection after exchanges; `notes["improved"]` says how many rows they replaced."""
-    needed = memory_of_exchanges(problem)
+    needed = memory_of_search(problem)
     require_memory(
         needed,
         problem.memory,
-        f"exchanges hold {problem.k:,} × {problem.n:,} costs twice",
+        f"exchanges hold {problem.k:,} × {problem.n:,} costs",
         f"Allow at least memory={needed}.",
     )
     begin = time.perf_counter()
     if problem.groups:
         picks, rows = improve_in_groups(problem, group_rows, seconds, progress)
     else:
-        start = Picks(selection.indices.astype(np.intp), selection.gains)
-        picks, rows = improve(problem, start, seconds, progress), None
+        begun = selection.indices.astype(np.intp)
+        picks, rows = go_on(problem, begun, seconds, progress), None
     replaced = len(np.setdiff1d(picks.rows, selection.indices))
     notes = {
         name: note for name, note in selection.notes.items() if name != "proof" or not replaced

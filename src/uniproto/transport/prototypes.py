@@ -91,17 +91,25 @@ def _of_weights(
 
 def _plan_of_few(problem: Problem, rows: NDArray[np.intp]) -> Plan | None:
     """The plan of few prototypes by their prices, where all their costs fit into memory."""
-    k, n = len(rows), problem.n
-    if k > FEW or n < _TARGETS_OF_FEW * k or 8 * k * n > problem.memory:
-        return None
-    from uniproto.transport.few import few_plan
+    from uniproto.transport.cells import cells_plan, cells_suit
 
+    k, n = len(rows), problem.n
+    in_cells = cells_suit(k, n)
+    is_few = k <= FEW and n >= _TARGETS_OF_FEW * k
+    if not (in_cells or is_few) or 16 * k * n > problem.memory:
+        return None
     costs = np.empty((n, k))
 
     def fill(piece: slice) -> None:
         costs[piece] = problem.costs.exact_block(rows, piece).T
 
     parallel_for(fill, _pieces(problem, rows))
+    if in_cells:
+        found = cells_plan(costs, problem.masses.offer, problem.masses.need)
+        if found is not None or not is_few:
+            return found
+    from uniproto.transport.few import few_plan
+
     return few_plan(costs, problem.masses.offer, problem.masses.need)
 
 

@@ -47,7 +47,7 @@ def settle(level: Level, now: Assigned, rounds: int, below: float = np.inf) -> A
 
 def snapped(problem: Problem, points: NDArray[Any]) -> NDArray[np.intp]:
     """The given rows, and for each point the nearest row that may still be chosen."""
-    nearest = _nearest(problem, points, min(_SHORTLIST, len(problem.candidates)))
+    nearest = nearest_rows(problem, points, min(_SHORTLIST, len(problem.candidates)))
     choice = Choice(problem, problem.initial)
     for place in range(len(points)):
         row = choice.first_free(nearest[:, place])
@@ -118,7 +118,7 @@ def _near_centres(level: Level, now: Assigned) -> NDArray[np.intp]:
         count = 4  # the nearest to the mean is the best, and others only where it is taken
     elif not isinstance(costs.curve, Line):
         points = _sharpened(level, now, points)
-    return _nearest(problem, points, min(count, len(problem.candidates)))
+    return nearest_rows(problem, points, min(count, len(problem.candidates)))
 
 
 def _sharpened(level: Level, now: Assigned, points: NDArray[Any]) -> NDArray[Any]:
@@ -141,7 +141,7 @@ def _sharpened(level: Level, now: Assigned, points: NDArray[Any]) -> NDArray[Any
     return points
 
 
-def _nearest(problem: Problem, points: NDArray[Any], count: int) -> NDArray[np.intp]:
+def nearest_rows(problem: Problem, points: NDArray[Any], count: int) -> NDArray[np.intp]:
     """The `count` candidates nearest to each point, count × points, the nearest first."""
     costs: Any = problem.costs
     rows = problem.candidates

@@ -15,6 +15,7 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.compiling import njit
 from uniproto.runtime.threads import parallel_for, pieces_of
 from uniproto.transport.balance import balance
+from uniproto.transport.cells import cells_suit, filled, holders
 
 _TARGETS_PER_PIECE = 16384
 _ACCURACY = 0.01  # of the shares; what that leaves of the cost is of second order
@@ -26,8 +27,8 @@ class Assigned:
 
     `prototypes` are rows of the pool, or points of the feature space. `columns` are the costs of
     all targets (rows of the array) to each, `prices` balance them, and `cells` says where each
-    target is cheapest at these prices. `value` is the dual value of the prices: the cost of the
-    prototypes, or less than a millionth below it.
+    target is cheapest at these prices. `value` is the cost of the prototypes, or less than a
+    millionth below it.
     """
 
     prototypes: NDArray[Any]
@@ -71,6 +72,11 @@ class Level:
         """Balance these prototypes; `columns` and `prices` where they are known, if nearly."""
         if columns is None:
             columns = self.columns(prototypes)
+        if cells_suit(len(prototypes), self.n):
+            masses, start = self.problem.masses, prices
+            start = np.zeros(len(prototypes)) if start is None else start
+            exact, total = filled(columns.astype(np.float64), masses.offer, masses.need, start)
+            return Assigned(prototypes, columns, exact.prices, holders(exact), total / masses.total)
         found = balance(columns, self.weights, prices, _ACCURACY)
         prices = np.zeros(len(prototypes)) if found is None else found.prices
         cells, least = np.empty(self.n, np.int32), np.empty(self.n)

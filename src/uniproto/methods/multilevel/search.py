@@ -1,103 +1,93 @@
-"""The multilevel search: greedy on a sample, free centres on a larger one, then all rows.
+"""The search: several starts, exact exchanges, and prototypes moved elsewhere.
 
-Free centres balanced on a sample find the cells; each centre becomes the nearest row of the pool,
-and on all targets each prototype gives way to the best row of its cell. Where time is given, the
-centres are then relocated one by one and started anew, and what is better on the sample is tried
-on all rows. Every pass over all rows costs k · n, never m · n.
+It starts from the picks of the greedy algorithm and from free centres. From each, single exchanges
+lead to rows that no likely one improves. Then prototypes are moved elsewhere one by one, and what
+is better is kept; where that leads nowhere for long, it starts anew.
+
+How far it goes is counted in work, not by the clock: the same seed leads to the same rows. Seconds
+let the very same search go on, so that more of them never lead to worse rows.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.methods.contract import INTERRUPTED, Method, Picks
-from uniproto.methods.multilevel.best_rows import settle, snapped
-from uniproto.methods.multilevel.centres import as_points, have_centres, move_centres
-from uniproto.methods.multilevel.level import Assigned, Level, are_points, sampled
-from uniproto.methods.multilevel.relocation import relocate
+from uniproto.methods.exchanges.candidates import Candidates
+from uniproto.methods.exchanges.local_search import LEAST_GAIN, LocalSearch
+from uniproto.methods.multilevel.level import Level, sampled
+from uniproto.methods.multilevel.starts import (
+    centres_pay,
+    first_rows,
+    near_centres,
+    rows_apart,
+    settled,
+    work_of_centres,
+)
 from uniproto.problem.problem import Problem
 from uniproto.runs.checkpoint import SEARCHING, SavedPicks
 from uniproto.runtime.progress import Progress
 from uniproto.transport.prototypes import Transport, transport
 
-_GREEDY_ROWS, _GREEDY_ROWS_EACH = 5_000, 20  # in all, or for each prototype
-_CENTRE_ROWS, _CENTRE_ROWS_EACH = 20_000, 200
-_RELOCATION_ROWS, _RELOCATION_ROWS_EACH = 40_000, 400
-_STARTS = 2  # on the sample, of which the better one goes on
-_STEPS = 30  # of the centres
-_ROUNDS = 4  # of settling on all rows
-_FRUITLESS = 30  # trials in a row, after which centres start anew
-_LEAST_GAIN = 1e-6  # of the cost
+_WORK, _WORK_EACH_ROW = 2.5e8, 5.0e4  # of exchanges: two to three nanoseconds each
+_MOST_ROWS, _MOST_ROWS_EACH = 40_000, 400  # that prototypes are moved among: of more, a sample
+_FRUITLESS = 60  # relocations in a row, after which it starts anew
+_FRUITLESS_STARTS = 20  # in a row, after which every single exchange is tried
+
+_WORTH_A_TRIAL = 1e-6  # of the cost in a sample: what is better by less is not tried on all rows
+
+Rows = NDArray[np.intp]
+GoesOn = Callable[[], bool]
+Keep = Callable[[LocalSearch, str], bool]
 
 
-def pick_multilevel(
-    problem: Problem, greedy: Method, seconds: float | None, progress: Progress
-) -> Picks:
-    """The best rows found: by the search as such, or by as much of it as fits into some seconds.
+def search(problem: Problem, greedy: Method, seconds: float | None, progress: Progress) -> Picks:
+    """The best rows found, by the usual work, or by as much more as fits into some seconds.
 
     Ctrl-C ends the search and keeps the best rows so far, once there are any.
     """
-    search = _Search(problem, greedy, seconds, progress)
-    if not search.resume():
-        search.begin()
-    interrupted = False
-    try:
-        search.save()
-        search.settle()
-        if seconds is not None:
-            search.improve()
-    except KeyboardInterrupt:
-        interrupted = True
-    return search.picks(interrupted)
+    run = _Search(problem, seconds or 0.0, _usual_work(problem), progress)
+    if not run.resume():
+        run.starts = first_rows(problem, greedy, run.work, progress)
+    run.improve()
+    return run.picks(in_order=False)
 
 
-@dataclass(frozen=True)
-class _Start:
-    """Prototypes of a level, and what they cost it once each is a row."""
+def go_on(problem: Problem, rows: Rows, seconds: float, progress: Progress) -> Picks:
+    """The search for some seconds from these rows on, which it never makes worse."""
+    run = _Search(problem, seconds, 0.0, progress)
+    run.starts = [rows]
+    run.improve()
+    return run.picks(in_order=True)
 
-    found: Assigned
-    value: float
+
+def _usual_work(problem: Problem) -> float:
+    return (_WORK + _WORK_EACH_ROW * problem.n) * problem.effort
 
 
-@dataclass
 class _Search:
-    problem: Problem
-    greedy: Method
-    seconds: float | None
-    progress: Progress
-    stages: list[dict[str, Any]] = field(default_factory=list)
+    """The best rows so far, and how much longer to look for better ones."""
 
-    def __post_init__(self) -> None:
-        self.started = time.perf_counter()
-        self.random = np.random.default_rng(self.problem.seed)
-        self.greedy_rows: NDArray[np.intp] | None = None  # where they are those of all rows
-        self.whole = Level(self.problem)
-        self.rounds, self.by_centres = 0, False
+    def __init__(self, problem: Problem, seconds: float, work: float, progress: Progress) -> None:
+        self.problem, self.seconds, self.work, self.progress = problem, seconds, work, progress
+        self.began = time.perf_counter()
+        self.starts: list[Rows] = []
+        self.best = np.empty(0, np.intp)
+        self.cost = np.inf
+        self.stages: list[dict[str, Any]] = []
+        self.resumed, self.interrupted, self.work_done = False, False, 0.0
+        self.local: LocalSearch | None = None
+        size = max(_MOST_ROWS, _MOST_ROWS_EACH * problem.k)
+        self.is_large = size < max(problem.m, problem.n)
 
     @property
     def time_left(self) -> float:
-        spent = time.perf_counter() - self.started
-        return np.inf if self.seconds is None else self.seconds - spent
-
-    def begin(self) -> None:
-        """The first prototypes: from a sample to all rows."""
-        level, rows = self._level(_CENTRE_ROWS, _CENTRE_ROWS_EACH)
-        with self.progress.stage("centres on a sample", _STARTS + 1) as advance:
-            start = self._started(level)
-            advance(1)
-            for _ in range(_STARTS - 1):
-                if self.time_left > 0:
-                    start = min(start, self._started(level), key=_value)
-                advance(1)
-            self.by_centres = are_points(start.found.prototypes)
-            self.best = self._on_all_rows(rows, start.found)
-            advance(1)
-        self._note("sample")
+        return self.seconds - (time.perf_counter() - self.began)
 
     def resume(self) -> bool:
         """Go on from where a run that was killed had come, if there was one."""
@@ -109,143 +99,156 @@ class _Search:
         allowed = np.isin(rows[len(given) :], self.problem.candidates).all()
         if len(rows) != self.problem.k or not allowed or (rows[: len(given)] != given).any():
             raise checkpoint.refused("its rows are not k of those that may be chosen")
-        self.rounds = int(before.state["rounds"])
-        self.by_centres = bool(before.state["by_centres"])
-        self.best = self.whole.assign(rows, prices=before.costs)
-        self._note("resumed")
+        self.starts, self.resumed = [rows], True
+        self.work_done = float(before.state["work"])
         return True
 
-    def save(self) -> None:
-        """Keep the best rows and their prices: what a killed run goes on from."""
+    def improve(self) -> None:
+        """Exchange rows as long as work or seconds allow."""
+        self.best = self.starts[0]
+        if len(self.problem.initial) == self.problem.k:
+            return
+        with self.progress.stage("improving", max(1, int(self.seconds))) as advance:
+            try:
+                if not self.is_large:
+                    self._exchange()
+                elif self.time_left > 0:
+                    self._exchange_in_sample()
+            except (
+                KeyboardInterrupt
+            ):  # rows and cost are whole at every moment, the plan may not be
+                self.interrupted = True
+                if self.local is not None and not self.is_large:
+                    self._keep(self.local, "interrupted")
+            advance(max(1, int(self.seconds)))
+
+    def _exchange(self) -> None:
+        """Improve every start by exchanges, then the best one by relocations."""
+        local = LocalSearch(self.problem, self.starts[0], Candidates(self.problem))
+        self.local = local
+        local.work_elsewhere += self.work_done
+        for number, rows in enumerate(self.starts):
+            if number:
+                local.start(rows)
+            self._keep(local, "start")
+            goes_on = self._until(local, local.work + self.work / 3)
+            local.descend(range(self.problem.k), goes_on)
+            self._keep(local, "exchanges")
+        self._save(local)
+        if len(self.starts) > 1:
+            local.start(self.best)
+        self._relocate(local, self._until(local, self.work), self._keep)
+
+    def _exchange_in_sample(self) -> None:
+        """Relocations in a sample of the rows; what is better there is tried on all."""
+        solved = Level(self.problem).assign(self.starts[0])
+        self.cost = solved.value * Level(self.problem).unit
+        random = np.random.default_rng([self.problem.seed, 2])
+        size = max(_MOST_ROWS, _MOST_ROWS_EACH * self.problem.k)
+        part, rows = sampled(self.problem, size, random, self.best)
+        local = LocalSearch(part, np.searchsorted(rows, self.best), Candidates(part))
+        self.local = local
+        best = local.cost
+
+        def keep(local: LocalSearch, stage: str) -> bool:
+            nonlocal best
+            if local.cost >= best * (1 - _WORTH_A_TRIAL):
+                return False
+            best = local.cost
+            unit = Level(self.problem).unit
+            found = settled(self.problem, rows[local.rows], below=self.cost / unit)
+            if found.value * unit < self.cost * (1 - LEAST_GAIN):
+                self.best, self.cost = found.prototypes.astype(np.intp), found.value * unit
+                self._note(stage)
+                self._save(local)
+            return True
+
+        goes_on = self._until(local, 0.0)
+        local.descend(range(self.problem.k), goes_on)
+        keep(local, "exchanges")
+        self._relocate(local, goes_on, keep)
+
+    def _relocate(self, local: LocalSearch, goes_on: GoesOn, keep: Keep) -> None:
+        """Move prototypes elsewhere; start anew where that leads nowhere; in the end try all."""
+        share = min(1.0, self.problem.effort)
+        most, most_starts = (max(2, round(share * n)) for n in (_FRUITLESS, _FRUITLESS_STARTS))
+        random = np.random.default_rng([self.problem.seed, 1])
+        fruitless = fruitless_starts = 0
+        best, best_cost = local.rows.copy(), local.cost
+        while goes_on() and fruitless_starts < most_starts:
+            if fruitless < most:
+                fruitless = 0 if local.relocate(random, goes_on) else fruitless + 1
+            else:
+                rows = self._another_start(local, random)
+                fruitless, fruitless_starts = 0, fruitless_starts + 1
+                if len(rows) == local.k:
+                    local.start(rows)
+                    local.descend(range(local.k), goes_on)
+            if local.cost < best_cost * (1 - LEAST_GAIN):
+                best, best_cost, fruitless_starts = local.rows.copy(), local.cost, 0
+                keep(local, "relocation")
+        if goes_on():
+            local.start(best)
+            while local.visit_all(goes_on):
+                local.descend(range(local.k), goes_on)
+                keep(local, "every exchange")
+
+    def _another_start(self, local: LocalSearch, random: np.random.Generator) -> Rows:
+        rows = rows_apart(local.candidates, random)
+        if len(rows) == local.k and centres_pay(local.problem, max(self.work, _WORK)):
+            rows = near_centres(Level(local.problem), rows)
+            local.work_elsewhere += work_of_centres(local.problem)
+        return rows
+
+    def _until(self, local: LocalSearch, work: float) -> GoesOn:
+        """Whether less work than that is done, or time is left."""
+        return lambda: local.work < work or self.time_left > 0
+
+    def _keep(self, local: LocalSearch, stage: str) -> bool:
+        """Note rows that are better than the best so far; whether they are."""
+        if not local.cost < self.cost * (1 - LEAST_GAIN):
+            return False
+        self.best, self.cost = local.rows.copy(), local.cost
+        self._note(stage)
+        if self.seconds:
+            self._save(local)
+        return True
+
+    def _save(self, local: LocalSearch) -> None:
+        """Keep the best rows: what a killed run goes on from."""
         if self.problem.checkpoint is not None:
-            rows, state = self.best.prototypes.astype(np.int64), {"rounds": float(self.rounds)}
-            state["by_centres"] = float(self.by_centres)
-            saved = SavedPicks(rows, self.best.prices, None, SEARCHING, state)
+            rows, state = self.best.astype(np.int64), {"work": local.work}
+            saved = SavedPicks(rows, np.zeros(len(rows)), None, SEARCHING, state)
             self.problem.checkpoint.write(saved, now=True)
 
-    def settle(self) -> None:
-        """Let each prototype give way to the best row of its cell, on all targets."""
-        with self.progress.stage("settling on all rows", _ROUNDS) as advance:
-            advance(self.rounds, self._cost)
-            while self.rounds < _ROUNDS and self.time_left > 0:
-                settled = settle(self.whole, self.best, 1)
-                ended = settled is self.best
-                self.best, self.rounds = settled, _ROUNDS if ended else self.rounds + 1
-                self.save()
-                advance(1, self._cost)
-        self._note("settled")
-
-    def improve(self) -> None:
-        """Relocate centres and start anew in turn, until the time is over."""
-        level, rows = self._level(
-            _RELOCATION_ROWS, _RELOCATION_ROWS_EACH, keep=self.best.prototypes
-        )
-        start = np.searchsorted(rows, self.best.prototypes)
-        now = best = level.assign(as_points(level, start) if self.by_centres else start)
-        seconds = max(0, int(self.time_left))
-        with self.progress.stage("improving", seconds) as advance:
-            shown = 0
-            while self.time_left > 0:
-                now = relocate(level, now, self.random, self._goes_on)
-                if now.value < best.value * (1 - _LEAST_GAIN):
-                    best = now
-                    self._try_on_all_rows(rows, best)
-                advance(seconds - int(max(0.0, self.time_left)) - shown, self._cost)
-                shown = seconds - int(max(0.0, self.time_left))
-                if self.time_left > 0:
-                    now = self._started(level).found
-                    if are_points(now.prototypes) != self.by_centres:
-                        now = best
-        self._note("improved")
-
-    def _goes_on(self, failed: int) -> bool:
-        return failed < _FRUITLESS and self.time_left > 0
-
-    def _level(
-        self, size: int, each: int, keep: NDArray[np.intp] | None = None
-    ) -> tuple[Level, NDArray[np.intp]]:
-        part, rows = sampled(self.problem, max(size, each * self.problem.k), self.random, keep)
-        return Level(part), rows
-
-    def _started(self, level: Level) -> _Start:
-        """From the picks of the greedy algorithm on a part of a level to what they become.
-
-        Centres, where the pool is the target and rows are near them; rows elsewhere.
-        """
-        size = max(_GREEDY_ROWS, _GREEDY_ROWS_EACH * self.problem.k)
-        part, places = sampled(level.problem, size, self.random)
-        alone = part.changed(checkpoint=None)  # what is saved are rows of this search
-        picked = places[self.greedy.pick(alone, Progress(False)).rows]
-        if part is self.problem:
-            self.greedy_rows = picked
-        from_picks = level.assign(picked)
-        if not have_centres(self.problem.costs):
-            rows = settle(level, from_picks, _STEPS)
-            return _Start(rows, rows.value)
-        centres = move_centres(level, level.assign(as_points(level, picked)), _STEPS)
-        near = level.assign(self._snapped(level.problem, centres))
-        if self.problem.same_set and near.value < from_picks.value:
-            return _Start(centres, near.value)
-        rows = min(settle(level, from_picks, _STEPS), settle(level, near, _STEPS), key=_value)
-        return _Start(rows, rows.value)
-
-    def _on_all_rows(self, rows: NDArray[np.intp], found: Assigned) -> Assigned:
-        """The prototypes of a level as rows of the pool, against all targets."""
-        free = are_points(found.prototypes)
-        chosen = self._snapped(self.problem, found) if free else rows[found.prototypes]
-        return self.whole.assign(chosen, prices=found.prices)
-
-    def _snapped(self, problem: Problem, found: Assigned) -> NDArray[np.intp]:
-        return snapped(problem, found.prototypes[len(problem.initial) :])
-
-    def _try_on_all_rows(self, rows: NDArray[np.intp], found: Assigned) -> None:
-        trial = self._on_all_rows(rows, found)
-        for _ in range(_ROUNDS):
-            before = trial.value
-            trial = settle(self.whole, trial, 1, self.best.value)
-            if trial.value >= before or self.time_left <= 0:
-                break
-        if trial.value < self.best.value * (1 - _LEAST_GAIN):
-            self.best = trial
-            self._note("improved")
-            self.save()
-
-    @property
-    def _cost(self) -> str:
-        return f"cost {self.best.value * self.whole.unit:.6g}"
-
     def _note(self, stage: str) -> None:
-        seconds = round(time.perf_counter() - self.started, 3)
-        cost = self.best.value * self.whole.unit
-        self.stages.append({"stage": stage, "cost": cost, "seconds": seconds})
+        seconds = round(time.perf_counter() - self.began, 3)
+        self.stages.append({"stage": stage, "cost": self.cost, "seconds": seconds})
 
-    def picks(self, interrupted: bool) -> Picks:
-        """The best rows, given ones first, then by what each costs, with their exact plan."""
-        rows = self.best.prototypes.astype(np.intp)
+    def picks(self, *, in_order: bool) -> Picks:
+        """The best rows with their exact plan; given ones first, the others by what each costs.
+
+        `in_order` leaves every row at its place.
+        """
+        rows, given = self.best, len(self.problem.initial)
         solved = transport(self.problem, rows)
-        if self.greedy_rows is not None:  # small enough to know that it is no worse
-            greedy = transport(self.problem, self.greedy_rows)
-            if greedy.cost < solved.cost:
-                rows, solved = self.greedy_rows, greedy
         held = _held_costs(self.problem, rows, solved)
-        given = len(self.problem.initial)
-        order = np.concatenate([np.arange(given), given + np.argsort(held[given:], kind="stable")])
+        order = np.arange(len(rows))
+        if not in_order:
+            order[given:] = given + np.argsort(held[given:], kind="stable")
         plan = Transport(solved.cost, solved.plan[order], solved.is_exact, solved.prices)
         notes: dict[str, Any] = {"stages": self.stages}
+        if in_order:
+            notes["exchanged"] = len(np.setdiff1d(rows, self.starts[0]))
         if self.problem.checkpoint is not None:
-            resumed = self.stages[0]["stage"] == "resumed"
-            notes["resumed_from_pick"] = self.problem.k if resumed else 0
-        if interrupted:
+            notes["resumed_from_pick"] = self.problem.k if self.resumed else 0
+        if self.interrupted:
             notes["interrupted"] = INTERRUPTED
         gains = self.problem.costs.ceiling - held[order]
         return Picks(rows[order], gains, notes=notes, transport=plan)
 
 
-def _value(found: Assigned | _Start) -> float:
-    return found.value
-
-
-def _held_costs(problem: Problem, rows: NDArray[np.intp], solved: Transport) -> NDArray[np.float64]:
+def _held_costs(problem: Problem, rows: Rows, solved: Transport) -> NDArray[np.float64]:
     """What each prototype's share of the targets costs it, for a unit of mass."""
     plan, k = solved.plan, len(rows)
     held = np.empty(k)

@@ -18,6 +18,7 @@ from uniproto.methods.thorough.conditions import Conditions
 from uniproto.methods.thorough.exchanges import LEAST_GAIN, Found
 from uniproto.methods.thorough.limit import Limit
 from uniproto.methods.thorough.table import Numbers, Places, Table
+from uniproto.problem.problem import Problem
 
 MOST_SETS = 60_000  # that are compared one by one
 _STEPS = 200
@@ -27,9 +28,9 @@ _CUTS = 40  # plans whose prices are held against every set that is left
 _FEW_SETS = 1_000  # so few that every plan's prices are
 
 
-def count_of_sets(table: Table) -> int:
+def count_of_sets(problem: Problem) -> int:
     """How many sets of rows there are."""
-    return math.comb(len(table.rows) - table.given, table.k - table.given)
+    return math.comb(len(problem.candidates), problem.k - len(problem.initial))
 
 
 def best_prices(table: Table, found: Found, limit: Limit) -> tuple[Numbers, list[Places]]:

@@ -123,7 +123,7 @@ class _Search:
 
     @property
     def _sets(self) -> int:
-        return count_of_sets(self.table)
+        return count_of_sets(self.table.problem)
 
     def _start_again(self, most: int, limit: Limit) -> None:
         """Other starts until so many in a row lead to nothing better."""

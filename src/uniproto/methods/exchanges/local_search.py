@@ -1,0 +1,214 @@
+"""Local search on the exact plan: single exchanges, and one prototype moved elsewhere.
+
+A prototype is compared with the rows that cost its cell least; prices rule most of them out and
+the likeliest are tried exactly. Once no such exchange is left, the prototype that is missed least
+is moved to where one would fill most cheaply, its surroundings are improved, and what is no better
+is undone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.methods.exchanges.candidates import Candidates
+from uniproto.problem.problem import Problem
+from uniproto.transport.cells import (
+    FULL,
+    Cells,
+    copied,
+    exchange,
+    filled,
+    give_up,
+    least_costs,
+    losses,
+    neighbours,
+    restore,
+    sums,
+    targets_around,
+    targets_of,
+    unit_bounds,
+    unit_costs,
+    with_more_room,
+)
+
+LEAST_GAIN = 1e-9  # of the cost: what is better by less is the same
+_SCREENED, _TRIED = 32, 3  # rows for each prototype: by their bounds, and exactly
+_DRAWN, _LIKELY = 100, 12  # rows to move a prototype to: looked at, and taken into account
+_NEAR = 10  # prototypes around one that has changed, which are visited again
+_HOPELESS = 1.05  # of the cost: a move that much dearer does not become better
+_STEP = 0.15  # of the range of what a cell's targets pay
+_AS_NEW = 64  # exchanges, after which rounding is swept out
+
+_WORK_OF_VISIT, _WORK_OF_TRIAL = 1e5, 5e4  # beside what is counted
+
+Rows = NDArray[np.intp]
+
+
+class LocalSearch:
+    """k rows, their exact plan, and what could take their places."""
+
+    def __init__(self, problem: Problem, rows: Rows, candidates: Candidates) -> None:
+        self.problem, self.candidates = problem, candidates
+        self.given, self.k = len(problem.initial), problem.k
+        self.offer, self.need = problem.masses.offer, problem.masses.need
+        self.masses = self.offer.astype(np.float64)
+        self.work_elsewhere = 0.0
+        self.cells: Any = None
+        self.start(rows)
+
+    def start(self, rows: Rows, prices: NDArray[np.float64] | None = None) -> None:
+        """Go on from these rows."""
+        self.rows = rows.copy()
+        costs = self.candidates.columns(self.rows)
+        self._fill(costs, np.zeros(self.k) if prices is None else prices)
+
+    def _fill(self, costs: NDArray[np.float64], prices: NDArray[np.float64]) -> None:
+        self.work_elsewhere += 0.0 if self.cells is None else self.cells.work[0]
+        self.cells, self.total = filled(costs, self.offer, self.need, prices)
+        self._spare, self._since_new = copied(self.cells), 0
+
+    @property
+    def cost(self) -> float:
+        return float(self.total) / self.problem.masses.total * self.candidates.unit
+
+    @property
+    def work(self) -> float:
+        return float(self.cells.work[0]) + self.work_elsewhere
+
+    def descend(self, places: Iterable[int], goes_on: Callable[[], bool]) -> None:
+        """Visit places, and those around each that changes, until none changes any more."""
+        waiting = deque(place for place in places if place >= self.given)
+        queued = set(waiting)
+        while waiting and goes_on():
+            place = waiting.popleft()
+            queued.discard(place)
+            if self.visit(place):
+                for near in (place, *self.around(place)):
+                    if near >= self.given and near not in queued:
+                        waiting.append(near)
+                        queued.add(near)
+
+    def around(self, place: int) -> list[int]:
+        """The prototypes whose cells touch that of a place, the closest first."""
+        return neighbours(self.cells, place, _NEAR).tolist()
+
+    def visit(self, place: int) -> bool:
+        """Give a place to a better row, if one of the likeliest is; whether one was."""
+        self.work_elsewhere += _WORK_OF_VISIT
+        own = targets_of(self.cells, place)
+        rows = self._allowed(self.candidates.near(own, int(self.rows[place])), place)
+        if len(rows) > _SCREENED:
+            totals = sums(*self.candidates.block(rows, own))
+            self.work_elsewhere += self.candidates.work(len(rows), len(own))
+            rows = rows[np.argpartition(totals, _SCREENED - 1)[:_SCREENED]]
+        if not len(rows):
+            return False
+        least, rise = self._without(place)
+        price = float(self.cells.prices[place])
+        step = _STEP * (price - float((self.cells.costs[own, place] - least[own]).min()))
+        near = targets_around(self.cells, np.append(neighbours(self.cells, place, _NEAR), place))
+        self.work_elsewhere += (self.candidates.work(1, 1) + 1) * len(rows) * len(near)
+        block = self.candidates.block(rows, near)
+        paid = unit_bounds(*block, least[near], self.masses[near], float(self.need), price, step)
+        bounds = self.total + rise + paid
+        return self._try(place, rows, bounds, _TRIED, lambda: True)
+
+    def visit_all(self, goes_on: Callable[[], bool]) -> bool:
+        """Exchange a row for any other that is better, if there is one; whether there was."""
+        for place in range(self.given, self.k):
+            rows = self._allowed(self.problem.candidates, place)
+            if not len(rows) or not goes_on():
+                continue
+            least, rise = self._without(place)
+            bounds = self.total + rise + self._unit_costs(rows, least)
+            if self._try(place, rows, bounds, len(rows), goes_on):
+                return True
+        return False
+
+    def _without(self, place: int) -> tuple[NDArray[np.float64], float]:
+        """What targets cost at the prices without a prototype, and by how much the cost rises."""
+        least, heirs = least_costs(self.cells), np.empty(self.problem.n, np.int32)
+        return least, give_up(self.cells, place, self.need, least, heirs)
+
+    def _try(
+        self,
+        place: int,
+        rows: Rows,
+        bounds: NDArray[np.float64],
+        most: int,
+        goes_on: Callable[[], bool],
+    ) -> bool:
+        """Try rows from the lowest bound up, and take the first that is better."""
+        goal = self.total - LEAST_GAIN * abs(self.total)
+        for position in np.argsort(bounds, kind="stable")[:most]:
+            if bounds[position] >= goal or not goes_on():
+                return False
+            if self._exchange(place, int(rows[position]), goal):
+                return True
+        return False
+
+    def relocate(self, random: np.random.Generator, goes_on: Callable[[], bool]) -> bool:
+        """Move one prototype elsewhere and improve what is around; whether that is better."""
+        rises = losses(self.cells, self.need)[self.given :]
+        ranked = np.argsort(rises, kind="stable")[: max(6, len(rises) // 5)]
+        place = self.given + int(ranked[min(int(random.exponential(3)), len(ranked) - 1)])
+        least, _ = self._without(place)
+        rows = self._allowed(self.candidates.drawn(random, _DRAWN), place)
+        if not len(rows):
+            return False
+        paid = np.argsort(self._unit_costs(rows, least), kind="stable")[:_LIKELY]
+        row = int(rows[paid[min(int(random.exponential(3)), len(paid) - 1)]])
+        left = self.around(place)
+        before, total, held = self.rows.copy(), self.total, copied(self.cells)
+        if self._exchange(place, row, _HOPELESS * total):
+            self.descend([place, *self.around(place), *left], goes_on)
+            if self.total < total * (1 - LEAST_GAIN):
+                return True
+            changed = np.flatnonzero(self.rows != before)
+            self.cells.costs[:, changed] = self.candidates.columns(before[changed])
+            self.rows, self.total = before, total
+            self._back_to(held)
+        return False
+
+    def _exchange(self, place: int, row: int, limit: float) -> bool:
+        """Give a place to a row if that costs less than a limit; else leave all as it is."""
+        costs = self.candidates.columns(np.array([row]))[:, 0]
+        self.work_elsewhere += self.candidates.work(1, len(costs))
+        while True:
+            restore(self._spare, self.cells)
+            column = self.cells.costs[:, place].copy()
+            total = exchange(self.cells, place, costs, self.need, self.total, limit)
+            self.work_elsewhere += _WORK_OF_TRIAL + 2 * len(costs)
+            if total != FULL and total < limit:
+                self.rows[place], self.total = row, total
+                self._since_new += 1
+                if self._since_new >= _AS_NEW:
+                    self._fill(self.cells.costs, self.cells.prices)
+                return True
+            restore(self.cells, self._spare)
+            self.cells.costs[:, place] = column
+            if total != FULL:
+                return False
+            self.cells = with_more_room(self.cells)
+            self._spare = copied(self.cells)
+
+    def _back_to(self, held: Cells) -> None:
+        if len(held.mass) == len(self.cells.mass):
+            restore(self.cells, held)
+        else:
+            self.cells = held._replace(costs=self.cells.costs)
+            self._spare = copied(self.cells)
+
+    def _unit_costs(self, rows: Rows, least: NDArray[np.float64]) -> NDArray[Any]:
+        n = self.problem.n
+        self.work_elsewhere += self.candidates.work(len(rows), n) + 2 * len(rows) * n
+        block, places, _ = self.candidates.block(rows)
+        return unit_costs(block, places, least, self.offer, self.need)
+
+    def _allowed(self, rows: Rows, place: int) -> Rows:
+        return self.candidates.allowed(rows, self.rows, place)
