@@ -47,7 +47,7 @@ def test_exchanges_never_raise_the_cost_and_mostly_lower_it(size: int, k: int) -
         assert len(set(found.tolist())) == k
         assert cost(costs, found) <= cost(costs, picked) * (1 + 1e-9)
         lower += cost(costs, found) < 0.999 * cost(costs, picked)
-    assert lower >= 5 or k == size - 1
+    assert lower >= 2 or k == size - 1
 
 
 def test_all_rows_and_equal_costs_stay_as_they_are() -> None:

@@ -1,4 +1,4 @@
-"""What a summary says of the cost: a median called typical, a mean called a mean, and why it is high."""
+"""What a summary says of the cost: the median is typical, the mean a mean, and why it is high."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def _exchanged(
     spare: Cells,
 ) -> Rows:
     """Exchange rows for better ones, as long as the work allows."""
-    (m, n), k = costs.shape, len(rows)
+    m, n = costs.shape
     total = fill_cells(cells, offer, need)
     if total == FULL:
         return rows
@@ -101,28 +101,31 @@ def _exchanged(
     is_free = np.ones(m, np.bool_)
     is_free[rows] = False
     heirs, masses, targets = np.empty(n, np.int32), offer.astype(np.float64), np.arange(n)
-    for place in np.argsort(losses(cells, need)):
-        if cells.work[0] >= most:
-            break
-        least = least_costs(cells)
-        rise = give_up(cells, place, need, least, heirs)
-        others = np.flatnonzero(is_free)
-        dearest = cells.prices[place]
-        step = 0.1 * abs(dearest) + 1e-300
-        bounds = rise + unit_bounds(
-            costs, others, targets, least, masses, float(need), dearest, step
-        )
-        cells.work[0] += 2 * len(others) * n
-        for position in np.argsort(bounds)[:_TRIED]:
-            if bounds[position] >= -1e-9 * total:
-                break
-            restore(spare, cells)
-            column, row = cells.costs[:, place].copy(), others[position]
-            after = exchange(cells, place, costs[row], need, total, total * (1 - 1e-9))
-            if after != FULL and after < total * (1 - 1e-9):
-                is_free[rows[place]], is_free[row] = True, False
-                rows[place], total = row, after
-                break
-            restore(cells, spare)
-            cells.costs[:, place] = column
+    is_better = True
+    while is_better:
+        is_better = False
+        for place in np.argsort(losses(cells, need)):
+            if cells.work[0] >= most:
+                return rows
+            least = least_costs(cells)
+            rise = give_up(cells, place, need, least, heirs)
+            others = np.flatnonzero(is_free)
+            dearest = cells.prices[place]
+            step = 0.1 * abs(dearest) + 1e-300
+            bounds = rise + unit_bounds(
+                costs, others, targets, least, masses, float(need), dearest, step
+            )
+            cells.work[0] += 2 * len(others) * n
+            for position in np.argsort(bounds)[:_TRIED]:
+                if bounds[position] >= -1e-9 * total:
+                    break
+                restore(spare, cells)
+                column, row = cells.costs[:, place].copy(), others[position]
+                after = exchange(cells, place, costs[row], need, total, total * (1 - 1e-9))
+                if after != FULL and after < total * (1 - 1e-9):
+                    is_free[rows[place]], is_free[row] = True, False
+                    rows[place], total, is_better = row, after, True
+                    break
+                restore(cells, spare)
+                cells.costs[:, place] = column
     return rows
