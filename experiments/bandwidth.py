@@ -206,10 +206,8 @@ def _measure_kind(draw: Draw, kind: str, plain: str) -> Iterator[dict[str, Any]]
 
     def judged(method: str, share: float | None, problem: Problem) -> dict[str, Any]:
         """One selection, by 1-NN and by cost in the plain metric, whatever it was chosen in."""
-        options = {"search": "greedy"} if method == "uniproto" else {}  # as in the paper
-        chosen = run_method(
-            problem.with_k(draw.k), METHODS[method](**options), progress=False
-        ).indices
+        picks = METHODS["greedy" if method == "uniproto" else method]()  # as in the paper
+        chosen = run_method(problem.with_k(draw.k), picks, progress=False).indices
         predicted = draw.labels[chosen][near[chosen].argmin(axis=0)]
         found = accuracy(predicted, draw.target_labels, draw.small)
         return {

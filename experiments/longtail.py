@@ -111,11 +111,8 @@ def factors(draw: Draw, k: int, seed: int) -> list[dict[str, Any]]:
         sizes = dict(zip(*np.unique(draw.target_labels, return_counts=True), strict=True))
         asked["density"] = {"target_weights": Density().of(costs, device="cpu")}
         asked["balanced"] = {"target_weights": [1 / sizes[name] for name in draw.target_labels]}
-        asked["budgets"] = {
-            "groups": draw.labels,
-            "target_groups": draw.target_labels,
-            "budgets": "balanced",
-        }
+        groups = uniproto.Groups(draw.labels, target=draw.target_labels, budgets="balanced")
+        asked["budgets"] = {"groups": groups}
     return [
         {"method": method, "aim": aim} | _judged(matrix, draw, k, method, options)
         for aim, options in asked.items()

@@ -26,6 +26,7 @@ from uniproto.cli.experiment import DATA_VARIABLE, add_options
 from uniproto.errors import UniprotoError, invalid, require_int, unknown_name
 from uniproto.runs.folder import require_same
 from uniproto.runs.journal import Journal
+from uniproto.runs.publish import note_saved
 
 _FORMAT = 1
 _HEADER = "uniproto experiment"  # the first line of every file of rows says so
@@ -143,6 +144,7 @@ class Runs:
                     )
         entry = json.loads(_as_json({"key": dict(key), "rows": unit}))
         self._journal.append(entry)
+        note_saved("the parts that are done")
         self._units[_as_json(key, sort_keys=True)] = entry["rows"]
 
     @property
@@ -192,6 +194,8 @@ class Runs:
         except (ValueError, KeyError, TypeError) as error:
             raise self._journal.damaged(error) from error
         require_same(settings, self.settings, self.folder, "rows of the same settings")
+        if rows:
+            note_saved("the parts that are done")
         return rows
 
 

@@ -360,7 +360,7 @@ REFUSED = {
     "raw.npy -k 2": "pickled Python objects",
     "nowhere.npy -k 2": "nowhere.npy: * no such file",
     "folder.npy -k 2": "must hold .parquet files",
-    "pool.txt -k 2": ".csv, .jsonl, .jsonl.zst, .npy, .npz, .parquet, .tsv. Got '.txt' instead",
+    "pool.txt -k 2": ".csv, .json, .jsonl, .jsonl.zst, .npy, .npz, .parquet, .tsv. Got '.txt'",
     "cut_pool.npy -k 2": "cut pool.npy",
     "cut_one.npz -k 2": "cut one.npz",
     "cut_pool.parquet -k 2": "cut pool.parquet",
@@ -387,30 +387,30 @@ REFUSED = {
     "flat.npy -k 2": "must be two-dimensional",
     "empty.npy -k 2": "at least one row",
     "text.npy -k 2": "must hold numbers",
-    "zero.npy -k 2": "all-zero row",
+    "zero.npy -k 2 --metric cosine": "all-zero row",
     "pool.npy -k 2 --target wide.npy": "as many columns as the source, 3",
-    "pool.npy -k 0": "'k' must be at least 1",
-    "pool.npy -k 41": "'k' must not exceed the 40 rows",
+    "pool.npy -k 0": "'-k' must be at least 1",
+    "pool.npy -k 41": "'-k' must not exceed the 40 rows",
     "pool.npy -k 2 --metric cosin": "Did you mean 'cosine'",
     "pool.npy -k 2 --method uniprot": "Did you mean 'uniproto'",
     "pool.npy -k 2 --method greedy --gains aprox": "Did you mean 'approx'",
-    "pool.npy -k 2 --method random --plan extend": "'--plan' is an option of --method greedy",
-    "pool.npy -k 2 --method random --gains exact": "'--gains' is an option of --method greedy",
-    "pool.npy -k 2 --reg 1": "'--reg' is an option of --method greedy",
-    "pool.npy -k 2 --method greedy --reg 1": "'--reg' needs --plan entropic",
-    "pool.npy -k 2 --method greedy --plan entropic --reg 0": "'reg' must be positive",
-    "pool.npy -k 2 --method greedy --plan entropic --reg nan": "'reg' must be positive",
-    "pool.npy -k 2 --seed -1": "'seed' must be at least 0",
+    "pool.npy -k 2 --method random --plan extend": "--plan needs --method greedy",
+    "pool.npy -k 2 --method random --gains exact": "--gains needs --method greedy",
+    "pool.npy -k 2 --reg 1": "--reg needs --plan entropic",
+    "pool.npy -k 2 --method greedy --reg 1": "--reg needs --plan entropic",
+    "pool.npy -k 2 --method greedy --plan entropic --reg 0": "'--reg' must be positive",
+    "pool.npy -k 2 --method greedy --plan entropic --reg nan": "'--reg' must be positive",
+    "pool.npy -k 2 --seed -1": "'--seed' must be at least 0",
     "pool.npy -k 2 --initial 40": "row numbers from 0 to 39",
     "pool.npy -k 2 --initial 1,1": "must not repeat",
-    "pool.npy -k 2 --initial 1;2": "'--initial' must be row numbers",
-    "pool.npy -k 2 --exclude x": "'--exclude' must be row numbers",
+    "pool.npy -k 2 --initial 1;2": "--initial must be row numbers",
+    "pool.npy -k 2 --exclude x": "--exclude must be row numbers",
     "pool.npy -k 2 --initial 1 --exclude 1": "row 1 in both",
-    "pool.npy -k 2 --distinct 9": "'min_distance' must leave at least k=2",
-    "pool.npy -k 2 --distinct -1": "'min_distance' must be",
-    "pool.npy -k 2 --budgets balanced": "'--budgets' needs --groups",
-    "pool.npy -k 2 --budgets a=2": "'--budgets' needs --groups",
-    "pool.parquet -k 2 --column embedding --groups source --budgets even": "'budgets' must be one",
+    "pool.npy -k 2 --distinct 9": "'--distinct' must leave at least k=2",
+    "pool.npy -k 2 --distinct -1": "'--distinct' must be",
+    "pool.npy -k 2 --budgets balanced": "--budgets needs --groups",
+    "pool.npy -k 2 --budgets a=2": "--budgets needs --groups",
+    "pool.parquet -k 2 --column embedding --groups source --budgets even": "'--budgets' must be",
     "pool.parquet -k 2 --column embedding --groups source --budgets web=x": "a whole number",
     "pool.parquet -k 2 --column embedding --groups source --budgets web=²": "a whole number",
     "pool.parquet -k 2 --column embedding --groups source --budgets web=1": "must sum to k=2",
@@ -489,7 +489,7 @@ def test_help_fits_on_two_screens(
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit):
         main([command, "--help"])
-    assert len(capsys.readouterr().out.splitlines()) <= 110
+    assert len(capsys.readouterr().out.splitlines()) <= 100
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["select", "--help"], ["demo", "--help"]])
@@ -628,7 +628,7 @@ def test_demo(uniproto_: Callable[..., Ended]) -> None:
 def test_demo_refuses_too(uniproto_: Callable[..., Ended]) -> None:
     ended = uniproto_("demo", "-k", 0, "-o", "demo")
     assert (ended.status, ended.out) == (2, "")
-    assert ended.err.startswith("uniproto: error: 'k' must be at least 1")
+    assert ended.err.startswith("uniproto: error: '-k' must be at least 1")
     assert uniproto_("demo", "-o", "pool.npy").status == 2
     assert not Path("demo").exists()
 
@@ -655,7 +655,7 @@ def test_a_terminal_that_cannot_show_everything_and_a_reader_that_leaves() -> No
     leaving.stderr.close()
     out, err = speaking.communicate()
     assert (speaking.returncode, err) == (0, b"")
-    assert rb"\u672c: 0." in out
+    assert rb"\u672c: " in out
     assert Selection.load("gone").k == Selection.load("out").k == 6
 
 

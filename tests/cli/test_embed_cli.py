@@ -368,11 +368,11 @@ def test_a_target_is_embedded_too(run: Run) -> None:
         ("t.parquet --text txt", "Did you mean 'text'"),
         ("t.parquet --text weight", "'--text' must name a column of texts"),
         ("t.parquet --images nowhere", "name the folder that its file names begin at"),
-        ("t.parquet --text text --images text", "'--text' excludes --images"),
-        ("t.parquet --text text --column weight", "'--text' excludes --column"),
-        ("t.parquet --text text --metric precomputed", "needs a metric of vectors"),
+        ("t.parquet --text text --images text", "--text excludes --images"),
+        ("t.parquet --text text --column weight", "--column excludes --text"),
+        ("t.parquet --text text --metric precomputed", "compares no vectors"),
         ("t.parquet --text text", "row 3 (empty)"),
-        ("t.parquet --text text --on-error skip --initial 3", "the skipped row 3"),
+        ("t.parquet --text text --on-error skip --initial 3", "row 3, which was skipped"),
         ("t.parquet --text text --on-error skip --exclude 12", "from 0 to 11"),
         ("pics", "Add --images"),
         ("pics --images other", "'--images' must be"),
@@ -394,7 +394,7 @@ def test_refusals(run: Run, arguments: str, said: str) -> None:
         ("t.parquet -o v.csv", "must end in .parquet"),
         ("pics/p0.png -o v.parquet", "Got a single picture"),
         ("none.csv -o v.parquet", "no such file"),
-        ("kept.parquet -o v.parquet", "must have no column 'embedding'"),
+        ("kept.parquet -o v.parquet", "has a column 'embedding' already"),
     ],
 )
 def test_refusals_of_embed(run: Run, arguments: str, said: str) -> None:
@@ -426,6 +426,33 @@ def test_every_row_is_counted(run: Run) -> None:
     _, out, _ = run("embed", "few.parquet", "-o", "v.parquet")
     assert "from cache  30\n" in out
     assert "repeated" not in out
+
+
+@pytest.mark.parametrize(
+    ("batches", "words", "said"),
+    [
+        (0, [], "no result was written"),
+        (2, [], "the same command goes on from the vectors that are in the cache"),
+        (2, ["--no-cache"], "no result was written"),
+    ],
+)
+def test_an_interrupted_run_says_what_it_leaves(
+    batches: int, words: list[str], said: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from uniproto.features import text
+
+    whole, calls = text.TransformersModel.vectors, []
+
+    def few_times(self: Any, inputs: Any) -> Any:
+        calls.append(1)
+        if len(calls) > batches:
+            raise KeyboardInterrupt
+        return whole(self, inputs)
+
+    monkeypatch.setattr(text.TransformersModel, "vectors", few_times)
+    command = ["embed", "t.parquet", "--text", "doc", "--batch-size", "2", "-o", "v.parquet"]
+    status, _, err = run(*command, *words)
+    assert (status, err) == (130, f"uniproto: interrupted; {said}.\n")
 
 
 @pytest.mark.slow

@@ -212,7 +212,7 @@ def test_seconds_and_certify_of_select(run: Run) -> None:
     assert manifest["cost"] <= uniproto.select(X, K).cost
     status, _, err = run("select", "pool.npy", "-k", K, "--seconds", "1", "--method", "random")
     assert status == 2
-    assert "'--seconds' is an option of --method uniproto" in err
+    assert "--seconds needs --method uniproto" in err
 
 
 def test_another_folder_at_another_time(select: Select, run: Run, inside: Path) -> None:
@@ -288,6 +288,20 @@ def test_certify_again_goes_on(run: Run) -> None:
     whole = Selection.load("out").certificate
     assert whole.converged
     assert whole.lower_bound >= bounds[-1] * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_an_earlier_bound_stays_only_where_its_prices_prove_it(
+    select: Select, run: Run, share: float
+) -> None:
+    select("pool.npy", "--certify")
+    honest = read_manifest()["certificate"]["lower_bound"]
+    raised = honest + share * (read_manifest()["cost"] - honest)
+    forge(lambda manifest: manifest["certificate"].update(lower_bound=raised))
+    status, out, _ = run("certify", "out")
+    assert (status, "stays" in out) == (0, False)
+    assert read_manifest()["certificate"]["lower_bound"] == pytest.approx(honest, rel=1e-6)
+    assert_yes(run)
 
 
 # Tampering. Every change is made by somebody careful, who also renews the digests.
@@ -659,6 +673,19 @@ def test_copied_rows_of_another_choice(select: Select, run: Run) -> None:
     assert_no(run, f"{NAMES} (prototypes.csv)")
 
 
+def test_excluded_rows_of_another_choice(select: Select, run: Run) -> None:
+    select("pool.npy", "--exclude-near", "target.npy", "0.02", "--metric", "cosine")
+    path = Path("out", "excluded.csv")
+    assert_yes(run)
+    lines = path.read_text().splitlines(keepends=True)
+    assert len(lines) > 2
+    for forged in (lines[:-1], [*lines, "39" + lines[-1].lstrip("0123456789")], ["", "nothing"]):
+        path.write_text("".join(forged))
+        assert_no(run, "files of the result have not changed (excluded.csv)")
+        forge()
+        assert_no(run, f"{NAMES} (excluded.csv)")
+
+
 # Inputs and folders
 
 
@@ -762,6 +789,23 @@ def test_one_huge_cost_that_no_plan_pays_excuses_nothing(select: Select, run: Ru
 
     forge(no_gap)
     assert_no(run, "the prices prove it")
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "l1", "cosine"])
+@pytest.mark.parametrize("far", [1e9, 1e15])
+def test_one_far_row_excuses_nothing(select: Select, run: Run, metric: str, far: float) -> None:
+    """The tolerance once grew with the largest distance: at 1e15 every cost passed."""
+    rows = X.astype(np.float64)
+    rows[3] = far
+    np.save("far.npy", rows)
+    np.save("near.npy", Y.astype(np.float64))
+    select("far.npy", "--target", "near.npy", "--metric", metric, "--exclude", "3")
+    assert_yes(run)
+    for factor in (1 - 1e-6, 1 + 1e-6, 3.0):
+        honest = read_manifest()["cost"]
+        forge(lambda manifest, factor=factor: manifest.update(cost=manifest["cost"] * factor))
+        assert_no(run, "the plan costs what is written", "no plan of these rows costs less")
+        forge(lambda manifest, honest=honest: manifest.update(cost=honest))
 
 
 def test_an_exact_cost_is_called_exact(select: Select, run: Run) -> None:

@@ -422,7 +422,7 @@ def test_the_command_takes_a_target(files: Path, capsys: pytest.CaptureFixture[s
         ("compare pool.parquet -k 6 --labels class --minority x", "must be one of a, b, c"),
         ("compare pool.parquet -k 6 --labels class --methods best", "'methods' must be one of"),
         ("compare pool.parquet -k 6 --labels class --seeds 0", "'seeds' must be"),
-        ("compare pool.parquet -k 99 --labels class", "'k' must not exceed"),
+        ("compare pool.parquet -k 99 --labels class", "'-k' must not exceed"),
         ("compare nothing.parquet -k 6", "no such file"),
     ],
 )

@@ -290,7 +290,7 @@ def test_rows_near_a_benchmark_are_excluded_counted_and_listed(files, pool, targ
     assert "all of them allowed" in capsys.readouterr().out
     assert main([*words, "--exclude-near", "bench.parquet", "near"]) == 2
     assert main([*words, "--exclude-near", "pool.parquet", "0.5"]) == 2  # nothing is left
-    assert "'k' must not exceed the" in capsys.readouterr().err
+    assert "'-k' must not exceed the" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "sqeuclidean", "l1"])

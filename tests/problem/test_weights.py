@@ -358,13 +358,16 @@ def test_changed_weights_are_noticed(run: Callable[..., tuple[int, str]]) -> Non
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("named.csv --labels kind --weights density", "'density', which is both"),
-        ("named.csv --labels kind --weights balanced", "'balanced', which is both"),
+        (
+            "named.csv --labels kind --weights density",
+            "is also the name of a column",
+        ),
+        ("named.csv --labels kind --weights balanced", "is also the name of a column"),
         (
             "named.parquet --target target.parquet --column embedding --weights density",
             "named.parq",
         ),
-        ("target.csv --id kind --weights balanced", "'--labels' must be given with"),
+        ("target.csv --id kind --weights balanced", "--weights balanced needs --labels"),
         ("target.csv --id kind --weights balancd", "Did you mean 'balanced'"),
         ("target.csv --id kind --weights densty", "Did you mean 'density'"),
         ("pool.npy --weights densty", "Did you mean 'density'"),

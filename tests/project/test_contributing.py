@@ -66,6 +66,22 @@ assert main(["show", "out"]) == 0
 assert main(["show", "nowhere"]) == 2
 """
 
+OPTION = """
+import json
+import numpy as np
+from uniproto import Selection
+from uniproto.cli import main
+
+np.save("pool.npy", np.random.default_rng(0).normal(size=(30, 3)))
+assert main("select pool.npy -k 4 --first 9 -o out --quiet".split()) == 0
+assert Selection.load("out").indices.max() < 9
+assert json.load(open("out/manifest.json"))["arguments"]["first"] == 9
+for command in ("certify", "verify", "report"):
+    assert main([command, "out"]) == 0
+assert "select pool.npy -k 4 --first 9 -o out" in open("out/report.html").read()
+assert main("compare pool.npy -k 4 --first 9 --methods greedy --quiet".split()) == 0
+"""
+
 
 def section(heading: str) -> str:
     """One recipe of the page."""
@@ -130,6 +146,11 @@ def test_the_recipe_for_a_metric(tmp_path: Path) -> None:
 def test_the_recipe_for_a_command(tmp_path: Path) -> None:
     printed = run(COMMAND, follow(section("Add a command"), tmp_path), tmp_path)
     assert printed.startswith("2 prototypes of 3 source rows")
+
+
+@pytest.mark.slow
+def test_the_recipe_for_an_option(tmp_path: Path) -> None:
+    run(OPTION, follow(section("Add an option to `select`"), tmp_path), tmp_path)
 
 
 def test_every_make_target_on_the_page_exists() -> None:

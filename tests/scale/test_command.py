@@ -174,4 +174,4 @@ def test_a_store_is_read_where_a_person_names_it(
         recorded_inputs(tmp_path / "out", manifest)
     inputs = recorded_inputs(tmp_path / "out", manifest, [store])
     assert inputs.pool.sha256 == manifest["inputs"]["source"]["sha256"]
-    assert inputs.problem().m == manifest["shape"][0]
+    assert inputs.problem.m == manifest["shape"][0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -27,10 +28,10 @@ from uniproto.cli import (
     select,
     verify,
 )
-from uniproto.cli.parser import Parser
+from uniproto.cli.parser import Parser, flag_of
 from uniproto.errors import DataWarning, UniprotoError, printable
 from uniproto.runs.lock import PRIVATE
-from uniproto.runs.publish import noting_completed
+from uniproto.runs.publish import Noted, noting
 from uniproto.runtime import progress
 from uniproto.runtime.interrupts import Terminated, exit_status, sigterm_interrupts
 from uniproto.version import __version__
@@ -71,20 +72,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = build_parser().parse_args(arguments)
     except KeyboardInterrupt as error:
         return _interrupted(error, "nothing was written")
-    completed: list[Path] = []
+    noted = Noted()
     try:
-        progress.silent = bool(getattr(options, "quiet", False))
-        with sigterm_interrupts(), noting_completed(completed), _doubts(options):
+        progress.silent = "quiet" in options and options.quiet
+        with sigterm_interrupts(), noting(noted), _doubts(options):
             status: int | None = options.run(options)
         sys.stdout.flush()
     except UniprotoError as error:
-        print(f"uniproto: error: {printable(str(error))}", file=sys.stderr)
+        print(f"uniproto: error: {printable(_in_words_of(options, str(error)))}", file=sys.stderr)
         return 2
     except MemoryError as error:
         print(f"uniproto: error: Not enough memory ({error}). Use fewer rows.", file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:
-        return _interrupted(error, _left_behind(options, completed))
+        return _interrupted(error, _left_behind(options, noted))
     except BrokenPipeError:  # the reader of our output has gone, for example `head`
         _silence_output()
         return 0
@@ -124,22 +125,50 @@ def _interrupted(error: KeyboardInterrupt, left_behind: str) -> int:
     return exit_status(error)
 
 
-def _left_behind(options: argparse.Namespace, completed: list[Path]) -> str:
+# How the command line names what Python calls otherwise.
+_OPTIONS = {
+    "min_distance": "--distinct",
+    "include": "--initial",
+    "target_weights": "--weights",
+    "neighbours": "--lists",
+    "limits": "--at-most",
+    "columns": "--features",
+    "k": "-k",
+    "source": "POOL",
+}
+_SAME = "at_most at_least budgets certify device exclude gains groups iterations memory method "
+_SAME += "metric per_part plan reg sample scale search seconds seed target target_sample"
+_OPTIONS |= {name: flag_of(name) for name in _SAME.split()}
+_NAMED = re.compile(rf"'({'|'.join(_OPTIONS)})'(?= (?:must|needs|is|for)\b)")
+
+
+def _in_words_of(options: argparse.Namespace, text: str) -> str:
+    """An error about an argument in the words of a command that makes a `Problem`.
+
+    >>> options = argparse.Namespace(run=select.run, k=3)
+    >>> _in_words_of(options, "'min_distance' must leave at least k=3 examples. Got only 2.")
+    "'--distinct' must leave at least k=3 examples. Got only 2."
+    """
+    if options.run not in (select.run, compare.run, path.run, curate.run, demo.run):
+        return text
+    known = _OPTIONS if "k" in options else {**_OPTIONS, "k": "k"}
+    return _NAMED.sub(lambda found: f"'{known[found[1]]}'", text)
+
+
+def _left_behind(options: argparse.Namespace, noted: Noted) -> str:
     """What an interrupted command leaves, so that nobody wonders whether to begin anew."""
-    if completed:
-        return f"the result is complete in {', '.join(printable(path) for path in completed)}"
+    if noted.completed:
+        return f"the result is complete in {', '.join(map(printable, noted.completed))}"
     if options.run is verify.run:
         return "not all was checked"
     if options.run is certify.run:
         return f"no new bound was written, and {printable(options.folder)} stays as it was"
-    if options.run is experiment.run:
-        return "the same command goes on from the parts that are done"
-    if options.run in (embed.run, curate.run) and not getattr(options, "no_cache", False):
-        return "the same command goes on from the vectors that are in the cache"
-    output = getattr(options, "output", None) or getattr(options, "out", None)
+    output = vars(options).get("output") or vars(options).get("out")
     for kind, since in _SAVED.get(options.run, {}).items():
         if output is not None and next(Path(output).glob(kind), None) is not None:
-            return f"the same command goes on from {since}"
+            noted.saved = since
+    if noted.saved:
+        return f"the same command goes on from {noted.saved}"
     return "no result was written"
 
 

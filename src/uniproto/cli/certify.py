@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "certify",
-        help="prove how good a saved selection is",
+        help="prove how close a saved selection is to the best possible",
         description=textwrap.dedent("""\
-            Compute a cost that no choice of as many rows can be below, whatever the method, under
-            the same conditions (--initial, --exclude, --groups), and write it to OUT. The input
-            files must be unchanged; --input says where one has moved to."""),
+            Compute a lower bound: a cost that no choice of as many rows can be below, whatever the
+            method, under the same conditions (--initial, --exclude, --groups). It is written to
+            OUT. The input files must be unchanged; --input says where one has moved to."""),
         epilog=textwrap.dedent("""\
             example:
               uniproto select vectors.npy -k 100 -o out
@@ -35,12 +35,12 @@ def add_parser(commands: Any) -> None:
             what is written to OUT:
               certificate.npz     prices of the targets, which prove the bound
               manifest.json       "certificate": lower_bound, gap (cost / lower_bound - 1; null
-                                  where it is infinite, because the bound is 0), absolute_gap
-                                  (cost - lower_bound), converged and more; limit_needed
-                                  where the time limit left no time for a bound
+                                  where the bound is 0), absolute_gap (cost - lower_bound),
+                                  converged and more; limit_needed, the seconds it would need,
+                                  where the time limit was too short for a bound
 
-            A search that stopped early goes on from where it stopped when the command is run
-            again. 'uniproto select --seconds' lowers the cost; this raises the bound.
+            If the search stopped early, run the command again: it continues from there.
+            'uniproto select --seconds' lowers the cost; this raises the bound.
             """),
     )
     parser.add_argument("folder", metavar="OUT", help="a folder that 'uniproto select' has written")
@@ -48,7 +48,7 @@ def add_parser(commands: Any) -> None:
         "--time-limit",
         type=seconds,
         metavar="SECONDS",
-        help="stop raising the bound after this time (default: when it no longer rises)",
+        help="stop after so many seconds (default: when the bound no longer rises)",
     )
     add_moved(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
@@ -66,7 +66,8 @@ def run(options: argparse.Namespace) -> None:
     manifest, selection = load_manifest(folder), Selection.load(folder)
     require_writable(folder)
     remedy = "Run 'uniproto select', or call selection.certify() in Python before saving."
-    problem = recorded_inputs(folder, manifest, options.moved, remedy=remedy).problem()
+    inputs = recorded_inputs(folder, manifest, options.moved, remedy=remedy)
+    problem = inputs.problem.with_k(inputs.spec.k)
     certificate = certify(
         problem,
         selection.cost,
@@ -79,9 +80,12 @@ def run(options: argparse.Namespace) -> None:
     )
     earlier = selection.certificate
     if earlier is not None and earlier.lower_bound > certificate.lower_bound:
-        if not options.quiet:
-            print(f"The bound of before is higher and stays: {earlier}")
-        return
+        from uniproto.cli.verify_claims import bound_checks
+
+        if next(bound_checks(manifest["certificate"], selection, problem, 0.0)).holds:
+            if not options.quiet:
+                print(f"The earlier bound is higher and stays: {earlier}")
+            return
     save_certificate(folder, certificate)
     if not options.quiet:
         print(_in_words(certificate, problem, selection.cost_is_exact))

@@ -10,48 +10,45 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.inputs import Inputs, input_paths, read_inputs
-from uniproto.cli.options import ProblemOptions, add_settings
+from uniproto.cli.inputs import Inputs, input_paths
+from uniproto.cli.options import add_settings
 from uniproto.cli.parser import add_output, add_pool, names
 from uniproto.cli.parser import seeds as as_seeds
-from uniproto.errors import (
-    invalid,
-    printable,
-    require_name,
-)
-from uniproto.runtime.settings import setting, setting_of
+from uniproto.cli.spec import ProblemSpec, SelectSpec
+from uniproto.errors import InvalidInputError, printable, require_name
+from uniproto.runtime.settings import made_of, setting, setting_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class CompareOptions(ProblemOptions):
+class CompareOptions(ProblemSpec):
     """The options of `uniproto compare`."""
 
     methods: list[str] | None = setting(
         None,
-        "as 'uniproto select --method' takes them (all that can answer)",
+        "names as for 'uniproto select --method' (default: all that apply)",
         common=True,
         metavar="A,B,C",
         parse=names,
     )
     labels: str | None = setting_of(
-        ProblemOptions,
+        ProblemSpec,
         "labels",
-        help="classes of POOL's and the target's rows, to judge choices by",
+        help="column of classes, to measure classification by",
         common=True,
     )
     seeds: int | list[int] = setting(
         5,
-        "how many seeds methods that draw at random run with, or a list such as 3,7 (5)",
+        "number of seeds for methods that draw at random, or a list such as 3,7 (default: 5)",
         common=True,
         metavar="SEEDS",
         parse=as_seeds,
     )
     minority: list[str] | None = setting(
         None,
-        "with --labels: the minority classes (those below half the mean class size)",
+        "the minority classes (default: those below half the mean class size)",
         group="columns",
         metavar="A,B",
         parse=names,
@@ -63,11 +60,10 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "compare",
         usage="uniproto compare POOL -k K [options]",
-        help="run several methods on the same problem and set them side by side",
-        description="Let several methods choose K rows of POOL for the same target, and show what "
-        "each costs: the exact optimal-transport cost with equal weights, time, memory and how "
-        "unequal the weights are that it learned. With --labels, also how well the rows chosen "
-        "classify the target.",
+        help="compare several methods on the same problem",
+        description="Let several methods choose K rows of POOL for the same target, and compare "
+        "them: exact optimal-transport cost with equal weights, time, memory, and how unequal "
+        "their own weights are. With --labels, also how well the chosen rows classify the target.",
         epilog=textwrap.dedent("""\
             examples:
               uniproto compare vectors.npy -k 100
@@ -78,12 +74,12 @@ def add_parser(commands: Any) -> None:
 
             how to read the table:
               cost          lower is better; * marks the lowest
-              seconds       to pick alone; reading, costs and accuracies are not counted
-              memory        the most that picking took beyond what was held before
-              weight ratio  largest weight the method learned over the smallest (1: all equal)
-              entropy       of those weights, over that of equal ones (1: all equal)
-              accuracy      of giving every target row the label of its nearest chosen row;
-                            balanced: the mean over classes; minority: over minority classes
+              seconds       for choosing alone, without reading files and computing costs
+              memory        peak memory while choosing, beyond what was in use before
+              weight ratio  the method's largest weight divided by its smallest (1: all equal)
+              entropy       of its weights, relative to equal weights (1: all equal)
+              accuracy      when every target row gets the label of its nearest chosen row;
+                            balanced: mean over classes; minority: mean over minority classes
               ±             standard deviation over seeds, for methods that draw at random
 
             what is written to OUT:
@@ -95,8 +91,8 @@ def add_parser(commands: Any) -> None:
     add_pool(parser)
     parser.add_argument("-k", type=int, required=True, help="how many rows to choose")
     add_output(parser)
-    add_settings(parser, CompareOptions, defaults=True)
-    parser.set_defaults(run=run, seed=0)
+    add_settings(parser, CompareOptions)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -105,41 +101,38 @@ def run(options: argparse.Namespace) -> None:
     from uniproto.comparing.results import require_results_folder
     from uniproto.runs.publish import refuse_inputs_inside
 
-    if options.output:
-        refuse_inputs_inside(Path(options.output), input_paths(options))
-        require_results_folder(Path(options.output), "comparison")
-    inputs = read_inputs(options)
-    labels, target_labels = _labels(inputs, options)
-    machine = {"memory": options.memory, "device": options.device, "neighbours": options.lists}
+    spec, own = SelectSpec.of(vars(options)), made_of(CompareOptions, vars(options))
+    if spec.output:
+        refuse_inputs_inside(Path(spec.output), input_paths(spec))
+        require_results_folder(Path(spec.output), "comparison")
+    inputs = spec.read()
+    assert spec.k is not None
+    labels, target_labels = _labels(inputs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LabelsWarning)  # they stand under the table
         comparison = compare(
-            inputs.problem(**machine),
-            options.k,
+            inputs.problem,
+            spec.k,
             labels=labels if target_labels is None else (labels, target_labels),
-            minority=_classes(options.minority, labels, target_labels),
-            methods=options.methods,
-            seeds=options.seeds,
-            progress=False if options.quiet else None,
+            minority=_classes(own.minority, labels, target_labels),
+            methods=own.methods,
+            seeds=own.seeds,
+            progress=False if own.quiet else None,
         )
-    if options.output:
-        comparison.save(options.output)
-    if not options.quiet:
+    if spec.output:
+        comparison.save(spec.output)
+    if not own.quiet:
         comparison.table()
-        if options.output:
-            print(f"\nwritten to {printable(options.output)}")
+        if spec.output:
+            print(f"\nwritten to {printable(spec.output)}")
 
 
-def _labels(
-    inputs: Inputs, options: argparse.Namespace
-) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
-    if options.labels is None:
+def _labels(inputs: Inputs) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
+    name, target = inputs.spec.labels, inputs.target
+    if name is None:
         return None, None
-    target = inputs.target
-    return (
-        inputs.pool.column(options.labels, "--labels"),
-        None if target is None else target.column(options.labels, "--labels"),
-    )
+    of_target = None if target is None else target.column(name, "--labels")
+    return inputs.pool.column(name, "--labels"), of_target
 
 
 def _classes(
@@ -149,7 +142,7 @@ def _classes(
     if named is None:
         return None
     if labels is None:
-        raise invalid("--minority", "needs --labels", ",".join(named), "Name the column.")
+        raise InvalidInputError("--minority needs --labels. Name the column of classes.")
     aim = labels if target_labels is None else target_labels
     known = {str(label): label for label in aim.tolist()}
     for name in named:

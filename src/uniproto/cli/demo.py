@@ -15,19 +15,19 @@ _RANDOM_DRAWS = 10
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "demo",
-        help="select prototypes of handwritten digits and show what came out",
+        help="see it work on handwritten digits",
         description="Select prototypes of scikit-learn's handwritten digits (1,797 images of 8 x 8 "
         "pixels), compare them with random choices, prove how good they are, and write the result "
         "and a page about it to a folder. Compiles what later commands need, once per machine.",
     )
-    parser.add_argument("-k", type=int, default=50, help="how many prototypes (50)")
+    parser.add_argument("-k", type=int, default=50, help="how many prototypes (default: 50)")
     parser.add_argument(
         "-o",
         "--out",
         dest="output",
         default="uniproto-demo",
         metavar="OUT",
-        help="folder (uniproto-demo)",
+        help="folder (default: uniproto-demo)",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.set_defaults(run=run)

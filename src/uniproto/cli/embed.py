@@ -8,15 +8,16 @@ import io
 import json
 import os
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.language import language_features, read_rows, refuse_language_options
-from uniproto.cli.options import EmbeddingOptions, LanguageOptions, SelectOptions, add_settings
-from uniproto.errors import OutputError, invalid, printable
+from uniproto.cli.language import read_items
+from uniproto.cli.options import add_settings
+from uniproto.cli.spec import EmbeddingSpec, LanguageSpec, SelectSpec
+from uniproto.errors import InvalidInputError, OutputError, printable
 from uniproto.runs.atomic import atomic_write, require_writable, unwritable, write_text
 from uniproto.runs.publish import note_completed, refuse_inputs_inside
 from uniproto.runtime.settings import setting, setting_of
@@ -32,15 +33,15 @@ _RECORD = b"uniproto.embedding"  # in the metadata of the file
 
 
 @dataclass(frozen=True)
-class EmbedOptions(EmbeddingOptions, LanguageOptions):
+class EmbedOptions(EmbeddingSpec, LanguageSpec):
     """The options of `uniproto embed`."""
 
     device: str = setting("auto", "cpu, cuda, mps", common=True)
     engine: str = setting_of(
-        SelectOptions, "engine", help="ray: on every GPU (else core) of a cluster, same cache"
+        SelectSpec, "engine", help="ray: on every GPU (else core) of a cluster, same cache"
     )
-    address: str | None = setting_of(SelectOptions, "address")
-    num_cpus: int | None = setting_of(SelectOptions, "num_cpus")
+    address: str | None = setting_of(SelectSpec, "address")
+    num_cpus: int | None = setting_of(SelectSpec, "num_cpus")
     quiet: bool = setting(False, "no progress bar and no summary", common=True)
 
 
@@ -90,7 +91,7 @@ def add_parser(commands: Any) -> None:
         required=True,
         help="the .parquet file to write",
     )
-    add_settings(parser, EmbedOptions, defaults=True)
+    add_settings(parser, EmbedOptions)
     parser.set_defaults(run=run)
 
 
@@ -98,33 +99,30 @@ def run(options: argparse.Namespace) -> None:
     from uniproto.data.hub import local_data
     from uniproto.features.cache import cache_folder
 
-    output = Path(options.output)
+    spec = SelectSpec.of({**vars(options), "pool": options.data})
+    output = Path(str(spec.output))
     if output.suffix.lower() != ".parquet":
-        raise invalid("--out", "must end in .parquet", repr(options.output), "Rename it.")
-    _require_usable(output, options.data)
-    if language_features(options) is None:
-        refuse_language_options(options)
-    data = local_data(options.data, Path(options.cache or cache_folder() / "datasets"))
-    items = read_rows(options, data, guess=True)
+        raise InvalidInputError(f"--out must end in .parquet, not {spec.output!r}.")
+    _require_usable(output, spec.pool)
+    spec.check()
+    data = local_data(spec.pool, Path(spec.cache or cache_folder() / "datasets"))
+    items = read_items(spec, data, guess=True)
     if COLUMN in items.table.column_names:
-        raise invalid(
-            "DATA",
-            f"must have no column {COLUMN!r}",
-            f"{items.path.name}, which has one",
-            "Rename or drop it.",
+        raise InvalidInputError(
+            f"{items.path.name} has a column {COLUMN!r} already. Rename or drop it."
         )
-    with _spread(options) as spread:
+    with _spread(spec) as spread:
         found = items.embed(
-            options.model,
-            batch_size=options.batch_size,
-            device=options.device,
-            cache=False if options.no_cache else options.cache or True,
-            on_error=options.on_error,
-            progress=False if options.quiet else None,
+            spec.model,
+            batch_size=spec.batch_size,
+            device=spec.device,
+            cache=False if spec.no_cache else spec.cache or True,
+            on_error=spec.on_error,
+            progress=False if spec.quiet else None,
             spread=spread,
         )
     _write(output, items, found)
-    if options.quiet:
+    if spec.quiet:
         return
     print(f"{len(found):,} vectors of {found.vectors.shape[1]} numbers by {printable(found.model)}")
     print(f"  {_WHAT[items.kind]} from  {printable(items.path)}, {printable(repr(items.column))}")
@@ -140,25 +138,16 @@ def run(options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _spread(options: argparse.Namespace) -> Iterator[Any]:
+def _spread(spec: SelectSpec) -> Iterator[Any]:
     """What makes a model run in many places; nothing where it runs here."""
-    if options.engine != "ray":
-        refuse_ray_options(options, ("address", "num_cpus"))
+    if spec.engine != "ray":
         yield None
         return
     from uniproto.scale.cluster import Cluster
     from uniproto.scale.embed import on_ray
 
-    with Cluster(options.address, options.num_cpus) as cluster:
+    with Cluster(spec.address, spec.num_cpus) as cluster:
         yield on_ray(cluster)
-
-
-def refuse_ray_options(options: argparse.Namespace, names: Iterable[str]) -> None:
-    for name in names:
-        if (value := getattr(options, name)) is not None:
-            raise invalid(
-                f"--{name.replace('_', '-')}", "needs --engine ray", repr(value), "Add it."
-            )
 
 
 def embedding_notes(found: Embedded | None) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`uniproto experiment`: the figures and tables of the paper, made anew."""
+"""`uniproto experiment`: reproduce the figures and tables of the paper."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DATA_VARIABLE = "UNIPROTO_DATA"
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "experiment",
-        help="make a figure or table of the paper anew, on data you have",
+        help="reproduce a figure or table of the paper",
         description="Run one of the experiments that put the paper's claims to the test. Each is "
         "one short script, which prints a table and what the numbers say about the claim.",
         epilog=textwrap.dedent("""\

@@ -1,72 +1,51 @@
-"""From a command's options and the files they name to a `Problem`."""
+"""From what was asked and the files it names to a `Problem`."""
 
 from __future__ import annotations
 
-import argparse
 import difflib
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.input_file import read_file
-from uniproto.cli.limits import limited_column, limits_of
+from uniproto.cli.language import read_items
 from uniproto.cli.option_values import (
     checked_distance,
+    limited_column,
+    limits_of,
     min_distance,
     names_weights,
     read_budgets,
     row_numbers,
     with_bandwidth,
 )
-from uniproto.errors import (
-    InputFileError,
-    invalid,
-    unknown_name,
-)
+from uniproto.errors import InputFileError, InvalidInputError, unknown_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from uniproto.cli.spec import SelectSpec
     from uniproto.data.tables import InputData
     from uniproto.features.compared_rows import Given
     from uniproto.features.files import EmbeddedData
-    from uniproto.features.preparation import Preparation
     from uniproto.problem.near import NearRows
     from uniproto.problem.problem import Problem
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The input files of a command, and the arguments of its `Problem`."""
+    """The input files of a command, and the problem they pose, for any k."""
 
+    spec: SelectSpec
     pool: InputData
     target: InputData | None
-    k: int | None
     arguments: dict[str, Any]  # of `Problem`
-    given: Given  # the rows as they are in the files, for people to look at
+    problem: Problem
     near: tuple[tuple[str, NearRows], ...] = ()  # rows excluded, and the files they are near to
 
-    def problem(self, **machine: Any) -> Problem:
-        """The checked problem; `machine` is what `Compute` takes."""
-        from uniproto.problem.problem import Problem
-        from uniproto.problem.values import Compute
-
-        problem = Problem(**self.arguments, compute=Compute(**machine))
-        if self.k is not None:
-            problem = problem.with_k(self.k)
-        return problem.changed(given=self.given)
-
-    def without(self, rows: list[int]) -> Inputs:
-        """The same inputs, of which these rows may not be chosen either."""
-        excluded = sorted({*(self.arguments["exclude"] or ()), *rows})
-        return replace(self, arguments={**self.arguments, "exclude": excluded})
-
-    def noting(self, path: str, others: InputData, near: NearRows) -> Inputs:
-        """The same inputs, of which rows were excluded because they are near to those of a file.
-
-        The rows they are near to are noted by their numbers in that file.
-        """
-        noted = replace(near, nearest=file_rows(others)[0][near.nearest])
-        return replace(self, near=(*self.near, (path, noted)))
+    def excluding(self, path: str, near: NearRows) -> Inputs:
+        """The same inputs without rows that are near to, or repeat, those of a file."""
+        problem = self.problem.excluding(near.rows)
+        return replace(self, problem=problem, near=(*self.near, (path, near)))
 
     @property
     def near_rows(self) -> list[int]:
@@ -75,197 +54,168 @@ class Inputs:
 
     def identities(self) -> dict[str, Any]:
         """What a manifest says about the input files."""
-        return {
-            "source": self.pool.identity(),
-            "target": self.target.identity() if self.target else None,
-        }
+        costs: Any = self.problem.costs
+        found: dict[str, Any] = {"source": self.pool.identity(), "target": None}
+        if self.target is not None:
+            found["target"] = self.target.identity()
+        for role, data in (("source", self.pool), ("target", self.target)):
+            if data is not None and _is_arrow(data.features):  # what became of a table's columns
+                rows, width = len(data.features), costs.source.shape[1]
+                assert self.problem.given is not None
+                columns = list(self.problem.given.columns)
+                found[role] |= {"shape": [rows, width], "columns": columns}
+        return found
+
+    def asked(self) -> dict[str, Any]:
+        """What a manifest says was asked."""
+        rows = file_rows(self.pool)[0][self.near_rows].tolist() if self.near else None
+        return replace(self.spec, near_rows=rows).record()
 
 
-def read_inputs(options: argparse.Namespace) -> Inputs:
-    """Read the files that options name. Every command goes through here, so that none drifts."""
-    from uniproto.problem.checks import AUTO
-    from uniproto.problem.values import Groups
+def read_inputs(spec: SelectSpec) -> Inputs:
+    """Read the files that are asked about. Every command goes through here, so that none drifts."""
+    from uniproto.problem.problem import Problem
+    from uniproto.problem.values import Compute, Groups
 
-    label_column = options.labels
-    weight_column = None if names_weights(options.weights) else options.weights
-    limited = limited_column(options)
-    if options.groups is None:
-        read_budgets(options.budgets, None)
-    columns = (options.id, options.groups, weight_column, label_column, limited)
-    named = [name for name in columns if name]
-    pool = read_file(options, options.pool, named, None)
-    target = read_file(options, options.target, named, pool) if options.target else None
-    near_to = None if hasattr(options, "near_rows") else getattr(options, "exclude_near", None)
-    others = read_file(options, near_to[0], named, pool) if near_to else None
-    pool, target, given = _comparable(pool, target, options)
-    metric = options.metric
-    if metric is None:
-        metric = AUTO if given.preparation is None else "euclidean"
-    if (sample := getattr(options, "target_sample", None)) is not None:
-        target = _sampled(target or pool, sample, options)
+    pool = read_file(spec, spec.pool)
+    target = read_file(spec, spec.target, pool) if spec.target else None
+    others = None
+    if spec.exclude_near and spec.near_rows is None:  # a record names rows: the file may be gone
+        others = read_file(spec, spec.exclude_near[0], pool)
+    columns = _columns(spec, pool)
+    if spec.target_sample is not None:
+        target, columns = _sampled(spec, pool, target, columns)
     aim = target or pool
-    weights = _weights(options.weights, label_column, pool, aim)
-    if label_column:
-        aim.column(label_column, "--labels")
-    groups = pool.column(options.groups, "--groups") if options.groups else None
+    groups = pool.column(spec.groups, "--groups") if spec.groups else None
+    excluded = {*row_numbers(spec.exclude, "--exclude"), *(spec.near_rows or ())}
+    if spec.labels:
+        aim.column(spec.labels, "--labels")
     arguments = {
         "source": pool.features,
         "target": target.features if target else None,
-        "metric": with_bandwidth(metric, options.bandwidth),
-        "target_weights": weights,
+        "metric": with_bandwidth(spec.metric or "auto", spec.bandwidth),
+        "target_weights": _weights(spec, pool, aim),
         "groups": None
         if groups is None
-        else Groups(
-            groups, _target_groups(options.groups, target), read_budgets(options.budgets, groups)
-        ),
-        "limits": limits_of(options, pool),
-        "include": _rows_with_vectors(row_numbers(options.initial, "--initial"), pool, "--initial"),
-        "exclude": _rows_with_vectors(row_numbers(options.exclude, "--exclude"), pool, "--exclude"),
-        "min_distance": min_distance(options.distinct),
-        "seed": options.seed,
+        else Groups(groups, _target_groups(spec, target), read_budgets(spec.budgets, groups)),
+        "limits": limits_of(spec, pool),
+        "include": _rows_with_vectors(row_numbers(spec.initial, "--initial"), pool, "--initial"),
+        "exclude": _rows_with_vectors(sorted(excluded), pool, "--exclude"),
+        "min_distance": min_distance(spec.distinct),
+        "columns": columns,
+        "seed": spec.seed,
     }
-    if getattr(options, "target_sample", None) is not None and target is not None:
-        given = replace(given, target=target.table)
-    inputs = Inputs(pool, target, options.k, arguments, given)
-    if (rows := getattr(options, "near_rows", None)) is not None:
-        # A record names the rows, so that the file they were near to may be gone.
-        return inputs.without(_rows_with_vectors(rows, pool, "near_rows") or [])
-    if others is None:
+    problem = Problem(**arguments, compute=Compute(spec.memory, spec.device, spec.lists))
+    problem = problem.changed(given=_shown(spec, pool, aim, problem))
+    inputs = Inputs(spec, pool, target, arguments, problem)
+    if others is None or spec.exclude_near is None:
         return inputs
-    path, text = options.exclude_near
-    near = _near_rows(inputs, others, checked_distance(text))
-    return inputs.without(near.rows.tolist()).noting(path, others, near)
+    path, text = spec.exclude_near
+    return inputs.excluding(path, _near_rows(inputs, others, checked_distance(text)))
 
 
-def _comparable(
-    pool: InputData, target: InputData | None, options: argparse.Namespace
-) -> tuple[InputData, InputData | None, Given]:
-    """The same files with features to compare, and what became of their columns."""
+def _is_arrow(values: Any) -> bool:
     import pyarrow as pa
 
-    from uniproto.data.arrays import as_matrix
-    from uniproto.data.columns import numeric_matrix, split_names
-    from uniproto.data.tables import aligned_columns
-    from uniproto.features.compared_rows import Given, compared_rows
+    return isinstance(values, pa.Table)
+
+
+def _columns(spec: SelectSpec, pool: InputData) -> Any:
+    """What becomes of the columns of a table; vectors and matrices are taken as they are."""
+    from uniproto.data.columns import split_names
+    from uniproto.problem.values import Columns
+
+    if not _is_arrow(pool.features):
+        return None
+    return Columns(
+        use=list(pool.feature_columns) if spec.features else None,
+        categories=split_names(spec.categories or (), pool.features.column_names),
+        scale=spec.scale,
+        prepare=spec.prepare,
+    )
+
+
+def _shown(spec: SelectSpec, pool: InputData, aim: InputData, problem: Problem) -> Given:
+    """The rows as they are in the files, for people to look at, and why columns are set aside."""
     from uniproto.features.preparation import Preparation
 
-    aim = target or pool
-    shown = Given(
-        pool.features if pool.table is None else pool.table,
-        aim.features if aim.table is None else aim.table,
-        () if getattr(pool, "embedded", None) is not None else pool.feature_columns,
-    )
-    if not isinstance(pool.features, pa.Table):
-        return pool, target, shown
-    if target is not None and not isinstance(target.features, pa.Table):  # an array beside a table
-        numbers = numeric_matrix(pool.features, str(pool.path))
-        return replace(pool, features=numbers), target, shown
-    named = list(pool.feature_columns) if getattr(options, "features", None) else None
-    rows = compared_rows(
-        pool.features,
-        None if target is None else target.features,
-        prepare=getattr(options, "prepare", None),
-        use=named,
-        categories=split_names(
-            getattr(options, "categories", None) or (), pool.features.column_names
-        ),
-        scale=getattr(options, "scale", "robust"),
-    )
-    preparation = rows.given.preparation
-    columns = rows.given.columns
-    ready = replace(pool, features=as_matrix(rows.source, str(pool.path)), feature_columns=columns)
-    if target is not None:
-        aim_rows = rows.target
-        if preparation is None:  # whose columns are those of the source, in its order
-            order = aligned_columns(list(target.feature_columns), target.path, columns, pool.path)
-            aim_rows = target.features.select(order)
-        matrix = as_matrix(aim_rows, str(target.path))
-        target = replace(target, features=matrix, feature_columns=columns)
-    if isinstance(preparation, Preparation):
-        preparation = _with_options(preparation, pool, options)
-    return ready, target, replace(shown, columns=columns, preparation=preparation)
+    given = problem.given
+    assert given is not None
+    source, target = (each.features if each.table is None else each.table for each in (pool, aim))
+    columns = () if spec.embeds else given.columns or pool.feature_columns
+    preparation = given.preparation
+    if isinstance(preparation, Preparation) and pool.table is not None:
+        known = {column.name for column in preparation.columns} | set(preparation.aside)
+        said = {name: f"named by {option}" for name, option in spec.named_columns().items()}
+        if (limited := limited_column(spec)) is not None:
+            said[limited[0]] = "its labels are limited"
+        rest = {
+            name: said.get(name, "ignored") for name in pool.table.column_names if name not in known
+        }
+        preparation = replace(preparation, aside={**preparation.aside, **rest})
+    return replace(given, source=source, target=target, columns=columns, preparation=preparation)
 
 
-def _with_options(
-    preparation: Preparation, pool: InputData, options: argparse.Namespace
-) -> Preparation:
-    """Name the columns that options set aside, too."""
-    assert pool.table is not None
-    said = {
-        getattr(options, option): f"named by --{option}"
-        for option in ("id", "labels", "groups", "weights")
-        if getattr(options, option, None)
-    }
-    if (limited := limited_column(options)) is not None:
-        said[limited] = "its labels are limited"
-    known = {column.name for column in preparation.columns} | set(preparation.aside)
-    rest = [name for name in pool.table.column_names if name not in known]
-    return replace(
-        preparation,
-        aside={**preparation.aside, **{name: said.get(name, "ignored") for name in rest}},
-    )
-
-
-def _target_groups(name: str | None, target: InputData | None) -> NDArray[Any] | None:
-    if name is None or target is None:
+def _target_groups(spec: SelectSpec, target: InputData | None) -> NDArray[Any] | None:
+    if spec.groups is None or target is None:
         return None
-    if target.table is not None and name not in target.table.column_names:
+    if target.table is not None and spec.groups not in target.table.column_names:
         raise InputFileError(
-            f"{target.path}: the column {name!r} of --groups must be in the target, too. It is "
-            "not. Where the target has no such labels, limit the sources of POOL instead: "
-            f"--at-most, --at-least or --budget {name}:LABEL=N."
+            f"{target.path}: the target needs the column {spec.groups!r} of --groups, too. If it "
+            "has no such labels, limit the sources of POOL instead: --at-most, --at-least or "
+            f"--budget {spec.groups}:LABEL=N."
         )
-    return target.column(name, "--groups")
+    return target.column(spec.groups, "--groups")
 
 
 def _near_rows(inputs: Inputs, others: InputData, distance: float) -> NearRows:
-    """The rows of the pool that are too close to those of another file."""
-    from uniproto.data.arrays import as_matrix
-    from uniproto.problem.checks import AUTO, metric_for
+    """The rows of the pool that are too close to those of another file, by their numbers there."""
     from uniproto.problem.near import rows_near
-    from uniproto.problem.values import metric_of
 
-    metric = metric_of(inputs.arguments["metric"])
-    if metric == AUTO:
-        metric = metric_for(as_matrix((inputs.target or inputs.pool).features, "target"))
-    return rows_near(
-        inputs.pool.features,
-        inputs.given.features(others.features, str(others.path)),
+    given, pool = inputs.problem.given, inputs.pool
+    assert given is not None
+    near = rows_near(
+        given.features(pool.features) if _is_arrow(pool.features) else pool.features,
+        given.features(others.features, str(others.path)),
         distance,
-        metric=metric,
+        metric=inputs.problem.costs.metric,
         name="--exclude-near",
     )
+    return replace(near, nearest=file_rows(others)[0][near.nearest])
 
 
-def _sampled(data: InputData, size: int, options: argparse.Namespace) -> InputData:
-    """Some rows of a target, drawn with the seed; all of them would have been too many."""
+def _sampled(
+    spec: SelectSpec, pool: InputData, target: InputData | None, columns: Any
+) -> tuple[InputData, Any]:
+    """Some rows of a target, drawn with the seed; columns are made comparable over all of them."""
     from uniproto.data.arrays import sampled_rows
     from uniproto.data.tables import SampledData
+    from uniproto.features.compared_rows import compared_rows
     from uniproto.geometry.costs import MATRIX_METRICS
 
-    for option in ("text", "images"):
-        if getattr(options, option, None) is not None:
-            raise invalid("--target-sample", f"excludes --{option}", size, "Drop one of the two.")
-    if options.metric in MATRIX_METRICS:
-        raise invalid(
-            "--target-sample", "needs a metric of vectors", f"--metric {options.metric}", "Drop it."
+    if spec.embeds or spec.metric in MATRIX_METRICS:
+        raise InvalidInputError(
+            "--target-sample needs rows of numbers, compared by a metric of vectors. Leave it out."
         )
-    rows = sampled_rows(len(data.features), size, options.seed, "--target-sample")
-    return SampledData(
-        data.path,
-        data.sha256,
-        data.features[rows],
-        None if data.table is None else data.table.take(rows),
-        data.feature_columns,
-        seed=options.seed,
-    )
+    aim = target or pool
+    if columns is not None:
+        rows = compared_rows(
+            pool.features, None if target is None else target.features, **vars(columns)
+        )
+        columns = rows.given.preparation or columns
+    drawn = sampled_rows(len(aim.features), spec.target_sample, spec.seed, "--target-sample")
+    features = aim.features.take(drawn) if _is_arrow(aim.features) else aim.features[drawn]
+    table = None if aim.table is None else aim.table.take(drawn)
+    sample = SampledData(aim.path, aim.sha256, features, table, aim.feature_columns, seed=spec.seed)
+    return sample, columns
 
 
-def _weights(text: str | None, labels: str | None, pool: InputData, aim: InputData) -> Any:
+def _weights(spec: SelectSpec, pool: InputData, aim: InputData) -> Any:
     """A column of the target, or the weights that a word names."""
     from uniproto.problem.values import Balanced
     from uniproto.problem.weights import WEIGHTS, density_from
 
+    text = spec.weights
     if text is None:
         return None
     columns = [] if aim.table is None else aim.table.column_names
@@ -275,65 +225,97 @@ def _weights(text: str | None, labels: str | None, pool: InputData, aim: InputDa
         return aim.column(text, "--weights")
     for data in (pool, aim):
         if data.table is not None and text in data.table.column_names:
-            raise invalid(
-                "--weights",
-                "must be the name of a column, or a word that is none",
-                f"{text!r}, which is both, because {data.path.name} has such a column",
-                "Rename the column, or leave it out of the file.",
+            raise InvalidInputError(
+                f"--weights {text} is also the name of a column of {data.path.name}. Rename the "
+                "column, or leave it out of the file."
             )
     if text.startswith("density"):
         return density_from(text, "--weights")
     if text != "balanced":
-        raise invalid("--weights", "takes no options for balanced", repr(text), "Drop them.")
-    if labels is None:
-        raise invalid(
-            "--labels", "must be given with --weights balanced", "none", "Name the classes' column."
-        )
-    return Balanced(aim.column(labels, "--labels"))
+        raise InvalidInputError(f"--weights takes no options for balanced, such as {text!r}.")
+    if spec.labels is None:
+        raise InvalidInputError("--weights balanced needs --labels. Name the column of classes.")
+    return Balanced(aim.column(spec.labels, "--labels"))
 
 
-def input_paths(options: argparse.Namespace) -> list[str]:
+def input_paths(spec: SelectSpec) -> list[str]:
     """What POOL and --target name: paths or patterns, but not addresses in a store."""
     from uniproto.data.files import possible_path
 
-    near = getattr(options, "exclude_near", None) or [None]
-    named = (options.pool, options.target, near[0])
+    named = (spec.pool, spec.target, spec.exclude_near and spec.exclude_near[0])
     given = [text for text in named if text and "://" not in text]
     return [str(possible_path(text)) for text in given]
 
 
-def recorded(
-    options: argparse.Namespace, weights: Any, inputs: Inputs | None = None
-) -> dict[str, Any]:
-    """The options as a manifest records them."""
-    given = {name: value for name, value in vars(options).items() if name not in ("run", "quiet")}
-    from uniproto.problem.weights import Density
-
-    if isinstance(weights, Density):  # whatever defaults become
-        given["weights"] = str(weights)
-    if inputs is not None and inputs.near:
-        given["near_rows"] = file_rows(inputs.pool)[0][inputs.near_rows].tolist()
-    return given
+# One file
 
 
-def _rows_with_vectors(rows: list[int] | None, pool: InputData, parameter: str) -> list[int] | None:
+def read_file(spec: SelectSpec, path: str, like: InputData | None = None) -> InputData:
+    """One file: its features, or the vectors of the texts or pictures in it.
+
+    `like` is the pool, where this is another file.
+    """
+    from uniproto.data.files import possible_path
+    from uniproto.data.tables import read_input
+    from uniproto.features.files import embedded_data
+    from uniproto.geometry.costs import MATRIX_METRICS
+
+    possible_path(path)
+    if spec.embeds:
+        if spec.metric in MATRIX_METRICS:
+            raise InvalidInputError(f"--metric {spec.metric} compares no vectors. Use cosine.")
+        return embedded_data(
+            read_items(spec, path, like=() if like is None else like.feature_columns),
+            spec.model,
+            batch_size=spec.batch_size,
+            device=spec.device,
+            cache=False if spec.no_cache else spec.cache or True,
+            on_error=spec.on_error,
+            model_digest=spec.model_digest,
+            progress=False if spec.quiet else None,
+        )
+    refuse_pictures(Path(path))
+    named = spec.named_columns()
+    later = (spec.weights, None if spec.target is None else spec.labels)
+    return read_input(
+        path,
+        spec.column,
+        named,
+        like,
+        required={name: named[name] for name in named if like is None and name not in later},
+        features=spec.features or (),
+        ignore=spec.ignore or (),
+        has_target=like is None and spec.target is not None,
+        memory=spec.memory,
+        encoding=spec.encoding,
+        raw=spec.prepare is not False and spec.metric not in MATRIX_METRICS,
+    )
+
+
+def refuse_pictures(path: Path) -> None:
+    """A folder of pictures without --images: say what is missing, not that a file is."""
+    from uniproto.features.files import has_pictures
+
+    if path.is_dir() and next(path.rglob("*.parquet"), None) is None and has_pictures(path):
+        raise InputFileError(f"{path}: this is a folder of pictures. Add --images.")
+
+
+# Rows that embedding skipped
+
+
+def _rows_with_vectors(rows: list[int], pool: InputData, parameter: str) -> list[int]:
     """Rows of a file as rows of its vectors, which skipped rows do not have."""
-    if rows is None or not has_skipped_rows(pool):
+    if not rows or not has_skipped_rows(pool):
         return rows
     numbers, count = file_rows(pool)
     places = {int(row): place for place, row in enumerate(numbers)}
     for row in rows:
         if not 0 <= row < count:
-            raise invalid(
-                parameter, f"must hold row numbers from 0 to {count - 1}", row, "Count from 0."
+            raise InvalidInputError(
+                f"{parameter} must hold row numbers from 0 to {count - 1}, not {row}."
             )
         if row not in places and parameter == "--initial":
-            raise invalid(
-                parameter,
-                "must hold rows that have a vector",
-                f"the skipped row {row}",
-                "Drop it.",
-            )
+            raise InvalidInputError(f"--initial names row {row}, which was skipped. Drop it.")
     return [places[row] for row in rows if row in places]
 
 

@@ -2,52 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from uniproto.errors import invalid
+from uniproto.cli.parser import flag_of
+from uniproto.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from uniproto.cli.spec import SelectSpec
+    from uniproto.data.tables import InputData
+    from uniproto.problem.values import Limits
 
-def read_budgets(text: str | None, groups: NDArray[Any] | None) -> str | dict[Hashable, int]:
+_EVERY = "*"
+
+
+def read_budgets(text: str | None, groups: NDArray[Any]) -> str | dict[Hashable, int]:
     """How k is shared among groups, as an option says it."""
-    if text is None:
-        return "proportional"
-    if groups is None:
-        raise invalid("--budgets", "needs --groups", repr(text), "Name the column of groups.")
-    if "=" not in text:
-        return text
+    if text is None or "=" not in text:
+        return text or "proportional"
     labels = {str(label): label for label in groups.tolist()}
-    budgets: dict[Hashable, int] = {}
+    return {labels.get(label, label): count for label, count in _counts(text, "--budgets")}
+
+
+def _counts(text: str, parameter: str) -> Iterator[tuple[str, int]]:
+    """The labels and numbers of label=3,label=4."""
     for part in text.split(","):
         label, _, count = part.rpartition("=")
         try:
-            budgets[labels.get(label.strip(), label.strip())] = int(count)
+            yield label.strip(), int(count)
         except ValueError:
-            raise invalid(
-                "--budgets",
-                "must give each group a whole number",
-                repr(part),
-                "Write it as label=count,label=count.",
+            raise InvalidInputError(
+                f"{parameter} must give each label a whole number, such as label=3,label=4, not "
+                f"{part!r}."
             ) from None
-    return budgets
 
 
-def row_numbers(text: str | None, parameter: str) -> list[int] | None:
+def row_numbers(text: str | None, parameter: str) -> list[int]:
     """Rows as options name them.
 
     >>> row_numbers("3,17", "--exclude")
     [3, 17]
     """
-    if text is None:
-        return None
     try:
-        return [int(part) for part in text.split(",") if part.strip()]
+        return [int(part) for part in (text or "").split(",") if part.strip()]
     except ValueError:
-        raise invalid(
-            parameter, "must be row numbers", repr(text), "Write them as 3,17,40."
+        raise InvalidInputError(
+            f"{parameter} must be row numbers such as 3,17,40, not {text!r}."
         ) from None
 
 
@@ -60,11 +62,8 @@ def checked_distance(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise invalid(
-            "--exclude-near",
-            "must be a file and a distance",
-            repr(text),
-            "Write it as --exclude-near FILE 0.05.",
+        raise InvalidInputError(
+            f"--exclude-near must be a file and a distance, such as FILE 0.05, not {text!r}."
         ) from None
 
 
@@ -89,12 +88,7 @@ def with_bandwidth(metric: str, bandwidth: str | float | None) -> Any:
 
     if bandwidth is None:
         return metric
-    kinds: dict[str, type[Any]] = {kind.metric: kind for kind in (RBF, Laplacian)}
-    if metric not in kinds:
-        raise invalid(
-            "--bandwidth", f"needs --metric {' or '.join(kinds)}", repr(bandwidth), "Drop it."
-        )
-    return kinds[metric](bandwidth)
+    return {kind.metric: kind for kind in (RBF, Laplacian)}[metric](bandwidth)
 
 
 def names_weights(text: str | None) -> bool:
@@ -106,3 +100,50 @@ def names_weights(text: str | None) -> bool:
     from uniproto.problem.weights import WEIGHTS
 
     return text is not None and text.partition(":")[0] in WEIGHTS
+
+
+def limits_of(spec: SelectSpec, pool: InputData) -> Limits | None:
+    """The limits of a `Problem`: --at-most, --at-least and --budget."""
+    from uniproto.problem.values import Limits
+
+    limited = limited_column(spec)
+    if limited is None:
+        return None
+    labels = pool.column(limited[0], flag_of(limited[1]))
+    by_text = {str(label): label for label in labels.tolist()}
+    found: dict[str, dict[Hashable, int]] = {"at_most": {}, "at_least": {}}
+    # What is said of every source goes first, so that what is said of one wins.
+    parts = [
+        (name, *part)
+        for name, text in _limits(spec)
+        for part in _counts(text.partition(":")[2], flag_of(name))
+    ]
+    for name, label, count in sorted(parts, key=lambda part: part[1] != _EVERY):
+        for limit in ("at_most", "at_least") if name == "budget" else (name,):
+            these = by_text.values() if label == _EVERY else [by_text.get(label, label)]
+            found[limit].update(dict.fromkeys(these, count))
+    return Limits(labels, **{name: counts or None for name, counts in found.items()})
+
+
+def _limits(spec: SelectSpec) -> list[tuple[str, str]]:
+    given = (("at_most", spec.at_most), ("at_least", spec.at_least), ("budget", spec.budget))
+    return [(name, text) for name, texts in given for text in texts or ()]
+
+
+def limited_column(spec: SelectSpec) -> tuple[str, str] | None:
+    """The column of sources that the limits name, which must be one, and an option that does."""
+    columns: dict[str, str] = {}
+    for name, text in _limits(spec):
+        column, colon, _ = text.partition(":")
+        if not colon or not column.strip():
+            raise InvalidInputError(
+                f"{flag_of(name)} must say which column holds the sources, such as "
+                f"source:gsm=500, not {text!r}."
+            )
+        columns.setdefault(column.strip(), name)
+    if len(columns) > 1:
+        raise InvalidInputError(
+            f"{flag_of(list(columns.values())[-1])} must name one column of sources, the same "
+            f"everywhere, not {' and '.join(columns)}."
+        )
+    return next(iter(columns.items()), None)

@@ -17,6 +17,9 @@ _PLACES = frozenset({"POOL", "OUT", "FILE", "DIR", "FOLDER", "DATA", "CORPUS", "
 class Layout(argparse.RawDescriptionHelpFormatter):
     """Keeps the line breaks of examples and lists; wraps a description that has none."""
 
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=27)
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if "\n" in text:
             return super()._fill_text(text, width, indent)
@@ -74,6 +77,15 @@ class Parser(argparse.ArgumentParser):
 
 def _name(action: argparse.Action) -> str:
     return "/".join(action.option_strings) or str(action.metavar)
+
+
+def flag_of(name: str) -> str:
+    """How an option is written on the command line.
+
+    >>> flag_of("at_most"), flag_of("k")
+    ('--at-most', '-k')
+    """
+    return {"k": "-k", "output": "--out"}.get(name) or f"--{name.replace('_', '-')}"
 
 
 def parse_int(text: str) -> int:
@@ -173,5 +185,5 @@ def add_output(
         dest="output",
         metavar="OUT",
         required=required,
-        help="folder for the results" + (f" ({default})" if default else ""),
+        help="folder for the results" + (f" (default: {default})" if default else ""),
     )

@@ -4,52 +4,53 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from uniproto.cli.inputs import input_paths, read_inputs
-from uniproto.cli.options import ProblemOptions, add_settings
+from uniproto.cli.inputs import input_paths
+from uniproto.cli.options import add_settings
 from uniproto.cli.parser import add_output, add_pool, number, parse_ints, seconds, seeds
+from uniproto.cli.spec import ProblemSpec, SelectSpec
 from uniproto.errors import printable
 from uniproto.methods import METHODS
-from uniproto.runtime.settings import setting
+from uniproto.runtime.settings import made_of, setting
 
 
 @dataclass(frozen=True)
-class PathOptions(ProblemOptions):
+class PathOptions(ProblemSpec):
     """The options of `uniproto path`."""
 
     ks: list[int] | None = setting(
         None,
-        "the numbers of rows to try (about eight, up to half of POOL or 500)",
+        "numbers of rows to try (default: about eight, up to half of POOL or 500)",
         common=True,
         metavar="K,K,…",
         parse=parse_ints,
     )
     max_cost: float | None = setting(
         None,
-        "also find the smallest k that costs no more than this, between those of --ks",
+        "also find the smallest k whose cost is at most COST, between those of --ks",
         common=True,
         metavar="COST",
         parse=number,
     )
-    method: str = setting("uniproto", f"one of {', '.join(METHODS)} (uniproto)", common=True)
+    method: str = setting("uniproto", ", ".join(METHODS), common=True)
     quiet: bool = setting(False, "no progress bar and no table", common=True)
-    seed: int = setting(0, "of methods that draw at random", group="what to compare with")
+    seed: int = setting(0, "for methods that draw at random", group="what to compare with")
     no_bound: bool = setting(
-        False, "leave out the bounds, which take time", group="what to compare with"
+        False, "compute no lower bounds, which take time", group="what to compare with"
     )
     time_limit: float | None = setting(
         None,
-        "stop raising each bound after so many seconds (when it no longer rises)",
+        "seconds for each lower bound (default: until it no longer rises)",
         group="what to compare with",
         metavar="SECONDS",
         parse=seconds,
     )
     random_seeds: int | list[int] = setting(
         5,
-        "how many random choices, or a list of seeds such as 3,7; 0 for none (5)",
+        "number of random choices to compare with, or a list of seeds such as 3,7 (default: 5)",
         group="what to compare with",
         metavar="SEEDS",
         parse=seeds,
@@ -85,8 +86,8 @@ def add_parser(commands: Any) -> None:
     )
     add_pool(parser)
     add_output(parser)
-    add_settings(parser, PathOptions, defaults=True)
-    parser.set_defaults(run=run, k=None)
+    add_settings(parser, PathOptions)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -94,23 +95,23 @@ def run(options: argparse.Namespace) -> None:
     from uniproto.comparing.results import require_results_folder
     from uniproto.runs.publish import refuse_inputs_inside
 
-    if options.output:
-        refuse_inputs_inside(Path(options.output), input_paths(options))
-        require_results_folder(Path(options.output), "path")
-    inputs = read_inputs(options)
-    machine = {"memory": options.memory, "device": options.device, "neighbours": options.lists}
+    spec, own = SelectSpec.of(vars(options)), made_of(PathOptions, vars(options))
+    spec = replace(spec, time_limit=None)
+    if spec.output:
+        refuse_inputs_inside(Path(spec.output), input_paths(spec))
+        require_results_folder(Path(spec.output), "path")
     found = path_of(
-        inputs.problem(**machine),
-        options.ks,
-        method=options.method,
-        max_cost=options.max_cost,
-        certify=False if options.no_bound else options.time_limit or True,
-        random_seeds=options.random_seeds,
-        progress=False if options.quiet else None,
+        spec.problem(),
+        own.ks,
+        method=own.method,
+        max_cost=own.max_cost,
+        certify=False if own.no_bound else own.time_limit or True,
+        random_seeds=own.random_seeds,
+        progress=False if own.quiet else None,
     )
-    if options.output:
-        found.save(options.output)
-    if not options.quiet:
+    if spec.output:
+        found.save(spec.output)
+    if not own.quiet:
         found.table()
-        if options.output:
-            print(f"\nwritten to {printable(options.output)}")
+        if spec.output:
+            print(f"\nwritten to {printable(spec.output)}")

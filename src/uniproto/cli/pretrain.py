@@ -94,9 +94,10 @@ def run(options: argparse.Namespace) -> None:
 def _export(options: argparse.Namespace, folder: str) -> None:
     from uniproto.lm.pretraining.export import export_run
 
-    tokens = getattr(options, "tokens", None)
+    given = vars(options)
+    tokens = given.get("tokens")
     found = export_run(Path(options.out), Path(folder), None if tokens is None else Path(tokens))
-    if not getattr(options, "quiet", False):
+    if not given.get("quiet"):
         print(f"LlamaForCausalLM after {found['step']:,} steps, in {printable(folder)}")
         print(f"  largest difference of a score from the model's own: {found['difference']:.1g}")
 

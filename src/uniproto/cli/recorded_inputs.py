@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import glob
+import os
+import shlex
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.inputs import Inputs, file_rows, has_skipped_rows, read_inputs
 from uniproto.cli.option_values import with_bandwidth
-from uniproto.cli.recorded_paths import ChangedInputError, input_path
+from uniproto.cli.spec import SelectSpec
 from uniproto.errors import InputFileError, UniprotoError
 
 if TYPE_CHECKING:
@@ -20,7 +27,9 @@ if TYPE_CHECKING:
     from uniproto.problem.problem import Problem
     from uniproto.selection.selection import Selection
 
-_KINDS = ("text", "images")
+
+class ChangedInputError(InputFileError):
+    """An input file is no longer the one that a result was made from."""
 
 
 def add_moved(parser: argparse.ArgumentParser) -> None:
@@ -30,8 +39,8 @@ def add_moved(parser: argparse.ArgumentParser) -> None:
         dest="moved",
         action="append",
         metavar="FILE",
-        help="where an input file of OUT has moved to; it must have the digest on record, by which "
-        "it is known (repeat it for the target)",
+        help="where an input file of OUT is now, if it has moved; recognised by its digest (repeat "
+        "it for the target)",
     )
 
 
@@ -56,18 +65,8 @@ def recorded_inputs(
             f"files. Got a result saved from Python or by another command instead. {remedy}"
         )
     try:
-        options, records = argparse.Namespace(**manifest["arguments"]), manifest["inputs"]
-        places = manifest.get("places") or {}
-        for role, option in (("source", "pool"), ("target", "target")):
-            if records[role]:
-                path = input_path(folder, records[role], places.get(role), moved or ())
-                if getattr(options, option):  # a sample of the pool is drawn from it again
-                    setattr(options, option, str(path))
-        if getattr(options, "engine", "local") == "ray":
-            options.prepare = False  # shards are compared as they are
-        options.memory = None  # what may be taken is not for a record to say
-        _embed_as_recorded(options, records["source"].get("embedding"))
-        inputs = read_inputs(options)
+        spec, records = _recorded_spec(folder, manifest, moved or ()), manifest["inputs"]
+        inputs = read_inputs(spec)
         for role, found in inputs.identities().items():
             said = records[role]
             if found != (said and {**said, "path": found and found["path"]}):
@@ -78,8 +77,8 @@ def recorded_inputs(
                 )
     except OtherModelError as error:
         raise ChangedInputError(
-            f"the model {options.model} must be the one that {folder} was made with. Got another "
-            "instead, which was not loaded. Restore it, or run the selection again."
+            f"the model {spec.model} must be the one that {folder} was made with. It is another, "
+            "which was not loaded. Restore it, or run the selection again."
         ) from error
     except UniprotoError:
         raise
@@ -88,21 +87,38 @@ def recorded_inputs(
     return _with_skipped_rows(inputs)
 
 
-def _embed_as_recorded(options: argparse.Namespace, embedding: Mapping[str, Any] | None) -> None:
-    """Embed again with the recorded options, but from any folder and on any device.
+def _recorded_spec(folder: Path, manifest: Mapping[str, Any], moved: Sequence[str]) -> SelectSpec:
+    """What was asked, of the files where they are now, on whatever machine this is.
 
-    A record is a stranger's word: the model must be on this machine and have the digest it had,
-    and vectors come from our own cache or are computed.
+    A record is a stranger's word: it does not say how much memory may be taken; the model must be
+    on this machine and have the digest it had; vectors come from our own cache or are computed.
     """
+    spec, records = SelectSpec.of(manifest["arguments"]), manifest["inputs"]
+    spec = replace(spec, memory=None, device="auto", lists="exact", cache=None, no_cache=False)
+    spec = replace(spec, metric=spec.metric or manifest["metric"])  # whatever the default becomes
+    places = manifest.get("places") or {}
+    pool, target = (
+        records[role] and str(input_path(folder, records[role], places.get(role), moved))
+        for role in ("source", "target")
+    )
+    if spec.target:  # else it is a sample of the pool, drawn from it again
+        spec = replace(spec, target=target or spec.target)
+    spec = replace(spec, pool=pool)
+    if spec.engine == "ray":
+        spec = replace(spec, prepare=False)  # shards are compared as they are
+    embedding = records["source"].get("embedding")
     if embedding is None:
-        if any(getattr(options, kind, None) is not None for kind in (*_KINDS, "gradients")):
+        if spec.embeds:
             raise ValueError("it embeds its input, and its record of that is missing")
-        return
-    for kind in _KINDS:
-        setattr(options, kind, embedding["named"] if kind == embedding["kind"] else None)
-    options.model, options.device = embedding["model"], "auto"
-    options.model_digest = str(embedding["model_digest"])
-    options.cache, options.no_cache = None, False
+        return spec
+    named, kind = embedding["named"], embedding["kind"]
+    return replace(
+        spec,
+        text=named if kind == "text" else None,
+        images=named if kind == "images" else None,
+        model=embedding["model"],
+        model_digest=str(embedding["model_digest"]),
+    )
 
 
 def require_same_problem(folder: Path, selection: Selection, problem: Problem) -> None:
@@ -137,7 +153,9 @@ def _with_skipped_rows(inputs: Inputs) -> Inputs:
         return inputs
     import numpy as np
 
-    arguments, problem = inputs.arguments, inputs.problem()
+    from uniproto.problem.problem import Problem
+
+    arguments, problem = inputs.arguments, inputs.problem.with_k(inputs.spec.k)
     (rows, m), (columns, n) = file_rows(pool), file_rows(aim)
 
     def widened(values: Any, numbers: NDArray[Any], count: int) -> Any:
@@ -150,32 +168,33 @@ def _with_skipped_rows(inputs: Inputs) -> Inputs:
     weights = np.zeros(n)
     weights[columns] = problem.masses.weights
     skipped = np.setdiff1d(np.arange(m), rows)
-    excluded = [] if arguments["exclude"] is None else rows[arguments["exclude"]].tolist()
-    include, groups, limits = (arguments[name] for name in ("include", "groups", "limits"))
+    limits = arguments["limits"]
+    groups = arguments["groups"] and replace(
+        arguments["groups"],
+        labels=widened(arguments["groups"].labels, rows, m),
+        target=widened(arguments["groups"].target, columns, n),
+    )
     source = widened(arguments["source"], rows, m)
     targets = widened(arguments["target"], columns, n)
+    wide = Problem(
+        source,
+        targets,
+        metric=with_bandwidth(problem.costs.metric, problem.costs.bandwidth),
+        target_weights=weights,
+        groups=groups,
+        limits=limits and replace(limits, labels=widened(limits.labels, rows, m)),
+        include=rows[arguments["include"]].tolist(),
+        exclude=[*rows[arguments["exclude"]].tolist(), *skipped.tolist()],
+        min_distance=problem.twin_distance,
+        seed=problem.seed,
+    )
+    assert problem.given is not None
     return replace(
         inputs,
-        given=replace(inputs.given, source=None, target=None),
+        arguments={**arguments, "groups": groups},
+        problem=wide.changed(given=replace(problem.given, source=None, target=None)),
         pool=_with_features(pool, source),
         target=target and _with_features(target, targets),
-        arguments={
-            **arguments,
-            "source": source,
-            "target": targets,
-            "metric": with_bandwidth(problem.costs.metric, problem.costs.bandwidth),
-            "target_weights": weights,
-            "groups": groups
-            and replace(
-                groups,
-                labels=widened(groups.labels, rows, m),
-                target=widened(groups.target, columns, n),
-            ),
-            "limits": limits and replace(limits, labels=widened(limits.labels, rows, m)),
-            "include": None if include is None else rows[include].tolist(),
-            "exclude": [*excluded, *skipped.tolist()],
-            "min_distance": problem.twin_distance,
-        },
     )
 
 
@@ -187,3 +206,78 @@ def _with_features(data: InputData, features: Any) -> InputData:
 
     items = data.items  # type: ignore[attr-defined]
     return InputData(data.path, data.sha256, features, items.table, data.feature_columns)
+
+
+# Where files are
+
+
+def places_of(identities: Mapping[str, Any], output: Path) -> dict[str, Any]:
+    """Where a record's inputs lie, seen from the result: one that moves along with them finds them.
+
+    >>> places_of({"source": {"path": "/data/pool.npy"}, "target": None}, Path("/data/out"))
+    {'source': {'relative': '../pool.npy'}, 'target': None}
+    """
+    return {
+        role: identity and {"relative": _relative(identity["path"], output)}
+        for role, identity in identities.items()
+    }
+
+
+def _relative(path: str, output: Path) -> str | None:
+    try:
+        return None if "://" in path else os.path.relpath(path, output.resolve())
+    except ValueError:  # on another drive
+        return None
+
+
+def input_path(
+    folder: Path, record: Mapping[str, Any], place: Mapping[str, Any] | None, moved: Sequence[str]
+) -> Path:
+    """The input that a person or a record names; it is known by its digest, never by its name.
+
+    `place` is what `places_of` wrote, `moved` what a person says. Files in a store are copied here,
+    to a folder that is removed when the process ends.
+    """
+    from uniproto.features.files import input_digest
+
+    said = record["path"].removeprefix("file://")
+    named = [_copied(text) if "://" in text else Path(text) for text in moved]
+    if "://" in said and not named:
+        raise InputFileError(
+            f"{said}: an address in a store is read only where a person names it, not where a "
+            f"record does. If it is right, name it, and it is fetched: --input {shlex.quote(said)}."
+        )
+    if place and place["relative"] is not None:
+        named.append(Path(os.path.normpath(folder.resolve() / place["relative"])))
+    there = [path for path in (Path(said), *named) if _is_there(path)]
+    for path in there:
+        if input_digest(path, record.get("embedding")) == record["sha256"]:
+            return path
+    if there:
+        raise ChangedInputError(
+            f"{there[0]}: the input must be the file that {folder} was made from. It has changed "
+            "since. Restore it, or run the selection again."
+        )
+    raise InputFileError(
+        f"{said}: the input must be the file that {folder} was made from. It could not be opened "
+        "(there is no such file). If it has moved, name the place where it is now: --input FILE "
+        "(once for each input file that has moved)."
+    )
+
+
+@cache
+def _copied(address: str) -> Path:
+    from uniproto.scale.fetch import fetched
+
+    folder = tempfile.mkdtemp(prefix="uniproto-inputs-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return fetched(address, Path(folder))
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is a file, a folder, or something that matches a pattern."""
+    from uniproto.data.disk import is_pattern
+
+    if is_pattern(path):
+        return next(glob.iglob(str(path), recursive=True), None) is not None
+    return path.exists()

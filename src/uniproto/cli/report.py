@@ -7,14 +7,18 @@ import json
 import shlex
 import textwrap
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uniproto.cli.curate_spec import recorded_command
+from uniproto.cli.options import add_settings
 from uniproto.cli.recorded_inputs import add_moved, recorded_inputs, require_same_problem
 from uniproto.cli.report_examples import examples_of
+from uniproto.cli.spec import options_of
 from uniproto.errors import InputFileError, printable
 from uniproto.report import PAGE
-from uniproto.runtime.settings import described
+from uniproto.runtime.settings import made_of, setting
 
 if TYPE_CHECKING:
     from uniproto.problem.problem import Problem
@@ -24,96 +28,124 @@ if TYPE_CHECKING:
 _COMPARISON = "comparison.json"
 
 
+def _count(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 0, not {text!r}")
+    return number
+
+
+@dataclass(frozen=True)
+class ReportSpec:
+    """What `uniproto report` was asked."""
+
+    folder: str = ""
+    output: str | None = setting(
+        None, f"the page to write (default: OUT/{PAGE})", common=True, flags=["-o"], metavar="FILE"
+    )
+    labels: str | None = setting(
+        None,
+        "column (or array of an .npz file) of classes",
+        common=True,
+        metavar="COLUMN",
+    )
+    text: str | None = setting(None, "show the texts of this column", common=True, metavar="COLUMN")
+    images: str | None = setting(
+        None,
+        "show pictures: a column (or array of an .npz file) of pictures or paths, or a folder "
+        "with the files that the table or the ids name, or with one file per row",
+        common=True,
+        metavar="COLUMN_OR_FOLDER",
+    )
+    map: str | None = setting(
+        None,
+        "coordinates of the map: a column of pairs, or two columns X,Y (default: the table's only "
+        "column of pairs, or principal components)",
+        common=True,
+        metavar="COLUMN",
+    )
+    title: str | None = setting(
+        None, "title of the page (default: the name of the input file)", common=True
+    )
+    random: int | None = setting(
+        None,
+        "compare with N random choices (default: 5, or fewer if they take long)",
+        common=True,
+        metavar="N",
+        parse=_count,
+    )
+    open: bool = setting(False, "open the page in the browser", common=True)
+    quiet: bool = setting(False, "print nothing", common=True)
+    moved: tuple[str, ...] | None = None  # where input files are now
+
+
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "report",
-        help="make a page to look at from a saved selection",
+        help="write an HTML report about a saved selection",
         description=textwrap.dedent("""\
-            Write one HTML file about a saved selection: the verdict, a map, every prototype with
-            the examples it represents, coverage of classes, the worst-covered examples, costs.
-            The file needs nothing else: it opens from disk, and nothing is ever fetched."""),
+            Write an HTML report about a saved selection: how good it is, a map, every prototype
+            with the examples it represents, coverage of classes, the worst-covered examples. It is
+            one file, which opens from disk and loads nothing from the network."""),
         epilog=textwrap.dedent("""\
             examples:
               uniproto report out --open
               uniproto report out --labels class --text review
               uniproto report out --images photos/ -o page.html
 
-            The options of 'uniproto select' (--labels, --text, --images, --groups, --id) are known
-            already. A comparison that 'uniproto compare -o out' left there is shown too, and so
-            is the bound of 'uniproto certify out'.
+            You need not repeat options of 'uniproto select' (--labels, --text, --images, --groups,
+            --id). Results of 'uniproto compare -o out' and 'uniproto certify out' are shown, too.
             """),
     )
     parser.add_argument("folder", metavar="OUT", help="a folder that 'uniproto select' has written")
-    parser.add_argument(
-        "-o", "--out", dest="output", metavar="FILE", help=f"the page to write (OUT/{PAGE})"
-    )
-    parser.add_argument(
-        "--labels",
-        metavar="COLUMN",
-        help="the classes: a column (of an .npz file: an array of it)",
-    )
-    shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--text", metavar="COLUMN", help="show this column's text")
-    shown.add_argument(
-        "--images",
-        metavar="COLUMN_OR_FOLDER",
-        help="show pictures: a column of paths or of pictures, or a folder with the files that the "
-        "table or the ids name, or with one file per row (of an .npz file: an array of it)",
-    )
-    parser.add_argument(
-        "--map",
-        metavar="COLUMN",
-        help="the map's coordinates: a column of pairs, or two columns as X,Y (principal "
-        "components, unless the table has one column of pairs)",
-    )
-    parser.add_argument("--title", help="what the page is about (the name of the input file)")
-    parser.add_argument(
-        "--random",
-        type=_count,
-        metavar="N",
-        help="compare with N random choices (5, as far as half a minute allows)",
-    )
+    add_settings(parser, ReportSpec)
     add_moved(parser)
-    parser.add_argument("--open", action="store_true", help="open the page in the browser")
-    parser.add_argument("--quiet", action="store_true", help="say nothing")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
+    make_report(made_of(ReportSpec, vars(options)))
+
+
+def make_report(spec: ReportSpec) -> None:
+    """Write a page about a saved result."""
     from uniproto.report import write_report
     from uniproto.selection.selection import Selection
     from uniproto.selection.storage import load_manifest
 
-    folder = Path(options.folder)
+    folder = Path(spec.folder)
     manifest, selection = load_manifest(folder), Selection.load(folder)
     problem: Problem | None = None
     certifier = None
-    if "inputs" in manifest or _asks_for_columns(options):
+    if "inputs" in manifest or _asks_for_columns(spec):
         remedy = "Run 'uniproto select', or call selection.report() in Python."
-        inputs = recorded_inputs(folder, manifest, options.moved, remedy=remedy)
-        problem = inputs.problem()
+        inputs = recorded_inputs(folder, manifest, spec.moved, remedy=remedy)
+        problem = inputs.problem.with_k(inputs.spec.k)
         require_same_problem(folder, selection, problem)
-        source, target = examples_of(inputs, manifest, options)
-        title = options.title or inputs.pool.path.name
+        source, target = examples_of(inputs, manifest, spec)
+        title = spec.title or inputs.pool.path.name
         certifier = "'uniproto certify OUT'"
     else:  # saved from Python: the page only shows what the folder holds
         source, target = _nothing_known(selection)
-        title = options.title or folder.resolve().name
+        title = spec.title or folder.resolve().name
     path = write_report(
         selection,
-        options.output or folder / PAGE,
+        spec.output or folder / PAGE,
         source,
         target,
         problem=problem,
         title=title,
-        commands=_commands(manifest, options),
-        random=options.random,
+        commands=_commands(manifest, spec),
+        random=spec.random,
         comparison=_comparison(folder, selection),
         certifier=certifier,
     )
-    if not options.quiet:
+    if not spec.quiet:
         print(f"{printable(path)} ({path.stat().st_size / 1e6:.1f} MB): open it in a browser")
-    if options.open:
+    if spec.open:
         import webbrowser
 
         webbrowser.open(path.resolve().as_uri())
@@ -126,8 +158,8 @@ def _nothing_known(selection: Selection) -> tuple[Examples, Examples]:
     return Examples(m), Examples(n)
 
 
-def _asks_for_columns(options: argparse.Namespace) -> bool:
-    return any((options.labels, options.text, options.images, options.map))
+def _asks_for_columns(spec: ReportSpec) -> bool:
+    return any((spec.labels, spec.text, spec.images, spec.map))
 
 
 def _comparison(folder: Path, selection: Selection) -> dict[str, Any] | None:
@@ -149,53 +181,11 @@ def _comparison(folder: Path, selection: Selection) -> dict[str, Any] | None:
     return record if same else None
 
 
-def _commands(manifest: Mapping[str, Any], options: argparse.Namespace) -> list[tuple[str, str]]:
-    found = []
-    if recorded := manifest.get("arguments"):
-        command, unsaid = _command_of(recorded)
-        words = ["uniproto", command, str(recorded.get("pool"))]
-        for name, value in recorded.items():
-            # 0 equals False, and yet --distinct 0 is not the default.
-            usual = value is None or (type(value), value) == (
-                type(unsaid.get(name)),
-                unsaid.get(name),
-            )
-            if name in ("pool", "output", "near_rows") or (usual and name != "k"):
-                continue
-            flag = "-k" if name == "k" else f"--{name.replace('_', '-')}"
-            if name == "exclude_near":
-                words += [flag, *map(str, value)]
-                continue
-            for given in value if isinstance(value, list) else [value]:
-                words += [flag] if given is True else [flag, str(given)]
-        found.append(("The selection", shlex.join([*words, "-o", str(recorded.get("output"))])))
-    words = ["uniproto", "report", options.folder]
-    if options.output is not None:
-        words += ["-o", options.output]
-    for name in ("labels", "text", "images", "map", "title", "random"):
-        value = getattr(options, name)
-        words += [] if value is None else [f"--{name}", str(value)]
-    return [*found, ("This page", shlex.join(words))]
-
-
-def _command_of(recorded: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The command that wrote a record, and its options where nobody says anything."""
-    from uniproto.cli.options import CurateOptions
-    from uniproto.cli.select import default_options
-
-    usual = default_options()
-    if "keep_duplicates" not in recorded:
-        return "select", usual
-    own = {each.name: each.default for each in described(CurateOptions)}
-    distinct = not recorded["keep_duplicates"]
-    return "curate", {**usual, **own, "gradients": "value", "distinct": distinct}
-
-
-def _count(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 0, not {text!r}")
-    return number
+def _commands(manifest: Mapping[str, Any], spec: ReportSpec) -> list[tuple[str, str]]:
+    """The commands that made the selection and the page."""
+    said = replace(spec, open=False, quiet=False)
+    page = shlex.join(["uniproto", "report", spec.folder, *options_of(said)])
+    if "arguments" not in manifest:
+        return [("This page", page)]
+    asked = shlex.join(recorded_command(manifest["arguments"]))
+    return [("The selection", asked), ("This page", page)]

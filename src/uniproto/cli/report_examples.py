@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.inputs import Inputs
-from uniproto.cli.limits import limited_column
+from uniproto.cli.option_values import limited_column
 from uniproto.errors import InputFileError, InvalidInputError, invalid, unknown_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from uniproto.cli.report import ReportSpec
     from uniproto.data.tables import InputData
     from uniproto.report.examples import Examples, Reader
 
@@ -22,54 +22,49 @@ _FIRST_VALUES = 12
 
 
 def examples_of(
-    inputs: Inputs, manifest: Mapping[str, Any], options: argparse.Namespace
+    inputs: Inputs, manifest: Mapping[str, Any], page: ReportSpec
 ) -> tuple[Examples, Examples]:
     """What is known of the source's rows, and of the target's."""
     groups = inputs.arguments["groups"]
     labels, others = (None, None) if groups is None else (groups.labels, groups.target)
-    source = _known(inputs.pool, "source", manifest, options, labels)
-    if inputs.target is None:
-        if len(inputs.pool.features) == _targets(inputs):
-            return source, source
-        from uniproto.report.examples import Examples
+    source = _known(inputs, inputs.pool, "source", manifest, page, labels)
+    if inputs.target is not None:
+        return source, _known(inputs, inputs.target, "target", manifest, page, others)
+    if source.count == inputs.problem.n:
+        return source, source
+    from uniproto.report.examples import Examples
 
-        return source, Examples(_targets(inputs))
-    target = _known(inputs.target, "target", manifest, options, others)
-    return source, target
-
-
-def _targets(inputs: Inputs) -> int:
-    from uniproto.geometry.costs import MATRIX_METRICS
-
-    shape = inputs.pool.features.shape
-    return int(shape[1] if inputs.arguments["metric"] in MATRIX_METRICS else shape[0])
+    return source, Examples(inputs.problem.n)
 
 
 def _known(
+    inputs: Inputs,
     data: InputData,
     role: str,
     manifest: Mapping[str, Any],
-    options: argparse.Namespace,
+    page: ReportSpec,
     groups: NDArray[Any] | None,
 ) -> Examples:
     from uniproto.report.examples import Examples
 
-    recorded = manifest["arguments"]
+    spec, limited = inputs.spec, limited_column(inputs.spec)
+    # The classes that a record names, or the sources that it tells of or limits.
+    named = spec.labels or manifest["arguments"].get("source") or (limited and limited[0])
     embedding = (manifest["inputs"].get(role) or {}).get("embedding") or {}
-    ids = _ids(data, recorded.get("id"))
-    pictures, white = _pictures(data, options, embedding, ids)
-    labels = _labels(data, role, options.labels, _recorded_labels(recorded))
+    ids = _ids(data, spec.id)
+    pictures, white = _pictures(data, page, embedding, ids)
+    labels = _labels(data, role, page.labels, named)
     names, folders = _file_names(data, embedding)
     return Examples(
         len(data.features),
-        text=_text(data, role, options, embedding),
+        text=_text(data, role, page, embedding),
         pictures=pictures,
         white=white,
         labels=folders if labels is None else labels,
         groups=groups,
         ids=names if ids is None else ids,
-        fields=_fields(data, recorded.get("id")),
-        positions=_positions(data, options.map),
+        fields=_fields(data, spec.id),
+        positions=_positions(data, page.map),
         table=_shown_table(data),
     )
 
@@ -104,13 +99,13 @@ def _file_names(
 
 
 def _text(
-    data: InputData, role: str, options: argparse.Namespace, embedding: Mapping[str, Any]
+    data: InputData, role: str, page: ReportSpec, embedding: Mapping[str, Any]
 ) -> Reader | None:
     """The texts of --text, or those that the selection was made from."""
     from uniproto.report.examples import column, joined_columns, texts_in
 
-    name = options.text
-    if name is None and options.images is None and embedding.get("kind") in ("text", "language"):
+    name = page.text
+    if name is None and page.images is None and embedding.get("kind") in ("text", "language"):
         name = embedding["column"]
         assert data.table is not None
         if name not in data.table.column_names:
@@ -120,12 +115,6 @@ def _text(
         return None
     present = _has_column(data, name, "--text", needed=role == "source")
     return column(data.table, name) if present else None
-
-
-def _recorded_labels(recorded: Mapping[str, Any]) -> str | None:
-    """The classes that a record names, or the sources that it limits or tells of."""
-    named: str | None = recorded.get("labels") or recorded.get("source")
-    return named or limited_column(argparse.Namespace(**recorded))
 
 
 def _labels(
@@ -184,14 +173,14 @@ def _has_column(data: InputData, name: str, parameter: str, *, needed: bool) -> 
 
 def _pictures(
     data: InputData,
-    options: argparse.Namespace,
+    page: ReportSpec,
     embedding: Mapping[str, Any],
     ids: NDArray[Any] | None,
 ) -> tuple[Reader | None, float | None]:
     """The pictures of --images or those embedded, and the value of white of an array."""
-    if options.images is not None:
-        return _named_pictures(data, options.images, ids)
-    if options.text is None and embedding.get("kind") == "images":
+    if page.images is not None:
+        return _named_pictures(data, page.images, ids)
+    if page.text is None and embedding.get("kind") == "images":
         return _embedded_pictures(data, embedding), None
     return None, None
 

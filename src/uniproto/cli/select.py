@@ -5,25 +5,26 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import math
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from uniproto.cli.embed import embedding_notes, refuse_ray_options
-from uniproto.cli.inputs import Inputs, file_rows, input_paths, read_inputs, recorded
-from uniproto.cli.options import SelectOptions, add_settings
-from uniproto.cli.parser import Parser, add_output, add_pool
-from uniproto.cli.recorded_inputs import numbered_as_in_files
-from uniproto.cli.recorded_paths import places
-from uniproto.errors import invalid, printable
+from uniproto.cli.embed import embedding_notes
+from uniproto.cli.inputs import Inputs, file_rows, input_paths
+from uniproto.cli.options import add_settings
+from uniproto.cli.parser import add_output, add_pool
+from uniproto.cli.recorded_inputs import numbered_as_in_files, places_of
+from uniproto.cli.spec import LanguageSpec, SelectSpec
+from uniproto.errors import InvalidInputError, printable
 from uniproto.geometry.costs import MATRIX_METRICS
-from uniproto.methods import Greedy, Method, UniProto, as_method
-from uniproto.methods.greedy import plan_from
 from uniproto.runs.checkpoint import CHECKPOINT, Checkpoint
 from uniproto.runs.lock import PRIVATE
 from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.version import __version__
 
+CHOSEN = "chosen.jsonl"  # of `curate`
 EXCLUDED = "excluded.csv"  # row of POOL, and the row of a file that it is near to
 
 
@@ -48,64 +49,49 @@ def add_parser(commands: Any) -> None:
     add_pool(parser, also=", or a folder of pictures")
     parser.add_argument("-k", type=int, required=True, help="how many rows to choose")
     add_output(parser, default="POOL-prototypes")
-    add_settings(parser, SelectOptions, defaults=True)
+    add_settings(parser, SelectSpec, but=LanguageSpec)
     parser.set_defaults(run=run)
-
-
-def default_options() -> dict[str, Any]:
-    """What the options are where nobody says anything."""
-    parser = Parser()
-    add_parser(parser.add_subparsers())
-    return vars(parser.parse_args(["select", "POOL", "-k", "1", "-o", "OUT"]))
 
 
 def run(options: argparse.Namespace) -> None:
     from uniproto.select import run_method
     from uniproto.selection.storage import require_result_folder, save_selection
 
-    method = chosen_method(options)
-    options.output = options.output or f"{_stem(options.pool)}-prototypes"
-    output = Path(options.output)
-    refuse_inputs_inside(output, input_paths(options))
-    require_result_folder(output, [EXCLUDED] if options.exclude_near else ())
-    if options.time_limit is not None and not options.certify:
-        raise invalid("--time-limit", "needs --certify", options.time_limit, "Add it.")
-    if options.engine == "ray":
+    spec = SelectSpec.of(vars(options))
+    spec = replace(spec, output=spec.output or f"{_stem(spec.pool)}-prototypes")
+    spec.check()
+    method = spec.chosen_method()
+    output = Path(str(spec.output))
+    refuse_inputs_inside(output, input_paths(spec))
+    require_result_folder(output, [EXCLUDED] if spec.exclude_near else ())
+    if spec.engine == "ray":
         from uniproto.cli.select_on_ray import run_on_ray
 
-        run_on_ray(options, method)
+        run_on_ray(spec, method, output)
         return
-    refuse_ray_options(options, ("address", "num_cpus", "per_part"))
-    inputs = read_inputs(options)
-    ids = ids_of(inputs, options)
-    shown = False if options.quiet else None
-    machine = {"memory": options.memory, "device": options.device, "neighbours": options.lists}
-    problem = inputs.problem(**machine)
-    given = recorded(options, inputs.arguments["target_weights"], inputs)
-    checkpoint = None
-    if options.checkpoint:
-        checkpoint = _checkpoint(output, inputs, given)
+    inputs = spec.read()
+    ids = ids_of(inputs)
+    shown = False if spec.quiet else None
+    problem = inputs.problem.with_k(spec.k)
+    checkpoint = _checkpoint(output, inputs) if spec.checkpoint else None
+    if checkpoint is not None:
         problem = problem.with_checkpoint(checkpoint)
     selection = run_method(problem, method, progress=shown)
-    if options.certify:
-        selection.certify(time_limit=options.time_limit, progress=shown)
+    if spec.certify:
+        selection.certify(time_limit=spec.time_limit, progress=shown)
     pool = inputs.pool
+    resumed = {} if checkpoint is None else {"resumed_from_pick": _resumed(selection.notes)}
     save_selection(
         numbered_as_in_files(inputs, selection),
         output,
         **ids,
         prototypes=None if pool.table is None else pool.table.take(selection.indices),
-        record={
-            "inputs": (identities := inputs.identities()),
-            "places": places(identities, output),
-            "arguments": given,
-            **({} if checkpoint is None else {"resumed_from_pick": _resumed(selection.notes)}),
-        },
+        record={**record_of(inputs, output), **resumed},
         files=excluded_file(inputs),
     )
     if checkpoint is not None:
         checkpoint.remove()
-    if not options.quiet:
+    if not spec.quiet:
         print(selection.summary())
         if inputs.near:
             print(f"  excluded                {len(inputs.near_rows):,} rows, in {EXCLUDED}")
@@ -118,10 +104,17 @@ def run(options: argparse.Namespace) -> None:
         print(f"  written to              {printable(output)}")
 
 
+def record_of(inputs: Inputs, output: Path) -> dict[str, Any]:
+    """What a manifest says about the inputs, and about what was asked of them."""
+    identities = inputs.identities()
+    places = places_of(identities, output)
+    return {"inputs": identities, "places": places, "arguments": inputs.asked()}
+
+
 def _stem(pool: str) -> str:
     """The name of a file or folder without its ending, for that of the results."""
     if "://" in pool or any(mark in pool for mark in "*?["):
-        raise invalid("--out", "must be given where POOL is no single file", "none", "Add -o OUT.")
+        raise InvalidInputError("--out must be given where POOL is not a single file. Add -o OUT.")
     return Path(pool).resolve().stem
 
 
@@ -141,15 +134,8 @@ def excluded_file(inputs: Inputs) -> dict[str, str]:
     return {EXCLUDED: lines.getvalue()}
 
 
-def _checkpoint(output: Path, inputs: Inputs, given: dict[str, Any]) -> Checkpoint:
+def _checkpoint(output: Path, inputs: Inputs) -> Checkpoint:
     """Where the run saves its picks; it belongs to these files and options and to no others."""
-    if given["method"] not in (UniProto.name, Greedy.name):
-        raise invalid(
-            "--checkpoint",
-            "needs --method uniproto or greedy",
-            f"--method {given['method']}",
-            "Drop it.",
-        )
     # Where things are and how fast they go does not change the picks.
     irrelevant = {"pool", "target", "output", "certify", "time_limit", "memory", "device"}
     irrelevant |= {"cache", "no_cache", "batch_size", "engine", "address", "num_cpus"}
@@ -160,7 +146,7 @@ def _checkpoint(output: Path, inputs: Inputs, given: dict[str, Any]) -> Checkpoi
             data and ({**data, "path": ""} if "embedding" in data else data["sha256"])
             for data in inputs.identities().values()
         ],
-        "arguments": {name: given[name] for name in given if name not in irrelevant},
+        "arguments": {name: v for name, v in inputs.asked().items() if name not in irrelevant},
     }
     return Checkpoint(output / PRIVATE / CHECKPOINT, identity)
 
@@ -172,13 +158,13 @@ def _resumed(notes: dict[str, Any]) -> int:
     return sum(_resumed(part) for part in notes.values() if isinstance(part, dict))
 
 
-def ids_of(inputs: Inputs, options: argparse.Namespace) -> dict[str, Any]:
+def ids_of(inputs: Inputs) -> dict[str, Any]:
     """The names of rows for the files to write; those of a target only where it has them."""
-    name, pool, target = options.id, inputs.pool, inputs.target
+    name, pool, target = inputs.spec.id, inputs.pool, inputs.target
     if name is None:
         return {}
     ids = {"source_ids": (name, _all_ids(pool, name))}
-    if target is None and options.metric not in MATRIX_METRICS:
+    if target is None and inputs.spec.metric not in MATRIX_METRICS:
         ids["target_ids"] = ids["source_ids"]
     elif target and target.table is not None and name in target.table.column_names:
         ids["target_ids"] = (name, _all_ids(target, name))
@@ -195,31 +181,21 @@ def _all_ids(data: Any, name: str) -> Any:
     return InputData(data.path, data.sha256, None, items.table).column(name, "--id")
 
 
-OWN_OPTIONS = {
-    UniProto.name: ("search", "seconds"),
-    Greedy.name: ("plan", "gains", "sample", "reg", "iterations"),
-}
+def free_name(name: str, row: dict[str, Any]) -> str:
+    """The name, lengthened until the row has no such column: who curates again loses nothing.
+
+    >>> free_name("rank", {"rank": 1, "rank_chosen": 7}), free_name("cost", {"rank": 1})
+    ('rank_chosen_chosen', 'cost')
+    """
+    while name in row:
+        name = f"{name}_chosen"
+    return name
 
 
-def chosen_method(options: argparse.Namespace) -> Method:
-    """The method of a command line, with those of its options that were given."""
-    given: dict[str, Any] = {}
-    for method, names in OWN_OPTIONS.items():
-        for name in names:
-            if getattr(options, name) is None:
-                continue
-            if options.method != method:
-                raise invalid(
-                    f"--{name}",
-                    f"is an option of --method {method}",
-                    f"--method {options.method}",
-                    "Drop one of the two.",
-                )
-            given[name] = getattr(options, name)
-    if options.method == UniProto.name:
-        return UniProto(**given)
-    if options.method != Greedy.name:
-        return as_method(options.method)
-    reg, iterations = given.pop("reg", None), given.pop("iterations", None)
-    plan = plan_from(given.pop("plan", Greedy.plan), reg, iterations)
-    return Greedy(plan, **given)
+def as_json(value: Any) -> Any:
+    """A value without NaN and infinity, which JSON has no words for."""
+    if isinstance(value, dict):
+        return {name: as_json(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):  # the entries of an Arrow map are tuples
+        return [as_json(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

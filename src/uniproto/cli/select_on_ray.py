@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.input_file import named_features
-from uniproto.cli.inputs import recorded
 from uniproto.cli.option_values import (
     min_distance,
     names_weights,
@@ -16,121 +13,98 @@ from uniproto.cli.option_values import (
     row_numbers,
     with_bandwidth,
 )
-from uniproto.cli.recorded_paths import places
-from uniproto.errors import InputFileError, invalid, printable
+from uniproto.cli.parser import flag_of
+from uniproto.cli.recorded_inputs import places_of
+from uniproto.errors import InputFileError, InvalidInputError, printable
 from uniproto.methods import Method
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from uniproto.cli.spec import SelectSpec
     from uniproto.scale.cluster import Cluster
     from uniproto.scale.parts import Request
     from uniproto.scale.rounds import RoundsResult
     from uniproto.scale.shards import Shards
 
 # What the two rounds have no answer to yet: refused, never ignored.
-_REFUSED = {
-    "text": "Embed it first, with 'uniproto embed'.",
-    "images": "Embed them first, with 'uniproto embed'.",
-    "initial": "Use --engine local.",
-    "exclude_near": "Use --engine local.",
-    "at_most": "Use --engine local.",
-    "at_least": "Use --engine local.",
-    "budget": "Use --engine local.",
-    "checkpoint": "Drop it: finished parts are saved in OUT anyway.",
-}
+_REFUSED = ("text", "images", "initial", "exclude_near", "at_most", "at_least", "budget")
 
 
-def run_on_ray(options: argparse.Namespace, method: Method) -> None:
+def run_on_ray(spec: SelectSpec, method: Method, output: Path) -> None:
     """Both rounds on Ray, then the files of a result."""
     from uniproto.problem.values import Compute, Groups
     from uniproto.scale.cluster import Cluster
     from uniproto.scale.rounds import run_rounds
     from uniproto.scale.select import make_request
 
-    _refuse(options)
-    if options.groups is None:
-        read_budgets(options.budgets, None)
-    output = Path(options.output)
-    shown = False if options.quiet else None
-    cluster = Cluster(options.address, options.num_cpus)
+    given = vars(spec)
+    for name in _REFUSED:
+        if given[name] is not None:
+            raise InvalidInputError(f"{flag_of(name)} does not work with --engine ray. Drop it.")
+    if spec.checkpoint:
+        raise InvalidInputError("--checkpoint is not needed with --engine ray, which saves parts.")
+    shown = False if spec.quiet else None
+    cluster = Cluster(spec.address, spec.num_cpus)
     # Paths are looked at here, so what is wrong with them is said before Ray starts.
     request = make_request(
         cluster,
-        options.pool,
-        options.k,
-        options.target,
+        spec.pool,
+        spec.k,
+        spec.target,
         method=method,
-        certify=options.certify and (options.time_limit or True),
-        target_sample=options.target_sample,
-        per_part=options.per_part,
-        metric=with_bandwidth(options.metric or "auto", options.bandwidth),
-        target_weights=_weights(options),
-        groups=options.groups and Groups(options.groups, budgets=_budgets(options)),
-        exclude=row_numbers(options.exclude, "--exclude"),
-        min_distance=min_distance(options.distinct),
-        columns=_columns(options),
-        compute=Compute(options.memory, options.device),
-        seed=options.seed,
+        certify=spec.certify and (spec.time_limit or True),
+        target_sample=spec.target_sample,
+        per_part=spec.per_part,
+        metric=with_bandwidth(spec.metric or "auto", spec.bandwidth),
+        target_weights=_weights(spec),
+        groups=spec.groups and Groups(spec.groups, budgets=_budgets(spec)),
+        exclude=row_numbers(spec.exclude, "--exclude"),
+        min_distance=min_distance(spec.distinct),
+        columns=_columns(spec),
+        compute=Compute(spec.memory, spec.device, spec.lists),
+        seed=spec.seed,
     )
     with cluster:
         result = run_rounds(request, cluster, saved_in=output, progress=shown)
-        _save(options, request, result, cluster, output)
-    if not options.quiet:
+        _save(spec, request, result, cluster, output)
+    if not spec.quiet:
         _print_summary(request, result, output)
 
 
-def _refuse(options: argparse.Namespace) -> None:
-    for name, remedy in _REFUSED.items():
-        value = getattr(options, name)
-        if value is not None and value is not False:
-            raise invalid(
-                f"--{name.replace('_', '-')}",
-                "is not offered by --engine ray",
-                repr(value),
-                remedy,
-            )
-    if options.lists != "exact":
-        raise invalid("--lists", "must be exact on Ray", repr(options.lists), "Drop it.")
-
-
-def _weights(options: argparse.Namespace) -> Any:
+def _weights(spec: SelectSpec) -> Any:
     """A column of the target, or the weights that a word names."""
     from uniproto.problem.values import Balanced
     from uniproto.problem.weights import density_from
 
-    if not names_weights(options.weights):
-        return options.weights
-    if options.weights != "balanced":
-        return density_from(options.weights, "--weights")
-    if options.labels is None:
-        raise invalid("--labels", "must be given with --weights balanced", "none", "Name it.")
-    return Balanced(options.labels)
+    if spec.weights is None or not names_weights(spec.weights):
+        return spec.weights
+    if spec.weights != "balanced":
+        return density_from(spec.weights, "--weights")
+    if spec.labels is None:
+        raise InvalidInputError("--weights balanced needs --labels. Name the column of classes.")
+    return Balanced(spec.labels)
 
 
-def _columns(options: argparse.Namespace) -> Any:
+def _columns(spec: SelectSpec) -> Any:
     from uniproto.problem.values import Columns
 
-    chosen = named_features(options)
-    use = [options.column] if options.column is not None else chosen["features"] or None
-    aside = [name for name in (options.id, options.labels) if name]
-    return Columns(use=use, ignore=[*chosen["ignore"], *aside])
+    use = [spec.column] if spec.column is not None else spec.features or None
+    aside = [name for name in (spec.id, spec.labels) if name]
+    return Columns(use=use, ignore=[*(spec.ignore or ()), *aside])
 
 
-def _budgets(options: argparse.Namespace) -> Any:
+def _budgets(spec: SelectSpec) -> Any:
     """How k is shared: a word, or the numbers of groups that the cluster will tell."""
     import numpy as np
 
-    text, groups = options.budgets, options.groups
-    if groups is None or text is None or "=" not in text:
-        return read_budgets(text, None if groups is None else np.array([]))
-    labels = [part.rpartition("=")[0].strip() for part in text.split(",")]
-    return read_budgets(text, np.array(labels))
+    labels = [part.rpartition("=")[0].strip() for part in (spec.budgets or "").split(",")]
+    return read_budgets(spec.budgets, np.array(labels))
 
 
 def _save(
-    options: argparse.Namespace,
+    spec: SelectSpec,
     request: Request,
     result: RoundsResult,
     cluster: Cluster,
@@ -143,12 +117,12 @@ def _save(
     save_selection(
         result.selection,
         output,
-        **_ids(options, request, result, cluster, prototypes),
+        **_ids(spec, request, result, cluster, prototypes),
         prototypes=prototypes,
         record={
             "inputs": (identities := _identities(request, result)),
-            "places": places(identities, output),
-            "arguments": recorded(options, request.target_options.weights),
+            "places": places_of(identities, output),
+            "arguments": spec.record(),
         },
     )
     remove_finished_parts(output)
@@ -191,7 +165,7 @@ class _IdsOfRows:
 
 
 def _ids(
-    options: argparse.Namespace,
+    spec: SelectSpec,
     request: Request,
     result: RoundsResult,
     cluster: Cluster,
@@ -201,7 +175,7 @@ def _ids(
     from uniproto.data.tables import InputData
     from uniproto.scale.target import named_values
 
-    name = options.id
+    name = spec.id
     if name is None:
         return {}
     chosen = InputData(Path(request.source.name), "", None, prototypes).column(name, "--id")

@@ -6,20 +6,13 @@ import argparse
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.recorded_inputs import add_moved, recorded_inputs
-from uniproto.cli.recorded_paths import ChangedInputError
-from uniproto.cli.verify_claims import (
-    Check,
-    bound_checks,
-    broken_conditions,
-    changed_files,
-    cost_checks,
-    plan_check,
-    wrong_names,
-)
+from uniproto.cli.recorded_inputs import ChangedInputError, add_moved, recorded_inputs
 from uniproto.errors import printable
+
+if TYPE_CHECKING:
+    from uniproto.cli.verify_claims import Check
 
 _EMBEDDED = 1e-5  # vectors computed anew, in other batches, are off by as much
 _ANSWERS = {True: "yes", False: "no", None: "-"}
@@ -30,19 +23,18 @@ def add_parser(commands: Any) -> None:
         "verify",
         help="check a saved selection against its input files",
         description=textwrap.dedent("""\
-            Recompute what OUT claims from its files and the input files alone, and say yes or no:
-            that no file has changed; that the rows are allowed, and named as in the input; that the
-            plan gives every row 1/K and every target its weight; that it costs what is written, and
-            no plan of these rows costs less; and, where OUT is certified, that the prices prove the
-            lower bound, or that no other choice costs less. Nothing is written, and the search is
-            not repeated."""),
+            Check every claim of OUT against the input files, and answer yes or no: no file has
+            changed; the chosen rows are allowed, and their ids and values are those of the input;
+            the plan gives every chosen row 1/K and every target its weight; its cost is the one on
+            record, and no plan of these rows costs less; where OUT is certified, the lower bound is
+            proven. Nothing is written, and the search is not repeated."""),
         epilog=textwrap.dedent("""\
             example:
               uniproto select vectors.npy -k 100 --certify -o out
               uniproto verify out && echo "safe to use"
 
-            exit status: 0 where every answer is yes, 1 where one is no, 2 where the folder or an
-            input file cannot be read.
+            exit status: 0 if every answer is yes, 1 if one is no, 2 if the folder or an input file
+            cannot be read.
             """),
     )
     parser.add_argument("folder", metavar="OUT", help="a folder that 'uniproto select' has written")
@@ -83,6 +75,15 @@ def checks(folder: Path, moved: Sequence[str] | None = None) -> Iterator[Check]:
 
     `moved` are where input files are now.
     """
+    from uniproto.cli.verify_claims import (
+        Check,
+        bound_checks,
+        broken_conditions,
+        changed_files,
+        cost_checks,
+        plan_check,
+        wrong_names,
+    )
     from uniproto.selection.selection import Selection
     from uniproto.selection.storage import load_manifest
 
@@ -99,7 +100,7 @@ def checks(folder: Path, moved: Sequence[str] | None = None) -> Iterator[Check]:
     yield Check("the files of the result have not changed", not changed, ", ".join(changed))
     if changed:
         return
-    selection, problem = Selection.load(folder), inputs.problem()
+    selection, problem = Selection.load(folder), inputs.problem.with_k(inputs.spec.k)
     others = _differing(selection, problem)
     agrees = not others
     yield Check("the record agrees with the inputs", agrees, ", ".join(others))

@@ -5,27 +5,48 @@ Tolerances come from the costs in use: no price, and no cost that nobody pays, e
 
 from __future__ import annotations
 
-import argparse
+import csv
+import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from io import BytesIO
+from io import BytesIO, StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    from numpy.typing import NDArray
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-    from uniproto.cli.inputs import Inputs
-    from uniproto.problem.problem import Problem
-    from uniproto.selection.selection import Selection
+from uniproto.certificate.bound import proven_bound
+from uniproto.certificate.certificate import SHIFTED
+from uniproto.certificate.row_bounds import bound_by_rows
+from uniproto.cli.inputs import Inputs
+from uniproto.cli.select import CHOSEN, EXCLUDED, as_json, free_name, ids_of
+from uniproto.geometry.rounded_costs import extreme_costs
+from uniproto.problem.problem import Problem
+from uniproto.runs.publish import place_of, read_published
+from uniproto.runs.records import plain
+from uniproto.selection.prototypes import prototype_table, write_csv
+from uniproto.selection.selection import Selection
+from uniproto.selection.storage import (
+    CERTIFICATE,
+    MANIFEST,
+    PLAN,
+    PROTOTYPES,
+    PROTOTYPES_CSV,
+    SELECTION,
+    named_rows,
+)
+from uniproto.transport.prototypes import transport
 
 _SUMS = 1e-12  # how far rounding puts costs off, as a share of them
 _SHARES = 1e-9  # the same of sums of shares, and of bounds, which add up as many numbers
 _PROVEN_ENTRIES = 200_000_000  # costs up to which a bound is proven in double precision
 _PROVEN = 1e-4  # of the cost: how far rounding may put the optimum below it
+# Costs that rise to 1 or 2 are made of rows of length 1, or of a curve, which are rounded as such.
+_BOUNDED = dict.fromkeys(("cosine", "rbf", "laplacian"), 1e-14)
 _SINGLE = 1e-3  # how far rounding on another machine puts a bound off that is not
 
 
@@ -40,20 +61,12 @@ class Check(NamedTuple):
 def changed_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     """The files of a result that are not those of its manifest."""
     from uniproto.data.tables import file_digest
-    from uniproto.runs.publish import place_of
-    from uniproto.selection.storage import (
-        CERTIFICATE,
-        MANIFEST,
-        PLAN,
-        PROTOTYPES,
-        PROTOTYPES_CSV,
-        SELECTION,
-    )
 
     said = manifest.get("files")
     digests: dict[str, Any] = said if isinstance(said, dict) else {}
     place = partial(place_of, folder, MANIFEST)
-    there = {name for name in (PROTOTYPES, PROTOTYPES_CSV, CERTIFICATE) if place(name).exists()}
+    optional = (PROTOTYPES, PROTOTYPES_CSV, CERTIFICATE, CHOSEN, EXCLUDED)
+    there = {name for name in optional if place(name).exists()}
     return sorted(
         name
         for name in {SELECTION, PLAN} | there | digests.keys()
@@ -65,8 +78,6 @@ def changed_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
 
 def broken_conditions(rows: NDArray[np.int64], problem: Problem) -> list[str]:
     """What the rows must keep to and do not: `initial`, `exclude`, groups, limits, `distinct`."""
-    import numpy as np
-
     broken, given = [], len(problem.initial)
     if not np.array_equal(rows[:given], problem.initial):
         broken.append("the given rows do not come first")
@@ -94,71 +105,71 @@ def wrong_names(
     folder: Path, manifest: Mapping[str, Any], selection: Selection, inputs: Inputs
 ) -> list[str]:
     """The files whose ids or copied rows, which people read, are not those of the inputs."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from uniproto.cli.select import ids_of
-    from uniproto.runs.publish import read_published
-    from uniproto.selection.prototypes import prototype_table, write_csv
-    from uniproto.selection.storage import (
-        MANIFEST,
-        PLAN,
-        PROTOTYPES,
-        PROTOTYPES_CSV,
-        SELECTION,
-        named_rows,
-    )
 
     def content(name: str) -> BytesIO:
         return BytesIO(read_published(folder, MANIFEST, name))
 
-    ids = ids_of(inputs, argparse.Namespace(**manifest["arguments"]))
-    columns, arrays, named = named_rows(selection, **ids)
-    holds = {
-        SELECTION: _same_table(pq.read_table(content(SELECTION)), pa.table(columns)),
-        PLAN: _same_arrays(content(PLAN), arrays),
-        MANIFEST: manifest.get("id") == named.get("id"),
+    listed, pool = manifest["files"], inputs.pool.table
+    columns, arrays, named = named_rows(selection, **ids_of(inputs))
+    checks: dict[str, Callable[[], bool]] = {
+        SELECTION: lambda: _same_table(pq.read_table(content(SELECTION)), pa.table(columns)),
+        PLAN: lambda: _same_arrays(content(PLAN), arrays),
+        MANIFEST: lambda: manifest.get("id") == named.get("id"),
     }
-    if inputs.pool.table is not None:
-        chosen, as_csv = inputs.pool.table.take(selection.indices), BytesIO()
+    if pool is not None:
+        chosen, as_csv = pool.take(selection.indices), BytesIO()
         write_csv(prototype_table(selection, chosen), as_csv)
-        listed = manifest["files"]
-        holds[PROTOTYPES] = PROTOTYPES in listed and _same_table(
-            pq.read_table(content(PROTOTYPES)), chosen
-        )
-        holds[PROTOTYPES_CSV] = (
-            PROTOTYPES_CSV in listed and content(PROTOTYPES_CSV).getvalue() == as_csv.getvalue()
-        )
-    return [name for name, right in holds.items() if not right]
+        checks[PROTOTYPES] = lambda: _same_table(pq.read_table(content(PROTOTYPES)), chosen)
+        checks[PROTOTYPES_CSV] = lambda: content(PROTOTYPES_CSV).getvalue() == as_csv.getvalue()
+    if CHOSEN in listed:
+        checks[CHOSEN] = lambda: _same_lines(content(CHOSEN), chosen, selection)
+    if EXCLUDED in listed:
+        excluded = set(map(str, inputs.spec.near_rows or ()))
+        checks[EXCLUDED] = lambda: _first_values(content(EXCLUDED)) == excluded
+    named_files = (SELECTION, PLAN, PROTOTYPES, PROTOTYPES_CSV)
+    missing = [name for name in named_files if name in checks and name not in listed]
+    return missing + [name for name in checks if name not in missing and not _holds(checks[name])]
+
+
+def _holds(check: Callable[[], bool]) -> bool:
+    try:
+        return check()
+    except Exception:  # what a parser makes of a forged file can be anything
+        return False
 
 
 def _same_arrays(file: BytesIO, arrays: Mapping[str, Any]) -> bool:
-    import numpy as np
-
-    try:
-        with np.load(file, allow_pickle=False) as found:
-            return set(found) == arrays.keys() and all(
-                np.array_equal(found[name], arrays[name]) for name in arrays
-            )
-    except Exception:  # what a parser makes of a forged array can be anything
-        return False
+    with np.load(file, allow_pickle=False) as found:
+        same = (np.array_equal(found[name], arrays[name]) for name in arrays)
+        return set(found) == arrays.keys() and all(same)
 
 
 def _same_table(found: pa.Table, expected: pa.Table) -> bool:
     """Whether two tables are the same; a NaN, which equals nothing, is as good as another."""
-    import pyarrow.parquet as pq
-
-    if found.equals(expected):
-        return True
     files = BytesIO(), BytesIO()
     for file, table in zip(files, (found, expected), strict=True):
         pq.write_table(table, file)
     return files[0].getvalue() == files[1].getvalue()
 
 
-def plan_check(selection: Selection, problem: Problem) -> Check:
-    import numpy as np
+def _same_lines(file: BytesIO, chosen: pa.Table, selection: Selection) -> bool:
+    """Whether chosen.jsonl holds these rows, in this order, each with the targets it serves."""
+    rows = json.loads(json.dumps(as_json(chosen.to_pylist()), default=str))
+    served = np.split(selection.plan.indices, selection.plan.indptr[1:-1])
+    for place, (line, row) in enumerate(zip(file, rows, strict=True)):
+        found, added = json.loads(line), {"rank": place + 1, "serves": served[place].tolist()}
+        found.pop(free_name("cost", row))  # rounded, and not needed
+        if found != row | {free_name(name, row): value for name, value in added.items()}:
+            return False
+    return True
 
+
+def _first_values(file: BytesIO) -> set[str]:
+    """What stands in the first column below its name."""
+    return {line[0] for line in list(csv.reader(StringIO(file.getvalue().decode())))[1:]}
+
+
+def plan_check(selection: Selection, problem: Problem) -> Check:
     plan, weights = selection.plan, problem.masses.weights
     rows_off = np.abs(plan.sum(axis=1) * problem.k - 1).max()
     columns_off = np.abs(plan.sum(axis=0) - weights).max() / weights.max()
@@ -170,11 +181,6 @@ def plan_check(selection: Selection, problem: Problem) -> Check:
 
 def cost_checks(selection: Selection, problem: Problem, slack: float) -> Iterator[Check]:
     """The cost of the plan as it is written, and of the best plan of these rows."""
-    import numpy as np
-
-    from uniproto.runs.records import plain
-    from uniproto.transport.prototypes import transport
-
     found, rounding = _cost_of_plan(selection, problem)
     tolerance = rounding + _SUMS * found + slack
     yield Check(
@@ -204,20 +210,19 @@ def cost_checks(selection: Selection, problem: Problem, slack: float) -> Iterato
 
 
 def _cost_of_plan(selection: Selection, problem: Problem) -> tuple[float, float]:
-    """What the plan costs, and how far the rounding of the costs it pays may put that off."""
-    import numpy as np
+    """What the plan costs, and how far the rounding of the costs it pays may put that off.
 
-    from uniproto.geometry.rounded_costs import extreme_costs
-
-    plan = selection.plan
+    Costs come from the differences of two rows, so that a third one, however far, puts none off.
+    """
+    costs, plan = problem.costs, selection.plan
     found, rounding = 0.0, 0.0
     for place, row in enumerate(selection.indices):
         part = slice(plan.indptr[place], plan.indptr[place + 1])
-        costs = problem.costs.exact_block(np.array([row]), plan.indices[part])
-        least, most = (extreme_costs(problem.costs, costs, side)[0] for side in (-1, 1))
-        found += float(costs[0] @ plan.data[part])
+        paid = costs.exact_block(np.array([row]), plan.indices[part])
+        least, most = (extreme_costs(costs, paid, side)[0] for side in (-1, 1))
+        found += float(paid[0] @ plan.data[part])
         rounding += float((most - least) @ plan.data[part])
-    return found, rounding
+    return found, min(rounding, _SHARES * found + _BOUNDED.get(costs.metric, 0.0))
 
 
 def bound_checks(
@@ -227,12 +232,6 @@ def bound_checks(
 
     A constant is taken off the prices first: it proves nothing, and a large one hides the others.
     """
-    import numpy as np
-
-    from uniproto.certificate.bound import proven_bound
-    from uniproto.certificate.certificate import SHIFTED
-    from uniproto.certificate.row_bounds import bound_by_rows
-
     certificate = selection.certificate
     assert certificate is not None
     bound, found = certificate.lower_bound, f"{certificate.lower_bound:.10g} written"

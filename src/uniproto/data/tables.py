@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -42,10 +41,10 @@ from uniproto.errors import (
     invalid,
     unknown_name,
 )
+from uniproto.runs.records import sha256_of
 from uniproto.runtime.memory import memory_budget
 
 Memory = int | float | str | None
-_CHUNK = 2**20
 _ROWS_OF_TEXT = 2**14
 
 
@@ -127,6 +126,7 @@ def read_input(
     named: Collection[str] = (),
     like: InputData | None = None,
     *,
+    required: Mapping[str, str] | None = None,
     features: Sequence[str] = (),
     ignore: Sequence[str] = (),
     has_target: bool = False,
@@ -137,7 +137,8 @@ def read_input(
     """Read a file. Features are `column`, or every column not `named` by another option.
 
     `features` names those to take, `ignore` those to leave aside, both as the command line gives
-    them. With `like`, numeric columns must be those of that file, and are put in its order. With
+    them. `required` are columns that must be there, each with the option that names it. With
+    `like`, numeric columns must be those of that file, and are put in its order. With
     `has_target`, `ignore` may also name columns of a target, which is read later. With `raw`, the
     features of a table in memory are the columns themselves, whatever they hold. What would take
     more than `memory` stays on disk where the format allows that, and is refused where not.
@@ -154,6 +155,8 @@ def read_input(
                 "Leave the option out.",
             )
         return InputData(path, digest, content)
+    for name, option in (required or {}).items():  # before features, which may make no sense then
+        require_column(content, name, option, path)
     if column is not None:
         require_column(content, column, "--column", path)
         names = [column]
@@ -228,18 +231,14 @@ def require_column(table: pa.Table | LargeTable, name: str, parameter: str, path
 def file_digest(path: Path) -> str:
     """The SHA-256 of a regular file's content."""
     require_regular_file(path)
-    digest = hashlib.sha256()
     try:
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
+        return sha256_of(path)
     except OSError as error:
         reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
         raise InputFileError(
             f"{path}: the input must be a readable file. It could not be opened ({reason}). "
             "Check the path."
         ) from error
-    return digest.hexdigest()
 
 
 def content_digest(path: Path) -> str:

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from uniproto.data.tables import file_digest
 from uniproto.errors import OutputError, invalid
 from uniproto.runs.atomic import write_json
+from uniproto.runs.publish import note_saved
 
 VARIABLE = "UNIPROTO_CACHE"
 DATABASE = "vectors.sqlite"
@@ -171,6 +172,7 @@ class VectorCache:
                     self._recover(error)
                 else:
                     rows = []
+                    note_saved("the vectors that are in the cache")
             self._pending = {}
             self._written = time.monotonic()
 

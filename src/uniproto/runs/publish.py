@@ -22,6 +22,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from os.path import exists
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,23 +77,37 @@ def publishing(folder: Path, record: str, pages: Iterable[str] = ()) -> Iterator
         raise unwritable(folder, error) from error
 
 
-_completed: ContextVar[list[Path] | None] = ContextVar("completed", default=None)
+@dataclass
+class Noted:
+    """What a command that is interrupted leaves: complete results, and what it can go on from."""
+
+    completed: list[Path] = field(default_factory=list)
+    saved: str = ""
+
+
+_noted: ContextVar[Noted | None] = ContextVar("noted", default=None)
 
 
 @contextmanager
-def noting_completed(found: list[Path]) -> Iterator[None]:
-    """Put what is completed inside into a list: a command that is interrupted can say so."""
-    before = _completed.set(found)
+def noting(found: Noted) -> Iterator[None]:
+    """Note what is completed and saved inside."""
+    before = _noted.set(found)
     try:
         yield
     finally:
-        _completed.reset(before)
+        _noted.reset(before)
 
 
 def note_completed(path: Path) -> None:
     """Note that a result is complete."""
-    if (found := _completed.get()) is not None:
-        found.append(path)
+    if (found := _noted.get()) is not None:
+        found.completed.append(path)
+
+
+def note_saved(what: str) -> None:
+    """Note what the same command would go on from, now that it is on the disk."""
+    if (found := _noted.get()) is not None:
+        found.saved = what
 
 
 def write_record(

@@ -23,10 +23,15 @@ _LIBRARIES = ("numpy", "scipy", "numba", "POT", "scikit-learn", "kmedoids")
 
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file's content."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
+        return digest_of(file)
+
+
+def digest_of(stream: Any) -> str:
+    """The SHA-256 of what a stream still holds."""
+    digest = hashlib.sha256()
+    while chunk := stream.read(_CHUNK):
+        digest.update(chunk)
     return digest.hexdigest()
 
 

@@ -6,9 +6,11 @@ manifest records, so that a setting is written down in one place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields
-from typing import Any
+from typing import Any, TypeVar
+
+_Settings = TypeVar("_Settings")
 
 
 def setting(
@@ -84,3 +86,17 @@ def setting_of(settings: type[Any], name: str, **changes: Any) -> Any:
 def described(settings: type[Any]) -> list[Field[Any]]:
     """The fields of a settings dataclass that are options of its command."""
     return [each for each in fields(settings) if "help" in each.metadata]
+
+
+def made_of(settings: type[_Settings], given: Mapping[str, Any]) -> _Settings:
+    """Settings from what is given, as far as they are among it; the rest has its defaults.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Choice:
+    ...     pool: int = 128
+    >>> made_of(Choice, {"pool": 64, "quiet": True})
+    Choice(pool=64)
+    """
+    names = [each.name for each in fields(settings)]  # type: ignore[arg-type]
+    return settings(**{name: given[name] for name in names if name in given})

@@ -6,7 +6,6 @@ Files are local, or in a store with an address such as s3://bucket/pool.
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -24,12 +23,12 @@ from uniproto.data.arrays import as_matrix
 from uniproto.data.columns import numeric_matrix
 from uniproto.data.disk import is_pattern, joined_digest, names_inside, parquet_files
 from uniproto.errors import InputFileError, UniprotoError, invalid
+from uniproto.runs import records
 
 if TYPE_CHECKING:
     from uniproto.scale.cluster import Cluster
 
 _FOOTERS_AT_ONCE = 16
-_CHUNK = 2**22
 
 
 @dataclass(frozen=True)
@@ -260,11 +259,8 @@ def _files_at(path: str) -> list[StoredFile]:
 def digest_of(path: str) -> str:
     """The SHA-256 of a file, local or in a store."""
     store, inside = file_system(path)
-    digest = hashlib.sha256()
     with store.open_input_stream(inside) as stream:
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return records.digest_of(stream)
 
 
 def unreadable(name: str, error: BaseException) -> InputFileError:

@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import textwrap
@@ -21,7 +22,11 @@ pytest.importorskip("accelerate", reason="needs the extra 'train'")
 
 from uniproto.errors import InvalidInputError, UniprotoError  # noqa: E402
 from uniproto.lm import SelectionConfig, SelectionMixin, SelectionTrainer  # noqa: E402
+from uniproto.lm.batches import trainer as batches_trainer  # noqa: E402
+from uniproto.lm.finetune import monitoring  # noqa: E402
 from uniproto.lm.finetune.run import CHECKPOINTING  # noqa: E402
+
+TRAINING = Path(__file__).parents[3] / "docs" / "training.md"
 
 pytestmark = [
     # pinned memory is asked for by default, and there is no accelerator in the tests
@@ -556,7 +561,9 @@ def test_given_quotas_and_a_short_pool(tmp_path):
         data=[*rows, *rows[:3]],  # the third pool holds three
         selection={"budgets": {"algebra": 1, "logic": 1, "prose": 3}, "pool": 24},
         max_steps=2,
-        train_sampling_strategy="sequential",
+    )
+    trainer._get_train_sampler = lambda *_: torch.utils.data.SequentialSampler(
+        trainer.train_dataset
     )
     seen = recorded(trainer)
     trainer.train()
@@ -741,6 +748,19 @@ def test_mixin_in_front_of_another_trainer(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_the_private_hooks_of_the_trainer_are_there():
+    """What SelectionMixin and finetune override, call or set (docs/training.md lists them)."""
+    listed = set(re.findall(r"`(_\w+)`", TRAINING.read_text("utf-8")))
+    assert {"_save_rng_state", "_load_rng_state"} <= listed
+    for name in listed - {"_signature_columns", "_train_batch_size"}:  # set by __init__
+        assert callable(getattr(transformers.Trainer, name)), name
+    used = set()
+    for path in (batches_trainer.__file__, monitoring.__file__):
+        code = Path(path).read_text("utf-8")
+        used |= set(re.findall(r"(?:trainer|super\(\))\.(_[a-z]\w+)", code))
+    assert used <= listed
+
+
 def test_mixin_in_front_of_trl(tmp_path):
     trl = pytest.importorskip("trl", reason="needs trl")
     datasets = pytest.importorskip("datasets", reason="needs datasets")

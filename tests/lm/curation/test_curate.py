@@ -29,6 +29,7 @@ from uniproto.cli.curate import CHOSEN  # noqa: E402
 from uniproto.errors import InfeasibleError, InputFileError, InvalidInputError  # noqa: E402
 from uniproto.lm import gradients  # noqa: E402
 from uniproto.methods import UniProto  # noqa: E402
+from uniproto.runs.records import sha256_of  # noqa: E402
 
 K, POOL, TARGET = 24, 120, 15
 TEMPLATE = "Q {instruction} A "
@@ -114,6 +115,22 @@ def test_from_files_to_files(model, capsys):
     # The texts are on the cards: they are no levels to count.
     assert " levels<" not in page
     assert main(["verify", "out"]) == 0
+    # Who changes a row to train on is found out, renewed digests or not.
+    path, manifest = Path("out", CHOSEN), Path("out/manifest.json")
+    honest = path.read_text("utf-8")
+    for forged in (
+        honest.replace(found[0]["output"], "42 and more", 1),
+        "".join(honest.splitlines(keepends=True)[::-1]),
+        honest + honest.splitlines(keepends=True)[0],
+        honest.replace('"rank": 1,', '"rank": 2,', 1),
+        "{",
+    ):
+        path.write_text(forged, "utf-8")
+        record = json.loads(manifest.read_text("utf-8"))
+        for files in ({**record["files"], CHOSEN: sha256_of(path)}, record["files"]):
+            manifest.write_text(json.dumps({**record, "files": files}), "utf-8")
+            assert main(["verify", "out"]) == 1
+            assert CHOSEN in capsys.readouterr().out
     shutil.rmtree("out")
     assert curate(model, "--no-page", "--quiet") == 0
     assert not Path("out/report.html").exists()
@@ -441,25 +458,25 @@ def unloaded(monkeypatch, tmp_path):
     [
         ([{"frage": "1+1", "answer": "2"}], [], K, "wanted.jsonl: the examples must have a prompt"),
         ([], [], K, "wanted.jsonl"),
-        (TARGET_ROWS, [], POOL + 1, "'-k' must lie between 1 and the 120 rows of the pool"),
-        (TARGET_ROWS, [], 0, "'-k' must lie between 1 and"),
+        (TARGET_ROWS, [], POOL + 1, "-k must lie between 1 and the 120 rows of the pool"),
+        (TARGET_ROWS, [], 0, "-k must lie between 1 and"),
         (TARGET_ROWS, ["--layer", "layers.7.v_proj"], K, "'layer' must name one linear"),
         (TARGET_ROWS, ["--adapter", "nowhere"], K, "nowhere: the adapter must be a folder"),
         (TARGET_ROWS, ["--prompt", "q"], K, "without q"),
-        (TARGET_ROWS, ["--text", "output", "--answer", "output"], K, "'--answer' needs --grad"),
+        (TARGET_ROWS, ["--text", "output", "--answer", "output"], K, "--answer needs --grad"),
         (TARGET_ROWS, ["--prompt", "output"], K, "'answer' must be another column"),
         (TARGET_ROWS, ["--model", "."], K, ".: the model must be a model's folder"),
         (TARGET_ROWS, ["--at-most", "sauce:add=3"], K, "sauce"),
-        (TARGET_ROWS, ["--at-least", "source:add=100"], K, "'at_least' for source 'add'"),
-        (TARGET_ROWS, ["--exclude-near", "wanted.jsonl", "near"], K, "--exclude-near FILE 0.05"),
+        (TARGET_ROWS, ["--at-least", "source:add=100"], K, "'--at-least' for source 'add'"),
+        (TARGET_ROWS, ["--exclude-near", "wanted.jsonl", "near"], K, "such as FILE 0.05"),
         (TARGET_ROWS, ["--exclude-near", "wanted.jsonl", "-1"], K, "a distance of at least 0"),
         (TARGET_ROWS, ["--exclude-near", "gone.jsonl", "0.1"], K, "gone.jsonl: the input must be"),
-        (TARGET_ROWS, ["--distinct", "-1"], K, "'min_distance' must be 'auto' or a"),
-        (TARGET_ROWS, ["--seed", "-1"], K, "'seed' must be at least 0"),
-        (TARGET_ROWS, ["--memory", "lots"], K, "'memory' must be an amount"),
+        (TARGET_ROWS, ["--distinct", "-1"], K, "'--distinct' must be 'auto' or a"),
+        (TARGET_ROWS, ["--seed", "-1"], K, "'--seed' must be at least 0"),
+        (TARGET_ROWS, ["--memory", "lots"], K, "'--memory' must be an amount"),
         (TARGET_ROWS, ["--source", "sauce"], K, "'--source' must be one of"),
         (TARGET_ROWS, ["--method", "dsir"], K, "'dsir', which counts words"),
-        (TARGET_ROWS, ["--method", "fasterpam"], K, "'target' must be the source itself"),
+        (TARGET_ROWS, ["--method", "fasterpam"], K, "'--target' must be the source itself"),
         (TARGET_ROWS, ["--method", "kmeans"], K, "needs at least k=24 targets"),
         ([*TARGET_ROWS, *[{"instruction": "1", "output": ""}] * K], ["--method", "kmeans"], K,
          "Got 15 instead"),
@@ -473,6 +490,22 @@ def test_bad_input_is_refused_first(rows, words, k, message, model, unloaded, ca
     assert curate(model, *words, k=k) == 2
     assert message in capsys.readouterr().err
     assert not Path("out").exists() or not any(Path("out").iterdir())
+
+
+def test_help_offers_no_method_that_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        main(["curate", "--help"])
+    said = capsys.readouterr().out
+    assert "nearest_to_any" in said
+    assert "dsir" not in said
+    assert "fasterpam" not in said
+
+
+def test_without_a_language_model_the_printed_command_ends_where_its_name_goes(model, capsys):
+    assert curate(model, "--text", "instruction,output", "--no-page") == 0
+    command = capsys.readouterr().out.strip().rpartition("\n")[2]
+    assert command.endswith("--out out-model --model")
+    assert "MODEL" not in command
 
 
 def test_a_folder_is_no_file_of_examples(model, unloaded, capsys):
@@ -496,7 +529,7 @@ def test_conversations_that_are_texts_are_refused(model, unloaded, capsys):
 def test_a_distance_of_copies_that_are_kept_is_refused(model, unloaded, capsys):
     for distance in ("1e-6", "0"):
         assert curate(model, "--keep-duplicates", "--distinct", distance) == 2
-        assert "'--distinct' excludes --keep-duplicates" in capsys.readouterr().err
+        assert "--distinct excludes --keep-duplicates" in capsys.readouterr().err
 
 
 def test_a_pool_of_copies_is_refused_first(model, unloaded, capsys):
@@ -525,7 +558,7 @@ def test_near_duplicates_that_leave_too_few(model, capsys):
 
 def test_no_model_and_other_people_s_files(model, capsys):
     assert curate(None) == 2
-    assert "'--model' must be given with --gradients" in capsys.readouterr().err
+    assert "--gradients needs --model" in capsys.readouterr().err
     Path("out").mkdir()
     Path("out", CHOSEN).write_text("mine")
     assert curate(model) == 2

@@ -1,0 +1,373 @@
+"""What a command was asked, as one value: every option of `select`, `compare` and `path` is here.
+
+The parser builds a `SelectSpec`, the manifest stores it, and whoever looks at the result reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from uniproto.cli.option_values import limited_column, names_weights
+from uniproto.cli.parser import flag_of, gradient_kind, number
+from uniproto.cli.parser import seconds as parse_seconds
+from uniproto.errors import InvalidInputError
+from uniproto.geometry.costs import METRICS
+from uniproto.methods import METHODS, Entropic, Greedy, Method, UniProto, as_method
+from uniproto.methods.greedy import PLANS, plan_from
+from uniproto.problem.weights import density_from
+from uniproto.runtime.settings import described, made_of, setting, setting_of
+
+if TYPE_CHECKING:
+    from uniproto.cli.inputs import Inputs
+    from uniproto.problem.problem import Problem
+
+_COLUMNS, _CHOICE, _SIZE = "columns", "what may be chosen", "large inputs"
+_HOW, _LANGUAGE = "how to choose", "examples of a language model"
+_EMBEDDING, _RAY = "texts and pictures", "many machines (docs/scale.md)"
+
+
+@dataclass(frozen=True)
+class ProblemSpec:
+    """Rows, target, columns and conditions: what every problem is made of."""
+
+    target: str | None = setting(
+        None, "what the chosen rows must represent (default: POOL)", common=True, metavar="FILE"
+    )
+    metric: str | None = setting(
+        None,
+        f"{', '.join(METRICS)} (default: euclidean for tables and up to 20 columns, else cosine)",
+        common=True,
+    )
+    bandwidth: str | None = setting(
+        None, "σ of rbf and laplacian, such as 2 or 0.25median", common=True, metavar="SIGMA"
+    )
+    column: str | None = setting(
+        None, "the list column (or .npz array) of features", common=True, metavar="COLUMN"
+    )
+    id: str | None = setting(
+        None, "a column that names rows; never a feature", common=True, metavar="COLUMN"
+    )
+    features: list[str] | None = setting(
+        None, "use only these columns; may be repeated", group=_COLUMNS, metavar="A,B,C",
+        parse=str, repeated=True,
+    )  # fmt: skip
+    ignore: list[str] | None = setting(
+        None, "leave these columns out; may be repeated", group=_COLUMNS, metavar="A,B",
+        parse=str, repeated=True,
+    )  # fmt: skip
+    categories: list[str] | None = setting(
+        None, "columns whose numbers are codes, not amounts", group=_COLUMNS, metavar="A,B",
+        parse=str, repeated=True,
+    )  # fmt: skip
+    encoding: str | None = setting(
+        None, "of a .csv file, such as latin-1 (default: utf-8)", group=_COLUMNS, metavar="NAME"
+    )
+    prepare: bool | None = setting(
+        None, "make columns comparable (default: if they differ)", group=_COLUMNS
+    )
+    scale: str = setting("robust", "robust (default), standard, minmax or none", group=_COLUMNS)
+    groups: str | None = setting(
+        None, "select within each group of this column", group=_COLUMNS, metavar="COLUMN"
+    )
+    labels: str | None = setting(
+        None, "the target's classes; never a feature", group=_COLUMNS, metavar="COLUMN"
+    )
+    weights: str | None = setting(
+        None,
+        "of targets: a column, balanced (over --labels) or density, such as density:q=30,alpha=4",
+        group=_COLUMNS,
+        metavar="COLUMN",
+    )
+    budgets: str | None = setting(
+        None, "rows per group: proportional, balanced or label=3,…", group=_CHOICE
+    )
+    initial: str | None = setting(
+        None, "rows already chosen, such as 3,17", group=_CHOICE, metavar="ROWS"
+    )
+    exclude: str | None = setting(
+        None, "rows never to choose, such as 0,5", group=_CHOICE, metavar="ROWS"
+    )
+    exclude_near: list[str] | None = setting(
+        None, "exclude rows within DISTANCE of any row of FILE", group=_CHOICE,
+        metavar=("FILE", "DISTANCE"), parse=str,
+    )  # fmt: skip
+    at_most: list[str] | None = setting(
+        None, "maximum number from a source: source:gsm=500, or *",
+        group=_CHOICE, metavar="COL:LABEL=N", parse=str, repeated=True,
+    )  # fmt: skip
+    at_least: list[str] | None = setting(
+        None, "minimum number of rows from a source", group=_CHOICE, metavar="COL:LABEL=N",
+        parse=str, repeated=True,
+    )  # fmt: skip
+    budget: list[str] | None = setting(
+        None, "exact number of rows from a source", group=_CHOICE, metavar="COL:LABEL=N",
+        parse=str, repeated=True,
+    )  # fmt: skip
+    distinct: bool | float = setting(
+        False, "choose no two rows within DISTANCE of each other (default: a hundredth of the "
+        "median)", group=_CHOICE, metavar="DISTANCE", parse=number, bare=True,
+    )  # fmt: skip
+    memory: str | None = setting(
+        None, "such as 4GB (default: a quarter of free memory)", group=_SIZE
+    )
+    device: str = setting("auto", "to find neighbours on: cpu, cuda (default: auto)", group=_SIZE)
+    lists: str = setting("exact", "exact neighbours (default), or faiss (approximate)", group=_SIZE)
+
+
+@dataclass(frozen=True)
+class EmbeddingSpec:
+    """Texts and pictures, and the model that turns them into vectors."""
+
+    text: str | None = setting(None, "column(s) of texts to embed", common=True, metavar="A,B")
+    images: str | None = setting(
+        None,
+        "column or folder of pictures to embed; without a value where POOL is such a folder",
+        common=True,
+        metavar="COLUMN",
+        bare=".",
+    )
+    model: str | None = setting(
+        None,
+        "a sentence-transformers, transformers or timm model (default: all-MiniLM-L6-v2, "
+        "efficientnet-lite0)",
+        group=_EMBEDDING,
+        metavar="NAME_OR_PATH",
+    )
+    on_error: str = setting(
+        "fail", "if a row cannot be embedded (default: fail)", group=_EMBEDDING,
+        choices=("fail", "skip"),
+    )  # fmt: skip
+    batch_size: int | None = setting(None, "rows to embed at a time", group=_EMBEDDING)
+    cache: str | None = setting(
+        None, "where to save vectors (default: the system's cache)", group=_EMBEDDING,
+        metavar="FOLDER",
+    )  # fmt: skip
+    no_cache: bool = setting(False, "neither save vectors nor use saved ones", group=_EMBEDDING)
+
+
+@dataclass(frozen=True)
+class LanguageSpec:
+    """Examples as a language model sees them: its gradients, or its hidden states."""
+
+    gradients: str | None = setting(
+        None,
+        "compare by how each example would change --model: the gradient of the last value "
+        "projection, or of the LoRA layers of --adapter",
+        group=_LANGUAGE,
+        metavar="value|lora",
+        parse=gradient_kind,
+        bare="value",
+    )
+    hidden: bool = setting(False, "compare by the mean hidden states of --model", group=_LANGUAGE)
+    prompt: str | None = setting(
+        None, "the question (default: instruction)", group=_LANGUAGE, metavar="COLUMN"
+    )
+    answer: str | None = setting(
+        None, "the answer (default: output)", group=_LANGUAGE, metavar="COLUMN"
+    )
+    messages: str | None = setting(
+        None, "conversations, for the model's chat template", group=_LANGUAGE, metavar="COLUMN"
+    )
+    template: str | None = setting(
+        None,
+        "the prompt, with {instruction} in it, or chat (default: as in finetune)",
+        group=_LANGUAGE,
+        metavar="TEXT",
+    )
+    max_length: int = setting(512, "tokens per example", group=_LANGUAGE)
+    adapter: str | None = setting(
+        None, "LoRA weights to put on the model", group=_LANGUAGE, metavar="DIR"
+    )
+    adam: bool = setting(
+        False, "gradients lora: as Adam's steps, by the adapter's optimizer.pt", group=_LANGUAGE
+    )
+    layer: str | None = setting(
+        None, "the layer to differentiate (default: last value projection)", group=_LANGUAGE
+    )
+    width: int = setting(1024, "numbers per gradient", group=_LANGUAGE)
+    bf16: bool = setting(False, "compute in bfloat16 (default: float32)", group=_LANGUAGE)
+
+
+@dataclass(frozen=True)
+class SelectSpec(ProblemSpec, EmbeddingSpec, LanguageSpec):
+    """What `uniproto select` was asked; also what other commands ask of the files they name.
+
+    >>> SelectSpec.of({"pool": "pool.npy", "k": 30, "metric": "l1"}).command()
+    ['uniproto', 'select', 'pool.npy', '-k', '30', '--metric', 'l1']
+    """
+
+    pool: str = ""
+    k: int | None = None
+    output: str | None = None
+    id: str | None = setting_of(ProblemSpec, "id", help="a column that names rows in every file")
+    method: str = setting("uniproto", ", ".join(METHODS), common=True)
+    seconds: float | None = setting_of(
+        UniProto, "seconds", help="uniproto: improve the result by swapping rows, for at most "
+        "SECONDS", common=True, metavar="SECONDS", parse=parse_seconds,
+    )  # fmt: skip
+    certify: bool = setting(False, "also prove a cost that no K rows can be below", common=True)
+    quiet: bool = setting(False, "no progress bar and no summary", common=True)
+    plan: str | None = setting_of(
+        Greedy, "plan", default=None, help=f"greedy, between picks: {', '.join(PLANS)}, entropic",
+        group=_HOW, choices=(*PLANS, "entropic"), metavar="PLAN",
+    )  # fmt: skip
+    gains: str | None = setting_of(
+        Greedy, "gains", default=None, help="greedy: approx or exact", group=_HOW
+    )
+    sample: float | None = setting_of(
+        Greedy, "sample", help="greedy: compare random samples of rows; such as 0.1", group=_HOW,
+        metavar="EPSILON",
+    )  # fmt: skip
+    reg: float | None = setting_of(
+        Entropic, "reg", default=None, help="plan entropic: strength of the entropy", group=_HOW
+    )
+    iterations: int | None = setting_of(
+        Entropic, "iterations", help="plan entropic: most steps of its solver", group=_HOW
+    )
+    search: str | None = setting_of(
+        UniProto, "search", default=None, help="uniproto: auto, multilevel or thorough", group=_HOW
+    )
+    seed: int = setting(0, "for methods that draw at random", group=_HOW)
+    time_limit: float | None = setting(
+        None, "stop --certify after so many seconds", group=_HOW, metavar="SECONDS",
+        parse=parse_seconds,
+    )  # fmt: skip
+    checkpoint: bool = setting(False, "save progress, to resume after a kill", group=_SIZE)
+    target_sample: int | None = setting(
+        None, "represent a random sample of the target", group=_SIZE, metavar="ROWS"
+    )
+    engine: str = setting(
+        "local", "ray: where the files are (default: local)", group=_RAY, choices=("local", "ray")
+    )
+    address: str | None = setting(None, "ray: auto, HOST:PORT or ray://HOST:PORT", group=_RAY)
+    num_cpus: int | None = setting(None, "ray: start one here with so many cores", group=_RAY)
+    per_part: int | None = setting(
+        None, "ray: rows each file contributes (default: K)", group=_RAY, metavar="ROWS"
+    )
+    near_rows: list[int] | None = None  # in a record: what --exclude-near excluded
+    model_digest: str | None = None  # of the model on record, which alone is loaded
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> SelectSpec:
+        """From the options of a command or the arguments of a manifest, as far as they are ours."""
+        return made_of(cls, given)
+
+    def record(self) -> dict[str, Any]:
+        """What a manifest says was asked."""
+        unsaid = {each.name for each in described(LanguageSpec)} | {"near_rows"}
+        asked = {
+            each.name: value
+            for each in fields(self)
+            if (value := getattr(self, each.name)) != each.default or each.name not in unsaid
+        }
+        del asked["quiet"], asked["model_digest"]
+        if self.weights is not None and self.weights.startswith("density"):
+            # By its numbers, whatever defaults become.
+            asked["weights"] = str(density_from(self.weights, "--weights"))
+        return asked
+
+    def command(self) -> list[str]:
+        """The words of the command that asks this."""
+        words = ["uniproto", "select", self.pool, "-k", str(self.k)]
+        words += options_of(self)
+        return words if self.output is None else [*words, "-o", self.output]
+
+    def check(self) -> None:
+        """Refuse an option that needs another one, which is not given, or excludes one that is."""
+        usual = {each.name: each.default for each in fields(self)}
+        given = {name for name in usual if getattr(self, name) != usual[name]}
+        for names in _ONE_OF:
+            if len(both := [name for name in names if name in given]) > 1:
+                first, second = (flag_of(name) for name in both[:2])
+                raise InvalidInputError(f"{first} excludes {second}. Drop one of the two.")
+        seen = {each.name for each in described(LanguageSpec)} - {"template", "max_length"}
+        if not (self.gradients or self.hidden) and (language := sorted(seen & given)):
+            raise InvalidInputError(
+                f"{flag_of(language[0])} needs --gradients or --hidden. Add one of them."
+            )
+        for name in (each for each in _NEEDS if each in given):
+            other, allowed = _NEEDS[name]
+            value = getattr(self, other)
+            if (value not in allowed) if allowed else value in (None, False):
+                wanted = f" {' or '.join(allowed)}" if allowed else ""
+                raise InvalidInputError(f"{flag_of(name)} needs {flag_of(other)}{wanted}. Add it.")
+
+    def chosen_method(self) -> Method:
+        """The method, with its options."""
+        given = {
+            name: value
+            for name in ("seconds", "search", "plan", "gains", "sample")
+            if (value := getattr(self, name)) is not None
+        }
+        if self.plan is not None:
+            given["plan"] = plan_from(self.plan, self.reg, self.iterations)
+        kinds: dict[str, type[Method]] = {UniProto.name: UniProto, Greedy.name: Greedy}
+        return kinds[self.method](**given) if given else as_method(self.method)
+
+    @property
+    def embeds(self) -> bool:
+        """Whether a model turns rows into vectors."""
+        return bool(self.text or self.images or self.gradients or self.hidden)
+
+    def named_columns(self) -> dict[str, str]:
+        """The columns that are no features, each with the option that names it."""
+        weights = None if names_weights(self.weights) else self.weights
+        limited = limited_column(self)
+        given = {"id": self.id, "groups": self.groups, "weights": weights, "labels": self.labels}
+        found = {name: flag_of(option) for option, name in given.items() if name}
+        return found if limited is None else {limited[0]: flag_of(limited[1]), **found}
+
+    def read(self) -> Inputs:
+        """Read the files, and make the problem."""
+        from uniproto.cli.inputs import read_inputs
+
+        self.check()
+        return read_inputs(self)
+
+    def problem(self) -> Problem:
+        """The checked problem."""
+        problem = self.read().problem
+        return problem if self.k is None else problem.with_k(self.k)
+
+
+_ONE_OF = (  # each says what the features are
+    ("features", "ignore", "column", "text", "images", "gradients", "hidden"),
+    ("cache", "no_cache"),
+)
+_NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "bandwidth": ("metric", ("rbf", "laplacian")),
+    "budgets": ("groups", ()),
+    "search": ("method", (UniProto.name,)),
+    "seconds": ("method", (UniProto.name,)),
+    "plan": ("method", (Greedy.name,)),
+    "gains": ("method", (Greedy.name,)),
+    "sample": ("method", (Greedy.name,)),
+    "reg": ("plan", ("entropic",)),
+    "iterations": ("plan", ("entropic",)),
+    "checkpoint": ("method", (UniProto.name, Greedy.name)),
+    "time_limit": ("certify", ()),
+    "address": ("engine", ("ray",)),
+    "num_cpus": ("engine", ("ray",)),
+    "per_part": ("engine", ("ray",)),
+}
+
+
+def options_of(spec: Any) -> list[str]:
+    """The options of a command line that say what a spec says, where it is not the default."""
+    words: list[str] = []
+    for each in described(type(spec)):
+        value, flag = getattr(spec, each.name), flag_of(each.name)
+        # 0 equals False, and yet --distinct 0 is not the default.
+        if (type(value), value) == (type(each.default), each.default):
+            continue
+        if isinstance(each.metadata["metavar"], tuple):
+            words += [flag, *map(str, value)]
+            continue
+        for given in value if isinstance(value, list) else [value]:
+            if given is False:
+                words += [flag.replace("--", "--no-", 1)]
+            else:
+                words += [flag] if given is True else [flag, str(given)]
+    return words
