@@ -7,11 +7,18 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import Field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from uniproto.cli.options import add_settings
-from uniproto.cli.parser import Parser
-from uniproto.errors import InputFileError, MissingExtraError, invalid, printable, require_name
+from uniproto.cli.options import add_settings, kinds_of
+from uniproto.cli.parser import flag_of, number, parse_int
+from uniproto.errors import (
+    InputFileError,
+    InvalidInputError,
+    MissingExtraError,
+    invalid,
+    printable,
+    require_name,
+)
 from uniproto.runtime.settings import described
 
 
@@ -101,46 +108,40 @@ def read_config(path: str) -> dict[str, Any]:
             f"{path}: the file must hold options in YAML, such as 'steps: 500'. It holds "
             f"{type(found).__name__} instead. Write one option per line."
         )
-    return ConfigParser(path).options(
-        {name.replace("-", "_"): value for name, value in found.items()}
-    )
+    return _values({name.replace("-", "_"): value for name, value in found.items()}, path)
 
 
-class ConfigParser(Parser):
-    """Reads the options of a file as if they stood on the command line."""
+def _values(given: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Options as they are typed on the command line; one without a value is not given."""
+    from uniproto.lm.finetune.settings import FinetuneSettings
 
-    def __init__(self, path: str) -> None:
-        from uniproto.lm.finetune.settings import FinetuneSettings
+    known = {each.name: each for each in described(FinetuneSettings)}
+    kinds, found = kinds_of(FinetuneSettings), {}
+    for name, value in given.items():
+        require_name(f"option in {path}", name, known)
+        try:
+            if value is not None or known[name].metadata["off"]:
+                found[name] = None if value is None else _value(known[name], kinds[name], value)
+        except argparse.ArgumentTypeError as error:
+            raise InputFileError(f"{path}: {flag_of(name)}: {error}. Correct that line.") from None
+        except InvalidInputError as error:
+            raise InputFileError(f"{path}: {error} Correct that line.") from error
+    return found
 
-        super().__init__(prog="uniproto finetune")
-        self.path = path
-        add_settings(self, FinetuneSettings)
-        self.known = {each.name: each for each in described(FinetuneSettings)}
 
-    def options(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        arguments: list[str] = []
-        for name, value in values.items():
-            require_name(f"option in {self.path}", name, self.known)
-            arguments += self._arguments(self.known[name], value)
-        return vars(self.parse_args(arguments))
-
-    def _arguments(self, option: Field[Any], value: Any) -> list[str]:
-        """What to write on the command line; nothing where the file gives no value."""
-        flag, about = f"--{option.name.replace('_', '-')}", option.metadata
-        if value is None:
-            return [about["off"][0]] if about["off"] else []
-        if self._option_string_actions[flag].nargs == 0:
-            if not isinstance(value, bool):
-                self.error(f"argument {flag}: must be true or false, not {value!r}")
-            off = f"--no{flag[1:]}"
-            return [flag] if value else [off] if off in self._option_string_actions else []
-        listed = value if isinstance(value, list) else [value]
-        if about["repeated"]:
-            return [f"{flag}={each}" for each in listed]
-        return [f"{flag}={','.join(map(str, listed))}"]
-
-    def error(self, message: str) -> NoReturn:
-        raise InputFileError(f"{self.path}: {message.removesuffix('.')}. Correct that line.")
+def _value(option: Field[Any], kind: Any, value: Any) -> Any:
+    about, listed = option.metadata, value if isinstance(value, list) else [value]
+    if kind is bool:
+        if not isinstance(value, bool):
+            raise argparse.ArgumentTypeError(f"must be true or false, not {value!r}")
+        return value
+    parse = about["parse"] or {int: parse_int, float: number}.get(kind, str)
+    if about["repeated"]:
+        return [parse(str(each)) for each in listed]
+    found = parse(",".join(map(str, listed)))
+    if about["choices"] is not None:
+        require_name(flag_of(option.name), found, about["choices"])
+    return found
 
 
 def print_summary(result: Mapping[str, Any], out: str) -> None:

@@ -38,8 +38,8 @@ def add_settings(
     {'steps': 8}
     """
     required, left_out = set(required), {each.name for each in described(but)} if but else set()
-    kinds = get_type_hints(settings)
     headings: dict[str, Any] = {}
+    kinds = kinds_of(settings)
     for each in sorted(described(settings), key=lambda each: not each.metadata["common"]):
         if each.name in left_out:
             continue
@@ -54,7 +54,6 @@ def add_settings(
 
 def _add_option(place: Any, each: Field[Any], kind: Any, required: bool) -> None:
     about = each.metadata
-    kind = str if about["parse"] else _bare(kind)
     options: dict[str, Any] = {
         "dest": each.name,
         "default": argparse.SUPPRESS,
@@ -89,11 +88,18 @@ def _add_option(place: Any, each: Field[Any], kind: Any, required: bool) -> None
         place.add_argument(flag, dest=each.name, help=text, **unset)
 
 
-def _bare(kind: Any) -> Any:
-    """The type of a value that is given: `int` of `int | None`."""
-    if get_origin(kind) in (Union, types.UnionType):
-        (kind,) = (part for part in get_args(kind) if part is not type(None))
-    return kind
+def kinds_of(settings: type[Any]) -> dict[str, Any]:
+    """The type of every setting where it is given: `int` of `int | None`; text, if it is parsed."""
+    found = {}
+    hints = get_type_hints(settings)
+    for each in described(settings):
+        kind = hints[each.name]
+        if each.metadata["parse"]:
+            kind = str
+        elif get_origin(kind) in (Union, types.UnionType):
+            (kind,) = (part for part in get_args(kind) if part is not type(None))
+        found[each.name] = kind
+    return found
 
 
 def _shown_default(each: Field[Any]) -> str:

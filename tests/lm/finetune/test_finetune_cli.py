@@ -324,6 +324,7 @@ def test_an_option_without_a_value_in_a_config_file_is_not_given(tmp_path):
         "source": None,
         "keep_small": ("rare",),
         "adam_aligned": False,
+        "merge": False,
     }
 
 

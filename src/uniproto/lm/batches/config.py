@@ -82,7 +82,7 @@ class SelectionConfig:
         "how examples are chosen (docs/training.md)",
         choices=lambda: tuple(BATCH_METHODS),
     )
-    mode: str = setting("batch", "from the whole pool, or each source", choices=MODES)
+    mode: str = setting("batch", "from the pool, or per source", choices=MODES)
     pool: int = setting(128, "examples looked at, per device")
     keep: int = setting(64, "examples trained on, per device")
     source_column: str = "source"
@@ -90,7 +90,7 @@ class SelectionConfig:
         None, "compare by euclidean, cosine, l1, dot (by method)", metavar="NAME"
     )
     bandwidth: float | str | None = setting(
-        None, "of rbf: a number, or a share such as 0.25median (auto)", metavar="SIGMA", parse=str
+        None, "of rbf: a number, or such as 0.25median (auto)", metavar="SIGMA", parse=str
     )
     loss: str | None = setting(None, "what counts equally (by method)", choices=LOSSES)
     budgets: str | Mapping[Hashable, int] = "proportional"

@@ -72,7 +72,7 @@ class FinetuneSettings:
         None, "passes over the data, in place of --steps", common=True, metavar="NUMBER"
     )
     learning_rate: float = setting(2e-5, "the highest of the schedule", common=True, metavar="RATE")
-    lora_r: int = setting(128, "rank of the adapters; 0 trains all weights", common=True)
+    lora_r: int = setting(128, "rank of adapters; 0: all weights", common=True)
     bf16: bool = setting(False, "bfloat16 arithmetic (float32)", common=True)
     seed: int = setting(0, "of split, order and random draws", common=True)
     quiet: bool = setting(False, "no progress bar and no summary", common=True)
@@ -98,7 +98,7 @@ class FinetuneSettings:
     max_length: int = setting(512, "tokens per example", group="data")
     too_long: str = setting(
         "truncate",
-        "of longer examples, which are counted",
+        "what to do with longer ones",
         group="data",
         choices=TOO_LONG,
     )
@@ -148,10 +148,10 @@ class FinetuneSettings:
     embedding_model: str | None = setting_of(SelectionConfig, "embedding_model", group="selection")
 
     scheduler: str = setting(
-        "cosine", "how the rate falls: a name of transformers", group="training", metavar="NAME"
+        "cosine", "how the learning rate falls", group="training", metavar="NAME"
     )
     warmup: float = setting(
-        0.03, "share of steps in which the rate rises", group="training", metavar="SHARE"
+        0.03, "share of steps with a rising rate", group="training", metavar="SHARE"
     )
     lora_alpha: int | None = setting(None, "scale of the adapters (4 × rank)", group="training")
     lora_dropout: float = setting(
