@@ -9,10 +9,12 @@ from typing import Any
 from uniproto.cli.parser import number
 from uniproto.cli.spec import EmbeddingSpec, LanguageSpec, ProblemSpec, SelectSpec, options_of
 from uniproto.errors import InvalidInputError
-from uniproto.methods import METHODS, NOT_FOR_A_MODEL
+from uniproto.methods import METHODS
 from uniproto.runtime.settings import made_of, setting, setting_of
 
 SOURCE = "source"  # the column of sources, where none is named
+# Refused: rows are vectors of a model, and the target is another file.
+_NOT_FOR_MODELS = ("dsir", "fasterpam")
 _CHOICE, _HOW = "what may be chosen", "how to choose"
 
 
@@ -57,7 +59,7 @@ class CurateSpec(EmbeddingSpec, LanguageSpec):
     )
     keep_duplicates: bool = setting(False, "keep copies", group=_CHOICE)
     method: str = setting(
-        "uniproto", ", ".join(name for name in METHODS if name not in NOT_FOR_A_MODEL), group=_HOW
+        "uniproto", ", ".join(name for name in METHODS if name not in _NOT_FOR_MODELS), group=_HOW
     )
     seconds: float | None = setting_of(SelectSpec, "seconds", common=False, group=_HOW)
     seed: int = setting_of(SelectSpec, "seed")

@@ -42,8 +42,6 @@ METHODS: dict[str, type[Method]] = {
 
 # Chosen by similarity to a target alone: compared only where somebody names them.
 FOR_A_TASK = ("nearest_to_any", "nearest_on_average", "dsir", "tsds", "less")
-# Refused by `curate`, whose rows are vectors and whose target is another file.
-NOT_FOR_A_MODEL = ("dsir", "fasterpam")
 
 
 def as_method(method: str | Method) -> Method:
@@ -66,7 +64,6 @@ __all__ = [
     "FOR_A_TASK",
     "LESS",
     "METHODS",
-    "NOT_FOR_A_MODEL",
     "TSDS",
     "Entropic",
     "FacilityLocation",

@@ -492,6 +492,22 @@ def test_bad_input_is_refused_first(rows, words, k, message, model, unloaded, ca
     assert not Path("out").exists() or not any(Path("out").iterdir())
 
 
+def test_help_offers_no_method_that_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        main(["curate", "--help"])
+    said = capsys.readouterr().out
+    assert "nearest_to_any" in said
+    assert "dsir" not in said
+    assert "fasterpam" not in said
+
+
+def test_without_a_language_model_the_printed_command_ends_where_its_name_goes(model, capsys):
+    assert curate(model, "--text", "instruction,output", "--no-page") == 0
+    command = capsys.readouterr().out.strip().rpartition("\n")[2]
+    assert command.endswith("--out out-model --model")
+    assert "MODEL" not in command
+
+
 def test_a_folder_is_no_file_of_examples(model, unloaded, capsys):
     Path("folder").mkdir()
     shutil.copy("pool.jsonl", "folder")
