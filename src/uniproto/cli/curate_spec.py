@@ -70,7 +70,7 @@ class CurateSpec(EmbeddingSpec, LanguageSpec):
 
     def select_spec(self) -> SelectSpec:
         """What is asked of `select`."""
-        spec = replace(SelectSpec.of(vars(self)), metric="cosine")  # what examples are compared by
+        spec = SelectSpec.of(vars(self))
         if not (spec.text or spec.images or spec.hidden):
             spec = replace(spec, gradients=spec.gradients or "value")
         if self.keep_duplicates and self.distinct is not True:
