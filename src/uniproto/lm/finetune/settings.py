@@ -234,7 +234,9 @@ class FinetuneSettings:
     def selection(self, embeddings: Any = None, small: Any = None) -> SelectionConfig:
         """What to choose by; `small` are the sources that `keep_small` has turned out to mean."""
         own = {each.name for each in fields(self)}
-        shared = {n: getattr(self, n) for n in (e.name for e in fields(SelectionConfig)) if n in own}
+        shared = {
+            n: getattr(self, n) for n in (e.name for e in fields(SelectionConfig)) if n in own
+        }
         chosen = {"method": self._method(), "embeddings": embeddings}
         if small is not None:
             chosen["keep_small"] = small
