@@ -21,7 +21,7 @@ def comparison_page(comparison: Comparison) -> ResultsPage:
     judged = {"accuracy": "accuracy", "minority_accuracy": "minority"}
     shown = {name: title for name, title in judged.items() if best[name] is not None}
     random = next((each for each in summaries if each["method"] == "random"), None)
-    lead = f"A typical target is {figure(best['cost'])} from its prototype"
+    lead = f"On average a target is {figure(best['cost'])} from its prototype"
     if random is not None and random is not best:
         lead += f"; with random ones {figure(random['cost'])}"
     rows = [
@@ -62,7 +62,7 @@ def path_page(path: KPath) -> ResultsPage:
     elif path.knee is not None:
         headline = f"Beyond {path.knee:,} prototypes, more help less"
     lead = (
-        f"A typical target is {figure(first['cost'])} from its prototype with {first['k']:,} of "
+        f"On average a target is {figure(first['cost'])} from its prototype with {first['k']:,} of "
         f"them, {figure(last['cost'])} with {last['k']:,}."
     )
     words = "Lower is better; k is on a logarithmic scale."

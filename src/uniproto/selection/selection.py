@@ -487,10 +487,13 @@ class Selection:
 
         >>> import uniproto
         >>> points = [[0.0], [1.0], [5.0], [6.0]]
-        >>> uniproto.select(points, k=2, metric="euclidean").in_words()
-        'a typical row is 0.500 from its prototype; with random ones 1.70; none are closer (proven)'
+        >>> words = uniproto.select(points, k=2, metric="euclidean").in_words()
+        >>> words[:58]
+        'a typical row is 0 from its prototype, the mean is 0.500; '
         """
-        words = f"a typical row is {figure(self.cost, 3)} from its prototype"
+        from uniproto.selection.words import distance_in_words
+
+        words = distance_in_words(self, self._problem)
         if self.method != "random" and self._random_cost is not None:
             words += f"; with random ones {figure(self._random_cost, 3)}"
         if self.proof is not None:

@@ -110,11 +110,14 @@ def with_more_room(cells: Cells) -> Cells:
     return cells._replace(**grown, after=np.concatenate([cells.after, further]))
 
 
+@njit(cache=True, nogil=True)
 def restore(cells: Cells, saved: Cells) -> None:
     """Bring cells back to what they were; the costs are the caller's."""
-    for name in Cells._fields:
-        if name not in ("costs", "work"):
-            getattr(cells, name)[...] = getattr(saved, name)
+    cells.prices[:], cells.moves[:], cells.via[:] = saved.prices, saved.moves, saved.via
+    cells.held[:], cells.first[:], cells.part[:] = saved.held, saved.first, saved.part
+    cells.target[:], cells.holder[:], cells.mass[:] = saved.target, saved.holder, saved.mass
+    cells.after[:], cells.before[:], cells.other[:] = saved.after, saved.before, saved.other
+    cells.unused[:] = saved.unused
 
 
 @njit(cache=True, nogil=True)

@@ -89,7 +89,7 @@ def reference_medoids(costs: np.ndarray, k: int) -> list[int]:
 
 def reference_picks(method: str, part: dict[str, Any], k: int) -> list[int]:
     features = part["features"]
-    if method == "uniproto":
+    if method == "greedy":
         return uniprot(reference_costs(features, "euclidean"), k, integer_masses(k, len(features)))[
             0
         ]
@@ -112,7 +112,7 @@ def reference_picks(method: str, part: dict[str, Any], k: int) -> list[int]:
     return picks
 
 
-COMPARED = ("uniproto", "colm", "colm-raw", "greats", "gradnorm", "maxloss", "sbert", "kmedoids")
+COMPARED = ("greedy", "colm", "colm-raw", "greats", "gradnorm", "maxloss", "sbert", "kmedoids")
 
 
 @pytest.mark.parametrize("k", [1, 7, 20, 40])
@@ -181,7 +181,7 @@ def cost_matrices(draw: st.DrawFn) -> tuple[np.ndarray, int]:
 def test_fills_pick_what_the_plain_algorithm_picks(problem: tuple[np.ndarray, int]) -> None:
     costs, k = problem
     picks, pick_costs = uniprot(costs.astype(np.float64), k, integer_masses(k, len(costs)))
-    assert BatchSelector("uniproto", "batch", k, metric="precomputed")(costs).tolist() == picks
+    assert BatchSelector("greedy", "batch", k, metric="precomputed")(costs).tolist() == picks
     found, found_costs = fill_picks(costs, k)
     assert found.tolist() == picks
     np.testing.assert_allclose(found_costs, pick_costs, rtol=1e-12, atol=1e-12)
@@ -202,7 +202,7 @@ def test_medoids_pick_what_the_library_picks(problem: tuple[np.ndarray, int]) ->
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_features_pick_what_the_plain_algorithm_picks(metric: str, k: int, dtype: Any) -> None:
     features = pool(128, 64, seed=3, dtype=dtype)
-    chosen = BatchSelector("uniproto", "batch", k, metric=metric)(features)
+    chosen = BatchSelector("greedy", "batch", k, metric=metric)(features)
     costs = reference_costs(features.astype(np.float64), metric)
     assert chosen.tolist() == uniprot(costs, k, integer_masses(k, 128))[0]
 
@@ -210,7 +210,7 @@ def test_features_pick_what_the_plain_algorithm_picks(metric: str, k: int, dtype
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_features_pick_what_the_front_door_picks(metric: str) -> None:
     features = pool(128, 64, seed=3)
-    chosen = BatchSelector("uniproto", "batch", 32, metric=metric)(features)
+    chosen = BatchSelector("greedy", "batch", 32, metric=metric)(features)
     greedy = uniproto.Greedy()
     expected = uniproto.select(
         features, 32, metric=metric, method=greedy, compute=uniproto.Compute(device="cpu")
@@ -223,7 +223,7 @@ def test_sources_pick_what_groups_pick() -> None:
     greedy = uniproto.Greedy()
     expected = uniproto.select(features, 50, metric="euclidean", groups=sources, method=greedy)
     budgets = dict(Counter(sources[expected.indices].tolist()))
-    chosen = BatchSelector("uniproto", "source", 50, budgets=budgets)(features, sources=sources)
+    chosen = BatchSelector("greedy", "source", 50, budgets=budgets)(features, sources=sources)
     assert chosen.tolist() == expected.indices.tolist()
 
 
@@ -773,7 +773,7 @@ def test_nothing_at_all_is_refused() -> None:
 def test_costs_that_are_negative_by_rounding_alone_are_taken() -> None:
     costs = reference_costs(pool(), "cosine")
     costs[0, 0] = -1e-16
-    chosen = BatchSelector("uniproto", "batch", 9, metric="precomputed")(costs)
+    chosen = BatchSelector("greedy", "batch", 9, metric="precomputed")(costs)
     assert chosen.tolist() == uniprot(costs, 9, integer_masses(9, 40))[0]
     entropic = Greedy(plan=Entropic(iterations=5))
     assert len(BatchSelector(entropic, "batch", 9, metric="precomputed")(costs)) == 9

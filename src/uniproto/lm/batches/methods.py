@@ -77,9 +77,17 @@ class Part:
         return pool_costs(features, self.metric, self.bandwidth)
 
 
-def pick_uniproto(part: Part, k: int) -> Rows:
+def pick_greedily(part: Part, k: int) -> Rows:
     """UniPROT with plan `extend`: source and target are these examples, each prototype 1/k."""
     return fill_picks(part.costs, k)[0]
+
+
+def pick_uniproto(part: Part, k: int) -> Rows:
+    """The same, and then a few exact exchanges; of few sets of examples the best."""
+    from uniproto.methods.exchanges.pools import improve_in_pool
+
+    costs = part.costs
+    return improve_in_pool(costs, fill_picks(costs, k)[0])
 
 
 def fill_picks(costs: NDArray[Any], k: int) -> tuple[Rows, NDArray[np.float64]]:
@@ -214,7 +222,7 @@ BATCH_METHODS = {
         # W₁ with Euclidean costs bounds the error of the batch's mean gradient; inner products
         # favour long gradients, which bends it.
         BatchMethod("uniproto", pick_uniproto, metric="euclidean"),
-        BatchMethod("greedy", pick_uniproto, metric="euclidean"),
+        BatchMethod("greedy", pick_greedily, metric="euclidean"),
         BatchMethod("colm", pick_medoids, metric="l1", keep_small=True, coordinates=2560),
         # As the paper runs it: on raw gradients of the LoRA weights, by backpropagation.
         BatchMethod("colm-raw", pick_medoids, metric="l1", keep_small=True),
