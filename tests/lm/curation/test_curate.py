@@ -191,6 +191,7 @@ def test_finetune_reads_what_curate_read(model, capsys):
     assert "--source kind" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_copies_of_the_target_and_of_a_benchmark_are_dropped(model, capsys):
     skipped = {"instruction": "?", "output": ""}  # and yet rows keep their numbers in the file
     write("bench.jsonl", [skipped, POOL_ROWS[7]])
