@@ -90,10 +90,11 @@ def read_inputs(spec: SelectSpec) -> Inputs:
     excluded = {*row_numbers(spec.exclude, "--exclude"), *(spec.near_rows or ())}
     if spec.labels:
         aim.column(spec.labels, "--labels")
+    usual = "cosine" if spec.embeds else "auto"
     arguments = {
         "source": pool.features,
         "target": target.features if target else None,
-        "metric": with_bandwidth(spec.metric or "auto", spec.bandwidth),
+        "metric": with_bandwidth(spec.metric or usual, spec.bandwidth),
         "target_weights": _weights(spec, pool, aim),
         "groups": None
         if groups is None
