@@ -288,7 +288,8 @@ def _composition(asked: CurateSpec, inputs: Inputs, selection: Selection) -> lis
     table = inputs.pool.table
     if asked.source is None or table is None or asked.source not in table.column_names:
         return []
-    every = Counter(table.column(asked.source).to_pylist())
+    counts = table.column(asked.source).value_counts().to_pylist()
+    every = Counter({each["values"]: each["counts"] for each in counts})
     chosen = Counter(table.take(selection.indices).column(asked.source).to_pylist())
     lines = [f"{asked.source}: chosen of the rows there are"]
     for name, count in chosen.most_common(_MOST_SOURCES):

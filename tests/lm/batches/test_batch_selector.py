@@ -596,6 +596,7 @@ def test_random_draws_are_even() -> None:
 # --- what the last call did ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["batch", "source"])
 def test_the_record_holds_exact_costs(mode: str) -> None:
     given = everything()
@@ -663,6 +664,7 @@ def test_jax_arrays_are_taken_as_they_are() -> None:
     assert len(BatchSelector("uniproto", "batch", 7)(half)) == 7
 
 
+@pytest.mark.slow
 def test_importing_uniproto_leaves_training_alone() -> None:
     statements = """
 import sys, uniproto

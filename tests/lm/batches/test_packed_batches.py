@@ -182,6 +182,7 @@ def test_each_example_is_scored_as_if_it_were_alone():
     assert torch.allclose(features, gradient_features(model, collate(rows)).features, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_choice_is_that_of_the_selector_on_the_examples(tmp_path):
     trainer = make(tmp_path, packed(examples(24, uneven=True)), max_steps=1)
     trainer.train()
@@ -191,6 +192,7 @@ def test_the_choice_is_that_of_the_selector_on_the_examples(tmp_path):
     assert trainer.last_selection.tolist() == picks.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["uniproto", "colm", "greats", "gradnorm", "maxloss", "random"])
 def test_every_method_chooses_a_share_of_the_examples(tmp_path, method):
     data = packed(examples(40, uneven=True))  # 16 rows of 3, 1, 4 and 2 examples

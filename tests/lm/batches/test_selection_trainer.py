@@ -173,6 +173,7 @@ def losses_logged(trainer):
 # --- every method, in both modes -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["batch", "source"])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("lora", [False, True])
@@ -706,6 +707,7 @@ def test_other_optimizers_than_adam(tmp_path):
     make(tmp_path, optim="sgd", max_steps=2, selection={"adam_aligned": False}).train()
 
 
+@pytest.mark.slow
 def test_sbert_needs_texts(tmp_path):
     with pytest.raises(InvalidInputError, match="'text_column' must name the texts"):
         make(tmp_path, selection={"method": "sbert", "embeddings": None}).train()

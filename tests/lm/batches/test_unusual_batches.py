@@ -63,6 +63,7 @@ def test_examples_end_to_end_become_rows_and_come_back():
         assert same, key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro_batch", [None, 2])
 @pytest.mark.parametrize("loss", ["example", "token"])
 def test_without_padding_the_same_is_chosen_and_learned(tmp_path, loss, micro_batch):

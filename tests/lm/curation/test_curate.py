@@ -28,7 +28,6 @@ from uniproto.cli import main  # noqa: E402
 from uniproto.cli.curate import CHOSEN  # noqa: E402
 from uniproto.errors import InfeasibleError, InputFileError, InvalidInputError  # noqa: E402
 from uniproto.lm import gradients  # noqa: E402
-from uniproto.methods import UniProto  # noqa: E402
 from uniproto.runs.records import sha256_of  # noqa: E402
 
 K, POOL, TARGET = 24, 120, 15
@@ -192,6 +191,7 @@ def test_finetune_reads_what_curate_read(model, capsys):
     assert "--source kind" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_copies_of_the_target_and_of_a_benchmark_are_dropped(model, capsys):
     skipped = {"instruction": "?", "output": ""}  # and yet rows keep their numbers in the file
     write("bench.jsonl", [skipped, POOL_ROWS[7]])
@@ -621,10 +621,6 @@ def test_sources_benchmarks_and_copies_in_python(model):
         ({"method": "dsir"}, "which counts words"),
         ({"method": "fasterpam"}, "'target' must be the source itself"),
         ({"method": "kmeans"}, "needs at least k=24 targets"),
-        (
-            {"method": UniProto(search="multilevel"), "source": "source", "at_most": 20},
-            "'search' must be 'auto' beside",
-        ),
         ({"pool": [*POOL_ROWS, {"instruction": "1"}]}, r"pool: .* row 120 \(answer: missing"),
         ({"target": [{"instruction": "1", "output": ""}]}, "target: At least one row must hold"),
         ({"pool": POOL_ROWS[:10] * 12}, "no copies of each other .* min_distance=None"),

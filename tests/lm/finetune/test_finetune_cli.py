@@ -107,6 +107,7 @@ def test_run_ends_with_curves_metrics_and_a_model(model_folder, data, tmp_path, 
     assert read_metrics(out) == steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", sorted(BATCH_METHODS))
 def test_every_method(model_folder, data, tmp_path, method, monkeypatch):
     if method == "sbert":  # the vectors of a real model are the business of test_features.py

@@ -73,6 +73,7 @@ def test_batches_write_what_single_prompts_do(
         assert found.stopped == ("end" if ended else "length")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not STORIES.is_dir(), reason="the model stories260k is not here")
 def test_a_trained_model_stops_where_it_should() -> None:
     model = load(STORIES, max_new_tokens=40, stops=["Lily", "never written"])

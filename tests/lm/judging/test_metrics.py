@@ -23,6 +23,7 @@ LABELS = st.sampled_from(["yes", "no", "maybe"])
 PAIRS = st.lists(st.tuples(LABELS, LABELS), min_size=1, max_size=40)
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # of a busy machine
 @given(PAIRS)
 def test_f1_is_scikit_learns(pairs: list[tuple[str, str]]) -> None:

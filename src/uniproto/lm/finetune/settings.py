@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
 
@@ -233,28 +233,14 @@ class FinetuneSettings:
 
     def selection(self, embeddings: Any = None, small: Any = None) -> SelectionConfig:
         """What to choose by; `small` are the sources that `keep_small` has turned out to mean."""
-        return SelectionConfig(
-            method=self._method(),
-            mode=self.mode,
-            pool=self.pool,
-            keep=self.keep,
-            loss=self.loss,
-            keep_small=self.keep_small if small is None else small,
-            metric=self.metric,
-            bandwidth=self.bandwidth,
-            coordinates=self.coordinates,
-            features=self.features,
-            adam_aligned=self.adam_aligned,
-            moments=self.moments,
-            layer=self.layer,
-            width=self.width,
-            score_batch_size=self.score_batch_size,
-            micro_batch=self.micro_batch,
-            anchors=self.anchors,
-            embedding_model=self.embedding_model,
-            embeddings=embeddings,
-            seed=self.seed,
-        )
+        own = {each.name for each in fields(self)}
+        shared = {
+            n: getattr(self, n) for n in (e.name for e in fields(SelectionConfig)) if n in own
+        }
+        chosen = {"method": self._method(), "embeddings": embeddings}
+        if small is not None:
+            chosen["keep_small"] = small
+        return SelectionConfig(**{**shared, **chosen})
 
     def _method(self) -> str | Greedy:
         if (self.plan, self.reg, self.iterations) == (Greedy.plan, None, None):

@@ -58,6 +58,12 @@ class Candidates:
         block = self.costs(rows, slice(None) if targets is None else targets)
         return block, np.arange(len(rows)), np.arange(block.shape[1])
 
+    def totals(self, rows: Rows, targets: Rows) -> NDArray[Any]:
+        """What each row pays for these targets together."""
+        if self.held is None:
+            return np.asarray(self.costs(rows, targets).sum(axis=1))
+        return np.asarray(self.held[rows[:, None], targets].sum(axis=1))
+
     def columns(self, rows: Rows) -> NDArray[np.float64]:
         """Costs of rows against all targets, as float64, one row to a column."""
         found = self.costs(rows) if self.held is None else self.held[rows]

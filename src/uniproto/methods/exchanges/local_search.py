@@ -17,23 +17,16 @@ from numpy.typing import NDArray
 
 from uniproto.methods.exchanges.candidates import Candidates
 from uniproto.problem.problem import Problem
+from uniproto.transport.cell_kernels import FULL, Cells, exchange, unit_bounds, unit_costs
 from uniproto.transport.cells import (
-    FULL,
-    Cells,
     copied,
-    exchange,
     filled,
-    give_up,
-    least_costs,
     losses,
     neighbours,
     restore,
-    sums,
-    targets_around,
     targets_of,
-    unit_bounds,
-    unit_costs,
     with_more_room,
+    without,
 )
 
 LEAST_GAIN = 1e-9  # of the cost: what is better by less is the same
@@ -100,18 +93,18 @@ class LocalSearch:
     def visit(self, place: int) -> bool:
         """Give a place to a better row, if one of the likeliest is; whether one was."""
         self.work_elsewhere += _WORK_OF_VISIT
-        own = targets_of(self.cells, place)
+        own = targets_of(self.cells, np.array([place]))
         rows = self._allowed(self.candidates.near(own, int(self.rows[place])), place)
         if len(rows) > _SCREENED:
-            totals = sums(*self.candidates.block(rows, own))
+            totals = self.candidates.totals(rows, own)
             self.work_elsewhere += self.candidates.work(len(rows), len(own))
             rows = rows[np.argpartition(totals, _SCREENED - 1)[:_SCREENED]]
         if not len(rows):
             return False
-        least, rise = self._without(place)
+        least, rise = without(self.cells, place, self.need)
         price = float(self.cells.prices[place])
         step = _STEP * (price - float((self.cells.costs[own, place] - least[own]).min()))
-        near = targets_around(self.cells, np.append(neighbours(self.cells, place, _NEAR), place))
+        near = targets_of(self.cells, np.append(neighbours(self.cells, place, _NEAR), place))
         self.work_elsewhere += (self.candidates.work(1, 1) + 1) * len(rows) * len(near)
         block = self.candidates.block(rows, near)
         paid = unit_bounds(*block, least[near], self.masses[near], float(self.need), price, step)
@@ -124,16 +117,11 @@ class LocalSearch:
             rows = self._allowed(self.problem.candidates, place)
             if not len(rows) or not goes_on():
                 continue
-            least, rise = self._without(place)
+            least, rise = without(self.cells, place, self.need)
             bounds = self.total + rise + self._unit_costs(rows, least)
             if self._try(place, rows, bounds, len(rows), goes_on):
                 return True
         return False
-
-    def _without(self, place: int) -> tuple[NDArray[np.float64], float]:
-        """What targets cost at the prices without a prototype, and by how much the cost rises."""
-        least, heirs = least_costs(self.cells), np.empty(self.problem.n, np.int32)
-        return least, give_up(self.cells, place, self.need, least, heirs)
 
     def _try(
         self,
@@ -157,7 +145,7 @@ class LocalSearch:
         rises = losses(self.cells, self.need)[self.given :]
         ranked = np.argsort(rises, kind="stable")[: max(6, len(rises) // 5)]
         place = self.given + int(ranked[min(int(random.exponential(3)), len(ranked) - 1)])
-        least, _ = self._without(place)
+        least, _ = without(self.cells, place, self.need)
         rows = self._allowed(self.candidates.drawn(random, _DRAWN), place)
         if not len(rows):
             return False

@@ -12,19 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.runtime.compiling import njit
-from uniproto.transport.cells import (
+from uniproto.transport.cell_kernels import (
     FULL,
     Cells,
-    cells_for,
-    copied,
     exchange,
     fill_cells,
     give_up,
     least_costs,
-    losses,
-    restore,
     unit_bounds,
 )
+from uniproto.transport.cells import cells_for, copied
 
 _FEW_SETS = 300  # that are compared one by one
 _WORK = 400_000  # of exchanges, about a nanosecond each
@@ -53,6 +50,16 @@ def improve_in_pool(costs: NDArray[np.float64], rows: Rows) -> Rows:
     return _exchanged(costs, rows.copy(), offer, need, cells, empty)
 
 
+@njit(cache=True, nogil=True, inner=True)
+def _restore(cells: Cells, saved: Cells) -> None:
+    """As `restore` of the cells, compiled."""
+    cells.prices[:], cells.moves[:], cells.via[:] = saved.prices, saved.moves, saved.via
+    cells.held[:], cells.first[:], cells.part[:] = saved.held, saved.first, saved.part
+    cells.target[:], cells.holder[:], cells.mass[:] = saved.target, saved.holder, saved.mass
+    cells.after[:], cells.before[:], cells.other[:] = saved.after, saved.before, saved.other
+    cells.unused[:] = saved.unused
+
+
 @njit(cache=True, nogil=True)
 def _best_set(
     costs: NDArray[np.float64],
@@ -67,7 +74,7 @@ def _best_set(
     least = fill_cells(cells, offer, need)
     some = np.arange(k)
     while True:
-        restore(cells, empty)
+        _restore(cells, empty)
         for place in range(k):
             cells.costs[:, place] = costs[some[place]]
         cost = fill_cells(cells, offer, need)
@@ -101,10 +108,12 @@ def _exchanged(
     is_free = np.ones(m, np.bool_)
     is_free[rows] = False
     heirs, masses, targets = np.empty(n, np.int32), offer.astype(np.float64), np.arange(n)
-    is_better = True
+    least, losses, is_better = np.empty(n), np.empty(len(rows)), True
     while is_better:
         is_better = False
-        for place in np.argsort(losses(cells, need)):
+        for place in range(len(rows)):
+            losses[place] = give_up(cells, place, need, least, heirs)
+        for place in np.argsort(losses):
             if cells.work[0] >= most:
                 return rows
             least = least_costs(cells)
@@ -119,13 +128,13 @@ def _exchanged(
             for position in np.argsort(bounds)[:_TRIED]:
                 if bounds[position] >= -1e-9 * total:
                     break
-                restore(spare, cells)
+                _restore(spare, cells)
                 column, row = cells.costs[:, place].copy(), others[position]
                 after = exchange(cells, place, costs[row], need, total, total * (1 - 1e-9))
                 if after != FULL and after < total * (1 - 1e-9):
                     is_free[rows[place]], is_free[row] = True, False
                     rows[place], total, is_better = row, after, True
                     break
-                restore(cells, spare)
+                _restore(cells, spare)
                 cells.costs[:, place] = column
     return rows

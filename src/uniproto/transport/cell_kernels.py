@@ -1,0 +1,379 @@
+"""Compiled loops over cells: filling them, exchanging a prototype, and sharing out mass."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.fills.priced_fills import cheapest_first
+from uniproto.runtime.compiling import njit
+
+Numbers = NDArray[np.float64]
+FULL = -1.0  # instead of a cost: there was no room for more pieces
+
+
+class Cells(NamedTuple):
+    """The plan: pieces of targets' mass, each in a list of its cell and in one of its target."""
+
+    costs: Numbers  # n × k
+    prices: Numbers
+    moves: Numbers  # k × k: the least C_qj − C_pj over the pieces of p
+    via: NDArray[np.int32]  # and the piece it is of; -1: none
+    held: NDArray[np.int64]  # mass of each cell
+    first: NDArray[np.int32]  # piece of each cell
+    part: NDArray[np.int32]  # piece of each target
+    target: NDArray[np.int32]  # of each piece
+    holder: NDArray[np.int32]
+    mass: NDArray[np.int64]
+    after: NDArray[np.int32]  # next piece of the same cell, or the next unused one
+    before: NDArray[np.int32]
+    other: NDArray[np.int32]  # next piece of the same target
+    unused: NDArray[np.int64]  # [0]: the first unused piece
+    work: NDArray[np.int64]  # [0]: elementary steps so far
+
+
+@njit(cache=True, nogil=True)
+def fill_cells(cells: Cells, offer: NDArray[np.int64], need: int) -> float:
+    """Every target to its cheapest prototype at the prices, then equal shares: the plan's cost."""
+    n, k = cells.costs.shape
+    total = 0.0
+    for j in range(n):
+        if offer[j] > 0:
+            p, _ = _cheapest(cells, j, -1)
+            _give(cells, j, p, offer[j])
+            total += offer[j] * cells.costs[j, p]
+    for p in range(k):
+        _find_moves_from(cells, p)
+    cells.work[0] += 2 * k * n
+    return _share_out(cells, need, total, np.inf)
+
+
+@njit(cache=True, nogil=True, inner=True)
+def least_costs(cells: Cells) -> Numbers:
+    """What each target costs where it is cheapest at the prices, less the price."""
+    least = np.empty(len(cells.costs))
+    for j in range(len(least)):
+        piece, least[j] = cells.part[j], 0.0
+        if piece >= 0:
+            p = cells.holder[piece]
+            least[j] = cells.costs[j, p] - cells.prices[p]
+    cells.work[0] += len(least)
+    return least
+
+
+@njit(cache=True, nogil=True, inner=True)
+def give_up(cells: Cells, place: int, need: int, least: Numbers, heirs: NDArray[np.int32]) -> float:
+    """By how much the cost rises if a prototype goes, at these prices.
+
+    Brings the entries of its targets in `least` up to the next best, and `heirs` says whose that
+    is. The rise, plus what a row that takes the place then pays for its unit of mass, is at most
+    what that exchange costs.
+    """
+    rise = -need * cells.prices[place]
+    piece = cells.first[place]
+    while piece >= 0:
+        j = cells.target[piece]
+        heirs[j], best = _cheapest(cells, j, place)
+        rise += cells.mass[piece] * (best - (cells.costs[j, place] - cells.prices[place]))
+        least[j] = best
+        piece = cells.after[piece]
+        cells.work[0] += 2 * len(cells.prices)
+    return rise
+
+
+@njit(cache=True, nogil=True)
+def unit_costs(
+    block: NDArray[Any],
+    rows: NDArray[np.int64],
+    least: Numbers,
+    offer: NDArray[np.int64],
+    need: int,
+) -> Numbers:
+    """What some rows of a block of costs pay for their cheapest unit of mass, above `least`."""
+    n = block.shape[1]
+    paid = np.empty(len(rows))
+    net, mass, place = np.empty(n), np.empty(n, np.int64), np.empty(n, np.int64)
+    for i in range(len(rows)):
+        for j in range(n):
+            net[j] = block[rows[i], j] - least[j]
+            mass[j] = offer[j]
+        paid[i] = cheapest_first(net, mass, place, n, need)[0]
+    return paid
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+def unit_bounds(
+    block: NDArray[Any],
+    rows: NDArray[np.int64],
+    targets: NDArray[np.int64],
+    least: Numbers,
+    masses: Numbers,
+    need: float,
+    dearest: float,
+    step: float,
+) -> Numbers:
+    """The same over some targets, of which there are few enough to take it for what it costs.
+
+    A unit of mass costs t · need − Σ mass · max(t − cost, 0) or more for every t. `dearest` is
+    what the last of it may cost, give or take a step.
+    """
+    bounds = np.empty(len(rows))
+    low, high = dearest - step, dearest + step
+    for i in range(len(rows)):
+        row = block[rows[i]]
+        below, at, above = 0.0, 0.0, 0.0
+        for j in range(len(targets)):
+            net = row[targets[j]] - least[j]
+            below += masses[j] * max(low - net, 0.0)
+            at += masses[j] * max(dearest - net, 0.0)
+            above += masses[j] * max(high - net, 0.0)
+        best = max(low * need - below, dearest * need - at)
+        bounds[i] = max(best, high * need - above)
+    return bounds
+
+
+@njit(cache=True, nogil=True)
+def exchange(
+    cells: Cells, place: int, costs: Numbers, need: int, total: float, limit: float
+) -> float:
+    """Give a place to a row with these costs. Returns the cost of the plan then.
+
+    Infinite as soon as it is known to reach `limit`, and FULL where there is no more room: the
+    cells are then half way, and must be restored.
+    """
+    n = len(costs)
+    if not _has_room(cells, len(cells.prices) + 2):
+        return FULL
+    least, heirs = least_costs(cells), np.empty(n, np.int32)
+    give_up(cells, place, need, least, heirs)
+    pieces = np.empty(len(cells.mass), np.int64)
+    net, mass, size = np.empty(len(pieces)), np.empty(len(pieces), np.int64), 0
+    for j in range(n):
+        piece = cells.part[j]
+        while piece >= 0:
+            net[size], mass[size], pieces[size] = costs[j] - least[j], cells.mass[piece], piece
+            size += 1
+            piece = cells.other[piece]
+    _, whole, portion = cheapest_first(net, mass, pieces, size, need)
+    cells.prices[place] = net[whole]
+    for position in range(size):
+        taken = mass[position] if position < whole else portion if position == whole else 0
+        piece = pieces[position]
+        j, p = cells.target[piece], cells.holder[piece]
+        if p == place:
+            total += taken * costs[j] - mass[position] * cells.costs[j, p]
+            left = mass[position] - taken
+            if left > 0:
+                _take(cells, piece, left)
+                total += left * cells.costs[j, heirs[j]]
+                _note_arrival(cells, _give(cells, j, heirs[j], left))
+        elif taken > 0:
+            total += taken * (costs[j] - cells.costs[j, p])
+            if _take(cells, piece, taken):
+                _note_departure(cells, p, piece)
+            _give(cells, j, place, taken)
+    for j in range(n):
+        cells.costs[j, place] = costs[j]
+    _find_moves_from(cells, place)
+    _find_moves_to(cells, place)
+    cells.work[0] += 16 * size
+    return _share_out(cells, need, total, limit)
+
+
+@njit(cache=True, nogil=True, inner=True)
+def _share_out(cells: Cells, need: int, total: float, limit: float) -> float:
+    """Move mass along cheapest paths until every cell holds its share; as `exchange` returns."""
+    k = len(cells.prices)
+    distance, reached_from = np.empty(k), np.empty(k, np.int64)
+    while True:
+        bound, is_over = total, False
+        for p in range(k):
+            bound += (need - cells.held[p]) * cells.prices[p]
+            is_over |= cells.held[p] > need
+        if not is_over:
+            return _cost(cells)
+        if bound >= limit:
+            return np.inf
+        end = _nearest_below(cells, need, distance, reached_from)
+        if end < 0 or not _has_room(cells, k):
+            return FULL
+        begin, amount = end, need - cells.held[end]
+        while reached_from[begin] >= 0:
+            amount = min(amount, cells.mass[cells.via[reached_from[begin], begin]])
+            begin = reached_from[begin]
+        amount = min(amount, cells.held[begin] - need)
+        q = end
+        while q != begin:
+            p = reached_from[q]
+            piece = cells.via[p, q]
+            j = cells.target[piece]
+            total += amount * (cells.costs[j, q] - cells.costs[j, p])
+            is_gone = _take(cells, piece, amount)
+            _note_arrival(cells, _give(cells, j, q, amount))
+            if is_gone:
+                _note_departure(cells, p, piece)
+            q = p
+
+
+@njit(cache=True, nogil=True, inner=True)
+def _cost(cells: Cells) -> float:
+    """What the plan costs, summed anew: what was rounded on the way is gone."""
+    total = 0.0
+    for p in range(len(cells.prices)):
+        piece = cells.first[p]
+        while piece >= 0:
+            total += cells.mass[piece] * cells.costs[cells.target[piece], p]
+            piece = cells.after[piece]
+    return total
+
+
+@njit(cache=True, nogil=True, inner=True)
+def _nearest_below(
+    cells: Cells, need: int, distance: Numbers, reached_from: NDArray[np.int64]
+) -> int:
+    """Dijkstra from all cells above their share to the nearest below it; prices follow."""
+    k = len(cells.prices)
+    is_settled = np.empty(k, np.bool_)
+    p, nearest = -1, np.inf
+    for q in range(k):
+        distance[q], reached_from[q], is_settled[q] = np.inf, -1, False
+        if cells.held[q] > need:
+            distance[q], p, nearest = 0.0, q, 0.0
+    while p >= 0 and cells.held[p] >= need:
+        is_settled[p] = True
+        begin, following, closest = nearest + cells.prices[p], -1, np.inf
+        for q in range(k):
+            if not is_settled[q]:
+                through = max(begin + cells.moves[p, q] - cells.prices[q], nearest)
+                if through < distance[q]:
+                    distance[q], reached_from[q] = through, p
+                if distance[q] < closest:
+                    following, closest = q, distance[q]
+        p, nearest = following, closest
+        cells.work[0] += 2 * k
+    if p >= 0:
+        for q in range(k):
+            if is_settled[q]:
+                cells.prices[q] -= nearest - distance[q]
+    return p
+
+
+@njit(cache=True, nogil=True, inner=True)
+def _cheapest(cells: Cells, target: int, but: int) -> tuple[int, float]:
+    """The prototype that is cheapest for a target at the prices, but for one; and its cost.
+
+    Where there is no other, leaving the target alone costs nothing.
+    """
+    place, least = -1, np.inf
+    for p in range(len(cells.prices)):
+        reduced = cells.costs[target, p] - cells.prices[p]
+        if p != but and reduced < least:
+            place, least = p, reduced
+    return (place, least) if place >= 0 else (but, 0.0)
+
+
+@njit(cache=True, nogil=True, inner=True)
+def _find_moves_from(cells: Cells, place: int) -> None:
+    for q in range(len(cells.prices)):
+        cells.moves[place, q], cells.via[place, q] = np.inf, -1
+    piece = cells.first[place]
+    while piece >= 0:
+        _note_arrival(cells, piece)
+        piece = cells.after[piece]
+
+
+@njit(cache=True, nogil=True, inner=True)
+def _find_moves_to(cells: Cells, place: int) -> None:
+    for p in range(len(cells.prices)):
+        _find_move(cells, p, place)
+
+
+@njit(cache=True, nogil=True, inner=True)
+def _find_move(cells: Cells, p: int, q: int) -> None:
+    """The cheapest move from one cell to another, over all pieces."""
+    cells.moves[p, q], cells.via[p, q] = np.inf, -1
+    piece = cells.first[p]
+    while piece >= 0:
+        j = cells.target[piece]
+        extra = cells.costs[j, q] - cells.costs[j, p]
+        if extra < cells.moves[p, q]:
+            cells.moves[p, q], cells.via[p, q] = extra, piece
+        piece = cells.after[piece]
+        cells.work[0] += 2
+
+
+@njit(cache=True, nogil=True, inner=True)
+def _note_arrival(cells: Cells, piece: int) -> None:
+    j, p = cells.target[piece], cells.holder[piece]
+    own = cells.costs[j, p]
+    for q in range(len(cells.prices)):
+        if cells.costs[j, q] - own < cells.moves[p, q]:
+            cells.moves[p, q], cells.via[p, q] = cells.costs[j, q] - own, piece
+    cells.work[0] += 2 * len(cells.prices)
+
+
+@njit(cache=True, nogil=True, inner=True)
+def _note_departure(cells: Cells, place: int, piece: int) -> None:
+    """Find the moves anew that were those of a piece that has gone."""
+    for q in range(len(cells.prices)):
+        if cells.via[place, q] == piece:
+            _find_move(cells, place, q)
+
+
+@njit(cache=True, nogil=True, inner=True)
+def _give(cells: Cells, target: int, place: int, mass: int) -> int:
+    """Add mass of a target to a cell; returns its piece there."""
+    cells.held[place] += mass
+    piece = cells.part[target]
+    while piece >= 0:
+        if cells.holder[piece] == place:
+            cells.mass[piece] += mass
+            return piece
+        piece = cells.other[piece]
+    piece = cells.unused[0]
+    cells.unused[0] = cells.after[piece]
+    cells.target[piece], cells.holder[piece], cells.mass[piece] = target, place, mass
+    following = cells.first[place]
+    cells.after[piece], cells.before[piece] = following, -1
+    if following >= 0:
+        cells.before[following] = piece
+    cells.first[place] = piece
+    cells.other[piece], cells.part[target] = cells.part[target], piece
+    return piece
+
+
+@njit(cache=True, nogil=True, inner=True)
+def _take(cells: Cells, piece: int, mass: int) -> bool:
+    """Take mass from a piece; whether nothing is left of it."""
+    place, target = cells.holder[piece], cells.target[piece]
+    cells.held[place] -= mass
+    cells.mass[piece] -= mass
+    if cells.mass[piece] > 0:
+        return False
+    before, after = cells.before[piece], cells.after[piece]
+    if before >= 0:
+        cells.after[before] = after
+    else:
+        cells.first[place] = after
+    if after >= 0:
+        cells.before[after] = before
+    if cells.part[target] == piece:
+        cells.part[target] = cells.other[piece]
+    else:
+        earlier = cells.part[target]
+        while cells.other[earlier] != piece:
+            earlier = cells.other[earlier]
+        cells.other[earlier] = cells.other[piece]
+    cells.after[piece], cells.unused[0] = cells.unused[0], piece
+    return True
+
+
+@njit(cache=True, nogil=True, inner=True)
+def _has_room(cells: Cells, wanted: int) -> bool:
+    """Whether so many pieces are unused."""
+    piece, count = cells.unused[0], 0
+    while piece < len(cells.mass) and count < wanted:
+        piece, count = cells.after[piece], count + 1
+    return count >= wanted
