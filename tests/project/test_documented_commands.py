@@ -159,7 +159,7 @@ def make_recipe(command: str) -> str:
     recipe = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
     assert recipe, f"the Makefile has no {target}"
     lines = [line.strip().replace("$(BIN)/", "") for line in recipe[1].splitlines()]
-    return "true" if "pytest" in recipe[1] else " && ".join(lines)
+    return "true" if "$(TEST)" in recipe[1] else " && ".join(lines)
 
 
 @pytest.mark.parametrize("page", ["docs/quickstart.md", "docs/embedding.md"])

@@ -114,10 +114,8 @@ class _Search:
                     self._exchange()
                 elif self.time_left > 0:
                     self._exchange_in_sample()
-            except (
-                KeyboardInterrupt
-            ):  # rows and cost are whole at every moment, the plan may not be
-                self.interrupted = True
+            except KeyboardInterrupt:
+                self.interrupted = True  # rows and cost are whole at every moment
                 if self.local is not None and not self.is_large:
                     self._keep(self.local, "interrupted")
             advance(max(1, int(self.seconds)))
