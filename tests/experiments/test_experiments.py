@@ -18,6 +18,7 @@ from support.runs import Runs, Setup
 from uniproto.cli import main
 from uniproto.cli.experiment import find_scripts, load_script
 from uniproto.errors import InputFileError, InvalidInputError, OutputError
+from uniproto.runs.publish import Noted, noting
 
 SCRIPTS = find_scripts()
 
@@ -261,3 +262,12 @@ def test_only_what_was_cut_down_has_a_full_size(
 ) -> None:
     assert main(["experiment", "weights", "--full", "--out", str(tmp_path)]) == 2
     assert "'--full' needs an experiment that was cut down" in capsys.readouterr().err
+
+
+def test_only_what_is_saved_is_promised(tmp_path: Path) -> None:
+    noted = Noted()
+    with noting(noted):
+        runs = Runs(tmp_path, "trial", {"k": 3})
+        assert noted.saved == ""
+        runs.add({"seed": 0}, [{"cost": 0.5}])
+        assert noted.saved == "the parts that are done"

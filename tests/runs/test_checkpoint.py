@@ -238,18 +238,19 @@ def test_killed_process_goes_on(tmp_path: Path) -> None:
     pool = tmp_path / "pool.parquet"
     pq.write_table(pa.table({"vector": list(vectors)}), pool)
     command = [sys.executable, "-m", "uniproto", "select", str(pool), "-k", "1500", "--quiet"]
+    command += ["--method", "greedy"]
     subprocess.run([*command, "-o", str(tmp_path / "whole")], check=True)
     out = tmp_path / "out"
     checkpoint = out / ".uniproto" / "checkpoint.npz"
     for _ in range(20):  # kill as soon as there is something to go on from
-        process = subprocess.Popen([*command, "--checkpoint", "--method", "greedy", "-o", str(out)])
+        process = subprocess.Popen([*command, "--checkpoint", "-o", str(out)])
         while process.poll() is None and not checkpoint.exists():
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()
         if process.returncode == -signal.SIGKILL:
             break
-    subprocess.run([*command, "--checkpoint", "--method", "greedy", "-o", str(out)], check=True)
+    subprocess.run([*command, "--checkpoint", "-o", str(out)], check=True)
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["resumed_from_pick"] > 0
     whole, resumed = (
