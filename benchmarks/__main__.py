@@ -16,6 +16,7 @@ NAMES = (
     "features",
     "resolve",
     "certificate",
+    "middle",
     "growth",
     "curation",
     "batch",

@@ -42,7 +42,12 @@ def uniproto_extend(costs: NDArray[Any], k: int, seed: int) -> Answer:
     import uniproto
 
     sel = uniproto.select(
-        costs, k, metric="precomputed", compute=uniproto.Compute(device="cpu"), progress=False
+        costs,
+        k,
+        metric="precomputed",
+        method="greedy",
+        compute=uniproto.Compute(device="cpu"),
+        progress=False,
     )
     return Answer(sel.indices, set_up=sel.timings["check"])
 
