@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from uniproto.methods.contract import Picks
 from uniproto.methods.picking import Pool
 from uniproto.problem.problem import Problem
-from uniproto.runs.checkpoint import IMPROVING, SEARCHING, SavedPicks
+from uniproto.runs.checkpoint import SEARCHING, SavedPicks
 from uniproto.transport.exact import partial_plan
 from uniproto.transport.incremental import IncrementalPlan
 
@@ -44,7 +44,6 @@ class GreedyRun:
             before = None  # rows of another search say nothing of these picks
         if before is not None:
             self._require_fit(before)
-        self._improving = before is not None and before.stage == IMPROVING
         self.resumed = np.empty(0, np.intp) if before is None else before.rows.astype(np.intp)
         if before is not None:
             self._rows.append(self.resumed)
@@ -107,7 +106,7 @@ class GreedyRun:
         self._save()
 
     def _save(self, *, now: bool = False) -> None:
-        if self.problem.checkpoint is None or self._improving:  # what is saved goes further
+        if self.problem.checkpoint is None:
             return
         given = len(self.problem.initial)
         rows = self.rows[given:].astype(np.int64)

@@ -31,7 +31,7 @@ CHECKPOINT = "checkpoint.npz"
 _SECONDS_BETWEEN_WRITES = 1.0
 
 
-PICKING, IMPROVING, SEARCHING = "picking", "improving", "searching"  # what was going on
+PICKING, SEARCHING = "picking", "searching"  # what was going on
 State = dict[str, float]
 
 
@@ -161,7 +161,7 @@ def _saved_picks(arrays: Mapping[str, NDArray[Any]]) -> SavedPicks:
     """The picks in a file, of the types and lengths that compiled code relies on."""
     rows, costs, plan = arrays["rows"], arrays["costs"], None
     stage, state = str(arrays["stage"]), json.loads(str(arrays["state"]))
-    sound = stage in (PICKING, IMPROVING, SEARCHING)
+    sound = stage in (PICKING, SEARCHING)
     sound &= all(isinstance(value, int | float) for value in state.values())
     sound &= rows.dtype.kind in "iu" and rows.ndim == 1 and len(np.unique(rows)) == len(rows)
     sound &= costs.dtype == np.float64 and costs.shape == rows.shape and np.isfinite(costs).all()

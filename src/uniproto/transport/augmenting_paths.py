@@ -167,22 +167,6 @@ def _shift(state: State, paths: _Paths, end: int, amount: int) -> None:
 
 
 @njit(cache=True)
-def release(state: State, row: int) -> float:
-    """Take a row's mass back; returns what it had cost."""
-    freed = 0.0
-    for j in range(state.costs.shape[1]):
-        arc = state.first[j]
-        while arc >= 0 and state.holder[arc] != row:
-            arc = state.following[arc]
-        if arc >= 0:
-            mass = state.mass[arc]
-            freed += mass * state.costs[row, j]
-            state.unclaimed[j] += mass
-            _move(state, row, j, -mass)
-    return freed
-
-
-@njit(cache=True)
 def _move(state: State, row: int, column: int, mass: int) -> None:
     """Add mass (of either sign) to the arc from a row to a target, making or freeing the arc."""
     before, arc = -1, state.first[column]

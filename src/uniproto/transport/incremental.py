@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.transport.augmenting_paths import State, augment, release
+from uniproto.transport.augmenting_paths import State, augment
 
 
 class IncrementalPlan:
@@ -55,43 +55,20 @@ class IncrementalPlan:
         """Optimal dual prices of the targets' capacities."""
         return self._state.prices
 
-    def add(self, costs: NDArray[Any], row: int | None = None) -> float:
-        """Add a row with these costs; returns by how much the optimal cost rose, per unit.
-
-        `row` is a place that `remove` has left empty; by default the row comes last.
-        """
-        place = self.rows if row is None else row
-        self._state.costs[place] = costs
-        self._state, rise = _push(self._state, place, self.need, np.inf)
-        self.rows += row is None
+    def add(self, costs: NDArray[Any]) -> float:
+        """Add a row with these costs; returns by how much the optimal cost rose, per unit."""
+        self._state.costs[self.rows] = costs
+        self._state, rise = _push(self._state, self.rows, self.need, np.inf)
+        self.rows += 1
         return rise
 
-    def trial(self, costs: NDArray[Any], row: int | None = None, limit: float = np.inf) -> float:
+    def trial(self, costs: NDArray[Any], limit: float = np.inf) -> float:
         """By how much the optimal cost would rise (per unit) if such a row were added.
 
         Infinite as soon as the rise is known to reach `limit`.
         """
-        place = self.rows if row is None else row
-        self._state.costs[place] = costs
-        return _push(_copy(self._state), place, self.need, limit)[1]
-
-    def remove(self, row: int) -> float:
-        """Empty a row's place; returns by how much the optimal cost fell, per unit.
-
-        The row is first exchanged for one that costs nothing anywhere, which takes the mass that
-        the others can best spare; then that mass is left unclaimed, at price 0.
-        """
-        state = self._state
-        freed = release(state, row) / self.need
-        state.costs[row] = 0.0
-        state, rise = _push(state, row, self.need, np.inf)
-        floor = state.potentials[row]  # what the free row pays: the lowest price
-        state.prices[:] = np.maximum(state.prices - floor, 0.0)
-        state.potentials[:] -= floor
-        release(state, row)
-        state.prices[state.unclaimed > 0] = 0.0
-        self._state = state
-        return freed - rise
+        self._state.costs[self.rows] = costs
+        return _push(_copy(self._state), self.rows, self.need, limit)[1]
 
     def masses(self) -> sp.csr_array:
         """The plan, in whole masses."""
