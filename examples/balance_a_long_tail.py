@@ -23,9 +23,9 @@ pictures, digits = pictures[kept], digits[kept]
 
 questions = {
     "plain": {},
-    "density weights (no labels)": {"target_weights": "density"},
-    "balanced weights (labels)": {"target_weights": "balanced", "target_labels": digits},
-    "a budget per class (labels)": {"groups": digits, "budgets": "balanced"},
+    "density weights (no labels)": {"target_weights": uniproto.Density()},
+    "balanced weights (labels)": {"target_weights": uniproto.Balanced(digits)},
+    "a budget per class (labels)": {"groups": uniproto.Groups(digits, budgets="balanced")},
     "random": {"method": "random"},
 }
 print(f"{len(digits)} pictures, {np.mean(digits >= RARE):.0%} of them of the rare digits 5 to 9")

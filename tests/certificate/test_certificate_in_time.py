@@ -231,5 +231,5 @@ def test_on_the_command_line(
         cut_short(patched, 70.0)
         patched.setattr("uniproto.certificate.bound._MOST_ROUNDS", 1)
         assert main(["certify", str(out), "--time-limit", "20"]) == 0
-    assert "The bound of before is higher and stays" in capsys.readouterr().out
+    assert "The earlier bound is higher and stays" in capsys.readouterr().out
     assert (out / "manifest.json").read_text() == before

@@ -215,7 +215,7 @@ def test_kernels_of_other_methods_speak_the_same_language() -> None:
 
 
 def test_a_training_step_takes_it_from_its_pool() -> None:
-    chosen = BatchSelector(keep=6, metric="rbf", bandwidth="0.5 median")(X)
+    chosen = BatchSelector(keep=6, method="greedy", metric="rbf", bandwidth="0.5 median")(X)
     greedy = uniproto.Greedy()
     expected = uniproto.select(X, 6, metric=uniproto.RBF("0.5 median"), method=greedy).indices
     assert chosen.tolist() == expected.tolist()

@@ -294,3 +294,16 @@ def test_ctrl_c_while_improving_keeps_the_best_rows(monkeypatch: pytest.MonkeyPa
     assert "interrupted" in found.notes
     assert found.cost == pytest.approx(uniproto.cost(rows, found.indices, metric="euclidean"))
     assert found.cost < greedy.cost
+
+
+@pytest.mark.usual_effort
+def test_masses_of_very_different_sizes_keep_no_exchange_busy() -> None:
+    """Balanced weights of a long tail once sent it along paths that carried next to nothing."""
+    from sklearn.datasets import load_digits
+
+    pictures, digits = load_digits(return_X_y=True)
+    kept = np.r_[np.flatnonzero(digits < 5)[:540], np.flatnonzero(digits >= 5)[:40]]
+    weights = uniproto.Balanced(digits[kept])
+    found = uniproto.select(pictures[kept], 40, target_weights=weights)
+    greedy = uniproto.select(pictures[kept], 40, target_weights=weights, method=GREEDY)
+    assert found.cost < greedy.cost

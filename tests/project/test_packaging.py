@@ -150,7 +150,7 @@ def test_the_metadata(metadata: Message) -> None:
 @pytest.mark.slow
 def test_the_core_has_fewer_than_ten_dependencies(metadata: Message) -> None:
     lines = [Requirement(line) for line in metadata.get_all("Requires-Dist", [])]
-    core = [line.name for line in lines if "extra" not in str(line.marker)]
+    core = [line.name for line in lines if not line.marker or line.marker.evaluate({"extra": ""})]
     assert 0 < len(core) < 10
     assert not {"torch", "transformers", "jax", "ray", "faiss-cpu", "matplotlib"} & set(core)
 

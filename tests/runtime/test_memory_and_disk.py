@@ -181,19 +181,6 @@ def test_an_exact_plan_asks_for_its_matrix_first(method: UniProto) -> None:
     assert scarce.indices.tolist() == plain.indices.tolist()
 
 
-def test_exchanges_ask_for_their_plans_first() -> None:
-    source, target = rows_of("f4", M, 1), rows_of("f4", N, 2)
-    needed = 2 * K * N * 8
-    with pytest.raises(InfeasibleError, match=rf"exchanges hold {K} × {N} costs .*memory={needed}"):
-        uniproto.select(
-            source, K, target, method=GREEDY, compute=uniproto.Compute(memory=needed - 1)
-        ).improve(1)
-    scarce = uniproto.select(
-        source, K, target, method=GREEDY, compute=uniproto.Compute(memory=needed)
-    )
-    assert scarce.improve(60).cost <= scarce.cost
-
-
 def test_following_the_advice_with_groups() -> None:
     source = rows_of("f8", M, 1)
     labels = np.repeat([0, 1, 2], [10, 30, 50])

@@ -75,8 +75,9 @@ def find_model(name: str, *, download: bool = True) -> Path:
             f"There is no such folder or file. {_nearest(path) or 'Check the path.'}"
         )
     import huggingface_hub as hub
+    from huggingface_hub.errors import HTTPError
 
-    failures = (OSError, ValueError, RuntimeError, hub.errors.HTTPError)
+    failures = (OSError, ValueError, RuntimeError, HTTPError)
     reason = "nothing is downloaded for a record that names a model"
     if download:
         try:

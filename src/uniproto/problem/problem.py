@@ -122,7 +122,7 @@ class Problem:
     >>> import uniproto
     >>> problem = uniproto.Problem([[1.0, 0.0], [0.9, 0.1], [0.1, 0.9], [0.0, 1.0]])
     >>> problem
-    Problem(4 source rows, the target is the source, cosine)
+    Problem(4 source rows, the target is the source, euclidean)
     >>> uniproto.select(problem, 2).indices
     array([0, 2])
     """

@@ -11,6 +11,7 @@ from uniproto.fills.priced_fills import cheapest_first
 from uniproto.runtime.compiling import njit
 
 Numbers = NDArray[np.float64]
+_MOST_PATHS = 30  # for each cell: an exchange takes a few
 FULL = -1.0  # instead of a cost: there was no room for more pieces
 
 
@@ -47,7 +48,7 @@ def fill_cells(cells: Cells, offer: NDArray[np.int64], need: int) -> float:
     for p in range(k):
         _find_moves_from(cells, p)
     cells.work[0] += 2 * k * n
-    return _share_out(cells, need, total, np.inf)
+    return _share_out(cells, need, total, np.inf, 200 * (n + k))
 
 
 @njit(cache=True, nogil=True, inner=True)
@@ -179,15 +180,23 @@ def exchange(
     _find_moves_from(cells, place)
     _find_moves_to(cells, place)
     cells.work[0] += 16 * size
-    return _share_out(cells, need, total, limit)
+    return _share_out(cells, need, total, limit, _MOST_PATHS * (len(cells.prices) + 4))
 
 
 @njit(cache=True, nogil=True, inner=True)
-def _share_out(cells: Cells, need: int, total: float, limit: float) -> float:
-    """Move mass along cheapest paths until every cell holds its share; as `exchange` returns."""
+def _share_out(cells: Cells, need: int, total: float, limit: float, most: int) -> float:
+    """Move mass along cheapest paths until every cell holds its share; as `exchange` returns.
+
+    Where weights make masses of very different sizes, paths may carry next to nothing: after
+    `most` of them it counts as no better.
+    """
     k = len(cells.prices)
     distance, reached_from = np.empty(k), np.empty(k, np.int64)
+    paths = 0
     while True:
+        paths += 1
+        if paths > most:
+            return np.inf
         bound, is_over = total, False
         for p in range(k):
             bound += (need - cells.held[p]) * cells.prices[p]

@@ -160,7 +160,9 @@ def cells_plan(costs: Numbers, offer: NDArray[np.int64], need: int) -> Plan | No
     """
     offered = np.flatnonzero(offer)
     part = np.ascontiguousarray(costs[offered])
-    cells, _ = filled(part, offer[offered], need, np.zeros(part.shape[1]))
+    cells, total = filled(part, offer[offered], need, np.zeros(part.shape[1]))
+    if not np.isfinite(total):
+        return None
     used = cells.mass > 0
     places = cells.holder[used], offered[cells.target[used]]
     masses = sp.csr_array((cells.mass[used], places), shape=costs.shape[::-1])

@@ -36,7 +36,7 @@ def improve_in_pool(costs: NDArray[np.float64], rows: Rows) -> Rows:
     Rows stay at their places unless another is better there.
 
     >>> improve_in_pool(np.abs(np.subtract.outer([0.0, 1, 2, 9], [0.0, 1, 2, 9])), np.array([0, 1]))
-    array([1, 2])
+    array([0, 2])
     """
     k, (m, n) = len(rows), costs.shape
     common = math.gcd(k, n)  # whole masses: each column offers k, each row needs n
