@@ -29,7 +29,7 @@ def run(report: Report, quick: bool) -> None:
                 lower_bound=certificate.lower_bound,
                 gap_percent=100 * certificate.gap,
                 seconds=seconds,
-                pick_seconds=sel.timings["pick"],
+                pick_seconds=sel.details.timings["pick"],
                 certificate_seconds=certificate.seconds,
                 converged=certificate.converged,
             )

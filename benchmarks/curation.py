@@ -71,7 +71,7 @@ def _select(folder: str, distinct: bool) -> dict[str, Any]:
     return {
         "seconds": time.perf_counter() - before,
         "cpu_seconds": time.process_time() - cpu,
-        "check_seconds": selection.timings["check"],
-        "pick_seconds": selection.timings["pick"],
+        "check_seconds": selection.details.timings["check"],
+        "pick_seconds": selection.details.timings["pick"],
         "peak_bytes": peak_bytes(),
     }

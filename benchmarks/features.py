@@ -29,7 +29,7 @@ def run(report: Report, quick: bool) -> None:
     for _ in range(repetitions):
         product.append(timed(bare_product, ready)[0])
         total, sel = timed(select, rows, k)
-        picks.append(sel.timings["pick"])
+        picks.append(sel.details.timings["pick"])
         totals.append(total)
     report.row(
         f"bare product, tiles of {_TILE_ROWS} rows", seconds=median(product), all_seconds=product

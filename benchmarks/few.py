@@ -371,7 +371,7 @@ def certified(file: Path, problem: Problem, device: str, seconds: float) -> Row:
         selection = uniproto.select(
             rows, k, metric=question.metric, compute=uniproto.Compute(device=device), progress=False
         )
-        left = max(1.0, seconds - selection.timings["pick"])
+        left = max(1.0, seconds - selection.details.timings["pick"])
         selection.certify(time_limit=left, progress=False)
         return selection
 

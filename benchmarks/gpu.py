@@ -69,7 +69,7 @@ def measured(rows: NDArray[np.float32], k: int) -> tuple[float, int, Any]:
 
 
 def kept_cost(sel: Any) -> float:
-    return float(sel.beta - sel.gains.mean())
+    return float(sel.details.beta - sel.details.gains.mean())
 
 
 def mnist_end_to_end(report: Report, quick: bool) -> None:
@@ -81,7 +81,7 @@ def mnist_end_to_end(report: Report, quick: bool) -> None:
     report.row(
         f"MNIST {n:,}, k = {k}",
         seconds=median(seconds),
-        pick_seconds=median([run[2].timings["pick"] for run in runs]),
+        pick_seconds=median([run[2].details.timings["pick"] for run in runs]),
         peak_gpu_gb=max(run[1] for run in runs) / 1e9,
         kept_cost=kept_cost(runs[-1][2]),
         first_call_seconds=warm_up,
@@ -112,7 +112,7 @@ def million(report: Report, quick: bool) -> None:
     report.row(
         what,
         seconds=seconds,
-        pick_seconds=sel.timings["pick"],
+        pick_seconds=sel.details.timings["pick"],
         peak_gpu_gb=peak / 1e9,
         kept_cost=cost,
     )

@@ -24,7 +24,7 @@ def run(report: Report, quick: bool) -> None:
     for n in _SIZES[:2] if quick else _SIZES:
         repetitions = 3 if n <= _REPEATED_UP_TO else 1
         found = [select(n) for _ in range(repetitions)]
-        seconds = [sel.timings["pick"] for sel in found]
+        seconds = [sel.details.timings["pick"] for sel in found]
         per_element[n] = median(seconds) / n**2
         report.row(
             f"m = n = {n:,}",
@@ -32,7 +32,7 @@ def run(report: Report, quick: bool) -> None:
             pick_seconds=median(seconds),
             ns_per_element=1e9 * per_element[n],
             beside_smallest=per_element[n] / per_element[_SIZES[0]],
-            recomputed_rows=found[-1].notes.get("recomputed_rows"),
+            recomputed_rows=found[-1].details.notes.get("recomputed_rows"),
             repetitions=repetitions,
             all_seconds=seconds,
         )

@@ -49,7 +49,7 @@ def uniproto_extend(costs: NDArray[Any], k: int, seed: int) -> Answer:
         compute=uniproto.Compute(device="cpu"),
         progress=False,
     )
-    return Answer(sel.indices, set_up=sel.timings["check"])
+    return Answer(sel.indices, set_up=sel.details.timings["check"])
 
 
 def fasterpam(costs: NDArray[Any], k: int, seed: int) -> Answer:

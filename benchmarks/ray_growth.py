@@ -38,7 +38,7 @@ def run(report: Report, quick: bool) -> None:
                     progress=False,
                 )
             )
-            record = found[workers].notes["rounds"]
+            record = found[workers].details.notes["rounds"]
             report.row(
                 f"{workers} worker(s)",
                 cost=found[workers].cost,
@@ -61,7 +61,9 @@ def run(report: Report, quick: bool) -> None:
                 progress=False,
             )
         )
-        passes = [r for r in certified.notes["rounds"] if str(r["round"]).startswith("cert")]
+        passes = [
+            r for r in certified.details.notes["rounds"] if str(r["round"]).startswith("cert")
+        ]
         report.row(
             "certified, 2 workers",
             cost=certified.cost,
@@ -75,7 +77,7 @@ def run(report: Report, quick: bool) -> None:
     report.figure("cost above one machine's, at most", worse, f"≤ {REACH}", worse <= REACH)
     same = all(np.array_equal(found[1].indices, sel.indices) for sel in found.values())
     report.figure("the same picks on 1, 2 and 4 workers", float(same), "1", same)
-    parts = {w: sel.notes["rounds"][1]["seconds"] for w, sel in found.items()}
+    parts = {w: sel.details.notes["rounds"][1]["seconds"] for w, sel in found.items()}
     report.figure("round one, 1 worker beside 2", parts[1] / parts[2], None, None)
 
 

@@ -50,7 +50,7 @@ def soak(report: Report, rows: int, k: int, sample: int) -> None:
                     progress=False,
                 )
             )
-    record = selection.notes["rounds"]
+    record = selection.details.notes["rounds"]
     report.row(
         "all",
         rows=rows,

@@ -34,7 +34,7 @@ def run(report: Report, quick: bool) -> None:
     for _ in range(repetitions):
         for plan in plans:
             sel = select(plan, n, k)
-            seconds[plan].append(sel.timings["pick"])
+            seconds[plan].append(sel.details.timings["pick"])
             picked[plan] = sel.indices
     for plan in plans:
         report.row(

@@ -49,5 +49,6 @@ for method in ("uniproto", "nearest_on_average", "nearest_to_any", "random"):
     print(f"{method:20}{selection.cost:.3f}   {counts}")
     if method == "uniproto":
         rows = selection.indices
-print(f"{len(selection.notes['dropped'])} rows dropped as too near to the benchmark or the target")
+dropped = selection.details.notes["dropped"]
+print(f"{len(dropped)} rows dropped as too near to the benchmark or the target")
 print("For example:", "; ".join(pool[row]["question"] for row in rows[:2]))

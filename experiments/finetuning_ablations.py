@@ -16,7 +16,7 @@ from typing import Any
 
 from support.joined import publish_joined
 from support.runs import Setup, command_line, name_parts, run_name
-from support.statistics import by
+from support.statistics import by, difference
 from uniproto.comparing.results import aligned
 from uniproto.report.words import mean_and_spread
 
@@ -102,7 +102,7 @@ def _with_variation(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for row in rows:
         study, level, method, seed = name_parts(row["run"])
         key = {"study": study, "level": level, "method": method, "seed": int(seed)}
-        found.append({"run": row["run"]} | key | dict(row))
+        found.append({"run": row["run"]} | key | dict(row) | key)  # `uniproto`, not the algorithm
     return found
 
 
@@ -142,7 +142,35 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             shown[column].append(
                 f"{mean:.4f}" + (" " * 9 if spread is None else f" ± {spread:.4f}")
             )
-    return aligned(shown)
+    return f"{aligned(shown)}\n\n{_losses(rows)}".rstrip()
+
+
+def _losses(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What a method loses from half of the pool to an eighth; UniPROT also beside the others."""
+    from support.finetuning import at_the_end
+
+    ends = {(row["method"], row["level"], row["seed"]): row["overall"] for row in at_the_end(rows)}
+    lost = {
+        (method, seed): value - ends[method, "50.0%", seed]
+        for (method, level, seed), value in ends.items()
+        if level == "12.5%" and (method, "50.0%", seed) in ends
+    }
+    shown: dict[str, list[str]] = {"from 50 to 12.5 %": [], "seeds": [], "overall": []}
+    for method in dict.fromkeys(method for method, _ in lost):
+        seeds = [n for name, n in lost if name == method]
+        mine = [lost[method, n] for n in seeds]
+        both = [n for n in seeds if ("uniproto", n) in lost]
+        ours = [lost["uniproto", n] for n in both]
+        apart = {method: difference(mine, [0.0] * len(mine))}
+        if method != "uniproto":
+            apart[f"uniproto − {method}"] = difference(ours, [lost[method, n] for n in both])
+        for name, found in apart.items():
+            if found.error is not None:
+                star = " " if found.verdict == "open" else "*"
+                shown["from 50 to 12.5 %"].append(name)
+                shown["seeds"].append(str(found.draws))
+                shown["overall"].append(f"{found.mean:+.4f} ± {found.error:.4f}{star}")
+    return aligned(shown) if shown["seeds"] else ""
 
 
 def _chart(rows: Sequence[Mapping[str, Any]]) -> Any:

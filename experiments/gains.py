@@ -140,7 +140,7 @@ def measure_rule(costs: np.ndarray, k: int, method: UniProto) -> list[dict[str, 
     found = []
     for i in range(k):
         exact_rise = totals[i + 1] - totals[i]
-        own_rise = chosen.beta - chosen.gains[i]  # in cost form, without β
+        own_rise = chosen.details.beta - chosen.details.gains[i]  # in cost form, without β
         found.append(
             {
                 "pick": i + 1,
@@ -150,7 +150,7 @@ def measure_rule(costs: np.ndarray, k: int, method: UniProto) -> list[dict[str, 
                 "ratio": (beta - own_rise) / (beta - exact_rise),
                 "cost_ratio": exact_rise / own_rise,
                 "cost": chosen.cost,
-                "seconds": chosen.timings["pick"],
+                "seconds": chosen.details.timings["pick"],
             }
         )
     return found
@@ -167,7 +167,7 @@ def measure_strength(costs: np.ndarray, k: int, strength: float) -> list[dict[st
     entropic = _entropic_costs(costs, picks, strength) if strength else totals
     found = []
     for i in range(k):
-        gain = beta - (chosen.beta - chosen.gains[i])
+        gain = beta - (chosen.details.beta - chosen.details.gains[i])
         found.append(
             {
                 "pick": i + 1,
@@ -176,9 +176,9 @@ def measure_strength(costs: np.ndarray, k: int, strength: float) -> list[dict[st
                 "ratio": gain / (beta - (totals[i + 1] - totals[i])),
                 "entropic_ratio": gain / (beta - (entropic[i + 1] - entropic[i])),
                 "cost": chosen.cost,
-                "seconds": chosen.timings["pick"],
-                "unconverged": chosen.notes.get("unconverged_plans", 0),
-                "violation": chosen.notes.get("marginal_violation", 0.0),
+                "seconds": chosen.details.timings["pick"],
+                "unconverged": chosen.details.notes.get("unconverged_plans", 0),
+                "violation": chosen.details.notes.get("marginal_violation", 0.0),
             }
         )
     return found

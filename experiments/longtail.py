@@ -94,7 +94,7 @@ def curves(draw: Draw, k: int, seed: int, polish: float = POLISH_SECONDS) -> lis
                     "aim": aim,
                     # a weighted target is another one: its cost is not to be compared
                     "cost": None if "target_weights" in options else chosen.cost,
-                    "seconds": chosen.timings["pick"],
+                    "seconds": chosen.details.timings["pick"],
                     "weight_ratio": weight_skew(chosen.weights)[0],
                 }
                 | _accuracies(draw, chosen.indices, nearest, by_class=True)
@@ -173,9 +173,9 @@ def _judged(
         **options,
     )
     nearest = (matrix if near is None else near)[chosen.indices].argmin(axis=0)
-    row = {"seconds": chosen.timings["pick"]}
-    if "marginal_violation" in chosen.notes:  # an entropic plan
-        row["violation"] = chosen.notes["marginal_violation"]
+    row = {"seconds": chosen.details.timings["pick"]}
+    if "marginal_violation" in chosen.details.notes:  # an entropic plan
+        row["violation"] = chosen.details.notes["marginal_violation"]
     return row | _accuracies(draw, chosen.indices, nearest, by_class)
 
 

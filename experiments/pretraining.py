@@ -29,7 +29,7 @@ from support.statistics import by
 from uniproto.comparing.results import aligned, number_column
 from uniproto.errors import InputFileError
 from uniproto.report.words import mean_and_spread
-from uniproto.runs.metrics import read_metrics
+from uniproto.runs.journal import read_metrics
 
 TITLE = "pretraining on chosen sequences, against training on all of them"
 TRAINS = True
@@ -176,7 +176,7 @@ def _curve(setup: Setup, method: str, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def _publish(setup: Setup, scale: Scale, last_seed: int, long_methods: Sequence[str]) -> str:
-    from uniproto.lm.pretraining.learning_curves import curves_chart
+    from uniproto.lm.pretraining.pretrain import curves_chart
 
     steps = [scale.short, scale.long]
     (setup.out / "pretraining.jsonl").unlink(missing_ok=True)  # joined anew from the runs

@@ -156,7 +156,7 @@ def measure(data: Dataset, part: Part, k: int, seed: int, polish: float) -> list
             {
                 "method": name,
                 "cost": chosen.cost,
-                "seconds": chosen.timings["pick"],
+                "seconds": chosen.details.timings["pick"],
                 "weight_ratio": ratio,
                 "weight_entropy": entropy,
                 "minority_accuracy": found.minority,

@@ -21,6 +21,10 @@ from hypothesis import settings
 _LITTLE_EFFORT = "0.02"
 os.environ["UNIPROTO_EFFORT"] = _LITTLE_EFFORT
 
+# Programs that tests interrupt inherit this, too: Ctrl-C is off where tests run in the background.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 
 

@@ -69,7 +69,9 @@ def _assert_agrees_with_oracle(
         **given,
     )
     assert selection.indices.tolist() == picks
-    np.testing.assert_allclose(selection.beta - selection.gains, costs, rtol=rtol, atol=rtol)
+    np.testing.assert_allclose(
+        selection.details.beta - selection.details.gains, costs, rtol=rtol, atol=rtol
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -240,7 +242,7 @@ def test_extend_when_lists_run_out(
     selection = uniproto.select(
         costs, 13, metric="precomputed", target_weights=weights, method=METHODS["extend"]
     )
-    assert selection.notes["recomputed_rows"] > 0  # else this test shows nothing
+    assert selection.details.notes["recomputed_rows"] > 0  # else this test shows nothing
     _assert_agrees_with_oracle(selection, costs, METHODS["extend"], weights)
 
 
@@ -352,7 +354,7 @@ def test_without_sampling_the_seed_changes_nothing(name: str) -> None:
         for seed in (0, 1)
     )
     assert first.indices.tolist() == second.indices.tolist()
-    assert first.gains.tolist() == second.gains.tolist()
+    assert first.details.gains.tolist() == second.details.gains.tolist()
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -372,7 +374,7 @@ def test_invariance_to_the_order_of_rows(name: str) -> None:
     )
     assert rows[moved.indices].tolist() == plain.indices.tolist()
     assert moved.cost == pytest.approx(plain.cost, rel=1e-9)
-    np.testing.assert_allclose(moved.gains, plain.gains, rtol=1e-9)
+    np.testing.assert_allclose(moved.details.gains, plain.details.gains, rtol=1e-9)
     np.testing.assert_allclose(moved.plan.toarray(), plain.plan.toarray()[:, columns], atol=1e-12)
 
 
@@ -388,7 +390,7 @@ def test_invariance_to_the_scale_of_the_cost(name: str, scale: float) -> None:
     other = uniproto.select(costs * scale, K, metric="precomputed", method=scaled)
     assert other.indices.tolist() == plain.indices.tolist()
     assert other.cost == pytest.approx(plain.cost * scale, rel=1e-9)
-    np.testing.assert_allclose(other.gains, plain.gains * scale, rtol=1e-8)
+    np.testing.assert_allclose(other.details.gains, plain.details.gains * scale, rtol=1e-8)
 
 
 @pytest.mark.parametrize("constant", [0.5, 100.0])
@@ -399,7 +401,7 @@ def test_invariance_to_a_constant_added_to_the_cost(name: str, constant: float) 
     other = uniproto.select(costs + constant, K, metric="precomputed", method=METHODS[name])
     assert other.indices.tolist() == plain.indices.tolist()
     assert other.cost == pytest.approx(plain.cost + constant, rel=1e-9)
-    np.testing.assert_allclose(other.gains, plain.gains, rtol=1e-9)  # β moves along
+    np.testing.assert_allclose(other.details.gains, plain.details.gains, rtol=1e-9)  # β moves along
 
 
 def test_entropic_iterations_follow_the_paper_by_default() -> None:
@@ -413,7 +415,7 @@ def test_entropic_iterations_follow_the_paper_by_default() -> None:
         ]
         for selection in found[1:]:
             assert selection.indices.tolist() == found[0].indices.tolist()
-            assert selection.notes == found[0].notes
-        hasty = uniproto.select(points, 5, method=Greedy(plan=Entropic(iterations=1))).notes
+            assert selection.details.notes == found[0].details.notes
+        hasty = uniproto.select(points, 5, method=Greedy(plan=Entropic(iterations=1))).details.notes
         assert hasty["unconverged_plans"] == 4
-        assert hasty["marginal_violation"] > found[0].notes["marginal_violation"] >= 0
+        assert hasty["marginal_violation"] > found[0].details.notes["marginal_violation"] >= 0

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from support.lean_lora import make_lean
-from uniproto.lm.finetune.lora import lora_targets
 from uniproto.lm.finetune.tokens import InstructionRow, PaddingCollator, tokenise
-from uniproto.lm.models import load_model, padding_token
+from uniproto.lm.models import load_model, lora_targets, padding_token
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from uniproto.lm.finetune import finetune
 from uniproto.lm.finetune.folder import RESULT, read_result
 from uniproto.lm.finetune.settings import FinetuneSettings
 from uniproto.runs.atomic import write_text
-from uniproto.runs.metrics import read_metrics
+from uniproto.runs.journal import read_metrics
 from uniproto.runtime.progress import Progress
 
 MODEL = "SmolLM2-135M-Instruct"

@@ -11,7 +11,8 @@ import operator
 import sys
 import unicodedata
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from inspect import signature
 from numbers import Real
@@ -57,8 +58,21 @@ class MissingExtraError(UniprotoError, ImportError):
         self.extra = extra
 
 
+@contextmanager
+def needing(purpose: str, extra: str) -> Iterator[None]:
+    """Say of packages that are not installed which extra has them."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(purpose, extra) from error
+
+
 class InputFileError(UniprotoError, OSError):
     """A file cannot be read, or does not hold what it should."""
+
+
+class ChangedInputError(InputFileError):
+    """An input file or a model is no longer the one that a result was made from."""
 
 
 class DataWarning(UserWarning):
@@ -92,7 +106,16 @@ def invalid(parameter: str, constraint: str, received: object, remedy: str) -> I
     shown = str(received)
     if len(shown) > _LONGEST_SHOWN:
         shown = f"{shown[:_LONGEST_SHOWN]} …"
-    return InvalidInputError(f"{parameter!r} {constraint}. Got {shown} instead. {remedy}")
+    return InvalidInputError(f"{quoted(parameter)} {constraint}. Got {shown} instead. {remedy}")
+
+
+def quoted(parameter: str) -> str:
+    """A parameter of Python in quotes, an option of the command line as it is.
+
+    >>> print(quoted("target_weights"), quoted("--weights"))
+    'target_weights' --weights
+    """
+    return parameter if parameter.startswith("-") else repr(parameter)
 
 
 def printable(text: object) -> str:

@@ -12,7 +12,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from uniproto.data.arrays import as_labels, as_matrix, distinct_labels
-from uniproto.errors import WrongTypeError, invalid
+from uniproto.errors import InvalidInputError, WrongTypeError, require_int
 from uniproto.geometry.costs import MATRIX_METRICS, metric_name
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.methods import Method
@@ -88,8 +88,10 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """
         metric = metric_name(metric_of(self.metric))
         if metric in MATRIX_METRICS:
-            constraint = "must compare features, for rows unseen in fit to be compared as well"
-            raise invalid("metric", constraint, repr(self.metric), "Use uniproto.select instead.")
+            raise InvalidInputError(
+                f"'metric' must compare features, not be {self.metric!r}. Use uniproto.select "
+                "instead."
+            )
         rows = self._checked_rows(X, "X", metric, reset=True)
         selection = select(
             rows,
@@ -166,9 +168,9 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             rows, prototypes, metric, self._shift, width, saturated=saturated
         ):
             if not np.abs(found).max() <= np.finfo(dtype).max:
-                constraint = f"must have costs to the prototypes that fit {dtype}"
-                remedy = "Rescale the features, or pass them in double precision."
-                raise invalid("X", constraint, "larger ones", remedy)
+                raise InvalidInputError(
+                    f"'X' has costs to the prototypes beyond {dtype}. Rescale the features."
+                )
             yield found.astype(dtype)
 
     def _checked_rows(self, values: Any, parameter: str, metric: str, reset: bool = False) -> Any:
@@ -176,30 +178,26 @@ class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         try:  # as scikit-learn requires, except that our error for NaN names the row
             rows = validate_data(self, values, reset=reset, ensure_all_finite=False, **kinds)
         except Exception as error:  # what foreign objects raise when converted can be anything
-            constraint = "must be rows of numbers, with the same columns in fit and after it"
-            remedy = "Pass a two-dimensional array or table, its columns in the order of fit."
-            refusal = invalid(parameter, constraint, f"({error})", remedy)
-            raise (
-                WrongTypeError(str(refusal)) if isinstance(error, TypeError) else refusal
-            ) from error
+            kind = WrongTypeError if isinstance(error, TypeError) else InvalidInputError
+            raise kind(f"{parameter!r} must be rows of numbers, as in fit ({error}).") from error
         rows = as_matrix(rows, parameter)
         if metric == "cosine" and not np.all((rows != 0).sum(axis=1)):
-            constraint = "must have no all-zero row when metric='cosine', which has no angle"
-            raise invalid(parameter, constraint, "one", "Drop such rows, or use another metric.")
+            raise InvalidInputError(
+                f"{parameter!r} must have no all-zero row when metric='cosine'. Drop such rows."
+            )
         return rows
 
 
 def _checked_count(n_prototypes: Any, n_samples: int) -> int:
     if isinstance(n_prototypes, (int, np.integer)) and 1 <= n_prototypes <= n_samples:
         return int(n_prototypes)
-    constraint = f"must be a whole number from 1 to the rows of X (n_samples={n_samples})"
-    raise invalid("n_prototypes", constraint, repr(n_prototypes), "Lower it or fit on more rows.")
+    raise InvalidInputError(
+        f"'n_prototypes' must be a whole number from 1 to the rows of X (n_samples={n_samples}), "
+        f"not {n_prototypes!r}."
+    )
 
 
 def _checked_seed(random_state: Any) -> int:
     if random_state is None:
         return int(np.random.default_rng().integers(2**31))
-    if isinstance(random_state, (int, np.integer)) and random_state >= 0:
-        return int(random_state)
-    constraint = "must be None or a whole number of at least 0"
-    raise invalid("random_state", constraint, repr(random_state), "Pass an integer, such as 0.")
+    return require_int("random_state", random_state, least=0)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from uniproto.data.arrays import as_rows
-from uniproto.errors import invalid, require_seconds
+from uniproto.errors import InvalidInputError, require_seconds
 from uniproto.methods import Method, as_method
 from uniproto.methods.grouped import pick
 from uniproto.problem.problem import (
@@ -20,6 +20,7 @@ from uniproto.problem.problem import (
     takes_problem_options,
 )
 from uniproto.runtime.progress import Progress
+from uniproto.selection.details import Details
 from uniproto.selection.selection import Selection
 from uniproto.transport.prototypes import transport
 
@@ -69,7 +70,7 @@ def select(
     question = as_problem("select", source, target, problem).with_k(k)
     prepared = time.perf_counter() - begin
     selection = run_method(question, chosen, progress=progress)
-    selection.timings = {"prepare": prepared, **selection.timings}
+    selection.details.timings = {"prepare": prepared, **selection.details.timings}
     if certified:
         selection.certify(time_limit=limit, progress=progress)
     return selection
@@ -97,7 +98,7 @@ def cost(source: Any, rows: Any, target: Any = None, **problem: Unpack[ProblemOp
     chosen = rows.indices if isinstance(rows, Selection) else rows
     numbers = as_rows(chosen, "rows", question.m)
     if not len(numbers):
-        raise invalid("rows", "must name at least one row", "none", "Pass row numbers.")
+        raise InvalidInputError("'rows' must name at least one row.")
     return transport(question.with_k(len(numbers)), numbers).cost
 
 
@@ -106,11 +107,9 @@ def with_seconds(method: Method, seconds: float | None) -> Method:
     if seconds is None:
         return method
     if not hasattr(method, "seconds"):
-        raise invalid(
-            "seconds",
-            "needs a method that can go on searching",
-            f"method={method.name!r}",
-            "Leave it out, and call selection.improve(seconds) afterwards.",
+        raise InvalidInputError(
+            f"'seconds' is for methods that search, not for {method.name}. Leave it out, and call "
+            "selection.improve(seconds) afterwards."
         )
     return replace(method, seconds=seconds)  # type: ignore[type-var]
 
@@ -138,24 +137,26 @@ def run_method(problem: Problem, method: Method, *, progress: bool | None = None
     }
     return Selection(
         indices=picks.rows.astype(np.int64),
-        gains=picks.gains,
         weights=np.full(problem.k, 1 / problem.k) if picks.weights is None else picks.weights,
-        beta=problem.costs.ceiling,
-        shape=problem.costs.shape,
-        metric=problem.costs.metric,
-        bandwidth=problem.costs.bandwidth,
-        method=method.name,
-        options=_options(method),
-        seed=problem.seed,
-        timings={"pick": time.perf_counter() - begin},
-        notes={**picks.notes, **{name: of for name, of in known.items() if of is not None}},
+        details=Details(
+            gains=picks.gains,
+            beta=problem.costs.ceiling,
+            shape=problem.costs.shape,
+            metric=problem.costs.metric,
+            bandwidth=problem.costs.bandwidth,
+            method=method.name,
+            options=recorded_options(method),
+            seed=problem.seed,
+            timings={"pick": time.perf_counter() - begin},
+            notes={**picks.notes, **{name: of for name, of in known.items() if of is not None}},
+        ),
         problem=problem,
         picks=picks,
         group_rows=group_rows,
     )
 
 
-def _options(method: Method) -> dict[str, Any]:
+def recorded_options(method: Method) -> dict[str, Any]:
     """The method's options as plain values, for the record."""
     if not is_dataclass(method):
         return {}

@@ -103,6 +103,7 @@ def test_what_work_took_counts_only_its_own_memory() -> None:
     assert 0.19 < gigabytes < 0.25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONTENDERS)
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_every_contender_chooses_k_rows(name: str, metric: str, tmp_path: Path) -> None:
@@ -146,6 +147,7 @@ def _report(folder: Path, part: str = "") -> dict[str, Any]:
     return json.loads(report.file.read_text())
 
 
+@pytest.mark.slow
 def test_a_small_run_is_reported_and_resumed(here: list[Any], tmp_path: Path) -> None:
     first = _report(tmp_path)
     rows = {row["what"]: row for row in first["rows"]}

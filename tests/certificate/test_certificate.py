@@ -379,7 +379,7 @@ def test_certify_as_an_option_and_as_a_method() -> None:
     found = plain.certify(progress=False)
     assert found is plain.certificate
     assert found.lower_bound == asked.certificate.lower_bound
-    assert asked.timings["certificate"] == asked.certificate.seconds > 0
+    assert asked.details.timings["certificate"] == asked.certificate.seconds > 0
     assert str(asked.certificate) in asked.summary()
     assert found.prices.shape == (60,)
     assert found.prices.min() >= 0
@@ -389,7 +389,7 @@ def test_certify_as_an_option_and_as_a_method() -> None:
 def test_every_method_can_be_certified(method: Any) -> None:
     points = np.random.default_rng(9).normal(size=(40, 3))
     selection = select_greedily(points, 4, method=method, certify=True)
-    ours = select_greedily(points, 4, method=UniProto(seconds=5.0), certify=True)
+    ours = select_greedily(points, 4, method=UniProto(), certify=True)
     assert selection.certificate.lower_bound <= ours.cost  # it bounds everyone's cost
     assert ours.certificate.lower_bound <= selection.cost
 

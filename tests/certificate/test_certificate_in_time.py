@@ -202,6 +202,7 @@ def test_hopeless_bounds_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> No
     assert proven_bound(problem, np.ones(2000), bounds) == 0.0
 
 
+@pytest.mark.slow
 def test_on_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

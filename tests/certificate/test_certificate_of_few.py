@@ -338,6 +338,7 @@ def test_the_same_search_twice_and_a_search_that_goes_on(few_of_many: None) -> N
     assert further.lower_bound >= first.lower_bound * (1 - 1e-12)
 
 
+@pytest.mark.slow
 def test_the_time_limit_leaves_time_for_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("uniproto.certificate.ascent._LISTED_COSTS", 0)
     points = np.random.default_rng(10).normal(size=(1500, 3)).astype(np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -214,6 +215,54 @@ def test_rows_are_numbered_as_in_the_file(run: Run, options: str) -> None:
     assert (status, "verified: yes" in out) == (0, True)
 
 
+def test_a_page_numbers_rows_as_in_the_file(run: Run) -> None:
+    pq.write_table(pa.table({"text": ["a storm", "", "shares", "rain"]}), "wanted.parquet")
+    options = ["--target", "wanted.parquet", "--text", "text", "--on-error", "skip", "-k", 2]
+    assert run("select", "t.parquet", *options, "-o", "out")[0] == 0
+    assert run("report", "out", "--random", 0)[0] == 0
+    page = Path("out/report.html").read_text("utf-8")
+    data = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    rows = uniproto.Selection.load("out").indices
+    assert [card["row"] for card in data["prototypes"]] == rows.tolist()
+    assert sorted(data["items"]["row"]) == [0, 2, 3]
+    for row in rows:
+        assert TEXTS[row] in page
+
+
+def test_a_skipped_row_is_never_chosen(run: Run) -> None:
+    """Nor is a target without a vector served, whatever the record says."""
+    options = ["--text", "text", "--on-error", "skip", "-k", K, "-o", "out"]
+    assert run("select", "t.parquet", *options)[0] == 0
+
+    def forge(**files: Callable[[str], None]) -> None:
+        for name, write in files.items():
+            write(f"out/{name}")
+        _change_manifest(
+            lambda m: m["files"].update(
+                {n: hashlib.sha256(Path("out", n).read_bytes()).hexdigest() for n in m["files"]}
+            )
+        )
+
+    table = pq.read_table("out/selection.parquet")
+    rows = [3, *table["index"].to_pylist()[1:]]
+    forged = table.set_column(table.column_names.index("index"), "index", pa.array(rows))
+    forge(**{"selection.parquet": lambda path: pq.write_table(forged, path)})
+    for command in ("verify", "certify", "report"):
+        status, _, err = run(command, "out")
+        assert (status, "belong to another problem than its inputs" in err) == (2, True)
+    plan = sp.load_npz("out/plan.npz").toarray()
+    plan[0, [3, plan[0].argmax()]] = plan[0].max(), 0
+    forge(
+        **{
+            "selection.parquet": lambda path: pq.write_table(table, path),
+            "plan.npz": lambda path: sp.save_npz(path, sp.csr_array(plan)),
+        }
+    )
+    status, out, _ = run("verify", "out")
+    assert status == 1
+    assert "  no   the plan gives every chosen row" in out
+
+
 def test_a_result_is_verified_without_the_cache(run: Run) -> None:
     """The same batches on the same machine give the same vectors, to the last bit."""
     options = ["--text", "text", "--on-error", "skip", "-k", K, "-o", "out", "--certify"]
@@ -294,7 +343,7 @@ def test_a_stranger_names_another_model(run: Run) -> None:
     for command in ("report", "certify"):
         status, _, err = run(command, "out")
         assert status == 2
-        assert "the model evil must be the one that out was made with" in err
+        assert "The model 'evil' must be the one with the digest" in err
     status, out, _ = run("verify", "out")
     assert status == 1
     assert "not loaded" in out
@@ -348,7 +397,7 @@ def test_a_record_that_names_no_regular_file(run: Run, path: str) -> None:
     for command in ("verify", "report", "certify"):
         status, _, err = run(command, "out")
         assert status == 2
-        assert "must be a regular file. Got a pipe or a device" in err
+        assert "must be a regular file, not a pipe or a device" in err
 
 
 def test_a_target_is_embedded_too(run: Run) -> None:
@@ -366,7 +415,7 @@ def test_a_target_is_embedded_too(run: Run) -> None:
     ("arguments", "said"),
     [
         ("t.parquet --text txt", "Did you mean 'text'"),
-        ("t.parquet --text weight", "'--text' must name a column of texts"),
+        ("t.parquet --text weight", "--text must name a column of texts"),
         ("t.parquet --images nowhere", "name the folder that its file names begin at"),
         ("t.parquet --text text --images text", "--text excludes --images"),
         ("t.parquet --text text --column weight", "--column excludes --text"),
@@ -375,9 +424,9 @@ def test_a_target_is_embedded_too(run: Run) -> None:
         ("t.parquet --text text --on-error skip --initial 3", "row 3, which was skipped"),
         ("t.parquet --text text --on-error skip --exclude 12", "from 0 to 11"),
         ("pics", "Add --images"),
-        ("pics --images other", "'--images' must be"),
-        ("pics --text text", "Did you mean --images"),
-        ("t.parquet --labels kindd", "'--labels' must be one of"),
+        ("pics --images other", "--images must be"),
+        ("pics --text text", "--images for pictures"),
+        ("t.parquet --labels kindd", "--labels must be one of"),
     ],
 )
 def test_refusals(run: Run, arguments: str, said: str) -> None:
@@ -392,8 +441,8 @@ def test_refusals(run: Run, arguments: str, said: str) -> None:
     ("arguments", "said"),
     [
         ("t.parquet -o v.csv", "must end in .parquet"),
-        ("pics/p0.png -o v.parquet", "Got a single picture"),
-        ("none.csv -o v.parquet", "no such file"),
+        ("pics/p0.png -o v.parquet", "is a single picture"),
+        ("none.csv -o v.parquet", "cannot be opened"),
         ("kept.parquet -o v.parquet", "has a column 'embedding' already"),
     ],
 )

@@ -120,6 +120,7 @@ def test_a_target_has_the_same_columns(
     assert recorded()["inputs"]["target"]["columns"] == columns
 
 
+@pytest.mark.slow
 def test_other_commands_take_them(run: Run) -> None:
     for command in (["compare", "-k", "3", "--methods", "uniproto"], ["path", "--ks", "3"]):
         cost = {}
@@ -175,27 +176,27 @@ def test_records_that_know_neither(run: Run) -> None:
 # What is refused
 
 REFUSED = {
-    "pool.csv --no-prepare": "name (string), kind (string) * by --features * by --ignore",
-    "pool.csv --features agee,income": "pool.csv: '--features' must be one of age, * mean 'age'?",
-    "pool.csv --ignore naem": "pool.csv: '--ignore' must be one of age, * Did you mean 'name'?",
-    "pool.csv --ignore name,kind,zipp --target target.csv": "'--ignore' * Did you mean 'zip'?",
-    "pool.csv --ignore naem,kind --target target.csv": "'--ignore' * Did you mean 'name'?",
-    "pool.csv --ignore name,kind --target target.csv --no-prepare": "score, zip in only one * "
+    "pool.csv --no-prepare": "name (string), kind (string) * --features",
+    "pool.csv --features agee,income": "pool.csv: --features must be one of age, * mean 'age'?",
+    "pool.csv --ignore naem": "pool.csv: --ignore must be one of age, * Did you mean 'name'?",
+    "pool.csv --ignore name,kind,zipp --target target.csv": "--ignore * Did you mean 'zip'?",
+    "pool.csv --ignore naem,kind --target target.csv": "--ignore * Did you mean 'name'?",
+    "pool.csv --ignore name,kind --target target.csv --no-prepare": "score, zip is in only one *  "
     "--features names",
-    "pool.csv --features age,zip --target target.csv": "target.csv: '--features' must be * 'zip'",
-    "pool.csv --features age,age": "'--features' must name a column once. Got age",
+    "pool.csv --features age,zip --target target.csv": "target.csv: --features must be * 'zip'",
+    "pool.csv --features age,age": "--features must name a column once",
     "pool.csv --features age,name --no-prepare": "must have only numeric columns * name (string)",
-    "pool.csv --features age,zip --id zip": "that no other option sets aside. Got zip",
-    "pool.csv --features ,": "'--features' must name columns",
-    "pool.csv --ignore=": "'--ignore' must name columns",
+    "pool.csv --features age,zip --id zip": "names zip, which another option names",
+    "pool.csv --features ,": "--features must name columns",
+    "pool.csv --ignore=": "--ignore must name columns",
     "pool.csv --features age --ignore zip": "--features excludes --ignore",
     "pool.csv --features age --column age": "--features excludes --column",
     "pool.csv --ignore age --column age": "--ignore excludes --column",
     "pool.csv --features age --text name": "--features excludes --text",
     "pool.csv --ignore zip --images name": "--ignore excludes --images",
-    "bare.npy --features age": "'--features' needs a table * bare.npy",
-    "bare.npy --ignore age": "'--ignore' needs a table * bare.npy",
-    "pool.csv --features age,income --target bare.npy": "'--features' needs a table * bare.npy",
+    "bare.npy --features age": "--features needs a table * bare.npy",
+    "bare.npy --ignore age": "--ignore needs a table * bare.npy",
+    "pool.csv --features age,income --target bare.npy": "--features needs a table * bare.npy",
 }
 
 

@@ -161,12 +161,12 @@ def test_an_address_in_a_store_needs_ray(
     for address in ("s3://bucket/pool/*.parquet", "gs://bucket/pool.csv"):
         assert main([command, address, *k, "-o", out]) == 2
         error = capsys.readouterr().err
-        assert f"uniproto: error: {address}: the input must be a file of this machine." in error
+        assert f"uniproto: error: {address} is not a file of this machine." in error
         assert "--engine ray" in error
 
 
 def test_an_address_in_a_store_in_python() -> None:
     import uniproto
 
-    with pytest.raises(InputFileError, match=r"^s3://bucket/pool\.npy: .*uniproto\.scale\.select"):
+    with pytest.raises(InputFileError, match=r"^s3://bucket/pool\.npy is .*uniproto\.scale"):
         uniproto.select(Path("s3://bucket/pool.npy"), 2)

@@ -133,11 +133,11 @@ def test_conditions_reach_every_k() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"ks": []}, "'ks' must hold"),
-        ({"ks": [0, 3]}, "'ks' must hold"),
-        ({"ks": [2.5]}, "'ks' must be a list"),
-        ({"ks": [True, 3]}, "'ks' must be a list"),
-        ({"ks": 10}, "'ks' must be a list"),
+        ({"ks": []}, "'ks' must be"),
+        ({"ks": [0, 3]}, "'ks' must be"),
+        ({"ks": [2.5]}, "'ks' must be"),
+        ({"ks": [True, 3]}, "'ks' must be"),
+        ({"ks": 10}, "'ks' must be"),
         ({"ks": [5, 61]}, "'k' must not exceed the 60 rows"),
         ({"ks": [1, 5], "include": [3, 4]}, "'ks' must not go below the 2 rows"),
         ({"max_cost": -1}, "'max_cost' must be"),
@@ -146,7 +146,7 @@ def test_conditions_reach_every_k() -> None:
         ({"certify": 0.0}, "'certify' must be"),
         ({"random_seeds": -2}, "'random_seeds' must be"),
         ({"method": "unipro"}, "Did you mean"),
-        ({"groups": uniproto.Groups([0] * 60, budgets={0: 5})}, "'groups' must have the budgets"),
+        ({"groups": uniproto.Groups([0] * 60, budgets={0: 5})}, "fit one k only"),
     ],
 )
 def test_bad_arguments_are_refused(arguments: dict[str, Any], words: str) -> None:
@@ -214,6 +214,7 @@ def test_a_path_without_extras_is_saved_too(tmp_path: Path) -> None:
     assert table["lower_bound"].dtype == np.float64
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "pool.npy", X)
     out = tmp_path / "out"
@@ -231,7 +232,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--ks", "2,70"], "'k' must not exceed"),
+        (["--ks", "2,70"], "k must not exceed"),
         (["--ks", "2", "--max-cost", "0.0001", "--no-bound"], "the lowest cost is"),
         (["--ks", "2", "--labels", "class"], "needs a table"),
     ],

@@ -141,7 +141,7 @@ def test_labels_are_checked() -> None:
         checked_labels(list("aab"), two_sets)
     with pytest.raises(InvalidInputError, match="at least one class of the target"):
         checked_labels(([1, 2, 3], ["1", "2"]), two_sets)
-    with pytest.raises(InvalidInputError, match="can be sorted"):
+    with pytest.raises(InvalidInputError, match="labels of one kind"):
         checked_labels(np.array([1, "a", 2], object), three)
 
 

@@ -109,7 +109,7 @@ def test_the_index_of_pandas_is_no_column(tmp_path: Path) -> None:
     assert content(path).column_names == list(FRAME.columns)
     FRAME.set_index(RNG.permutation(ROWS) * 7 + 1000).to_csv(path)
     assert content(path).column_names == ["index", *FRAME.columns]
-    prepared = uniproto.select(path, 4).preparation
+    prepared = uniproto.select(path, 4).details.preparation
     assert "index" in prepared.aside
     path.write_text("a,b,\n1,2,\n3,4,\n")  # a separator at the end of every line
     assert content(path).column_names == ["a", "b"]

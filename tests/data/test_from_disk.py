@@ -90,7 +90,7 @@ def test_small_data_set_is_read_whole(vectors: np.ndarray, folder: Path) -> None
 
 
 def test_folder_without_parquet(tmp_path: Path) -> None:
-    with pytest.raises(uniproto.InputFileError, match=r"must hold \.parquet files"):
+    with pytest.raises(uniproto.InputFileError, match=r"there are no \.parquet files"):
         parquet_files(tmp_path)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import uniproto
 from uniproto.cli import main
-from uniproto.data import sizes
+from uniproto.data import disk as sizes
 from uniproto.data.disk import LargeTable
 from uniproto.data.tables import read_content
 from uniproto.errors import InfeasibleError

@@ -107,22 +107,22 @@ NO_TABLES = {
     "pandas NaN": (pd.DataFrame({"a": [1.0, np.nan]}), "missing"),
     "text column": (pd.DataFrame({"a": [1.0, 2.0], "name": ["x", "y"]}), "name"),
     "two list columns": (pa.table({"a": [[1.0]], "b": [[2.0]]}), "one list column"),
-    "uneven lists": (pa.table({"a": [[1.0], [1.0, 2.0]]}), "lengths from 1 to 2"),
-    "null in a list": (pa.table({"a": [[1.0, None], [1.0, 2.0]]}), "1 missing"),
-    "null list": (pa.table({"a": [[1.0, 2.0], None]}), "1 missing"),
-    "lists of text": (pa.table({"a": [["x"], ["y"]]}), "lists of string"),
-    "lists of lists": (pa.table({"a": [[[1.0]], [[2.0]]]}), "lists of list"),
+    "uneven lists": (pa.table({"a": [[1.0], [1.0, 2.0]]}), "one length (got 1 to 2)"),
+    "null in a list": (pa.table({"a": [[1.0, None], [1.0, 2.0]]}), "no missing features"),
+    "null list": (pa.table({"a": [[1.0, 2.0], None]}), "no missing features"),
+    "lists of text": (pa.table({"a": [["x"], ["y"]]}), "lists of numbers, not of string"),
+    "lists of lists": (pa.table({"a": [[[1.0]], [[2.0]]]}), "lists of numbers, not of list"),
     "empty lists": (pa.table({"a": pa.array([[], []], pa.list_(pa.float32()))}), "(2, 0)"),
     "no rows": (FRAME.iloc[:0], "0 rows"),
     "no columns": (FRAME[[]], "0 columns"),
-    "pandas names used twice": (pd.DataFrame(X, columns=[*"aabc"]), "Got a more than once"),
+    "pandas names used twice": (pd.DataFrame(X, columns=[*"aabc"]), "a twice"),
     "pandas mixed column": (pd.DataFrame({"a": [1, "x"]}), "a (large_string)"),
     "pandas series": (pd.Series(list(X)), "to_frame()"),
     "polars series": (pl.Series(X), "to_frame()"),
     "polars lazy": (pl.DataFrame(X).lazy(), "object"),
     "torch sparse": (TENSOR.to_sparse(), "Sparse"),
     "torch complex": (TENSOR.to(torch.complex64), "complex64"),
-    "masked": (np.ma.masked_greater(X, 1), "masked"),
+    "no missing values": (np.ma.masked_greater(X, 1), "no missing values"),
     "ragged": ([[1.0], [1.0, 2.0]], "same length"),
     "text": (np.array([["x"]]), "<U1"),
     "one dimension": (X[0], "shape (4,)"),
@@ -226,7 +226,7 @@ def test_numpy_files(tmp_path: Path) -> None:
         assert data.features.dtype == np.float32
         np.testing.assert_array_equal(data.features, X)
         assert data.table is None
-    with pytest.raises(InputFileError, match=r"pickled, wanted.*--column"):
+    with pytest.raises(InputFileError, match=r"--column must name one of pickled, wanted"):
         read_input(tmp_path / "two.npz")
     with pytest.raises(InputFileError, match=r"pickled, wanted.*Did you mean 'wanted'"):
         read_input(tmp_path / "two.npz", column="wnted")
@@ -290,7 +290,7 @@ def test_csv(tmp_path: Path) -> None:
     [
         ("0.5,0.1\n1,2\n", "first line must name the columns"),
         ("-1,0\n1,2\n", "first line must name the columns"),
-        ("a,a\n1,2\n", "a more than once"),
+        ("a,a\n1,2\n", "a is there more than once"),
         ("a,b\n", "0 rows"),
         ("", "Empty CSV"),
         ("a,b\n1\n", "Expected 2 columns"),
@@ -351,16 +351,15 @@ def test_jsonl(tmp_path: Path, table: pa.Table) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "It is empty"),
-        ("\n \n\r\n", "It is empty"),
-        ("[1, 2]\n", "It holds a list instead"),
-        ('\n [{"a": 1},\n{"a": 2}]\n', "It holds a list instead"),
+        ("", "is empty"),
+        ("\n \n\r\n", "is empty"),
+        ("[1, 2]\n", "could not be read"),
         ('{"a": 1}\n[1]\n', "could not be read"),
         ('{"a": 1}\n{"a": "x"}\n', "could not be read"),
         ('{"a": 1, "b": {"c": 1}}\n', "b (struct"),
         ('{"a": 1, "b": {}}\n', "fit into a .parquet file"),
         ('{"a": 1}\n{"b": 1}\n', "missing"),
-        ('{"a": [1, 2]}\n{"a": [1]}\n', "lengths from 1 to 2"),
+        ('{"a": [1, 2]}\n{"a": [1]}\n', "one length (got 1 to 2)"),
     ],
 )
 def test_jsonl_that_is_no_table_of_numbers(tmp_path: Path, text: str, words: str) -> None:
@@ -378,10 +377,10 @@ def test_every_column_not_named_must_be_numeric(tmp_path: Path, table: pa.Table)
 
 def test_a_missing_column_is_met_with_those_there_are(tmp_path: Path, table: pa.Table) -> None:
     pq.write_table(table, tmp_path / "x.parquet")
-    expected = r"x.parquet: '--column' must be one of embedding, name, number.*mean 'embedding'"
+    expected = r"x.parquet: --column must be one of embedding, name, number.*mean 'embedding'"
     with pytest.raises(InputFileError, match=expected):
         read_input(tmp_path / "x.parquet", "embeding")
-    with pytest.raises(InputFileError, match=r"'--id' must be one of embedding, name, number"):
+    with pytest.raises(InputFileError, match=r"--id must be one of embedding, name, number"):
         read_input(tmp_path / "x.parquet", "embedding").column("nam", "--id")
 
 
@@ -407,7 +406,7 @@ def test_named_columns(kind: str) -> None:
     values, expected = COLUMNS[kind]
     data = InputData(Path("x.parquet"), "", X[:2], pa.table({"name": values}))
     if expected is None:
-        with pytest.raises(InvalidInputError, match="'--id' must name a column"):
+        with pytest.raises(InvalidInputError, match="--id must name a column"):
             data.column("name", "--id")
     else:
         assert data.column("name", "--id").tolist() == expected
@@ -420,7 +419,9 @@ def test_target_columns_are_matched_by_name(tmp_path: Path) -> None:
     pool = read_input(tmp_path / "pool.csv")
     target = read_input(tmp_path / "target.csv", like=pool)
     np.testing.assert_array_equal(target.features, pool.features)
-    with pytest.raises(InputFileError, match=r"other.csv.*must be those of.*pool.csv.*Got d, e in"):
+    with pytest.raises(
+        InputFileError, match=r"other.csv.*must be those of.*pool.csv.*d, e is in only one"
+    ):
         read_input(tmp_path / "other.csv", like=pool)
 
 
@@ -445,9 +446,9 @@ def test_a_pickle_is_refused_and_never_run(tmp_path: Path) -> None:
     for name in ("raw.npy", "raw.npz"):
         (tmp_path / name).write_bytes(pickle.dumps(payload))
     for name in ("object.npy", "object.npz", "raw.npy", "raw.npz"):
-        with pytest.raises(InputFileError, match=r"pickled Python objects.*never loaded"):
+        with pytest.raises(InputFileError, match=r"Pickled Python objects.*never loaded"):
             read_input(tmp_path / name)
-    with pytest.raises(InputFileError, match="pickled"):
+    with pytest.raises(InputFileError, match="Pickled"):
         read_input(tmp_path / "both.npz", "y")
     np.testing.assert_array_equal(read_input(tmp_path / "both.npz", "x").features, X)
     assert not payload.trace.exists()
@@ -458,13 +459,13 @@ def test_a_pickle_is_refused_and_never_run(tmp_path: Path) -> None:
 
 
 def test_missing_file_folder_and_unknown_ending(tmp_path: Path) -> None:
-    with pytest.raises(InputFileError, match=r"none.npy.*there is no such file"):
+    with pytest.raises(InputFileError, match=r"none.npy cannot be opened"):
         read_input(tmp_path / "none.npy")
     (tmp_path / "folder.parquet").mkdir()
-    with pytest.raises(InputFileError, match=r"folder.parquet.*must hold .parquet files"):
+    with pytest.raises(InputFileError, match=r"folder.parquet.*there are no .parquet files"):
         read_input(tmp_path / "folder.parquet")
-    for name, ending in (("x.txt", "'.txt'"), ("x", "no ending"), ("x.csv.gz", "'.gz'")):
-        with pytest.raises(InputFileError, match=rf"jsonl, .jsonl.zst, .npy.*Got {ending} "):
+    for name in ("x.txt", "x", "x.csv.gz"):
+        with pytest.raises(InputFileError, match=r"jsonl, .jsonl.zst, .npy"):
             read_input(tmp_path / name)
     with pytest.raises(OSError):
         read_input(tmp_path / ("x" * 300 + ".npy"))

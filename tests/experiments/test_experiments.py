@@ -261,7 +261,7 @@ def test_only_what_was_cut_down_has_a_full_size(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["experiment", "weights", "--full", "--out", str(tmp_path)]) == 2
-    assert "'--full' needs an experiment that was cut down" in capsys.readouterr().err
+    assert "--full needs an experiment that was cut down" in capsys.readouterr().err
 
 
 def test_only_what_is_saved_is_promised(tmp_path: Path) -> None:

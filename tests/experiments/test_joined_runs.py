@@ -21,6 +21,7 @@ def dots(rows: Rows) -> alt.Chart:
     return alt.Chart(alt.Data(values=rows)).mark_point().encode(x="cost:Q")
 
 
+@pytest.mark.slow
 def test_joined_rows_are_made_anew_and_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_part_that_fails_stops_no_other(
     assert capsys.readouterr().out.splitlines()[-1] == "joined a b c d slow"
 
 
+@pytest.mark.slow
 def test_a_part_that_found_the_card_full_comes_again(script: Path, tmp_path: Path) -> None:
     setup = asked(tmp_path, "full")
     outcome = run_parts(script, setup, ["d", "a", "b"], 1)
@@ -107,6 +108,7 @@ def test_a_part_that_found_the_card_full_comes_again(script: Path, tmp_path: Pat
     assert (setup.out / "full").read_text() == "x" * (3 + 3)
 
 
+@pytest.mark.slow
 def test_the_clock_stops_parts_and_the_same_command_goes_on(script: Path, tmp_path: Path) -> None:
     setup = asked(tmp_path)
     names = ["a", "slow", "d"]
@@ -135,9 +137,9 @@ def test_only_experiments_in_parts_run_side_by_side(
 ) -> None:
     out = ["--quick", "--out", str(tmp_path)]
     assert main(["experiment", "weights", "--side-by-side", "2", *out]) == 2
-    assert "'--side-by-side' needs an experiment in parts" in capsys.readouterr().err
+    assert "--side-by-side needs an experiment in parts" in capsys.readouterr().err
     assert main(["experiment", "finetuning", "--until", "9", *out]) == 2
-    assert "'--until' needs --side-by-side" in capsys.readouterr().err
+    assert "--until needs --side-by-side" in capsys.readouterr().err
 
 
 def test_a_whole_name_asks_for_that_part_alone() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import uniproto
 from uniproto.cli import main
-from uniproto.data.frames import arrow_table
+from uniproto.data.columns import arrow_table
 from uniproto.errors import DataWarning, InvalidInputError
 from uniproto.features.preparation import Preparation
 from uniproto.features.preparing import fit_preparation
@@ -165,7 +165,10 @@ def test_columns_that_only_one_has_are_named() -> None:
 def test_columns_that_are_no_features_may_be_missing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        prepared(TARGET[["a", "b"]].head(90), email=[f"user{row}@x.org" for row in range(N)])
+        preparation = prepared(
+            TARGET[["a", "b"]].head(90), email=[f"user{row}@x.org" for row in range(N)]
+        )
+    assert preparation.aside == {"email": "not in the target"}
 
 
 def test_another_unit_is_mentioned() -> None:
@@ -180,7 +183,7 @@ def test_another_unit_is_mentioned() -> None:
 
 def test_a_column_of_another_type_is_named() -> None:
     words = TARGET.assign(income=["much", "little"] * (N // 2)).head(90)
-    with pytest.raises(InvalidInputError, match=r"'income' is not. Got .*string.* double.*Convert"):
+    with pytest.raises(InvalidInputError, match=r"'income' is .*string.* double.*Convert"):
         prepared(words, income=TARGET["income"])
     texts = TARGET.assign(income=[str(value) for value in TARGET["income"]]).head(90)
     texts.loc[3, "income"] = "?"
@@ -217,7 +220,7 @@ def test_codes_are_named_by_columns_and_by_the_command(
     frame = pd.DataFrame({**AMOUNTS, "branch": RNG.integers(1, 5, N)})
     columns = uniproto.Columns(categories=["branch"])
     expected = uniproto.select(frame, 4, columns=columns)
-    assert expected.preparation.columns[-1].kind == "category"
+    assert expected.details.preparation.columns[-1].kind == "category"
     frame.to_csv("pool.csv", index=False)
     assert main(["select", "pool.csv", "-k", "4", "--categories", "branch", "-o", "out"]) == 0
     assert uniproto.Selection.load("out").indices.tolist() == expected.indices.tolist()
@@ -228,7 +231,7 @@ def test_codes_are_named_by_columns_and_by_the_command(
     [
         (LABELLED["a"], "to_frame"),
         (LABELLED.head(0), "empty table"),
-        (LABELLED.assign(v=[[1.0, 2.0]] * N), "list column, alone"),
+        (LABELLED.assign(v=[[1.0, 2.0]] * N), "or one list column"),
     ],
     ids=["series", "empty", "lists"],
 )

@@ -168,7 +168,7 @@ def test_bad_texts_are_listed_never_zero(tiny_bert: str) -> None:
 def test_bad_texts_fail_the_run(tiny_bert: str) -> None:
     with pytest.raises(InputFileError, match=r"row 1 \(empty\).*--on-error skip"):
         embed_text(BAD_TEXTS, model=tiny_bert)
-    with pytest.raises(InputFileError, match="At least one row"):
+    with pytest.raises(InputFileError, match="No row holds a text"):
         embed_text(["", None], model=tiny_bert, on_error="skip")
 
 
@@ -185,7 +185,6 @@ def test_texts_of_every_container(tiny_bert: str, kind: Any) -> None:
         ({"on_error": "ignore"}, "'on_error' must be one of"),
         ({"batch_size": 0}, "'batch_size' must be"),
         ({"device": "abacus"}, "'device' must name a device"),
-        ({"cache": 3}, "'cache' must be"),
     ],
 )
 def test_bad_arguments(tiny_bert: str, arguments: dict[str, Any], said: str) -> None:
@@ -309,6 +308,7 @@ def test_a_damaged_vector_is_not_used(tmp_path: Path, column: str) -> None:
         assert cache.find(keys[0]) is not None
 
 
+@pytest.mark.slow
 def test_no_flipped_byte_gives_a_wrong_vector(tmp_path: Path) -> None:
     keys, vectors = [b"k" * 32, b"l" * 32], np.arange(1, 9, dtype=np.float32).reshape(2, 4)
     with VectorCache(tmp_path / "c", required=True) as cache:
@@ -356,7 +356,7 @@ def test_a_cache_that_cannot_be_written(
     tiny_bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="the cache must be a folder"):
+    with pytest.raises(OutputError, match="the cache cannot be written"):
         embed_text(["a"], model=tiny_bert, cache=tmp_path / "file")
     monkeypatch.delenv("UNIPROTO_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -566,7 +566,7 @@ def test_pictures_must_be_regular_files(tmp_path: Path) -> None:
         data_uri(tmp_path / "pipe.png", 64)
 
 
-def test_a_cache_with_other_vectors_is_refused(own_cache: Path, tiny_bert: str) -> None:
+def test_vectors_that_no_model_gave_are_computed_again(own_cache: Path, tiny_bert: str) -> None:
     """Vectors whose checksums match, and which no model gave."""
     embed_text(["a"], model=tiny_bert)
     [database] = own_cache.rglob(DATABASE)
@@ -580,9 +580,6 @@ def test_a_cache_with_other_vectors_is_refused(own_cache: Path, tiny_bert: str) 
     found = embed_text(["a", "b"], model=tiny_bert)
     assert found.notes["computed"] == 1
     assert np.isfinite(found.vectors).all()
-    forge(np.ones(5))
-    with pytest.raises(InputFileError, match="of the length"):
-        embed_text(["a", "b"], model=tiny_bert)
 
 
 def test_timm_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -627,5 +624,5 @@ def test_a_folder_of_pictures(tmp_path: Path) -> None:
     (tmp_path / "in" / "notes.txt").write_text("not a picture")
     assert len(embed_images(tmp_path / "in")) == 3
     (tmp_path / "bare").mkdir()
-    with pytest.raises(InputFileError, match="must hold pictures"):
+    with pytest.raises(InputFileError, match="holds no pictures"):
         embed_images(tmp_path / "bare")

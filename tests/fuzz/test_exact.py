@@ -184,7 +184,7 @@ def assert_is_true(selection: Selection, question: Small) -> None:
     for shift in _SHIFTS:
         shifted = proven_bound(problem, certificate.prices + shift)
         assert Fraction(shifted) <= best, f"bound {shifted!r}, best {float(best)!r}"
-    if selection.proof is not None:
+    if selection.details.proof is not None:
         assert selection.cost_is_exact
         assert certificate.gap == 0
         assert bound >= cost * Fraction(1 - 1e-4)
@@ -198,7 +198,7 @@ def test_one_far_row_hides_no_better_set() -> None:
     rows[0] = 1e9
     question = Small(rows, rows[1:], "sqeuclidean", 2)
     selection = _select(question)
-    assert selection.proof is not None
+    assert selection.details.proof is not None
     assert abs(selection.cost - 0.86853) < 1e-5
     assert_is_true(selection, question)
 

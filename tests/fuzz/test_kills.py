@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import uniproto
@@ -62,7 +62,6 @@ def killed(folder: Path, words: list[str], call: int) -> bool:
     return done.returncode != 0
 
 
-@pytest.mark.slow
 @cache
 def sound_result() -> Path:
     """A result of three rows beside its input, and a file of the user's in it."""
@@ -79,7 +78,7 @@ def a_result(folder: Path) -> Path:
     return folder / "out"
 
 
-@cases(4)
+@cases(2)
 @given(command=st.sampled_from(sorted(COMMANDS)), call=st.integers(1, 90))
 def test_a_result_survives_a_kill(command: str, call: int) -> None:
     folder = new_folder()
@@ -100,7 +99,9 @@ def test_a_result_survives_a_kill(command: str, call: int) -> None:
     assert not list(out.rglob(".uniproto-*"))  # what was half written
 
 
+@pytest.mark.slow
 @cases(4)
+@example(command="a page", call=4, number=signal.SIGINT)  # between the page's name and the end
 @given(
     command=st.sampled_from(sorted(COMMANDS)),
     call=st.integers(1, 90),

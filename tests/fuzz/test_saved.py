@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,6 +51,7 @@ def test_verifying(change: Change) -> None:
         assert "verified: yes" not in out
 
 
+@pytest.mark.slow
 @given(forged_results())
 @cases(60)
 def test_a_forged_field_is_refused_or_harmless(change: Change) -> None:

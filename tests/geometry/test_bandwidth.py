@@ -157,7 +157,7 @@ def test_everything_that_takes_a_metric_takes_a_bandwidth() -> None:
     selection = uniproto.select(X, 5, Y, **options)
     assert selection.bandwidth == sigma
     assert f"(uniproto, rbf, bandwidth {sigma:.6g})" in selection.summary()
-    assert selection.notes["bandwidth_from"] == problem.bandwidth_origin
+    assert selection.details.notes["bandwidth_from"] == problem.bandwidth_origin
     assert uniproto.select(problem, 5).indices.tolist() == selection.indices.tolist()
     compared = uniproto.compare(X, 5, Y, methods=["uniproto", "kmedoids"], **options)
     assert compared.bandwidth == sigma
@@ -195,7 +195,7 @@ def test_faiss_finds_the_same_neighbours() -> None:
     found = uniproto.select(
         X, 6, metric=uniproto.RBF("1 median"), compute=uniproto.Compute(neighbours="faiss")
     )
-    assert found.notes["list_recall"] == 1.0
+    assert found.details.notes["list_recall"] == 1.0
     assert found.indices.tolist() == exact.indices.tolist()
     with pytest.raises(InvalidInputError, match="'neighbours' must be 'exact' unless"):
         uniproto.select(X, 6, metric="laplacian", compute=uniproto.Compute(neighbours="faiss"))
@@ -205,12 +205,14 @@ def test_kernels_of_other_methods_speak_the_same_language() -> None:
     """Without a bandwidth of its own, a method's RBF kernel is that of the metric."""
     sigma = uniproto.select(X, 5, metric=uniproto.RBF("0.5 median"), method="random").bandwidth
     by_metric = uniproto.select(X, 5, metric=uniproto.RBF("0.5 median"), method="mmd_critic")
-    assert by_metric.notes["bandwidth"] == sigma
+    assert by_metric.details.notes["bandwidth"] == sigma
     for bandwidth in (sigma, "0.5 median"):
         own = uniproto.select(X, 5, metric="euclidean", method=MMDCritic(bandwidth=bandwidth))
-        assert own.notes["bandwidth"] == pytest.approx(sigma)
+        assert own.details.notes["bandwidth"] == pytest.approx(sigma)
         assert own.indices.tolist() == by_metric.indices.tolist()
-    median = uniproto.select(X, 5, metric="euclidean", method="mmd_critic").notes["bandwidth"]
+    median = uniproto.select(X, 5, metric="euclidean", method="mmd_critic").details.notes[
+        "bandwidth"
+    ]
     assert median == pytest.approx(2 * sigma)
 
 

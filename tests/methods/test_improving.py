@@ -64,9 +64,9 @@ def assert_improved(source: Any, k: int, target: Any = None, **given: Any) -> in
     np.testing.assert_allclose(improved.plan.sum(axis=1), np.full(k, 1 / k))
     np.testing.assert_allclose(improved.plan.sum(axis=0), problem.masses.weights, atol=1e-15)
     # What the prototypes hold in the plan adds up to its cost.
-    held = improved.beta - improved.gains
-    assert held.mean() == pytest.approx(improved.cost, rel=1e-9, abs=1e-9 * improved.beta)
-    exchanged: int = improved.notes["exchanged"]
+    held = improved.details.beta - improved.details.gains
+    assert held.mean() == pytest.approx(improved.cost, rel=1e-9, abs=1e-9 * improved.details.beta)
+    exchanged: int = improved.details.notes["exchanged"]
     same = sorted(rows) == sorted(plain.indices.tolist())
     assert exchanged > 0 or same or improved.cost < plain.cost  # the start was a better one
     return exchanged
@@ -154,7 +154,7 @@ def test_nothing_to_exchange() -> None:
     given = {"metric": "precomputed", "method": GREEDY}
     for options in ({"include": [4, 2, 0]}, {"exclude": [0, 1, 2]}):
         selection = uniproto.select(costs, 3, **given, **options).improve(LONG)
-        assert selection.notes["exchanged"] == 0
+        assert selection.details.notes["exchanged"] == 0
     assert sorted(uniproto.select(costs, 6, **given).improve(LONG).indices) == list(range(6))
 
 
@@ -213,13 +213,13 @@ def test_after_any_method(method: Any) -> None:
     assert improved.method == plain.method
     assert improved.weights.tolist() == [1 / 6] * 6
     replaced = set(improved.indices.tolist()) - set(plain.indices.tolist())
-    assert improved.notes["improved"]["replaced"] == len(replaced)
+    assert improved.details.notes["improved"]["replaced"] == len(replaced)
     assert_local_optimum(Problem(points).with_k(6), improved)
 
 
 def test_a_proof_outlives_improving_in_vain(tmp_path: Path) -> None:
     best = uniproto.select([[0.0], [1.0], [5.0], [6.0]], 2, metric="euclidean")
-    assert best.improve(1).proof == best.proof is not None
+    assert best.improve(1).details.proof == best.details.proof is not None
     best.save(tmp_path / "out")
     with pytest.raises(InvalidInputError, match="no longer holds the data"):
         uniproto.Selection.load(tmp_path / "out").improve(1)
@@ -240,7 +240,7 @@ def test_the_same_every_time() -> None:
     greedy = uniproto.select(points, 12, method=GREEDY)
     first, second = (greedy.improve(LONG) for _ in range(2))
     assert first.indices.tolist() == second.indices.tolist()
-    assert first.gains.tolist() == second.gains.tolist()
+    assert first.details.gains.tolist() == second.details.gains.tolist()
     assert first.cost == second.cost
 
 
@@ -248,7 +248,7 @@ def test_no_time_is_no_exchange() -> None:
     points = np.random.default_rng(7).normal(size=(500, 8))
     plain = uniproto.select(points, 50, method=GREEDY)
     shortest = plain.improve(1e-9)
-    assert shortest.notes["exchanged"] == 0
+    assert shortest.details.notes["exchanged"] == 0
     assert shortest.cost == pytest.approx(plain.cost, rel=1e-9)
     assert shortest.indices.tolist() == plain.indices.tolist()
 

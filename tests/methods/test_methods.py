@@ -16,7 +16,7 @@ import uniproto
 from uniproto.errors import InfeasibleError, MissingExtraError, UniprotoError
 from uniproto.features import hashed_ngrams
 from uniproto.methods import METHODS
-from uniproto.methods.needs import need_one_set
+from uniproto.methods.picking import need_one_set
 from uniproto.methods.protodash import nonnegative_optimum
 from uniproto.problem.problem import Problem
 
@@ -47,11 +47,11 @@ def method(request):
 
 def check(selection, k, m=M):
     rows = selection.indices
-    assert rows.shape == selection.gains.shape == selection.weights.shape == (k,)
+    assert rows.shape == selection.details.gains.shape == selection.weights.shape == (k,)
     assert len(set(rows.tolist())) == k
     assert rows.min() >= 0
     assert rows.max() < m
-    assert np.isfinite(selection.gains).all()
+    assert np.isfinite(selection.details.gains).all()
     assert selection.weights.min() >= 0
     assert selection.weights.sum() == pytest.approx(1)
     if selection.method not in LEARNS_WEIGHTS:
@@ -124,7 +124,8 @@ def test_distinct_rows_are_apart(method):
 
 def test_one_seed_one_answer(method):
     runs = [uniproto.select(rows_for(method), 6, method=method, seed=2**40 + 5) for _ in range(2)]
-    for field in ("indices", "gains", "weights"):
+    np.testing.assert_array_equal(runs[0].details.gains, runs[1].details.gains)
+    for field in ("indices", "weights"):
         np.testing.assert_array_equal(getattr(runs[0], field), getattr(runs[1], field))
 
 
@@ -202,7 +203,7 @@ def test_matrix_metrics(method):
     costs = cdist(SOURCE, SOURCE)
     for metric, matrix in {"precomputed": costs, "similarity": 3.0 - costs}.items():
         if method in WORKS_ON_FEATURES:
-            with pytest.raises(UniprotoError, match=f"'metric' must be .*{method}.*Pass the feat"):
+            with pytest.raises(UniprotoError, match=f"'metric' must be .*{method}.*feature rows"):
                 uniproto.select(matrix, 6, method=method, metric=metric)
             continue
         selection = uniproto.select(matrix, 6, method=method, metric=metric)
@@ -311,15 +312,15 @@ def test_coverage_against_its_formula(name, streamed):
             compute=uniproto.Compute(memory=1 if streamed else None),
         )
 
-        def gain(chosen, row, value=value, beta=selection.beta):
+        def gain(chosen, row, value=value, beta=selection.details.beta):
             before = value(chosen, ceiling=beta) if chosen else 0.0
             return value([*chosen, row], ceiling=beta) - before
 
         chosen, gains = greedy(gain, k, range(m), initial)
         np.testing.assert_array_equal(selection.indices, chosen)
-        np.testing.assert_allclose(selection.gains[len(initial) :], gains, atol=1e-9)
-        whole = value(chosen, ceiling=selection.beta)
-        assert selection.gains.sum() == pytest.approx(whole)
+        np.testing.assert_allclose(selection.details.gains[len(initial) :], gains, atol=1e-9)
+        whole = value(chosen, ceiling=selection.details.beta)
+        assert selection.details.gains.sum() == pytest.approx(whole)
         nearest = costs[chosen].argmin(axis=0)
         np.testing.assert_allclose(
             selection.weights, np.bincount(nearest, nu, minlength=k), atol=1e-9
@@ -329,7 +330,7 @@ def test_coverage_against_its_formula(name, streamed):
 def test_lazy_coverage_looks_at_few_rows():
     points = np.random.default_rng(3).normal(size=(2000, 2))
     selection = uniproto.select(points, 40, method="kmedoids", metric="euclidean")
-    assert selection.notes["evaluated_rows"] < 0.25 * 40 * 2000
+    assert selection.details.notes["evaluated_rows"] < 0.25 * 40 * 2000
 
 
 def test_streamed_coverage_keeps_its_word_in_single_precision():
@@ -359,7 +360,7 @@ def test_fasterpam_admits_no_better_swap():
     def loss(rows):
         return costs[rows].min(axis=0).sum()
 
-    assert selection.notes["loss"] == pytest.approx(loss(chosen))
+    assert selection.details.notes["loss"] == pytest.approx(loss(chosen))
     for place in range(5):
         for row in set(range(M)) - set(chosen):
             assert loss([*chosen[:place], row, *chosen[place + 1 :]]) >= loss(chosen) - 1e-9
@@ -443,7 +444,7 @@ def test_mmd_critic_against_its_formula(metric, initial):
     if metric == "cosine":
         source, target = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (source, target))
     bandwidth = np.median(cdist(source, target))
-    assert selection.notes["bandwidth"] == pytest.approx(bandwidth)
+    assert selection.details.notes["bandwidth"] == pytest.approx(bandwidth)
     kernel = rbf(source, source, bandwidth)
     means = rbf(source, target, bandwidth) @ (WEIGHTS / WEIGHTS.sum())
 
@@ -457,13 +458,13 @@ def test_mmd_critic_against_its_formula(metric, initial):
     chosen, _ = greedy(score, 9, range(M), initial)
     np.testing.assert_array_equal(selection.indices, chosen)
     values = [0.0, *(objective(chosen[: size + 1]) for size in range(9))]
-    np.testing.assert_allclose(selection.gains, np.diff(values), atol=1e-12)
+    np.testing.assert_allclose(selection.details.gains, np.diff(values), atol=1e-12)
 
 
 def test_median_bandwidth_ignores_copies():
     copies = np.concatenate([np.zeros((30, 2)), [[3.0, 4.0]]]).astype(np.float32)
     selection = uniproto.select(copies, 2, method="mmd_critic", metric="euclidean")
-    assert selection.notes["bandwidth"] == pytest.approx(5.0)
+    assert selection.details.notes["bandwidth"] == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize("initial", [[], [7, 2]])
@@ -497,7 +498,7 @@ def test_protodash_against_its_formula(initial):
     weights = optimum(chosen)
     np.testing.assert_allclose(selection.weights, weights / weights.sum(), atol=1e-6)
     values = [0.0, *(value(chosen[: size + 1]) for size in range(k))]
-    np.testing.assert_allclose(selection.gains, np.diff(values), atol=1e-8)
+    np.testing.assert_allclose(selection.details.gains, np.diff(values), atol=1e-8)
 
 
 def test_nonnegative_optimum_is_optimal():
@@ -562,7 +563,7 @@ def test_kcenter_against_its_formula():
         costs = cdist(SOURCE, TARGET)
         first = np.random.default_rng(seed).choice(N, p=np.full(N, 1 / N))
         chosen, left = [int(costs[:, first].argmin())], set(range(N)) - {first}
-        radii = [selection.beta, costs[chosen].min(axis=0).max()]
+        radii = [selection.details.beta, costs[chosen].min(axis=0).max()]
         while len(chosen) < 12:
             covered = costs[chosen].min(axis=0)
             worst = max(sorted(left), key=lambda j: covered[j])
@@ -573,7 +574,7 @@ def test_kcenter_against_its_formula():
                 chosen.append(nearest)
                 radii.append(costs[chosen].min(axis=0).max())
         np.testing.assert_array_equal(selection.indices, chosen)
-        np.testing.assert_allclose(selection.gains, -np.diff(radii), atol=1e-9)
+        np.testing.assert_allclose(selection.details.gains, -np.diff(radii), atol=1e-9)
 
 
 def test_kcenter_radius_is_at_most_twice_the_best():
@@ -607,7 +608,7 @@ def test_nearest_against_their_formulas(metric):
     to_any = uniproto.select(SOURCE, 8, TARGET, method="nearest_to_any", **question)
     np.testing.assert_array_equal(to_any.indices, np.argsort(costs.min(axis=1))[:8])
     np.testing.assert_allclose(
-        to_any.beta - to_any.gains, np.sort(costs.min(axis=1))[:8], atol=1e-9
+        to_any.details.beta - to_any.details.gains, np.sort(costs.min(axis=1))[:8], atol=1e-9
     )
     average = uniproto.select(SOURCE, 8, TARGET, method="nearest_on_average", **question)
     np.testing.assert_array_equal(average.indices, np.argsort(costs @ nu)[:8])
@@ -632,7 +633,7 @@ def test_less_against_its_formula():
     method = uniproto.LESS(checkpoints=3, rates=rates)
     selection = uniproto.select(pool, 9, target, method=method, target_weights=nu)
     np.testing.assert_array_equal(selection.indices, np.argsort(-influence)[:9])
-    np.testing.assert_allclose(selection.gains, np.sort(influence)[::-1][:9], atol=1e-12)
+    np.testing.assert_allclose(selection.details.gains, np.sort(influence)[::-1][:9], atol=1e-12)
 
 
 def test_less_at_one_checkpoint_is_nearest_on_average_by_cosine():
@@ -661,7 +662,7 @@ def test_dsir_against_its_formula():
         selection = uniproto.select(pool, 10, target, method="dsir", seed=seed)
         noisy = weights + np.random.default_rng(seed).gumbel(size=60)
         np.testing.assert_array_equal(selection.indices, np.argsort(-noisy)[:10])
-        np.testing.assert_allclose(selection.gains, weights[selection.indices])
+        np.testing.assert_allclose(selection.details.gains, weights[selection.indices])
     sparse = uniproto.select(sp.csr_matrix(pool), 10, sp.csr_matrix(target), method="dsir", seed=2)
     np.testing.assert_array_equal(sparse.indices, selection.indices)
 
@@ -711,7 +712,7 @@ def test_tsds_against_its_objective(alpha):
             taken = min(missing, best * thinness[row])
             expected[row] += taken / len(distances)
             missing -= taken
-    found = selection.gains[0]
+    found = selection.details.gains[0]
     assert found == pytest.approx(expected[selection.indices[0]], abs=0.01)
 
 
@@ -734,7 +735,7 @@ def test_tsds_spreads_until_there_are_enough_rows():
         SOURCE, M, TARGET[:2], method=uniproto.TSDS(alpha=0.99, neighbours=2)
     )
     check(selection, M)
-    assert selection.notes["neighbours"] == M
+    assert selection.details.notes["neighbours"] == M
     for options in ({"alpha": 1.0}, {"alpha": 0}, {"scale": 0}, {"bandwidth": -1.0}):
         with pytest.raises(UniprotoError, match=next(iter(options))):
             uniproto.TSDS(**options)

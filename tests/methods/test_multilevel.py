@@ -44,7 +44,10 @@ def both(*arguments: Any, **conditions: Any) -> Selection:
     assert found.cost_is_exact
     assert found.cost <= greedy.cost * (1 + 1e-12)
     np.testing.assert_allclose(found.plan.sum(axis=1), 1 / found.k, rtol=1e-9)
-    assert np.diff(found.gains[len(conditions.get("include", ())) :]).max(initial=-np.inf) <= 1e-9
+    assert (
+        np.diff(found.details.gains[len(conditions.get("include", ())) :]).max(initial=-np.inf)
+        <= 1e-9
+    )
     return found
 
 
@@ -53,7 +56,7 @@ def both(*arguments: Any, **conditions: Any) -> Selection:
 def test_every_metric_is_no_dearer_than_greedy(metric: str, other: bool) -> None:
     target = clusters(700, seed=1) if other else None
     found = both(clusters(900), 7, target, metric=metric)
-    assert found.notes["search"] == "multilevel"
+    assert found.details.notes["search"] == "multilevel"
     assert found.cost == pytest.approx(
         uniproto.cost(clusters(900), found.indices, target, metric=metric), rel=1e-12
     )
@@ -157,7 +160,7 @@ def test_more_time_is_never_worse() -> None:
     longer = UniProto(search="multilevel", seconds=4)
     found = uniproto.select(rows, 12, metric="euclidean", method=longer)
     assert found.cost <= first.cost * (1 + 1e-6)
-    costs = [stage["cost"] for stage in found.notes["stages"]]
+    costs = [stage["cost"] for stage in found.details.notes["stages"]]
     assert (np.diff(costs) <= 1e-12).all()
 
 
@@ -197,6 +200,7 @@ def test_the_summary_names_the_search() -> None:
     assert "multilevel: greedy picks and free centres, improved by exchanges" in found.summary()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [6, 60])
 def test_seconds_go_on_with_the_very_same_search(k: int) -> None:
     rows = clusters(400)
@@ -256,11 +260,12 @@ def test_a_killed_search_goes_on_to_the_same_rows(
         with pytest.raises(Killed):
             run_method(resumable, MULTILEVEL)
     resumed = run_method(resumable, MULTILEVEL)
-    assert resumed.notes["resumed_from_pick"] == 8
+    assert resumed.details.notes["resumed_from_pick"] == 8
     assert resumed.indices.tolist() == whole.indices.tolist()
 
 
 @pytest.mark.slow
+@pytest.mark.usual_effort  # with little of it the search may end before it is interrupted
 def test_ctrl_c_keeps_the_best_rows(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", clusters(3000).astype(np.float32))
     command = [sys.executable, "-m", "uniproto", "select", "rows.npy", "-k", "12", "-o", "out"]
@@ -274,7 +279,7 @@ def test_ctrl_c_keeps_the_best_rows(tmp_path: Path) -> None:
     assert process.returncode == 0, errors
     found = Selection.load(tmp_path / "out")
     assert found.k == 12
-    assert "interrupted" in found.notes
+    assert "interrupted" in found.details.notes
 
 
 def test_ctrl_c_while_improving_keeps_the_best_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +296,7 @@ def test_ctrl_c_while_improving_keeps_the_best_rows(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(LocalSearch, "visit", interrupted)
     found = greedy.improve(60)
-    assert "interrupted" in found.notes
+    assert "interrupted" in found.details.notes
     assert found.cost == pytest.approx(uniproto.cost(rows, found.indices, metric="euclidean"))
     assert found.cost < greedy.cost
 

@@ -62,12 +62,13 @@ def cost_of(problem: Problem, rows: Any) -> float:
     return transport(problem, np.array(rows, np.intp)).cost
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::uniproto.problem.checks.ScaleWarning")
 @settings(max_examples=60, deadline=None)
 @given(problems())
 def test_nothing_is_better(problem: Problem) -> None:
     found = uniproto.select(problem, problem.k)
-    assert found.notes["search"] == "thorough"
+    assert found.details.notes["search"] == "thorough"
     own, free = problem.initial.tolist(), problem.candidates.tolist()
     missing = problem.k - len(own)
     assert found.indices[: len(own)].tolist() == own
@@ -77,7 +78,7 @@ def test_nothing_is_better(problem: Problem) -> None:
     sets = [rng.choice(free, missing, replace=False).tolist() for _ in range(10)]
     if comb(len(free), missing) <= MOST_SETS:
         sets = [list(some) for some in combinations(free, missing)]
-        assert found.proof
+        assert found.details.proof
     floor = 1e-13 * problem.costs.ceiling
     for some in sets:
         assert found.cost <= cost_of(problem, own + some) * SLACK + floor
@@ -85,6 +86,7 @@ def test_nothing_is_better(problem: Problem) -> None:
     assert found.cost <= greedy.cost * SLACK + floor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 def test_no_random_draw_and_no_kmeans_is_better(metric: str) -> None:
     for seed in range(6):
@@ -109,7 +111,7 @@ def test_rows_on_a_line(metric: str, given_rows: list[int]) -> None:
             source, target, include=given_rows, metric=metric, target_weights=weights
         ).with_k(4)
         found = uniproto.select(problem, 4)
-        assert "on a line" in found.proof
+        assert "on a line" in found.details.proof
         assert found.indices[: len(given_rows)].tolist() == given_rows
         free = problem.candidates
         best = min(
@@ -126,9 +128,9 @@ def test_rows_on_a_line(metric: str, given_rows: list[int]) -> None:
 def test_a_long_line_is_solved_exactly_too() -> None:
     values = np.random.default_rng(0).lognormal(size=(50_000, 1))
     found = uniproto.select(values, 20, metric="euclidean")
-    assert found.notes["why"] == "the rows lie on a line"
+    assert found.details.notes["why"] == "the rows lie on a line"
     assert found.cost_is_exact
-    assert found.proof
+    assert found.details.proof
     middles = np.quantile(values, (np.arange(20) + 0.5) / 20)
     quantiles = np.abs(values - middles).argmin(axis=0)
     assert found.cost <= uniproto.cost(values, quantiles, metric="euclidean") * SLACK
@@ -154,17 +156,17 @@ def test_conditions_are_kept() -> None:
     )
     assert (sources[limited.indices] == "a").sum() <= 1
     assert (sources[limited.indices] == "b").sum() >= 4
-    assert limited.notes["search"] == "thorough"
+    assert limited.details.notes["search"] == "thorough"
     grouped = uniproto.select(points, 6, metric="euclidean", groups=sources)
-    assert grouped.proof is None  # each group has its own optimum
-    assert "proof" in grouped.notes["a"]
+    assert grouped.details.proof is None  # each group has its own optimum
+    assert "proof" in grouped.details.notes["a"]
 
 
 def test_the_same_seed_gives_the_same_rows() -> None:
     points = np.random.default_rng(1).normal(size=(150, 4))
     first, second = (uniproto.select(points, 12, seed=3) for _ in range(2))
     np.testing.assert_array_equal(first.indices, second.indices)
-    np.testing.assert_array_equal(first.gains, second.gains)
+    np.testing.assert_array_equal(first.details.gains, second.details.gains)
 
 
 def test_more_time_and_improving_are_never_worse() -> None:
@@ -178,8 +180,8 @@ def test_more_time_and_improving_are_never_worse() -> None:
 def test_greedy_order_and_gains() -> None:
     points = np.random.default_rng(3).normal(size=(40, 3))
     found = uniproto.select(points, 8)
-    assert (np.diff(found.gains) <= 1e-12).all()
-    paid = found.beta - found.gains
+    assert (np.diff(found.details.gains) <= 1e-12).all()
+    paid = found.details.beta - found.details.gains
     assert found.cost <= paid.mean() * SLACK
 
 
@@ -192,16 +194,17 @@ def test_a_proof_is_said_saved_and_verified(
     said = capsys.readouterr().out
     assert "the least possible      each of 220 sets of rows" in said
     assert "none are closer (proven)" in said
-    assert Selection.load(out).proof
+    assert Selection.load(out).details.proof
     assert main(["certify", str(out)]) == 0  # the proof is the bound
     loaded = Selection.load(out)
-    assert loaded.proof == loaded.certificate.proof
+    assert loaded.details.proof == loaded.certificate.proof
     assert loaded.certificate.gap == 0
     assert (1 - 1e-8) * loaded.cost < loaded.certificate.lower_bound <= loaded.cost
     capsys.readouterr()
     assert main(["verify", str(out)]) == 0
     said = capsys.readouterr().out
-    assert "nor below the cost, as a look at all of them proves" in said
+    assert "no choice of 3 rows costs less: the proof was found again (each of 220 sets" in said
+    assert "can be below the lower bound: the same proof says so" in said
 
 
 def test_a_false_proof_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -215,11 +218,11 @@ def test_a_false_proof_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixtur
     cost = manifest["cost"]
     manifest["notes"] |= {"proof": "trust me", "least": cost}
     path.write_text(json.dumps(manifest), "utf-8")
-    assert main(["certify", str(out)]) == 0
-    assert Selection.load(out).certificate.gap == 0
+    assert main(["certify", str(out)]) == 0  # by its prices alone
+    assert Selection.load(out).certificate.gap > 0.01
     capsys.readouterr()
     assert main(["verify", str(out)]) == 1
-    assert "  no   no choice of 3 rows can be below the lower bound" in capsys.readouterr().out
+    assert "  no   no choice of 3 rows costs less" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -193,7 +193,7 @@ def test_weights_from_density_and_columns_as_they_are() -> None:
 
 
 def test_more_seconds_are_for_methods_that_search() -> None:
-    with pytest.raises(InvalidInputError, match=r"'seconds' needs .*improve\(seconds\)"):
+    with pytest.raises(InvalidInputError, match=r"'seconds' is for .*improve\(seconds\)"):
         uniproto.select(NUMBERS, 3, method="random", seconds=1)
     found = uniproto.select(NUMBERS, 3, seconds=0.05)
-    assert found.options["seconds"] == 0.05
+    assert found.details.options["seconds"] == 0.05

@@ -54,7 +54,7 @@ def test_paths_as_text(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_text_that_names_no_file() -> None:
-    with pytest.raises(InvalidInputError, match="no file is called so"):
+    with pytest.raises(InvalidInputError, match="no file is called"):
         uniproto.select("nowhere.npy", 2)
 
 

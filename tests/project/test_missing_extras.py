@@ -67,7 +67,8 @@ CALLS = {
     "text": "uniproto.features.embed_text(['one'])",
     "images": "uniproto.features.embed_images(['pictures/0.png'])",
     "train": "uniproto.lm.SelectionTrainer",
-    "judge": "import uniproto.lm.judging.language_model",
+    "judge": "import uniproto.lm.judging; uniproto.lm.judging.evaluate('model', suite='gsm8k', "
+    "data='.', out='out', allow_partial=True)",
     "jax": "from uniproto.lm.pretraining import make_step",
     "ray": "import uniproto.scale; uniproto.scale.select('pool/*.parquet', 2)",
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from uniproto.report.curves import save_curves
+from uniproto.report.charts import save_curves
 
 POINTS = [{"step": 0, "log_perplexity": 2.0}, {"step": 10, "log_perplexity": 1.5}]
 

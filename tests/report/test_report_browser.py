@@ -205,7 +205,9 @@ def test_exports_hold_what_is_shown(visit: Any, selection: Any) -> None:
     one = visit("text")
     records = json.loads(one.download("#json"))
     assert [record["row"] for record in records] == selection.indices.tolist()
-    np.testing.assert_allclose([record["gain"] for record in records], selection.gains)
+    represents = np.diff(selection.plan.indptr).tolist()
+    assert [record["represents"] for record in records] == represents
+    assert list(records[0])[:3] == ["row", "rank", "represents"]  # as in prototypes.csv
     assert [record["class"] for record in records] == LABELS[selection.indices].tolist()
     one.page.select_option(".filter", index=1)
     shown = one.visible()

@@ -49,6 +49,7 @@ def test_no_composition_where_the_target_has_labels(tmp_path: Path) -> None:
     assert 'id="sources"' not in page.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_pages_of_prototypes(page_file: Path, chromium: Any) -> None:
     page = chromium().new_page()
     errors: list[str] = []

@@ -71,9 +71,9 @@ def test_resumed_picks_are_those_of_an_uninterrupted_run(
         with pytest.raises(KeyboardInterrupt):
             run_method(saved, METHODS[name])
     resumed = run_method(saved, METHODS[name])
-    assert resumed.notes["resumed_from_pick"] == 6
+    assert resumed.details.notes["resumed_from_pick"] == 6
     assert resumed.indices.tolist() == whole.indices.tolist()
-    np.testing.assert_array_equal(resumed.gains, whole.gains)
+    np.testing.assert_array_equal(resumed.details.gains, whole.details.gains)
     assert resumed.cost == whole.cost
 
 
@@ -90,7 +90,7 @@ def test_groups_resume_each_on_its_own(
             run_method(saved, uniproto.Greedy())
     resumed = run_method(saved, uniproto.Greedy())
     assert resumed.indices.tolist() == whole.indices.tolist()
-    assert resumed.notes["a"]["resumed_from_pick"] == 3
+    assert resumed.details.notes["a"]["resumed_from_pick"] == 3
     checkpoint.remove()
     assert not list(tmp_path.iterdir())
 
@@ -167,7 +167,7 @@ def test_forged_numbers_never_reach_compiled_code(
         with pytest.raises(KeyboardInterrupt):
             run_method(problem, uniproto.Greedy())
     if forgery is None:  # what was written is accepted
-        assert run_method(problem, uniproto.Greedy()).notes["resumed_from_pick"] == 2
+        assert run_method(problem, uniproto.Greedy()).details.notes["resumed_from_pick"] == 2
         return
     _forge(checkpoint.path, *FORGERIES[forgery])
     with pytest.raises(uniproto.InputFileError, match=r"must be a whole one.*Delete it"):
@@ -266,7 +266,7 @@ def test_lists_are_saved_while_they_are_built(
     """A kill before the first pick loses only the last piece of the lists."""
     from uniproto.fills.lazy_fills import LazyFills
 
-    monkeypatch.setattr("uniproto.runs.saved_lists._SECONDS_BETWEEN_WRITES", 0.0)
+    monkeypatch.setattr("uniproto.runs.checkpoint._SECONDS_BETWEEN_LISTS", 0.0)
     rng = np.random.default_rng(0)
     problem = Problem(rng.normal(size=(1500, 4)), include=[3]).with_k(20)
     whole = run_method(problem, Greedy())
@@ -314,7 +314,7 @@ def test_lists_are_saved_while_they_are_built(
 
 
 def test_lists_that_lead_astray_are_refused(tmp_path: Path) -> None:
-    from uniproto.runs.saved_lists import SavedLists
+    from uniproto.runs.checkpoint import SavedLists
 
     checkpoint = Checkpoint(tmp_path / "checkpoint.npz", {"run": 1})
     like = {

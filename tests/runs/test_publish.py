@@ -278,7 +278,7 @@ def test_a_file_that_was_edited_meanwhile_is_not_replaced_by_the_rest_of_the_mov
     interrupted(monkeypatch, old, new, moves)
     (old / "selection.parquet").write_text("mine")
     before = visible(old)
-    with pytest.raises(OutputError, match=r"selection\.parquet: .*changed since.*Move it away"):
+    with pytest.raises(OutputError, match=r"selection\.parquet .*changed since.*Move it away"):
         uniproto.select(X, 3).save(old)
     assert visible(old) == before
     (old / "selection.parquet").unlink()
@@ -312,9 +312,7 @@ def test_a_table_that_a_person_has_edited_is_not_replaced(
     before = visible(out)
     assert command("select", tmp_path / pool_name, "-k", 4, "-o", out) == 2
     error = capsys.readouterr().err
-    assert (
-        f"{out / 'prototypes.csv'}: a file that has been changed since uniproto wrote it" in error
-    )
+    assert f"{out / 'prototypes.csv'} has been changed since uniproto wrote it" in error
     assert "Move it away, or choose another folder with --out." in error
     assert visible(out) == before
     assert command("certify", out) == 0  # which does not touch it
@@ -340,7 +338,7 @@ def test_an_output_whose_name_is_not_utf_8_is_refused_before_the_work(
     out = tmp_path / os.fsdecode(b"out\xff")
     np.save(pool, np.full((3, 2), np.nan))  # which the work would refuse
     assert command(*words.format(pool=pool).split(), "-o", out) == 2
-    assert "the name of the output must be UTF-8" in capsys.readouterr().err
+    assert "the name must be UTF-8" in capsys.readouterr().err
     with pytest.raises(OutputError, match="must be UTF-8"):
         uniproto.select(X, 3).save(out)
 
@@ -494,7 +492,7 @@ def test_an_output_that_contains_an_input_is_refused(
     for out in (tmp_path, tmp_path / "sub" / ".."):
         (tmp_path / "sub").mkdir(exist_ok=True)
         assert command(words[0], pool, *words[1:], "-o", out) == 2
-        assert "must not be, or contain, an input" in capsys.readouterr().err
+        assert "is or contains" in capsys.readouterr().err
     assert pool.read_bytes() == before
 
 
@@ -550,7 +548,7 @@ def test_a_hidden_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
 
 def test_a_lock_is_not_emptied_and_goes_when_done(tmp_path: Path) -> None:
     with locked(tmp_path / "run"):
-        with pytest.raises(OutputError, match="Another one is writing"), locked(tmp_path / "run"):
+        with pytest.raises(OutputError, match="another run is writing"), locked(tmp_path / "run"):
             pass
         (tmp_path / "run" / "metrics.jsonl").write_text("{}")
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["metrics.jsonl"]
@@ -582,6 +580,7 @@ def test_files_that_a_new_set_does_not_have_go(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"b", "c", "record.json"}
 
 
+@pytest.mark.slow
 def test_terminated_as_interrupted(tmp_path: Path) -> None:
     """SIGTERM, as batch systems send it, keeps the picks and says so."""
     pool, out = tmp_path / "pool.npy", tmp_path / "out"

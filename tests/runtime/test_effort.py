@@ -14,7 +14,7 @@ def test_less_effort_is_less_work(monkeypatch: pytest.MonkeyPatch) -> None:
     starts = []
     for share in ("0.001", "1"):
         monkeypatch.setenv("UNIPROTO_EFFORT", share)
-        starts.append(uniproto.select(rows, 12).notes["starts"])
+        starts.append(uniproto.select(rows, 12).details.notes["starts"])
     assert starts[0] < starts[1]
 
 

@@ -238,7 +238,7 @@ def test_lists_are_built_within_the_memory_allowed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(cpu_lists, "nearest", noting)
     points = rows_of("f4", 2000, 1)
     selection = uniproto.select(points, 4, method=GREEDY, compute=uniproto.Compute(memory=2**20))
-    assert selection.notes["recomputed_rows"] > 0
+    assert selection.details.notes["recomputed_rows"] > 0
     assert largest
 
 
@@ -404,7 +404,9 @@ def test_questions_about_files(
     expected = uniproto.select(source, K, target, metric=metric, **options)
     found = uniproto.select(to_disk(source), K, to_disk(target), metric=metric, **options)
     assert found.indices.tolist() == expected.indices.tolist()
-    np.testing.assert_allclose(found.gains, expected.gains, atol=1e-4 * expected.beta)
+    np.testing.assert_allclose(
+        found.details.gains, expected.details.gains, atol=1e-4 * expected.details.beta
+    )
     assert found.cost == pytest.approx(expected.cost, rel=1e-5)
     assert found.group_costs == pytest.approx(expected.group_costs, rel=1e-5)
     if question == "certify":
@@ -460,7 +462,7 @@ def test_matrices_on_disk(to_disk: Callable[..., Any], metric: str, kind: str) -
         found = uniproto.select(on_disk, K, metric=metric, **options)
         assert found.indices.tolist() == expected.indices.tolist()
         assert found.cost == pytest.approx(expected.cost, rel=1e-6)
-        assert found.beta == pytest.approx(expected.beta)
+        assert found.details.beta == pytest.approx(expected.details.beta)
 
 
 @pytest.mark.parametrize("layout", ["fortran", "every other row", "some columns"])

@@ -84,6 +84,7 @@ def test_both_rounds_keep_to_the_groups(pool: str, aim: str) -> None:
     assert sorted(sel.indices.tolist()) == sorted(expected)
 
 
+@pytest.mark.slow
 def test_the_certificate_of_groups_is_proven_over_all_rows(pool: str, aim: str) -> None:
     sel = scale_select(
         pool, K, aim, groups=uniproto.Groups("class", budgets="balanced"), certify=True
@@ -118,6 +119,7 @@ def test_groups_that_cannot_be_served_are_told_of(pool: str, aim: str, tmp_path:
         scale_select(pool, K, tmp_path / "aim.parquet", groups="class")
 
 
+@pytest.mark.slow
 def test_groups_and_distances_by_command(pool: str, aim: str, tmp_path: Path) -> None:
     asked = ["select", pool, "-k", "9", "--target", aim, "--column", "vector", "--id", "name"]
     asked += ["--groups", "class", "--budgets", "class 0=4,class 1=3,class 2=2"]
@@ -192,7 +194,7 @@ def test_every_method_picks_from_shards_and_from_their_picks(
 
 @pytest.mark.parametrize("method", ["random", "fasterpam"])
 def test_methods_that_know_no_shards_are_refused(method: str, pool: str) -> None:
-    with pytest.raises(uniproto.InvalidInputError, match="'method' must be uniproto on Ray, or"):
+    with pytest.raises(uniproto.InvalidInputError, match="'method' cannot be"):
         scale_select(pool, 5, method=method)
 
 
@@ -206,7 +208,7 @@ def test_finished_parts_of_groups_are_used_again(pool: str, aim: str, tmp_path: 
     options: dict[str, Any] = {"groups": "class", "min_distance": 0.01, "checkpoint": tmp_path}
     first = scale_select(pool, K, aim, **options)
     again = scale_select(pool, K, aim, **options)
-    assert again.notes["resumed_parts"] == 4
+    assert again.details.notes["resumed_parts"] == 4
     assert again.indices.tolist() == first.indices.tolist()
     other = scale_select(pool, K, aim, **{**options, "min_distance": 0.02})
-    assert other.notes["resumed_parts"] == 0
+    assert other.details.notes["resumed_parts"] == 0

@@ -18,7 +18,7 @@ PART = Part(np.array([1, 4, 5]), np.ones((3, 2), np.float32), 0.0, 2.0, "0f" * 3
 
 
 def store(out: Path, **identity: Any) -> FinishedParts:
-    return FinishedParts(out, {"k": 3, **identity}, per_part=3, width=2)
+    return FinishedParts(out, {"k": 3, **identity}, width=2)
 
 
 def saved_file(out: Path) -> Path:
@@ -51,28 +51,19 @@ def test_a_truncated_part_is_refused(tmp_path: Path) -> None:
     [
         {"rows": np.array([1, 4, 9])},
         {"rows": np.array([-1, 4, 5])},
-        {"rows": np.array([1, 4, 4])},
-        {"rows": np.array([4, 1, 5])},
         {"rows": np.array([1, 4])},
-        {"rows": np.array([[1, 4, 5]])},
-        {"rows": np.array([1.0, 4.0, 5.0])},
         {"features": np.ones((3, 3), np.float32)},
         {"features": np.ones((2, 2), np.float32)},
-        {"features": np.full((3, 2), np.nan)},
-        {"features": np.full((3, 2), "x")},
-        {"numbers": np.array([0.0, np.inf, 1.0])},
-        {"numbers": np.array([0.0, -1.0, 1.0])},
         {"numbers": np.array([0.0, 1.0])},
-        {"digest": np.array("none")},
     ],
 )
-def test_a_forged_part_is_refused(tmp_path: Path, forged: dict[str, Any]) -> None:
+def test_a_part_of_another_selection_is_refused(tmp_path: Path, forged: dict[str, Any]) -> None:
     store(tmp_path).write(SHARD, NOTHING, PART)
     file = saved_file(tmp_path)
     with np.load(file) as arrays:
         content = dict(arrays)
     np.savez(file, **(content | forged))
-    with pytest.raises(InputFileError, match="must be a complete file of this version"):
+    with pytest.raises(InputFileError, match="Delete it, and it is computed again"):
         store(tmp_path).read(SHARD, NOTHING)
 
 
@@ -95,7 +86,7 @@ def test_a_link_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (out / PARTS_FOLDER).parent.mkdir(parents=True)
     (out / PARTS_FOLDER).symlink_to(elsewhere / PARTS_FOLDER)
     assert store(out).read(SHARD, NOTHING) is None
-    with pytest.raises(OutputError, match="Got a link"):
+    with pytest.raises(OutputError, match="is a link"):
         store(out).write(SHARD, NOTHING, PART)
     remove_finished_parts(out)
     assert saved_file(elsewhere).exists()

@@ -27,6 +27,7 @@ def _visible() -> str:
     return os.environ.get("CUDA_VISIBLE_DEVICES", "")
 
 
+@pytest.mark.slow
 def test_tasks_on_gpus_get_one_each() -> None:
     from uniproto.scale.cluster import Cluster
 
@@ -40,12 +41,13 @@ def test_tasks_on_gpus_get_one_each() -> None:
 def test_the_answer_is_the_same_where_the_gpu_is_of_no_use(pool: str, aim: str) -> None:
     from uniproto.scale import select
 
-    options: dict[str, Any] = {"column": "vector", "progress": False}
+    options: dict[str, Any] = {"columns": uniproto.Columns(use=["vector"]), "progress": False}
     on_gpus = select(pool, 9, aim, **options)
     on_cores = select(pool, 9, aim, compute=uniproto.Compute(device="cpu"), **options)
     assert on_gpus.indices.tolist() == on_cores.indices.tolist()
 
 
+@pytest.mark.slow
 def test_a_gpu_that_must_be_there(pool: str) -> None:
     from uniproto.scale import select
 

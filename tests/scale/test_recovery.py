@@ -34,7 +34,8 @@ def slow_pool(tmp_path_factory: pytest.TempPathFactory, write_shards: Callable[.
 def command(pool: str, out: Path, cpus: int) -> list[str]:
     return [
         *(sys.executable, "-m", "uniproto", "select", pool, "-k", "40", "--column", "vector"),
-        *("--plan", "resolve", "--id", "name", "--engine", "ray", "--num-cpus", str(cpus)),
+        *("--method", "greedy", "--plan", "resolve", "--id", "name"),
+        *("--engine", "ray", "--num-cpus", str(cpus)),
         *("-o", str(out), "--quiet"),
     ]
 

@@ -58,7 +58,7 @@ def test_both_rounds_are_those_by_hand(metric: Any, pool: str, aim: str) -> None
     assert sel.indices.tolist() == by_hand(pool, target, metric=metric)
     whole = Problem(vectors_of(pool), target, metric=metric).with_k(K)
     assert sel.shape == whole.costs.shape
-    assert sel.beta == pytest.approx(whole.costs.ceiling, rel=1e-6)
+    assert sel.details.beta == pytest.approx(whole.costs.ceiling, rel=1e-6)
     assert sel.cost == pytest.approx(transport(whole, sel.indices).cost, rel=1e-9)
 
 
@@ -74,8 +74,8 @@ def test_a_share_of_the_median_is_that_of_one_machine(kind: Any, pool: str, aim:
             target = target[sampled_rows(150, 50, 4, "target_sample")]
         whole = Problem(vectors_of(pool), target, metric=metric).with_k(K)
         assert sel.bandwidth == pytest.approx(whole.costs.bandwidth, rel=1e-12)
-        assert sel.notes["bandwidth_from"] == whole.bandwidth_origin
-        assert sel.beta == pytest.approx(whole.costs.ceiling, rel=1e-6)
+        assert sel.details.notes["bandwidth_from"] == whole.bandwidth_origin
+        assert sel.details.beta == pytest.approx(whole.costs.ceiling, rel=1e-6)
         assert sel.cost == pytest.approx(transport(whole, sel.indices).cost, rel=1e-9)
         assert sel.certificate.lower_bound <= sel.cost
 
@@ -93,7 +93,7 @@ def test_where_every_row_is_sent_the_answer_is_one_machine_s(pool: str, aim: str
     )
     assert sel.indices.tolist() == alone.indices.tolist()
     assert sel.cost == pytest.approx(alone.cost, rel=1e-12)
-    assert sel.notes["rounds"][1]["picks_per_part"] == [60, 60, 60, 60]
+    assert sel.details.notes["rounds"][1]["picks_per_part"] == [60, 60, 60, 60]
 
 
 def test_weights_samples_and_excluded_rows(pool: str, aim: str) -> None:
@@ -106,12 +106,12 @@ def test_weights_samples_and_excluded_rows(pool: str, aim: str) -> None:
     balanced = scale_select(pool, K, aim, target_weights=uniproto.Balanced("class"))
     by_label = by_hand(pool, target, target_weights=uniproto.Balanced(labels))
     assert balanced.indices.tolist() == by_label
-    assert balanced.notes["target_weights"] == "balanced over 3 classes"
+    assert balanced.details.notes["target_weights"] == "balanced over 3 classes"
 
     sampled = scale_select(pool, K, aim, target_sample=50, seed=4)
     rows = sampled_rows(150, 50, 4, "target_sample")
     assert sampled.indices.tolist() == by_hand(pool, target[rows], seed=4)
-    assert sampled.notes["target_sample"] == 50
+    assert sampled.details.notes["target_sample"] == 50
 
     barred = by_column.indices[:3]
     without = scale_select(pool, K, aim, target_weights="weight", exclude=barred)
@@ -167,7 +167,7 @@ def test_an_empty_shard_and_a_list_of_paths(pool: str, tmp_path: Path) -> None:
     pq.write_table(pq.read_table(files[0]).slice(0, 0), tmp_path / "empty.parquet")
     sel = scale_select([files[0], tmp_path / "empty.parquet", files[1]], 4)
     assert sel.shape == (120, 120)
-    assert sel.notes["rounds"][1]["picks_per_part"] == [4, 0, 4]
+    assert sel.details.notes["rounds"][1]["picks_per_part"] == [4, 0, 4]
 
 
 def _damage(file: Path) -> None:
@@ -194,7 +194,9 @@ def test_what_is_wrong_with_a_shard_is_said_with_its_name(pool: str, tmp_path: P
     with pytest.raises(uniproto.InvalidInputError, match=r"bad\.parquet.*row 3"):
         scale_select([pool, tmp_path / "bad.parquet"], 3, pool)
     pq.write_table(pa.table({"vektor": list(rows)}), tmp_path / "bad.parquet")
-    with pytest.raises(uniproto.InputFileError, match=r"bad\.parquet: every shard.*vector"):
+    with pytest.raises(
+        uniproto.InputFileError, match=r"bad\.parquet must have the columns.*vector"
+    ):
         scale_select([pool, tmp_path / "bad.parquet"], 3, pool)
 
 
@@ -206,16 +208,16 @@ def test_what_is_wrong_with_a_shard_is_said_with_its_name(pool: str, tmp_path: P
         ({"per_part": True}, "'per_part' must be a whole number"),
         ({"k": 241}, "must not exceed the 240 rows"),
         ({"k": 20, "per_part": 4}, "'per_part' must let the 4 shards"),
-        ({"metric": "precomputed"}, "where shards hold features"),
+        ({"metric": "precomputed"}, "'metric' must be one of"),
         ({"metric": "cosinus"}, "Did you mean 'cosine'"),
-        ({"method": "random"}, "'method' must be uniproto on Ray"),
+        ({"method": "random"}, "'method' cannot be random on Ray"),
         ({"target_weights": [1.0, 2.0]}, "must be one of class"),
         ({"target_weights": "wait"}, "Did you mean 'weight'"),
         ({"target_weights": "balanced"}, "must be one of class, name, vector, weight"),
         ({"target_sample": 240}, "from 1 to 239"),
         ({"exclude": [240]}, "from 0 to 239"),
-        ({"source": np.eye(3)}, "use uniproto.select for what is in memory"),
-        ({"source": "nowhere/*.parquet"}, "must match .parquet files"),
+        ({"source": np.eye(3)}, "call uniproto.select"),
+        ({"source": "nowhere/*.parquet"}, "there are no .parquet files"),
         ({"num_cpus": 2}, "connected to Ray already"),
     ],
 )

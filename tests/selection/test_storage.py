@@ -41,13 +41,15 @@ def names(folder: Path) -> set[str]:
 
 
 def assert_same(found: Selection, expected: Selection) -> None:
-    for name in ("indices", "gains", "weights"):
+    np.testing.assert_array_equal(found.details.gains, expected.details.gains)
+    for name in ("indices", "weights"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
     assert found.indices.dtype == np.int64
     assert (found.plan != expected.plan).nnz == 0
-    attributes = "k shape cost cost_is_exact beta metric method options seed notes group_costs"
-    for name in [*attributes.split(), "timings"]:
+    for name in ("k", "shape", "cost", "cost_is_exact", "metric", "method", "group_costs"):
         assert getattr(found, name) == getattr(expected, name), name
+    for name in ("beta", "options", "seed", "notes", "timings"):
+        assert getattr(found.details, name) == getattr(expected.details, name), name
 
 
 def test_round_trip(selection: Selection, folder: Path) -> None:
@@ -88,7 +90,7 @@ def test_a_method_with_an_object_for_an_option(tmp_path: Path) -> None:
     method = uniproto.Greedy(sample=0.2)
     selection = uniproto.select(X, K, method=method)
     found = Selection.load(selection.save(str(tmp_path / "result")))
-    assert found.options["sample"] == 0.2
+    assert found.details.options["sample"] == 0.2
 
 
 def test_what_is_written(selection: Selection, folder: Path) -> None:
@@ -180,7 +182,7 @@ def test_parents_are_made_and_the_umask_is_kept(selection: Selection, tmp_path: 
 def test_no_folder_or_not_a_result(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "nowhere", tmp_path / "empty", folder / "plan.npz"):
-        with pytest.raises(InputFileError, match=r"no manifest\.json there"):
+        with pytest.raises(InputFileError, match=r"holds no saved selection"):
             Selection.load(path)
 
 
@@ -233,7 +235,7 @@ def test_damaged_files(folder: Path, name: str, damage: str) -> None:
         path.mkdir()
     elif damage != "gone":
         path.write_bytes({"empty": b"", "cut": content[: len(content) // 2]}.get(damage, b"hello"))
-    with pytest.raises(InputFileError, match=r"Run the selection again|no manifest"):
+    with pytest.raises(InputFileError, match=r"Run the selection again|no saved selection"):
         Selection.load(folder)
 
 

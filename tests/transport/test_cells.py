@@ -7,7 +7,18 @@ import pytest
 
 from uniproto.algorithm import transport_cost
 from uniproto.problem.masses import Masses, integer_masses
-from uniproto.transport.cell_kernels import FULL, Cells, exchange, fill_cells, unit_costs
+from uniproto.transport.cell_kernels import (
+    AFTER,
+    FIRST,
+    FULL,
+    HOLDER,
+    MASS,
+    TARGET,
+    Cells,
+    exchange,
+    fill_cells,
+    unit_costs,
+)
 from uniproto.transport.cells import (
     cells_for,
     cells_plan,
@@ -26,11 +37,11 @@ def assert_sound(cells: Cells, masses: Masses, total: float) -> None:
     n, k = cells.costs.shape
     held = np.zeros((k, n), np.int64)
     for p in range(k):
-        piece = cells.first[p]
+        piece = cells.cell[FIRST, p]
         while piece >= 0:
-            assert cells.holder[piece] == p
-            held[p, cells.target[piece]] += cells.mass[piece]
-            piece = cells.after[piece]
+            assert cells.piece[HOLDER, piece] == p
+            held[p, cells.piece[TARGET, piece]] += cells.piece[MASS, piece]
+            piece = cells.piece[AFTER, piece]
         assert targets_of(cells, np.array([p])).tolist() == np.flatnonzero(held[p]).tolist()
     assert held.sum(axis=0).tolist() == masses.offer.tolist()
     assert held.sum(axis=1).tolist() == [masses.need] * k

@@ -185,7 +185,7 @@ def assert_exact_gains(source: Any, k: int, target: Any = None, **given: Any) ->
         exclude=tuple(given.get("exclude") or ()),
     )
     slack = 1e-10 * problem.costs.ceiling
-    found = selection.beta - selection.gains
+    found = selection.details.beta - selection.details.gains
     np.testing.assert_allclose(found, rises, rtol=1e-9, atol=slack)
     if problem.costs.rounding == 0 or not _has_ties(rises, slack):
         assert selection.indices.tolist() == picks

@@ -17,6 +17,7 @@ from uniproto.certificate.least_blocks import share_of_squares
 from uniproto.certificate.row_groups import Bounded
 from uniproto.geometry.gpu_lists import GpuLists
 from uniproto.problem.problem import Problem
+from uniproto.runtime.threads import pieces_of
 
 _TILE_SHARE = 12  # of the free GPU memory: one tile of costs
 _LARGEST_TILE = 4 * 2**30
@@ -184,8 +185,6 @@ class GpuRows:
         return self.torch.from_numpy(np.ascontiguousarray(rows)).to(self.device)
 
     def _tiles(self, count: int, columns: int | None = None) -> list[slice]:
-        from uniproto.runtime.threads import pieces_of
-
         torch = self.torch
         free = 2**30
         if self.device.type == "cuda":

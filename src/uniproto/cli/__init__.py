@@ -29,7 +29,7 @@ from uniproto.cli import (
     verify,
 )
 from uniproto.cli.parser import Parser, flag_of
-from uniproto.errors import DataWarning, UniprotoError, printable
+from uniproto.errors import DataWarning, MissingExtraError, UniprotoError, printable
 from uniproto.runs.lock import PRIVATE
 from uniproto.runs.publish import Noted, noting
 from uniproto.runtime import progress
@@ -80,6 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except UniprotoError as error:
         print(f"uniproto: error: {printable(_in_words_of(options, str(error)))}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        extra = {pretrain.run: "jax", evaluate.run: "judge"}.get(options.run, "train")
+        missing = MissingExtraError(f"This command ({error})", extra)
+        print(f"uniproto: error: {missing}", file=sys.stderr)
         return 2
     except MemoryError as error:
         print(f"uniproto: error: Not enough memory ({error}). Use fewer rows.", file=sys.stderr)
@@ -139,7 +144,9 @@ _OPTIONS = {
 _SAME = "at_most at_least budgets certify device exclude gains groups iterations memory method "
 _SAME += "metric per_part plan reg sample scale search seconds seed target target_sample"
 _OPTIONS |= {name: flag_of(name) for name in _SAME.split()}
-_NAMED = re.compile(rf"'({'|'.join(_OPTIONS)})'(?= (?:must|needs|is|for)\b)")
+_NAMED = re.compile(
+    rf"'({'|'.join(_OPTIONS)})'(?= (?:must|needs|is|are|for|from|can|asks|out|or)\b|[:.])"
+)
 
 
 def _in_words_of(options: argparse.Namespace, text: str) -> str:
@@ -147,12 +154,12 @@ def _in_words_of(options: argparse.Namespace, text: str) -> str:
 
     >>> options = argparse.Namespace(run=select.run, k=3)
     >>> _in_words_of(options, "'min_distance' must leave at least k=3 examples. Got only 2.")
-    "'--distinct' must leave at least k=3 examples. Got only 2."
+    '--distinct must leave at least k=3 examples. Got only 2.'
     """
     if options.run not in (select.run, compare.run, path.run, curate.run, demo.run):
         return text
     known = _OPTIONS if "k" in options else {**_OPTIONS, "k": "k"}
-    return _NAMED.sub(lambda found: f"'{known[found[1]]}'", text)
+    return _NAMED.sub(lambda found: known[found[1]], text)
 
 
 def _left_behind(options: argparse.Namespace, noted: Noted) -> str:

@@ -8,8 +8,13 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from uniproto.cli.parser import seconds
-from uniproto.cli.recorded_inputs import add_moved, recorded_inputs, require_same_problem
+from uniproto.cli.recorded_inputs import add_moved, read_result
+from uniproto.runs.atomic import require_writable
+from uniproto.runtime.progress import Progress
+from uniproto.transport.prototypes import transport
 
 if TYPE_CHECKING:
     from uniproto.certificate.certificate import Certificate
@@ -57,36 +62,38 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from uniproto.certificate.ascent import certify
-    from uniproto.runs.atomic import require_writable
-    from uniproto.runtime.progress import Progress
-    from uniproto.selection.selection import Selection
-    from uniproto.selection.storage import load_manifest, save_certificate
+    from uniproto.methods.thorough.search import proof_of
+    from uniproto.selection.storage import save_certificate
 
     folder = Path(options.folder)
-    manifest, selection = load_manifest(folder), Selection.load(folder)
-    require_writable(folder)
     remedy = "Run 'uniproto select', or call selection.certify() in Python before saving."
-    inputs = recorded_inputs(folder, manifest, options.moved, remedy=remedy)
-    problem = inputs.problem.with_k(inputs.spec.k)
+    result = read_result(folder, options.moved, remedy=remedy)
+    selection, problem = result.selection, result.problem
+    require_writable(folder)
+    # That a record says so proves nothing.
+    proof = None if selection.details.proof is None else proof_of(problem, selection.indices)
     certificate = certify(
         problem,
         selection.cost,
         _first_prices(folder, selection, problem),
         rows=selection.indices,
         plan=selection.plan,
-        proven=selection.proven,
+        proven=None if proof is None else (proof.why, proof.least),
         time_limit=options.time_limit,
         progress=Progress(False if options.quiet else None),
     )
     earlier = selection.certificate
     if earlier is not None and earlier.lower_bound > certificate.lower_bound:
-        from uniproto.cli.verify_claims import bound_checks
+        from uniproto.cli.verify_claims import bound_check
 
-        if next(bound_checks(manifest["certificate"], selection, problem, 0.0)).holds:
+        if bound_check(result).holds:
             if not options.quiet:
                 print(f"The earlier bound is higher and stays: {earlier}")
             return
-    save_certificate(folder, certificate)
+    selection.certificate = certificate
+    in_files = result.inputs.in_files(selection).certificate
+    assert in_files is not None
+    save_certificate(folder, in_files)
     if not options.quiet:
         print(_in_words(certificate, problem, selection.cost_is_exact))
         if certificate.limit_needed is not None:
@@ -97,22 +104,19 @@ def run(options: argparse.Namespace) -> None:
 
 def _first_prices(folder: Path, selection: Selection, problem: Problem) -> Any:
     """Where the search starts: at the last one's end, or at the prices of the optimal plan."""
-    import numpy as np
-
     from uniproto.selection.storage import damaged
-    from uniproto.transport.prototypes import transport
 
-    require_same_problem(folder, selection, problem)
+    prices: Any = np.zeros(problem.n)  # where no solve fits, any will do
+    if selection.cost_is_exact:
+        solved = transport(problem, selection.indices)
+        if not math.isclose(solved.cost, selection.cost, rel_tol=1e-6, abs_tol=1e-12):
+            raise damaged(
+                folder, ValueError(f"its cost is {selection.cost:g}, its rows cost {solved.cost:g}")
+            )
+        prices = solved.prices
     if selection.certificate is not None:
-        return np.clip(selection.certificate.prices, 0.0, 4 * problem.costs.ceiling)
-    if not selection.cost_is_exact:  # then no solve fits, and any prices will do
-        return np.zeros(problem.n)
-    solved = transport(problem, selection.indices)
-    if not math.isclose(solved.cost, selection.cost, rel_tol=1e-6, abs_tol=1e-12):
-        raise damaged(
-            folder, ValueError(f"its cost is {selection.cost:g}, its rows cost {solved.cost:g}")
-        )
-    return solved.prices
+        prices = np.clip(selection.certificate.prices, 0.0, 4 * problem.costs.ceiling)
+    return prices
 
 
 def _in_words(certificate: Certificate, problem: Problem, cost_is_exact: bool) -> str:

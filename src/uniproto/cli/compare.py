@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.inputs import Inputs, input_paths
-from uniproto.cli.options import add_settings
-from uniproto.cli.parser import add_output, add_pool, names
+from uniproto.cli.parser import add_output, add_pool, add_settings, names
 from uniproto.cli.parser import seeds as as_seeds
 from uniproto.cli.spec import ProblemSpec, SelectSpec
 from uniproto.errors import InvalidInputError, printable, require_name
+from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.runtime.settings import made_of, setting, setting_of
 
 if TYPE_CHECKING:
@@ -99,7 +99,6 @@ def run(options: argparse.Namespace) -> None:
     from uniproto.comparing.accuracy import LabelsWarning
     from uniproto.comparing.compare import compare
     from uniproto.comparing.results import require_results_folder
-    from uniproto.runs.publish import refuse_inputs_inside
 
     spec, own = SelectSpec.of(vars(options)), made_of(CompareOptions, vars(options))
     if spec.output:

@@ -16,9 +16,7 @@ from uniproto.cli.embed import embedding_notes
 from uniproto.cli.inputs import Inputs, file_rows, input_paths, refuse_pictures
 from uniproto.cli.language import read_items
 from uniproto.cli.option_values import checked_distance, limits_of, min_distance
-from uniproto.cli.options import add_settings
-from uniproto.cli.parser import add_output
-from uniproto.cli.recorded_inputs import numbered_as_in_files
+from uniproto.cli.parser import add_output, add_settings
 from uniproto.cli.report import ReportSpec, make_report
 from uniproto.cli.select import CHOSEN, EXCLUDED, as_json, excluded_file, free_name, record_of
 from uniproto.cli.spec import SelectSpec
@@ -103,7 +101,7 @@ def run(options: argparse.Namespace) -> None:
     chosen, (target_rows, _) = inputs.pool.table.take(selection.indices), file_rows(inputs.target)
     rows = as_json(chosen.to_pylist())
     save_selection(
-        numbered_as_in_files(inputs, selection),
+        inputs.in_files(selection),
         output,
         prototypes=chosen,
         record=record,
@@ -224,8 +222,7 @@ def _without_copies(inputs: Inputs) -> Inputs:
 
 def _without_repeated(inputs: Inputs, pool: Items, others: dict[str, Items]) -> Inputs:
     """The inputs without rows that repeat, in words, those of other files."""
-    from uniproto.lm.curation.copies import repeated_in_itself
-    from uniproto.lm.curation.overlap import repeated_rows
+    from uniproto.lm.curation.overlap import repeated_in_itself, repeated_rows
 
     if pool.kind == "images":
         return inputs
@@ -243,7 +240,7 @@ def chosen_lines(
     """The chosen rows as JSON lines: their own columns, rank, what each serves, and its cost."""
     from uniproto.report.targets import arc_costs
 
-    plan = selection.plan
+    plan = selection.plan.sorted_indices()
     costs = arc_costs(problem, selection.indices, plan)
     lines = []
     for place, row in enumerate(rows):

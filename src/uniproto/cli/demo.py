@@ -6,8 +6,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from uniproto.errors import printable
 from uniproto.report import PAGE
+from uniproto.select import select
 
 _RANDOM_DRAWS = 10
 
@@ -34,10 +37,8 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    import numpy as np
     from sklearn.datasets import load_digits
 
-    from uniproto.select import select
     from uniproto.selection.storage import require_result_folder
 
     output = Path(options.output)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.language import read_items
-from uniproto.cli.options import add_settings
+from uniproto.cli.parser import add_settings
 from uniproto.cli.spec import EmbeddingSpec, LanguageSpec, SelectSpec
 from uniproto.errors import InvalidInputError, OutputError, printable
 from uniproto.runs.atomic import atomic_write, require_writable, unwritable, write_text
@@ -143,8 +143,7 @@ def _spread(spec: SelectSpec) -> Iterator[Any]:
     if spec.engine != "ray":
         yield None
         return
-    from uniproto.scale.cluster import Cluster
-    from uniproto.scale.embed import on_ray
+    from uniproto.scale.cluster import Cluster, on_ray
 
     with Cluster(spec.address, spec.num_cpus) as cluster:
         yield on_ray(cluster)
@@ -192,7 +191,7 @@ def _write(output: Path, items: Items, found: Embedded) -> None:
             write_text(sidecar, rows.getvalue())
         elif _is_ours(output):  # one of an earlier run says what is no longer so
             sidecar.unlink(missing_ok=True)
-        with atomic_write(output) as file, pq.ParquetWriter(file, schema) as writer:
+        with atomic_write(output, note_completed) as file, pq.ParquetWriter(file, schema) as writer:
             first = done = 0
             for batch in batches(items.table, items.path, None, _ROWS_PER_BATCH):
                 rows_here = found.rows[done:]
@@ -203,7 +202,6 @@ def _write(output: Path, items: Items, found: Embedded) -> None:
                 part = batch.take(pa.array(rows_here - first))
                 writer.write_table(pa.Table.from_arrays([*part.columns, lists], schema=schema))
                 first, done = first + batch.num_rows, done + len(rows_here)
-        note_completed(output)
     except OSError as error:
         raise unwritable(output, error) from error
 
@@ -218,8 +216,8 @@ def _require_usable(output: Path, data: str) -> None:
     for path in (output, _sidecar(output)):
         if os.path.lexists(path) and not _is_ours(output):
             raise OutputError(
-                f"{path}: the output must not replace a file that 'uniproto embed' did not write. "
-                "There is one. Choose another name with --out, or move that file away."
+                f"{path} was not written by 'uniproto embed'. Choose another name with --out, or "
+                "move it away."
             )
     require_writable(output.parent)
 

@@ -6,7 +6,7 @@ import argparse
 import textwrap
 from typing import Any
 
-from uniproto.cli.options import add_settings
+from uniproto.cli.parser import add_settings
 from uniproto.errors import printable
 
 
@@ -50,7 +50,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    from uniproto.lm.judging.settings import EvaluateSettings
+    from uniproto.lm.judging import EvaluateSettings
 
     parser.add_argument(
         "model",

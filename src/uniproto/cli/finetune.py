@@ -9,13 +9,11 @@ from dataclasses import Field
 from pathlib import Path
 from typing import Any
 
-from uniproto.cli.options import add_settings, kinds_of
-from uniproto.cli.parser import flag_of, number, parse_int
+from uniproto.cli.parser import add_settings, flag_of, kinds_of, number, parse_int
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
     MissingExtraError,
-    invalid,
     printable,
     require_name,
 )
@@ -74,11 +72,9 @@ def run(options: argparse.Namespace) -> None:
         values.pop("lora_alpha", None)  # the preset's belongs to the preset's rank
     if values.get("method", "uniproto") != "uniproto" and "metric" not in given:
         values.pop("metric", None)  # the preset's is that of UniPROT
-    if "model" not in values:
-        raise invalid("--model", "must be given", "none", "Name a folder, or use --preset.")
-    for name, remedy in (("data", "Name a file."), ("out", "Name a folder for the results.")):
+    for name in ("model", "data", "out"):
         if name not in values:
-            raise invalid(f"--{name}", "must be given", "none", remedy)
+            raise InvalidInputError(f"--{name} must be given.")
     settings = FinetuneSettings(**values)
     from uniproto.lm.batches.trainer import leave_together
     from uniproto.lm.finetune import finetune
@@ -99,15 +95,9 @@ def read_config(path: str) -> dict[str, Any]:
         found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         reason = getattr(error, "strerror", None) or str(error).split("\n")[0]
-        raise InputFileError(
-            f"{path}: the file must hold options in YAML, such as 'steps: 500'. It could not be "
-            f"read ({reason}). Correct it."
-        ) from error
+        raise InputFileError(f"{path} cannot be read as YAML ({reason}). Correct it.") from error
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        raise InputFileError(
-            f"{path}: the file must hold options in YAML, such as 'steps: 500'. It holds "
-            f"{type(found).__name__} instead. Write one option per line."
-        )
+        raise InputFileError(f"{path} must hold options in YAML, such as 'steps: 500'.")
     return _values({name.replace("-", "_"): value for name, value in found.items()}, path)
 
 

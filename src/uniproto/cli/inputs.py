@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import scipy.sparse as sp
+
 from uniproto.cli.language import read_items
 from uniproto.cli.option_values import (
     checked_distance,
@@ -18,7 +21,12 @@ from uniproto.cli.option_values import (
     row_numbers,
     with_bandwidth,
 )
+from uniproto.data.arrays import sampled_rows
 from uniproto.errors import InputFileError, InvalidInputError, unknown_name
+from uniproto.geometry.costs import MATRIX_METRICS
+from uniproto.problem.problem import Problem
+from uniproto.problem.values import Balanced, Columns, Compute, Groups
+from uniproto.problem.weights import WEIGHTS, density_from
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,6 +37,7 @@ if TYPE_CHECKING:
     from uniproto.features.files import EmbeddedData
     from uniproto.problem.near import NearRows
     from uniproto.problem.problem import Problem
+    from uniproto.selection.selection import Selection
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,31 @@ class Inputs:
                 found[role] |= {"shape": [rows, width], "columns": columns}
         return found
 
+    def in_files(self, selection: Selection) -> Selection:
+        """The selection by the row numbers of the files, in which embedding skipped some rows."""
+        rows, columns, shape = self._numbers()
+        return selection if columns is None else selection.renumbered(rows, columns, shape)
+
+    def in_use(self, saved: Selection) -> Selection:
+        """A saved selection by the rows of the problem; one that was skipped becomes -1."""
+        rows, columns, shape = self._numbers()
+        if columns is None or saved.shape != shape:
+            return saved
+        places = np.full(shape[0], -1)
+        places[rows] = np.arange(len(rows))
+        return saved.renumbered(places, columns.T.tocsr(), (len(rows), columns.shape[0]))
+
+    def _numbers(self) -> tuple[NDArray[Any], Any, tuple[int, int]]:
+        """Each row's number in its file, the same of targets as a matrix, the files' lengths.
+
+        The matrix is None where no row was skipped.
+        """
+        (rows, m), (columns, n) = file_rows(self.pool), file_rows(self.target or self.pool)
+        if (len(rows), len(columns)) == (m, n):
+            return rows, None, (m, n)
+        at = np.arange(len(columns) + 1)
+        return rows, sp.csr_array((np.ones(len(columns)), columns, at), (len(columns), n)), (m, n)
+
     def asked(self) -> dict[str, Any]:
         """What a manifest says was asked."""
         rows = file_rows(self.pool)[0][self.near_rows].tolist() if self.near else None
@@ -74,9 +108,6 @@ class Inputs:
 
 def read_inputs(spec: SelectSpec) -> Inputs:
     """Read the files that are asked about. Every command goes through here, so that none drifts."""
-    from uniproto.problem.problem import Problem
-    from uniproto.problem.values import Compute, Groups
-
     pool = read_file(spec, spec.pool)
     target = read_file(spec, spec.target, pool) if spec.target else None
     others = None
@@ -124,7 +155,6 @@ def _is_arrow(values: Any) -> bool:
 def _columns(spec: SelectSpec, pool: InputData) -> Any:
     """What becomes of the columns of a table; vectors and matrices are taken as they are."""
     from uniproto.data.columns import split_names
-    from uniproto.problem.values import Columns
 
     if not _is_arrow(pool.features):
         return None
@@ -189,10 +219,8 @@ def _sampled(
     spec: SelectSpec, pool: InputData, target: InputData | None, columns: Any
 ) -> tuple[InputData, Any]:
     """Some rows of a target, drawn with the seed; columns are made comparable over all of them."""
-    from uniproto.data.arrays import sampled_rows
     from uniproto.data.tables import SampledData
     from uniproto.features.compared_rows import compared_rows
-    from uniproto.geometry.costs import MATRIX_METRICS
 
     if spec.embeds or spec.metric in MATRIX_METRICS:
         raise InvalidInputError(
@@ -213,9 +241,6 @@ def _sampled(
 
 def _weights(spec: SelectSpec, pool: InputData, aim: InputData) -> Any:
     """A column of the target, or the weights that a word names."""
-    from uniproto.problem.values import Balanced
-    from uniproto.problem.weights import WEIGHTS, density_from
-
     text = spec.weights
     if text is None:
         return None
@@ -259,7 +284,6 @@ def read_file(spec: SelectSpec, path: str, like: InputData | None = None) -> Inp
     from uniproto.data.files import possible_path
     from uniproto.data.tables import read_input
     from uniproto.features.files import embedded_data
-    from uniproto.geometry.costs import MATRIX_METRICS
 
     possible_path(path)
     if spec.embeds:
@@ -328,8 +352,6 @@ def has_skipped_rows(data: InputData) -> bool:
 
 def file_rows(data: InputData) -> tuple[NDArray[Any], int]:
     """The numbers that rows of an input have in its file, and how many the file has."""
-    import numpy as np
-
     if not has_skipped_rows(data):
         return np.arange(len(data.features)), len(data.features)
     embedded: EmbeddedData = data  # type: ignore[assignment]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.parser import flag_of
 from uniproto.errors import InvalidInputError
+from uniproto.problem.values import RBF, Laplacian, Limits
+from uniproto.problem.weights import WEIGHTS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,8 +86,6 @@ def with_bandwidth(metric: str, bandwidth: str | float | None) -> Any:
     >>> with_bandwidth("rbf", "0.5 median"), with_bandwidth("l1", None)
     (RBF(bandwidth='0.5 median'), 'l1')
     """
-    from uniproto.problem.values import RBF, Laplacian
-
     if bandwidth is None:
         return metric
     return {kind.metric: kind for kind in (RBF, Laplacian)}[metric](bandwidth)
@@ -97,15 +97,11 @@ def names_weights(text: str | None) -> bool:
     >>> names_weights("density:q=30"), names_weights("importance")
     (True, False)
     """
-    from uniproto.problem.weights import WEIGHTS
-
     return text is not None and text.partition(":")[0] in WEIGHTS
 
 
 def limits_of(spec: SelectSpec, pool: InputData) -> Limits | None:
     """The limits of a `Problem`: --at-most, --at-least and --budget."""
-    from uniproto.problem.values import Limits
-
     limited = limited_column(spec)
     if limited is None:
         return None
@@ -137,8 +133,8 @@ def limited_column(spec: SelectSpec) -> tuple[str, str] | None:
         column, colon, _ = text.partition(":")
         if not colon or not column.strip():
             raise InvalidInputError(
-                f"{flag_of(name)} must say which column holds the sources, such as "
-                f"source:gsm=500, not {text!r}."
+                f"{flag_of(name)} must say which column holds the sources, such as source:gsm=500, "
+                f"not {text!r}."
             )
         columns.setdefault(column.strip(), name)
     if len(columns) > 1:

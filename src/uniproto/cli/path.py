@@ -9,11 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.cli.inputs import input_paths
-from uniproto.cli.options import add_settings
-from uniproto.cli.parser import add_output, add_pool, number, parse_ints, seconds, seeds
+from uniproto.cli.parser import (
+    add_output,
+    add_pool,
+    add_settings,
+    number,
+    parse_ints,
+    seconds,
+    seeds,
+)
 from uniproto.cli.spec import ProblemSpec, SelectSpec
 from uniproto.errors import printable
 from uniproto.methods import METHODS
+from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.runtime.settings import made_of, setting
 
 
@@ -93,7 +101,6 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     from uniproto.comparing.path import path_of
     from uniproto.comparing.results import require_results_folder
-    from uniproto.runs.publish import refuse_inputs_inside
 
     spec, own = SelectSpec.of(vars(options)), made_of(PathOptions, vars(options))
     spec = replace(spec, time_limit=None)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from uniproto.cli.options import add_settings
+from uniproto.cli.parser import add_settings
 from uniproto.errors import printable, require_name
 
 

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.curate_spec import recorded_command
-from uniproto.cli.options import add_settings
-from uniproto.cli.recorded_inputs import add_moved, recorded_inputs, require_same_problem
-from uniproto.cli.report_examples import examples_of
+from uniproto.cli.parser import add_settings
+from uniproto.cli.recorded_inputs import add_moved, read_result
 from uniproto.cli.spec import options_of
 from uniproto.errors import InputFileError, printable
-from uniproto.report import PAGE
+from uniproto.report import PAGE, write_report
+from uniproto.runs.publish import place_of
 from uniproto.runtime.settings import made_of, setting
+from uniproto.selection.selection import Selection
 
 if TYPE_CHECKING:
     from uniproto.problem.problem import Problem
@@ -112,23 +113,20 @@ def run(options: argparse.Namespace) -> None:
 
 def make_report(spec: ReportSpec) -> None:
     """Write a page about a saved result."""
-    from uniproto.report import write_report
-    from uniproto.selection.selection import Selection
+    from uniproto.cli.report_examples import examples_of
     from uniproto.selection.storage import load_manifest
 
     folder = Path(spec.folder)
-    manifest, selection = load_manifest(folder), Selection.load(folder)
+    manifest, certifier = load_manifest(folder), None
     problem: Problem | None = None
-    certifier = None
     if "inputs" in manifest or _asks_for_columns(spec):
         remedy = "Run 'uniproto select', or call selection.report() in Python."
-        inputs = recorded_inputs(folder, manifest, spec.moved, remedy=remedy)
-        problem = inputs.problem.with_k(inputs.spec.k)
-        require_same_problem(folder, selection, problem)
+        _, _, selection, inputs, problem = read_result(folder, spec.moved, remedy=remedy)
         source, target = examples_of(inputs, manifest, spec)
         title = spec.title or inputs.pool.path.name
         certifier = "'uniproto certify OUT'"
     else:  # saved from Python: the page only shows what the folder holds
+        selection = Selection.load(folder)
         source, target = _nothing_known(selection)
         title = spec.title or folder.resolve().name
     path = write_report(
@@ -164,8 +162,6 @@ def _asks_for_columns(spec: ReportSpec) -> bool:
 
 def _comparison(folder: Path, selection: Selection) -> dict[str, Any] | None:
     """What `uniproto compare` left in the folder, if it is about the same inputs."""
-    from uniproto.runs.publish import place_of
-
     path = place_of(folder, _COMPARISON, _COMPARISON)
     if not path.is_file():
         return None

@@ -7,9 +7,29 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.inputs import Inputs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from uniproto.cli.inputs import Inputs, file_rows
 from uniproto.cli.option_values import limited_column
-from uniproto.errors import InputFileError, InvalidInputError, invalid, unknown_name
+from uniproto.data.columns import is_list, is_numeric, is_text
+from uniproto.data.disk import LargeTable
+from uniproto.data.tables import require_column
+from uniproto.errors import InputFileError, InvalidInputError, unknown_name
+from uniproto.features.files import read_items
+from uniproto.report.columns import shown_table
+from uniproto.report.examples import (
+    Examples,
+    array_of_pictures,
+    column,
+    fields_of,
+    folder_of_pictures,
+    joined_columns,
+    pairs,
+    paths,
+    texts_in,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,8 +52,6 @@ def examples_of(
         return source, _known(inputs, inputs.target, "target", manifest, page, others)
     if source.count == inputs.problem.n:
         return source, source
-    from uniproto.report.examples import Examples
-
     return source, Examples(inputs.problem.n)
 
 
@@ -45,8 +63,6 @@ def _known(
     page: ReportSpec,
     groups: NDArray[Any] | None,
 ) -> Examples:
-    from uniproto.report.examples import Examples
-
     spec, limited = inputs.spec, limited_column(inputs.spec)
     # The classes that a record names, or the sources that it tells of or limits.
     named = spec.labels or manifest["arguments"].get("source") or (limited and limited[0])
@@ -66,6 +82,7 @@ def _known(
         fields=_fields(data, spec.id),
         positions=_positions(data, page.map),
         table=_shown_table(data),
+        numbers=file_rows(data)[0],
     )
 
 
@@ -79,10 +96,6 @@ def _file_names(
     data: InputData, embedding: Mapping[str, Any]
 ) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
     """The names of picture files, and the folders they are sorted into, where there are any."""
-    import numpy as np
-
-    from uniproto.data.columns import is_text
-
     name = embedding.get("column")
     if embedding.get("kind") != "images" or data.table is None or name is None:
         return None, None
@@ -102,8 +115,6 @@ def _text(
     data: InputData, role: str, page: ReportSpec, embedding: Mapping[str, Any]
 ) -> Reader | None:
     """The texts of --text, or those that the selection was made from."""
-    from uniproto.report.examples import column, joined_columns, texts_in
-
     name = page.text
     if name is None and page.images is None and embedding.get("kind") in ("text", "language"):
         name = embedding["column"]
@@ -129,11 +140,9 @@ def _labels(
             return None
         values = _array(data, option, "--labels")
         if values.shape != (len(data.features),):
-            raise invalid(
-                "--labels",
-                f"must name an array with one label per row, {len(data.features):,} in all",
-                f"{option!r} of shape {values.shape}",
-                "Name another.",
+            raise InvalidInputError(
+                f"--labels must name an array with one label per row, {len(data.features):,} in "
+                "all."
             )
         return values
     if name not in data.table.column_names and (option is None or role == "target"):
@@ -143,8 +152,6 @@ def _labels(
 
 def _column(data: InputData, name: str) -> NDArray[Any]:
     """A column of labels, in which a gap is a class of its own: a page shows what there is."""
-    import numpy as np
-
     assert data.table is not None
     try:
         return data.column(name, "--labels")
@@ -155,15 +162,8 @@ def _column(data: InputData, name: str) -> NDArray[Any]:
 
 def _has_column(data: InputData, name: str, parameter: str, *, needed: bool) -> bool:
     """Whether a table has this column; where it is needed, its want is an error."""
-    from uniproto.data.tables import require_column
-
     if data.table is None:
-        raise invalid(
-            parameter,
-            "needs a table (.parquet, .csv or .jsonl) with named columns",
-            f"{data.path.name}, which holds a bare array",
-            "Leave the option out.",
-        )
+        raise InvalidInputError(f"{parameter} needs a table, and {data.path.name} is an array.")
     if name in data.table.column_names:
         return True
     if needed:
@@ -189,8 +189,6 @@ def _named_pictures(
     data: InputData, images: str, ids: NDArray[Any] | None
 ) -> tuple[Reader | None, float | None]:
     """Pictures of a column, of a folder or of an array, whichever has this name."""
-    from uniproto.report.examples import array_of_pictures, column, paths
-
     if data.table is not None and images in data.table.column_names:
         return paths(column(data.table, images), _home(data)), None
     folder = Path(images).expanduser()
@@ -204,22 +202,17 @@ def _named_pictures(
 
 def _pictures_in(folder: Path, data: InputData, images: str, ids: NDArray[Any] | None) -> Reader:
     """The files of a folder that the table names, or the ids, or one for each row."""
-    from uniproto.features.files import read_items
-    from uniproto.report.examples import column, folder_of_pictures, paths
-
     items = None
     if data.table is not None:
         with suppress(InputFileError):  # the table names no files
             items = read_items(data.path, None, images)
     if items is not None and items.folder is not None and not items.is_folder:
         return paths(column(data.table, items.column), items.folder)
-    return folder_of_pictures(folder, len(data.features), ids)
+    return folder_of_pictures(folder, *file_rows(data), ids)
 
 
 def _embedded_pictures(data: InputData, embedding: Mapping[str, Any]) -> Reader | None:
     """The pictures that the selection was made from."""
-    from uniproto.report.examples import column, paths
-
     if data.table is None:
         return None
     folder = _home(data)
@@ -235,15 +228,8 @@ def _home(data: InputData) -> Path:
 
 def _array(data: InputData, name: str, parameter: str) -> NDArray[Any]:
     """Another array of the .npz file that holds the features."""
-    import numpy as np
-
     if data.path.suffix.lower() != ".npz":
-        raise invalid(
-            parameter,
-            "needs a table or an .npz file",
-            f"{name!r} and {data.path.name}, one bare array",
-            "Put the columns in a table, or the arrays in an .npz file.",
-        )
+        raise InvalidInputError(f"{parameter} needs a table or an .npz file, not {data.path.name}.")
     with np.load(data.path, allow_pickle=False) as archive:
         if name not in archive.files:
             raise InputFileError(f"{data.path}: {unknown_name(parameter, name, archive.files)}")
@@ -252,10 +238,6 @@ def _array(data: InputData, name: str, parameter: str) -> NDArray[Any]:
 
 def _positions(data: InputData, option: str | None) -> NDArray[Any] | None:
     """Coordinates for the map: those of --map, or the only column of pairs there is."""
-    import numpy as np
-
-    from uniproto.report.examples import pairs
-
     name = _only_column_of_pairs(data) if option is None else option
     if name is None:
         return None
@@ -274,12 +256,7 @@ def _positions(data: InputData, option: str | None) -> NDArray[Any] | None:
 
 
 def _only_column_of_pairs(data: InputData) -> str | None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from uniproto.data.columns import is_list, is_numeric
-
-    if not isinstance(data.table, pa.Table):
+    if data.table is None or isinstance(data.table, LargeTable):
         return None
     found = []
     for field in data.table.schema:
@@ -294,8 +271,6 @@ def _only_column_of_pairs(data: InputData) -> str | None:
 
 def _is_list(data: InputData) -> bool:
     """Whether the features are one column of lists, which nobody reads."""
-    import pyarrow as pa
-
     if data.table is None or len(data.feature_columns) != 1:
         return False
     kind = data.table.schema.field(data.feature_columns[0]).type
@@ -304,8 +279,6 @@ def _is_list(data: InputData) -> bool:
 
 def _fields(data: InputData, id_column: str | None) -> Any:
     """What stands beside a row: the columns of its table, or the first values of its array."""
-    from uniproto.report.examples import fields_of
-
     if data.table is None:
         return _first_values(data.features)
     hidden = [
@@ -317,13 +290,9 @@ def _fields(data: InputData, id_column: str | None) -> Any:
 
 def _shown_table(data: InputData) -> Any:
     """The columns that can be looked at one by one."""
-    import pyarrow as pa
-
-    from uniproto.report.columns import shown_table
-
     if data.table is None:
         return shown_table(data.features)
-    if not isinstance(data.table, pa.Table):
+    if isinstance(data.table, LargeTable):
         return None
     embedded = data.feature_columns if getattr(data, "embedded", None) is not None else ()
     return data.table.drop_columns(list(embedded))  # texts are read, not counted

@@ -13,15 +13,15 @@ from typing import Any
 
 from uniproto.cli.embed import embedding_notes
 from uniproto.cli.inputs import Inputs, file_rows, input_paths
-from uniproto.cli.options import add_settings
-from uniproto.cli.parser import add_output, add_pool
-from uniproto.cli.recorded_inputs import numbered_as_in_files, places_of
+from uniproto.cli.parser import add_output, add_pool, add_settings
+from uniproto.cli.recorded_inputs import places_of
 from uniproto.cli.spec import LanguageSpec, SelectSpec
 from uniproto.errors import InvalidInputError, printable
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.runs.checkpoint import CHECKPOINT, Checkpoint
 from uniproto.runs.lock import PRIVATE
 from uniproto.runs.publish import refuse_inputs_inside
+from uniproto.select import run_method
 from uniproto.version import __version__
 
 CHOSEN = "chosen.jsonl"  # of `curate`
@@ -54,7 +54,6 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.select import run_method
     from uniproto.selection.storage import require_result_folder, save_selection
 
     spec = SelectSpec.of(vars(options))
@@ -80,9 +79,9 @@ def run(options: argparse.Namespace) -> None:
     if spec.certify:
         selection.certify(time_limit=spec.time_limit, progress=shown)
     pool = inputs.pool
-    resumed = {} if checkpoint is None else {"resumed_from_pick": _resumed(selection.notes)}
+    resumed = {} if checkpoint is None else {"resumed_from_pick": _resumed(selection.details.notes)}
     save_selection(
-        numbered_as_in_files(inputs, selection),
+        inputs.in_files(selection),
         output,
         **ids,
         prototypes=None if pool.table is None else pool.table.take(selection.indices),
@@ -95,7 +94,7 @@ def run(options: argparse.Namespace) -> None:
         print(selection.summary())
         if inputs.near:
             print(f"  excluded                {len(inputs.near_rows):,} rows, in {EXCLUDED}")
-        if pool.feature_columns and selection.preparation is None:
+        if pool.feature_columns and selection.details.preparation is None:
             columns = textwrap.shorten(", ".join(pool.feature_columns), 72, placeholder=" …")
             print(f"  features                {printable(columns)}")
         for data in (pool, inputs.target):

@@ -6,6 +6,9 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+
 from uniproto.cli.option_values import (
     min_distance,
     names_weights,
@@ -15,8 +18,18 @@ from uniproto.cli.option_values import (
 )
 from uniproto.cli.parser import flag_of
 from uniproto.cli.recorded_inputs import places_of
+from uniproto.data.tables import InputData, sample_record
 from uniproto.errors import InputFileError, InvalidInputError, printable
 from uniproto.methods import Method
+from uniproto.problem.values import Balanced, Columns, Compute, Groups
+from uniproto.problem.weights import density_from
+from uniproto.scale.cluster import Cluster
+from uniproto.scale.parts import remove_finished_parts
+from uniproto.scale.rounds import run_rounds
+from uniproto.scale.select import make_request
+from uniproto.scale.shards import is_address, take_rows
+from uniproto.scale.target import named_values
+from uniproto.selection.storage import save_selection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,11 +47,6 @@ _REFUSED = ("text", "images", "initial", "exclude_near", "at_most", "at_least", 
 
 def run_on_ray(spec: SelectSpec, method: Method, output: Path) -> None:
     """Both rounds on Ray, then the files of a result."""
-    from uniproto.problem.values import Compute, Groups
-    from uniproto.scale.cluster import Cluster
-    from uniproto.scale.rounds import run_rounds
-    from uniproto.scale.select import make_request
-
     given = vars(spec)
     for name in _REFUSED:
         if given[name] is not None:
@@ -75,9 +83,6 @@ def run_on_ray(spec: SelectSpec, method: Method, output: Path) -> None:
 
 def _weights(spec: SelectSpec) -> Any:
     """A column of the target, or the weights that a word names."""
-    from uniproto.problem.values import Balanced
-    from uniproto.problem.weights import density_from
-
     if spec.weights is None or not names_weights(spec.weights):
         return spec.weights
     if spec.weights != "balanced":
@@ -88,8 +93,6 @@ def _weights(spec: SelectSpec) -> Any:
 
 
 def _columns(spec: SelectSpec) -> Any:
-    from uniproto.problem.values import Columns
-
     use = [spec.column] if spec.column is not None else spec.features or None
     aside = [name for name in (spec.id, spec.labels) if name]
     return Columns(use=use, ignore=[*(spec.ignore or ()), *aside])
@@ -97,8 +100,6 @@ def _columns(spec: SelectSpec) -> Any:
 
 def _budgets(spec: SelectSpec) -> Any:
     """How k is shared: a word, or the numbers of groups that the cluster will tell."""
-    import numpy as np
-
     labels = [part.rpartition("=")[0].strip() for part in (spec.budgets or "").split(",")]
     return read_budgets(spec.budgets, np.array(labels))
 
@@ -110,9 +111,6 @@ def _save(
     cluster: Cluster,
     output: Path,
 ) -> None:
-    from uniproto.scale.parts import remove_finished_parts
-    from uniproto.selection.storage import save_selection
-
     prototypes = chosen_rows(cluster, request.source, result.selection.indices)
     save_selection(
         result.selection,
@@ -130,11 +128,6 @@ def _save(
 
 def chosen_rows(cluster: Cluster, source: Shards, rows: NDArray[Any]) -> pa.Table:
     """The chosen rows with all their columns, in the order picked, each read where it lies."""
-    import numpy as np
-    import pyarrow as pa
-
-    from uniproto.scale.shards import take_rows
-
     local = source.split(rows)
     wanted = [place for place, some in enumerate(local) if len(some)]
     tasks = [(source.parts[p], source.parts[p].content, local[p]) for p in wanted]
@@ -143,8 +136,8 @@ def chosen_rows(cluster: Cluster, source: Shards, rows: NDArray[Any]) -> pa.Tabl
         table = pa.concat_tables(found, promote_options="permissive")
     except pa.ArrowException as error:
         raise InputFileError(
-            f"{source.name}: a column must be of one kind in all files, for the chosen rows to "
-            f"stand in one table. It is not ({str(error).splitlines()[0]}). Write the files alike."
+            f"{source.name}: a column must be of one kind in all files "
+            f"({str(error).splitlines()[0]})."
         ) from error
     numbers = np.concatenate([local[p] + source.parts[p].first for p in wanted])
     place_of = {int(number): place for place, number in enumerate(numbers)}
@@ -158,8 +151,6 @@ class _IdsOfRows:
         self._rows, self._ids = rows, ids
 
     def __getitem__(self, rows: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         order = np.argsort(self._rows, kind="stable")
         return self._ids[order[np.searchsorted(self._rows, rows, sorter=order)]]
 
@@ -172,9 +163,6 @@ def _ids(
     prototypes: pa.Table,
 ) -> dict[str, Any]:
     """The names of rows for the files to write; those of a target only where it has them."""
-    from uniproto.data.tables import InputData
-    from uniproto.scale.target import named_values
-
     name = spec.id
     if name is None:
         return {}
@@ -192,8 +180,6 @@ def _ids(
 
 def _identities(request: Request, result: RoundsResult) -> dict[str, Any]:
     """What a manifest says about the input files, as one machine would say it."""
-    from uniproto.data.tables import sample_record
-
     width = result.target.width
     source = _identity(
         request.source, result.digests, (request.source.rows, width), request.settings.columns
@@ -211,8 +197,6 @@ def _identities(request: Request, result: RoundsResult) -> dict[str, Any]:
 def _identity(
     shards: Shards, digests: list[str], shape: tuple[int, int], columns: tuple[str, ...]
 ) -> dict[str, Any]:
-    from uniproto.scale.shards import is_address
-
     name = shards.name
     return {
         "path": name if is_address(name) else str(Path(name).resolve()),

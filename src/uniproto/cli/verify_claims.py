@@ -9,7 +9,6 @@ import csv
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,14 +21,16 @@ from numpy.typing import NDArray
 from uniproto.certificate.bound import proven_bound
 from uniproto.certificate.certificate import SHIFTED
 from uniproto.certificate.row_bounds import bound_by_rows
-from uniproto.cli.inputs import Inputs
+from uniproto.cli.recorded_inputs import Result
 from uniproto.cli.select import CHOSEN, EXCLUDED, as_json, free_name, ids_of
+from uniproto.data.tables import file_digest
 from uniproto.geometry.rounded_costs import extreme_costs
+from uniproto.methods.thorough.search import proof_of
 from uniproto.problem.problem import Problem
 from uniproto.runs.publish import place_of, read_published
 from uniproto.runs.records import plain
+from uniproto.select import recorded_options
 from uniproto.selection.prototypes import prototype_table, write_csv
-from uniproto.selection.selection import Selection
 from uniproto.selection.storage import (
     CERTIFICATE,
     MANIFEST,
@@ -37,6 +38,7 @@ from uniproto.selection.storage import (
     PROTOTYPES,
     PROTOTYPES_CSV,
     SELECTION,
+    compared,
     named_rows,
 )
 from uniproto.transport.prototypes import transport
@@ -44,36 +46,59 @@ from uniproto.transport.prototypes import transport
 _SUMS = 1e-12  # how far rounding puts costs off, as a share of them
 _SHARES = 1e-9  # the same of sums of shares, and of bounds, which add up as many numbers
 _PROVEN_ENTRIES = 200_000_000  # costs up to which a bound is proven in double precision
-_PROVEN = 1e-4  # of the cost: how far rounding may put the optimum below it
+_EMBEDDED = 1e-5  # vectors computed anew, in other batches, are off by as much
 # Costs that rise to 1 or 2 are made of rows of length 1, or of a curve, which are rounded as such.
 _BOUNDED = dict.fromkeys(("cosine", "rbf", "laplacian"), 1e-14)
+_WRITTEN = 1e-6  # of a cost in chosen.jsonl: it is rounded
 _SINGLE = 1e-3  # how far rounding on another machine puts a bound off that is not
 
 
 class Check(NamedTuple):
-    """One thing a result claims, whether it holds (None: not checked), and what was found."""
+    """One thing a result claims, whether it holds, and what was found."""
 
     claim: str
-    holds: bool | None
+    holds: bool
     found: str = ""
 
 
 def changed_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     """The files of a result that are not those of its manifest."""
-    from uniproto.data.tables import file_digest
-
-    said = manifest.get("files")
-    digests: dict[str, Any] = said if isinstance(said, dict) else {}
-    place = partial(place_of, folder, MANIFEST)
+    digests = said if isinstance(said := manifest.get("files"), dict) else {}
     optional = (PROTOTYPES, PROTOTYPES_CSV, CERTIFICATE, CHOSEN, EXCLUDED)
-    there = {name for name in optional if place(name).exists()}
+    there = {name for name in optional if place_of(folder, MANIFEST, name).exists()}
     return sorted(
         name
         for name in {SELECTION, PLAN} | there | digests.keys()
         if Path(name).name != name  # of another folder
-        or not place(name).is_file()
-        or file_digest(place(name)) != digests.get(name)
+        or not (path := place_of(folder, MANIFEST, name)).is_file()
+        or file_digest(path) != digests.get(name)
     )
+
+
+def record_check(result: Result) -> Check:
+    """What the record says of the question, which people read, beside the inputs."""
+    manifest, problem, spec = result.manifest, result.problem, result.inputs.spec
+    method, notes = spec.chosen_method(), {"target_weights": problem.weights_origin}
+    found = {
+        "method": method.name,
+        "options": recorded_options(method),
+        "seed": spec.seed,
+        "metric": problem.costs.metric,
+        "bandwidth": problem.costs.bandwidth,
+        "features": None,
+        "preparation": None,
+        **compared(problem.given),
+    }
+    found = json.loads(json.dumps(found))
+    others = [name for name in found if manifest.get(name, found[name]) != found[name]]
+    others += [name for name in notes if notes[name] != manifest["notes"].get(name)]
+    return Check("the record agrees with the inputs", not others, ", ".join(others))
+
+
+def rows_check(result: Result) -> Check:
+    broken = broken_conditions(result.selection.indices, result.problem)
+    claim = f"{result.problem.k} different rows of the source are chosen, all of them allowed"
+    return Check(claim, not broken, "; ".join(broken))
 
 
 def broken_conditions(rows: NDArray[np.int64], problem: Problem) -> list[str]:
@@ -101,16 +126,15 @@ def broken_conditions(rows: NDArray[np.int64], problem: Problem) -> list[str]:
     return broken
 
 
-def wrong_names(
-    folder: Path, manifest: Mapping[str, Any], selection: Selection, inputs: Inputs
-) -> list[str]:
-    """The files whose ids or copied rows, which people read, are not those of the inputs."""
+def names_check(result: Result, folder: Path) -> Check:
+    """Whether ids and copied rows, which people read, are those of the inputs, in every file."""
 
     def content(name: str) -> BytesIO:
         return BytesIO(read_published(folder, MANIFEST, name))
 
+    manifest, saved, selection, inputs, _ = result
     listed, pool = manifest["files"], inputs.pool.table
-    columns, arrays, named = named_rows(selection, **ids_of(inputs))
+    columns, arrays, named = named_rows(saved, **ids_of(inputs))
     checks: dict[str, Callable[[], bool]] = {
         SELECTION: lambda: _same_table(pq.read_table(content(SELECTION)), pa.table(columns)),
         PLAN: lambda: _same_arrays(content(PLAN), arrays),
@@ -118,17 +142,16 @@ def wrong_names(
     }
     if pool is not None:
         chosen, as_csv = pool.take(selection.indices), BytesIO()
-        write_csv(prototype_table(selection, chosen), as_csv)
+        write_csv(prototype_table(saved, chosen), as_csv)
         checks[PROTOTYPES] = lambda: _same_table(pq.read_table(content(PROTOTYPES)), chosen)
         checks[PROTOTYPES_CSV] = lambda: content(PROTOTYPES_CSV).getvalue() == as_csv.getvalue()
     if CHOSEN in listed:
-        checks[CHOSEN] = lambda: _same_lines(content(CHOSEN), chosen, selection)
+        checks[CHOSEN] = lambda: _same_lines(content(CHOSEN), chosen, result)
     if EXCLUDED in listed:
         excluded = set(map(str, inputs.spec.near_rows or ()))
         checks[EXCLUDED] = lambda: _first_values(content(EXCLUDED)) == excluded
-    named_files = (SELECTION, PLAN, PROTOTYPES, PROTOTYPES_CSV)
-    missing = [name for name in named_files if name in checks and name not in listed]
-    return missing + [name for name in checks if name not in missing and not _holds(checks[name])]
+    wrong = [name for name, check in checks.items() if not _holds(check)]
+    return Check("rows and ids are those of the inputs", not wrong, ", ".join(wrong))
 
 
 def _holds(check: Callable[[], bool]) -> bool:
@@ -152,13 +175,16 @@ def _same_table(found: pa.Table, expected: pa.Table) -> bool:
     return files[0].getvalue() == files[1].getvalue()
 
 
-def _same_lines(file: BytesIO, chosen: pa.Table, selection: Selection) -> bool:
-    """Whether chosen.jsonl holds these rows, in this order, each with the targets it serves."""
+def _same_lines(file: BytesIO, chosen: pa.Table, result: Result) -> bool:
+    """Whether chosen.jsonl holds these rows in this order, with what each serves and costs."""
     rows = json.loads(json.dumps(as_json(chosen.to_pylist()), default=str))
-    served = np.split(selection.plan.indices, selection.plan.indptr[1:-1])
+    plan, costs = result.saved.plan.sorted_indices(), result.problem.k * _paid(result)[0]
+    served = np.split(plan.indices, plan.indptr[1:-1])
     for place, (line, row) in enumerate(zip(file, rows, strict=True)):
         found, added = json.loads(line), {"rank": place + 1, "serves": served[place].tolist()}
-        found.pop(free_name("cost", row))  # rounded, and not needed
+        off = abs(found.pop(free_name("cost", row)) - costs[place])
+        if not off <= _WRITTEN + _slack(result):
+            return False
         if found != row | {free_name(name, row): value for name, value in added.items()}:
             return False
     return True
@@ -169,8 +195,8 @@ def _first_values(file: BytesIO) -> set[str]:
     return {line[0] for line in list(csv.reader(StringIO(file.getvalue().decode())))[1:]}
 
 
-def plan_check(selection: Selection, problem: Problem) -> Check:
-    plan, weights = selection.plan, problem.masses.weights
+def plan_check(result: Result) -> Check:
+    problem, plan, weights = result.problem, result.selection.plan, result.problem.masses.weights
     rows_off = np.abs(plan.sum(axis=1) * problem.k - 1).max()
     columns_off = np.abs(plan.sum(axis=0) - weights).max() / weights.max()
     return Check(
@@ -179,10 +205,18 @@ def plan_check(selection: Selection, problem: Problem) -> Check:
     )
 
 
-def cost_checks(selection: Selection, problem: Problem, slack: float) -> Iterator[Check]:
+def _slack(result: Result) -> float:
+    """How far vectors that were computed anew may put any cost off."""
+    embedded = "embedding" in result.manifest["inputs"]["source"]
+    return _EMBEDDED * result.problem.costs.ceiling if embedded else 0.0
+
+
+def cost_checks(result: Result) -> Iterator[Check]:
     """The cost of the plan as it is written, and of the best plan of these rows."""
-    found, rounding = _cost_of_plan(selection, problem)
-    tolerance = rounding + _SUMS * found + slack
+    selection, problem = result.selection, result.problem
+    paid, rounding = _paid(result)
+    found = float(paid.sum())
+    tolerance = rounding + _SUMS * found + _slack(result)
     yield Check(
         "the plan costs what is written",
         abs(found - selection.cost) <= tolerance,
@@ -197,85 +231,91 @@ def cost_checks(selection: Selection, problem: Problem, slack: float) -> Iterato
         and abs(best.cost - selection.cost) <= 2 * tolerance + _SUMS * best.cost,
         f"{best.cost:.10g} by another exact solve",
     )
-    wrong = []
+    written, costs = selection.group_costs, {}
     for group in problem.groups:
         inside = np.flatnonzero(np.isin(group.source_rows, selection.indices))
-        cost = transport(group.problem, inside).cost
-        written = selection.group_costs.get(plain(group.label), math.nan)
-        if not abs(cost - written) <= 2 * tolerance + _SUMS * cost:
-            wrong.append(str(group.label))
-    if problem.groups or selection.group_costs:
-        as_many = len(problem.groups) == len(selection.group_costs)
-        yield Check("the groups cost what is written", as_many and not wrong, ", ".join(wrong))
+        costs[plain(group.label)] = transport(group.problem, inside).cost
+    if written or costs:
+        off = {label: abs(written.get(label, math.nan) - cost) for label, cost in costs.items()}
+        wrong = [label for label in off if not off[label] <= 2 * tolerance + _SUMS * costs[label]]
+        holds = written.keys() == costs.keys() and not wrong
+        yield Check("the groups cost what is written", holds, ", ".join(map(str, wrong)))
 
 
-def _cost_of_plan(selection: Selection, problem: Problem) -> tuple[float, float]:
-    """What the plan costs, and how far the rounding of the costs it pays may put that off.
+def _paid(result: Result) -> tuple[NDArray[np.float64], float]:
+    """What the plan pays for each row, and how far rounding of those costs may put the sum off.
 
     Costs come from the differences of two rows, so that a third one, however far, puts none off.
     """
-    costs, plan = problem.costs, selection.plan
-    found, rounding = 0.0, 0.0
-    for place, row in enumerate(selection.indices):
+    costs, plan = result.problem.costs, result.selection.plan
+    found, rounding = np.zeros(result.problem.k), 0.0
+    for place, row in enumerate(result.selection.indices):
         part = slice(plan.indptr[place], plan.indptr[place + 1])
         paid = costs.exact_block(np.array([row]), plan.indices[part])
         least, most = (extreme_costs(costs, paid, side)[0] for side in (-1, 1))
-        found += float(paid[0] @ plan.data[part])
+        found[place] = paid[0] @ plan.data[part]
         rounding += float((most - least) @ plan.data[part])
-    return found, min(rounding, _SHARES * found + _BOUNDED.get(costs.metric, 0.0))
+    return found, min(rounding, _SHARES * found.sum() + _BOUNDED.get(costs.metric, 0.0))
 
 
-def bound_checks(
-    record: Mapping[str, Any], selection: Selection, problem: Problem, slack: float
-) -> Iterator[Check]:
-    """What the prices prove, less all rounding, beside the bound that is written.
-
-    A constant is taken off the prices first: it proves nothing, and a large one hides the others.
-    """
-    certificate = selection.certificate
-    assert certificate is not None
-    bound, found = certificate.lower_bound, f"{certificate.lower_bound:.10g} written"
-    cost, rounding = _cost_of_plan(selection, problem)
-    tolerance = 2 * rounding + _SHARES * cost + slack
-    proven, how = -math.inf, "the prices prove it"
-    with np.errstate(all="ignore"):
-        prices = certificate.prices - certificate.prices.min()
-        if certificate.proof is not None and not problem.groups:
-            proven, how = _optimum(problem), "nor below the cost, as a look at all of them proves"
-            bound = cost * (1 - _PROVEN)
-        elif np.isfinite(prices).all():
-            in_double = problem.m * problem.n <= _PROVEN_ENTRIES
-            try:
-                proven = (proven_bound if in_double else bound_by_rows)(problem, prices)
-            except OverflowError:  # of their sum
-                in_double = True
-            if not in_double:  # which would take hours
-                tolerance = max(tolerance, _SINGLE * proven)
-                found += f", compared to {_SINGLE:.1%} in single precision"
-    yield Check(
-        f"no choice of {problem.k} rows can be below the lower bound: {how}",
-        bound <= proven + tolerance,
-        f"{found}, {proven:.10g} proven",
-    )
-    gap = certificate.gap if math.isfinite(certificate.gap) else None
+def certificate_checks(result: Result) -> Iterator[Check]:
+    """The proof that no choice costs less, the lower bound and the gap, as far as they are said."""
+    selection, problem = result.selection, result.problem
+    certificate, proof = selection.certificate, None
+    if selection.details.proof is not None or (certificate and certificate.proof is not None):
+        proof = proof_of(problem, selection.indices, _slack(result))
+        said = {
+            selection.details.proof,
+            selection.details.proof if certificate is None else certificate.proof,
+        }
+        claim = f"no choice of {problem.k} rows costs less: the proof was found again"
+        found = "there is none" if proof is None else proof.why
+        yield Check(claim, proof is not None and said == {proof.why}, found)
+    if certificate is None:
+        return
+    yield bound_check(result, None if proof is None else proof.least)
+    record, gap = result.manifest["certificate"], certificate.gap
     yield Check(
         "the gap is that of the cost and the bound",
-        _same(record["gap"], gap)
-        and _same(record["absolute_gap"], certificate.absolute_gap)
+        record["gap"] == (gap if math.isfinite(gap) else None)
+        and record["absolute_gap"] == certificate.absolute_gap
         and record["relative"] == (problem.costs.metric not in SHIFTED),
     )
 
 
-def _optimum(problem: Problem) -> float:
-    """The cost that no choice is below, where so few are possible that all can be ruled out."""
-    from uniproto.methods.thorough.search import pick_thoroughly
-    from uniproto.runtime.progress import Progress
+def bound_check(result: Result, least: float | None = None) -> Check:
+    """The lower bound beside what the prices prove, or beside `least`, which is proven."""
+    certificate, problem = result.selection.certificate, result.problem
+    assert certificate is not None
+    paid, rounding = _paid(result)
+    tolerance = 2 * rounding + _SHARES * paid.sum() + _slack(result)
+    bound, how, found = certificate.lower_bound, "the prices prove it", ""
+    lowest = -math.inf
+    if least is None:
+        least = _proven_by(certificate.prices, problem)
+        if problem.m * problem.n > _PROVEN_ENTRIES:
+            tolerance = max(tolerance, _SINGLE * least)
+            found = f", compared to {_SINGLE:.1%} in single precision"
+    else:
+        how, lowest = "the same proof says so", least - tolerance
+    return Check(
+        f"no choice of {problem.k} rows can be below the lower bound: {how}",
+        lowest <= bound <= least + tolerance,
+        f"{bound:.10g} written, {least:.10g} proven{found}",
+    )
 
-    proof = pick_thoroughly(problem, None, Progress(False)).proof
-    return -math.inf if proof is None else proof.least
 
+def _proven_by(prices: NDArray[np.float64], problem: Problem) -> float:
+    """The bound that prices prove, less all rounding; in double precision unless it takes hours.
 
-def _same(said: float | None, found: float | None) -> bool:
-    if said is None or found is None:
-        return said is found
-    return math.isclose(said, found, rel_tol=_SUMS)
+    A constant is taken off the prices first: it proves nothing, and a large one hides the others.
+    """
+    with np.errstate(all="ignore"):
+        prices = prices - prices.min()
+        if not np.isfinite(prices).all():
+            return -math.inf
+        try:
+            in_double = problem.m * problem.n <= _PROVEN_ENTRIES
+            return (proven_bound if in_double else bound_by_rows)(problem, prices)
+        except OverflowError:  # of their sum
+            return -math.inf

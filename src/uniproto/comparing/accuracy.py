@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, distinct_labels
-from uniproto.errors import invalid, unknown_name
+from uniproto.errors import InvalidInputError, unknown_name
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.feature_costs import FeatureCosts
@@ -103,12 +103,7 @@ def minority_classes(
         sizes = np.bincount(codes)
         return [classes[place] for place in np.flatnonzero(sizes < _SMALL * sizes.mean())]
     if isinstance(minority, str) or not isinstance(minority, Collection):
-        raise invalid(
-            "minority",
-            "must be a list of classes",
-            repr(minority),
-            "Pass for example minority=['a', 'b'].",
-        )
+        raise InvalidInputError(f"'minority' must be a list of classes, not {minority!r}.")
     named = list(dict.fromkeys(minority))
     for name in named:
         if name not in classes:
@@ -123,20 +118,16 @@ def checked_labels(labels: Any, problem: Problem) -> tuple[NDArray[Any], NDArray
     of_source, of_target = problem.both_labels(labels, "labels")
     source = as_labels(of_source, "labels", problem.m)
     if of_target is None and not problem.same_set:
-        raise invalid(
-            "labels",
-            "must have those of the target, too, where it is not the source",
-            "one sequence",
-            "Pass a pair: labels=(of the source's rows, of the target's rows).",
+        raise InvalidInputError(
+            "'labels' needs those of the target, too: labels=(of the source's rows, of the "
+            "target's)."
         )
     target = source if of_target is None else as_labels(of_target, "labels", problem.n)
     known, wanted = set(_classes(source, "labels")[0]), _classes(target, "labels")[0]
     if known.isdisjoint(wanted):
-        raise invalid(
-            "labels",
-            "must have at least one class of the target",
-            f"{_few(known)} in the source and {_few(wanted)} in the target",
-            "Check that both name classes the same way (the number 1 is not the text '1').",
+        raise InvalidInputError(
+            f"'labels' must have at least one class of the target. The source has {_few(known)}, "
+            f"the target {_few(wanted)}; the number 1 is not the text '1'."
         )
     return source, target
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Hashable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from uniproto.comparing.accuracy import (
     weight_skew,
 )
 from uniproto.comparing.results import JUDGED, Comparison, as_seeds
-from uniproto.errors import InvalidInputError, UniprotoError, invalid, require_name
+from uniproto.errors import InvalidInputError, UniprotoError
 from uniproto.methods import (
     FOR_A_TASK,
     METHODS,
@@ -101,16 +101,18 @@ def compare(
     judge = _Judge(question, checked_labels(labels, question), minority)
     for text in judge.warnings:
         warnings.warn(LabelsWarning(text), stacklevel=2)
-    ran = _run(judge, chosen, listed, Progress(progress), explicit=methods is not None)
+    rows, ran, skipped = _run(
+        judge, chosen, listed, Progress(progress), explicit=methods is not None
+    )
     return Comparison(
-        rows=ran.rows,
+        rows=rows,
         k=question.k,
         shape=question.costs.shape,
         metric=question.costs.metric,
         bandwidth=question.costs.bandwidth,
         seeds=listed,
-        methods=ran.methods,
-        skipped=ran.skipped,
+        methods=ran,
+        skipped=skipped,
         warnings=judge.warnings,
         minority=judge.minority,
         classes=judge.classes,
@@ -122,35 +124,23 @@ def _labelled(
     methods: Iterable[str | Method] | Mapping[str, str | Method],
 ) -> dict[str, Method]:
     """Methods by the label each goes under."""
-    remedy = "Pass for example methods=['uniproto', 'kmedoids', 'random']."
     if isinstance(methods, Mapping):
-        chosen = {str(label): as_compared(method) for label, method in methods.items()}
+        chosen = {str(label): as_method(method, "methods") for label, method in methods.items()}
     else:
         if isinstance(methods, str) or not isinstance(methods, Iterable):
-            raise invalid(
-                "methods", "must be a list of methods or a mapping", repr(methods), remedy
-            )
+            raise InvalidInputError(f"'methods' must be a list or a mapping, not {methods!r}.")
         chosen = {}
-        for method in map(as_compared, methods):
+        for each in methods:
+            method = as_method(each, "methods")
             label = method_label(method)
             if label in chosen:
-                raise invalid(
-                    "methods",
-                    "must name every method once",
-                    f"{label!r} twice",
-                    "Drop one, or pass a mapping from labels to methods.",
+                raise InvalidInputError(
+                    f"'methods' names {label!r} twice. Pass a mapping from labels to methods."
                 )
             chosen[label] = method
     if not chosen:
-        raise invalid("methods", "must name at least one method", "none", remedy)
+        raise InvalidInputError("'methods' must name at least one method.")
     return chosen
-
-
-@dataclass(frozen=True)
-class _Ran:
-    rows: list[dict[str, Any]]
-    methods: dict[str, dict[str, Any]]
-    skipped: dict[str, str]
 
 
 def _run(
@@ -160,8 +150,8 @@ def _run(
     progress: Progress,
     *,
     explicit: bool,
-) -> _Ran:
-    """Every method on every seed it needs, and why some were skipped."""
+) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]], dict[str, str]]:
+    """The rows of every method on every seed it needs, its options, and why some were skipped."""
     planned: dict[str, list[int | None]] = {
         label: [*seeds] if draws_at_random(method) else [None] for label, method in methods.items()
     }
@@ -186,13 +176,10 @@ def _run(
                 advance(len(planned[label]) - len(found))
                 continue
             rows[label] = found
-            options[label] = {"method": selection.method, "options": selection.options}
+            options[label] = {"method": selection.method, "options": selection.details.options}
     ran = [label for label in methods if label in rows]
-    return _Ran(
-        [row for label in ran for row in rows[label]],
-        {label: options[label] for label in ran},
-        skipped,
-    )
+    every = [row for label in ran for row in rows[label]]
+    return every, {label: options[label] for label in ran}, skipped
 
 
 class _Judge:
@@ -218,7 +205,7 @@ class _Judge:
             self.proportional = dict(zip(self.classes, shares.tolist(), strict=True))
             self.warnings = doubts(source, target, problem.k)
         elif minority is not None:
-            raise invalid("minority", "needs 'labels' as well", "only minority", "Pass both.")
+            raise InvalidInputError("'minority' needs 'labels' as well.")
 
     def _prototypes_of(self, labels: NDArray[Any]) -> dict[Hashable, int]:
         """How many prototypes each class of the target has."""
@@ -232,7 +219,7 @@ class _Judge:
         row: dict[str, Any] = {
             "cost": selection.cost,
             "cost_is_exact": selection.cost_is_exact,
-            "seconds": selection.timings["pick"],
+            "seconds": selection.details.timings["pick"],
             "peak_memory": peak.bytes,
             "weight_ratio": ratio,
             "weight_entropy": entropy,
@@ -279,15 +266,6 @@ def method_label(method: Method) -> str:
             options[option.name] = value
     shown = ", ".join(f"{name}={value}" for name, value in options.items())
     return f"{method.name}{f'({shown})' if shown else ''}"
-
-
-def as_compared(method: str | Method) -> Method:
-    """A method from its name or from itself."""
-    if method == "uniproto+polish":
-        raise invalid("methods", "has no 'uniproto+polish'", "it", "Pass UniProto(seconds=60).")
-    if isinstance(method, str):
-        require_name("methods", method, METHODS)
-    return as_method(method)
 
 
 def small_problem(problem: Problem) -> Problem:

@@ -8,15 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from uniproto.comparing.compare import (
-    as_compared,
-    method_label,
-    small_problem,
-    warms_up,
-)
+from uniproto.comparing.compare import method_label, small_problem, warms_up
 from uniproto.comparing.results import KPath, as_seeds
-from uniproto.errors import InfeasibleError, as_index, invalid
-from uniproto.methods import Method, Random
+from uniproto.data.arrays import finite_number
+from uniproto.errors import InfeasibleError, InvalidInputError, as_index
+from uniproto.methods import Method, Random, as_method
 from uniproto.problem.problem import (
     Problem,
     ProblemOptions,
@@ -90,7 +86,7 @@ def path_of(
     `certify` as for `select`, at each k; `random_seeds` says how many random choices (or with which
     seeds) each k is compared with, 0 for none.
     """
-    chosen = as_compared(method)
+    chosen = as_method(method)
     _check(problem, max_cost)
     certified, limit = as_time_limit(certify)
     no_random = isinstance(random_seeds, int) and random_seeds == 0
@@ -100,12 +96,7 @@ def path_of(
     if listed is None:
         listed = _default_ks(smallest, len(problem.initial) + len(problem.candidates))
     elif listed[0] < smallest:
-        raise invalid(
-            "ks",
-            f"must not go below the {smallest} rows of 'include'",
-            listed[0],
-            "Drop the smaller ones.",
-        )
+        raise InvalidInputError(f"'ks' must not go below the {smallest} rows of 'include'.")
     largest = problem.with_k(listed[-1])  # what is wrong with it is said before any work
 
     def run(k: int) -> Selection:
@@ -169,14 +160,9 @@ def knee_of(ks: Sequence[int], costs: Sequence[float]) -> int | None:
 
 def _check(problem: Problem, max_cost: Any) -> None:
     if not isinstance(problem._budgets, str):
-        raise invalid(
-            "groups",
-            "must have the budgets 'proportional' or 'balanced' for a path over k",
-            repr(problem._budgets),
-            "Counts for each group fit one k only.",
-        )
-    if max_cost is not None and not _is_cost(max_cost):
-        raise invalid("max_cost", "must be a cost of at least 0", repr(max_cost), "Pass a number.")
+        raise InvalidInputError("Counts for each group fit one k only. Use balanced 'budgets'.")
+    if max_cost is not None and not finite_number(max_cost) >= 0:
+        raise InvalidInputError(f"'max_cost' must be a cost of at least 0, not {max_cost!r}.")
 
 
 def _row(selection: Selection, random: Sequence[float]) -> dict[str, Any]:
@@ -189,7 +175,7 @@ def _row(selection: Selection, random: Sequence[float]) -> dict[str, Any]:
         "lower_bound": None if certificate is None else certificate.lower_bound,
         "random_cost": mean,
         "random_spread": spread,
-        "seconds": selection.timings["pick"],
+        "seconds": selection.details.timings["pick"],
     }
 
 
@@ -200,9 +186,8 @@ def _random_costs(problem: Problem, seeds: Sequence[int]) -> list[float]:
 def _unreached(max_cost: float, rows: Sequence[dict[str, Any]]) -> InfeasibleError:
     best = min(rows, key=lambda row: row["cost"])
     return InfeasibleError(
-        f"'max_cost' must be a cost that one of 'ks' reaches. Got {max_cost:g} instead, but the "
-        f"lowest cost is {best['cost']:.6g}, at k={best['k']}. Raise max_cost, or add larger "
-        "values to ks."
+        f"No k of 'ks' reaches 'max_cost' {max_cost:g}; the lowest cost is {best['cost']:.6g}, at "
+        f"k={best['k']}. Raise it, or add larger values to ks."
     )
 
 
@@ -235,19 +220,10 @@ def _default_ks(smallest: int, available: int) -> list[int]:
 
 
 def _checked_ks(ks: Iterable[int]) -> list[int]:
-    remedy = "Pass for example ks=[10, 20, 50]."
     try:
         listed = sorted({as_index(k) for k in ks})
     except TypeError:
-        raise invalid("ks", "must be a list of whole numbers", repr(ks), remedy) from None
+        listed = []
     if not listed or listed[0] < 1:
-        raise invalid("ks", "must hold numbers of at least 1", repr(ks), remedy)
+        raise InvalidInputError(f"'ks' must be whole numbers of at least 1, not {ks!r}.")
     return listed
-
-
-def _is_cost(value: Any) -> bool:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return False
-    return number >= 0 and math.isfinite(number) and not isinstance(value, bool)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from uniproto.errors import as_index, invalid, printable
+from uniproto.errors import InvalidInputError, as_index, printable
 from uniproto.geometry.metrics import metric_label
 from uniproto.report.words import mean_and_spread
 from uniproto.runs.atomic import require_writable
@@ -23,7 +23,7 @@ from uniproto.runtime.memory import readable
 from uniproto.selection.selection import Selection
 
 if TYPE_CHECKING:
-    from uniproto.report.results_page import ResultsPage
+    from uniproto.report.page import ResultsPage
 
 _MOST_PLACES = 8
 
@@ -34,22 +34,15 @@ def as_seeds(seeds: int | Iterable[int], parameter: str = "seeds") -> list[int]:
     >>> as_seeds(3), as_seeds([7, 11])
     ([0, 1, 2], [7, 11])
     """
-    remedy = "Pass how many seeds to use, or a list of different seeds."
     try:
-        if isinstance(seeds, Iterable) and not isinstance(seeds, str):
-            listed = [as_index(seed) for seed in seeds]
-        else:
-            listed = list(range(as_index(seeds)))
+        given = seeds if isinstance(seeds, Iterable) else range(as_index(seeds))
+        listed = [as_index(each) for each in given]
     except TypeError:
-        raise invalid(
-            parameter, "must be a whole number or a list of them", repr(seeds), remedy
-        ) from None
+        listed = []
     if not listed or min(listed) < 0 or len(set(listed)) < len(listed):
-        raise invalid(
-            parameter,
-            "must be at least one seed, none of them negative or repeated",
-            repr(seeds),
-            remedy,
+        raise InvalidInputError(
+            f"{parameter!r} must be a number of seeds, or different seeds of at least 0, not "
+            f"{seeds!r}."
         )
     return listed
 
@@ -117,7 +110,7 @@ def save_results(
     The .html file is the page, or where there is none the chart alone.
     """
     from uniproto.report.charts import save_chart
-    from uniproto.report.results_page import render_results
+    from uniproto.report.page import render_results
 
     table = as_table(rows)
     with publishing(folder, f"{name}.json") as stage:
@@ -216,23 +209,13 @@ class Comparison:
 
         All of them or none; other files of the folder stay.
         """
-        from uniproto.comparing.charts import comparison_chart
-        from uniproto.comparing.pages import comparison_page
+        from uniproto.comparing.charts import comparison_chart, comparison_page
 
         record = {
             "format": 1,
-            "k": self.k,
-            "shape": list(self.shape),
-            "metric": self.metric,
-            "bandwidth": self.bandwidth,
-            "seeds": self.seeds,
-            "methods": self.methods,
-            "minority": self.minority,
+            **{name: value for name, value in vars(self).items() if name != "classes"},
             "proportional": [[name, share] for name, share in self.proportional.items()],
-            "rows": self.rows,
             "summary": self.summary_rows,
-            "skipped": self.skipped,
-            "warnings": self.warnings,
             "versions": versions(),
         }
         return save_results(
@@ -271,10 +254,7 @@ class Comparison:
 
     def _by_class(self, summaries: list[dict[str, Any]]) -> str:
         if len(self.classes) > _MOST_CLASSES:
-            return (
-                f"The accuracy and the prototypes of each of the {len(self.classes)} classes are "
-                "in 'rows'."
-            )
+            return f"The accuracy and the prototypes of {len(self.classes)} classes are in 'rows'."
         methods = [each["method"] for each in summaries]
         accuracies = {"accuracy by class": methods}
         prototypes = {"prototypes by class": ["in proportion", *methods]}
@@ -378,8 +358,7 @@ class KPath:
 
         With `max_cost`, the chosen selection goes into the folder `selection` beside them.
         """
-        from uniproto.comparing.charts import path_chart
-        from uniproto.comparing.pages import path_page
+        from uniproto.comparing.charts import path_chart, path_page
 
         folder = Path(folder)
         record = {

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.errors import InvalidInputError, as_index, invalid
+from uniproto.errors import InvalidInputError, as_index, quoted
 from uniproto.runtime.threads import parallel_map, pieces_of
 
 _ROWS_CHECKED_TOGETHER = 4096
@@ -34,24 +34,15 @@ def as_matrix(values: Any, parameter: str, memory: int | float | str | None = No
 
         values = read_input(existing_path(values, parameter), memory=memory).features
     elif _are_texts(values):
-        raise _texts(parameter, f"a {type(values).__name__} of texts")
-    if sp.issparse(values):
-        matrix: Any = _csr(values, parameter)
-    else:
-        matrix = _dense(values, parameter)
-    if matrix.ndim != 2:
-        raise invalid(
-            parameter,
-            "must be two-dimensional, one row per example",
-            f"{matrix.ndim} dimension(s), shape {matrix.shape}",
-            "Reshape it, for example with values.reshape(len(values), -1).",
+        raise InvalidInputError(
+            f"{quoted(parameter)} must hold numbers. Turn texts into vectors first: "
+            "uniproto.features.embed_text(texts), or --text on the command line."
         )
-    if 0 in matrix.shape:
-        raise invalid(
-            parameter,
-            "must have at least one row and one column",
-            f"shape {matrix.shape}",
-            "Check how it was loaded or filtered.",
+    matrix = _csr(values, parameter) if sp.issparse(values) else _dense(values, parameter)
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise InvalidInputError(
+            f"{quoted(parameter)} must be two-dimensional, with at least one row and one column "
+            f"(got shape {matrix.shape}). Reshape it, or check how it was loaded or filtered."
         )
     _require_finite(matrix, parameter)
     return matrix
@@ -63,11 +54,9 @@ def existing_path(value: str | os.PathLike[str], parameter: str) -> Path:
 
     path = possible_path(value)
     if isinstance(value, str) and not (path.exists() or glob.glob(value)):
-        raise invalid(
-            parameter,
-            "must be rows of numbers, or the path of a file",
-            f"the text {value!r}, and no file is called so",
-            "Check the path, or turn texts into vectors first with uniproto.features.embed_text.",
+        raise InvalidInputError(
+            f"{quoted(parameter)} must be rows of numbers or the path of a file; no file is called "
+            f"{value!r}. Check the path, or embed texts first (uniproto.features.embed_text)."
         )
     return path
 
@@ -76,7 +65,7 @@ def align_tables(source: Any, target: Any) -> tuple[Any, Any]:
     """Where both are tables, the target's columns in the source's order: they match by name."""
     if not (is_table(source) and is_table(target)):
         return source, target
-    from uniproto.data.frames import arrow_table
+    from uniproto.data.columns import arrow_table
     from uniproto.data.tables import in_order_of
 
     source, target = arrow_table(source, "source"), arrow_table(target, "target")
@@ -107,18 +96,13 @@ def as_labels(values: Any, parameter: str, length: int) -> NDArray[Any]:
     """One label per row, as a NumPy array."""
     labels = _plain_array(values, parameter, "must hold one label per row")
     if labels.shape != (length,):
-        raise invalid(
-            parameter,
-            f"must hold one label per row, {length} in all",
-            f"shape {labels.shape}",
-            "Pass a one-dimensional sequence of the same length.",
+        raise InvalidInputError(
+            f"{quoted(parameter)} must hold one label per row, {length} in all (got shape "
+            f"{labels.shape})."
         )
     if labels.dtype.kind in "OfmM" and any(map(_is_missing, labels)):
-        raise invalid(
-            parameter,
-            "must have a label in every row",
-            "missing values",
-            "Fill or drop those rows.",
+        raise InvalidInputError(
+            f"{quoted(parameter)} must have a label in every row. Fill the gaps."
         )
     return labels
 
@@ -132,11 +116,8 @@ def distinct_labels(labels: NDArray[Any], parameter: str) -> tuple[NDArray[Any],
     try:
         return np.unique(labels, return_inverse=True)
     except TypeError as error:
-        raise invalid(
-            parameter,
-            "must hold labels of one kind, which can be sorted",
-            f"mixed labels ({error})",
-            "Convert them all to strings.",
+        raise InvalidInputError(
+            f"{quoted(parameter)} must hold labels of one kind ({error}). Convert them to strings."
         ) from error
 
 
@@ -150,21 +131,14 @@ def as_rows(values: Any, parameter: str, m: int) -> NDArray[np.intp]:
     if rows.size == 0:
         return np.empty(0, np.intp)
     if rows.ndim != 1 or rows.dtype.kind not in "iu":
-        raise invalid(
-            parameter,
-            f"must be row numbers or a boolean mask of length {m}",
-            f"an array of {rows.dtype} with shape {rows.shape}",
-            "Pass a list of integers.",
+        raise InvalidInputError(
+            f"{quoted(parameter)} must be row numbers or a boolean mask of length {m} (got an "
+            f"array of {rows.dtype} with shape {rows.shape})."
         )
     if rows.min() < 0 or rows.max() >= m:
-        raise invalid(
-            parameter,
-            f"must hold row numbers from 0 to {m - 1}",
-            f"values from {rows.min()} to {rows.max()}",
-            "Count rows from 0.",
-        )
+        raise InvalidInputError(f"{quoted(parameter)} must hold row numbers from 0 to {m - 1}.")
     if len(np.unique(rows)) < len(rows):
-        raise invalid(parameter, "must not repeat a row", "repeated rows", "Remove the repeats.")
+        raise InvalidInputError(f"{quoted(parameter)} must not repeat a row. Remove the repeats.")
     return rows.astype(np.intp)
 
 
@@ -198,11 +172,8 @@ def _csr(values: Any, parameter: str) -> Any:
         try:
             values.check_format(full_check=True)
         except ValueError as error:
-            raise invalid(
-                parameter,
-                "must be a sparse matrix whose indices lie inside it",
-                f"one that is damaged ({error})",
-                "Make it again; scipy.sparse.load_npz does not check what it loads.",
+            raise InvalidInputError(
+                f"{quoted(parameter)} is a damaged sparse matrix ({error}). Make it again."
             ) from error
     matrix = values.tocsr()
     if not matrix.has_canonical_format:
@@ -215,12 +186,13 @@ def _dense(values: Any, parameter: str) -> NDArray[Any]:
     if hasattr(values, "detach"):  # a torch tensor, without importing torch
         values = _detached(values, parameter)
     elif is_table(values):
-        from uniproto.data.columns import numeric_matrix
-        from uniproto.data.frames import arrow_table
+        from uniproto.data.columns import arrow_table, numeric_matrix
 
         values = numeric_matrix(arrow_table(values, parameter), parameter)
     elif np.ma.is_masked(values):
-        raise invalid(parameter, "must have no missing values", "masked ones", "Drop those rows.")
+        raise InvalidInputError(
+            f"{quoted(parameter)} must have no missing values. Drop those rows."
+        )
     if isinstance(values, np.memmap):  # stays on disk; read and converted piece by piece
         _float_type(values.dtype, parameter)
         return values
@@ -234,9 +206,7 @@ def _detached(tensor: Any, parameter: str) -> Any:
         values = tensor.detach().cpu()
         return values.float() if "bfloat16" in str(values.dtype) else values
     except Exception as error:  # it may have no values, or be something else with such a method
-        raise _unreadable(tensor, parameter, "must be a rectangular array of numbers", error) from (
-            error
-        )
+        raise _unreadable(tensor, parameter, "must be a rectangular array", error) from error
 
 
 def _are_texts(values: Any) -> bool:
@@ -245,16 +215,6 @@ def _are_texts(values: Any) -> bool:
     if not isinstance(values, list | tuple) and not (is_column and len(values.shape) == 1):
         return False
     return len(values) > 0 and isinstance(next(iter(values)), str)
-
-
-def _texts(parameter: str, received: str) -> InvalidInputError:
-    return invalid(
-        parameter,
-        "must hold numbers",
-        received,
-        "Turn texts into vectors first: uniproto.features.embed_text(texts), 'uniproto embed', or "
-        "--text on the command line.",
-    )
 
 
 def is_table(values: Any) -> bool:
@@ -272,11 +232,9 @@ def _plain_array(values: Any, parameter: str, constraint: str) -> NDArray[Any]:
 def _unreadable(
     values: Any, parameter: str, constraint: str, error: Exception
 ) -> InvalidInputError:
-    return invalid(
-        parameter,
-        constraint,
-        f"a {type(values).__name__} that does not convert ({error})",
-        "Pass a NumPy array, and give every row the same length.",
+    return InvalidInputError(
+        f"{quoted(parameter)} {constraint}. This {type(values).__name__} does not convert "
+        f"({error}). Pass a NumPy array, and give every row the same length."
     )
 
 
@@ -288,11 +246,9 @@ def _is_missing(label: Any) -> bool:
 
 def _float_type(dtype: np.dtype[Any], parameter: str) -> type:
     if dtype.kind not in "fiub":
-        raise invalid(
-            parameter,
-            "must hold numbers",
-            f"values of type {dtype}",
-            "Convert or drop the columns that are not numeric.",
+        raise InvalidInputError(
+            f"{quoted(parameter)} must hold numbers, not {dtype}. Convert or drop what is not "
+            "numeric."
         )
     return float_type(dtype)
 
@@ -316,11 +272,9 @@ def _require_finite(matrix: Any, parameter: str) -> None:
 
 
 def _not_finite(parameter: str, where: str) -> InvalidInputError:
-    return invalid(
-        parameter,
-        "must be free of NaN and infinity",
-        f"one in {where}",
-        "Drop or impute those rows before selecting.",
+    return InvalidInputError(
+        f"{quoted(parameter)} must be free of NaN and infinity (there is one in {where}). Drop or "
+        "impute those rows."
     )
 
 
@@ -330,17 +284,13 @@ def sampled_rows(count: int, size: Any, seed: int, parameter: str) -> NDArray[np
     >>> sampled_rows(100, 5, seed=0, parameter="target_sample")
     array([26, 30, 50, 61, 81])
     """
-    if seed < 0:
-        raise invalid("seed", "must not be negative", seed, "Pass 0 or more.")
     try:
         rows = as_index(size)
     except TypeError:
         rows = 0
     if not 1 <= rows < count:
-        raise invalid(
-            parameter,
-            f"must be a whole number from 1 to {count - 1}, fewer than the target has rows",
-            repr(size),
-            "Lower it, or leave it out to take the whole target.",
+        raise InvalidInputError(
+            f"{quoted(parameter)} must be a whole number from 1 to {count - 1}, fewer than the "
+            f"target has rows (got {size!r})."
         )
     return np.sort(np.random.default_rng(seed).choice(count, rows, replace=False)).astype(np.int64)

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from uniproto.errors import InputFileError, invalid, unknown_name
+from uniproto.data.files import first_line
+from uniproto.errors import InputFileError, InvalidInputError, UniprotoError, quoted, unknown_name
 
 # What stands for a gap among numbers or dates, in tables as people have them.
 GAP_WORDS = frozenset(
@@ -23,31 +24,24 @@ GAPS = sorted({form(word) for word in GAP_WORDS for form in (str, str.upper, str
 def numeric_matrix(table: pa.Table, parameter: str) -> NDArray[Any]:
     """Rows of numbers from numeric columns side by side, or from one list column."""
     if 0 in table.shape:
-        raise invalid(
-            parameter,
-            "must have at least one row and one column of features",
-            f"{table.num_rows} rows and {table.num_columns} columns",
-            "Check how it was loaded or filtered.",
+        raise InvalidInputError(
+            f"{quoted(parameter)} must have at least one row and one column of features (got "
+            f"{table.num_rows} rows and {table.num_columns} columns)."
         )
     if table.num_columns == 1 and is_list(table.schema.field(0).type):
         return _list_matrix(table.column(0), parameter)
     wrong = [f"{field.name} ({field.type})" for field in table.schema if not is_numeric(field.type)]
     if wrong:
-        raise invalid(
-            parameter,
-            "must have only numeric columns, or one list column of features",
-            f"the columns {', '.join(wrong)}",
-            "Pass the columns of numbers, or the list column, alone: df[['a', 'b']]; on the "
-            "command line by --features (a list column by --column) or by --ignore. Texts and "
-            "pictures are embedded first, by --text or --images.",
+        raise InvalidInputError(
+            f"{quoted(parameter)} must have only numeric columns, or one list column of features "
+            f"(got {', '.join(wrong)}). Choose columns by --features, --column or --ignore (in "
+            "Python df[['a', 'b']]); embed texts and pictures by --text or --images."
         )
     for field, values in zip(table.schema, table.columns, strict=True):
         if values.null_count:
-            raise invalid(
-                parameter,
-                "must have no missing values",
-                f"{values.null_count} in column {field.name!r}",
-                "Drop or impute those rows.",
+            raise InvalidInputError(
+                f"{quoted(parameter)} must have no missing values ({values.null_count} in column "
+                f"{field.name!r}). Drop or impute those rows."
             )
     return np.column_stack([values.to_numpy() for values in table.columns])
 
@@ -71,29 +65,17 @@ def _list_matrix(lists: pa.ChunkedArray, parameter: str) -> NDArray[Any]:
 
     kind = lists.type.value_type
     if not is_numeric(kind):
-        raise invalid(parameter, "must hold lists of numbers", f"lists of {kind}", "Convert them.")
-    if lists.null_count:
-        raise invalid(
-            parameter,
-            "must have no missing feature lists",
-            f"{lists.null_count} missing",
-            "Drop those rows.",
-        )
+        raise InvalidInputError(f"{quoted(parameter)} must hold lists of numbers, not of {kind}.")
     widths = np.unique(pc.list_value_length(lists).to_numpy())
-    if len(widths) != 1:
-        raise invalid(
-            parameter,
-            "must have feature lists of one length",
-            f"lengths from {widths[0]} to {widths[-1]}",
-            "Give every row the same number of features.",
-        )
     parts = [chunk.flatten() for chunk in lists.chunks]
-    if missing := sum(part.null_count for part in parts):
-        raise invalid(
-            parameter,
-            "must have no missing features",
-            f"{missing} missing",
-            "Drop or impute those rows.",
+    if lists.null_count or any(part.null_count for part in parts):
+        raise InvalidInputError(
+            f"{quoted(parameter)} must have no missing features. Drop those rows."
+        )
+    if len(widths) != 1:
+        raise InvalidInputError(
+            f"{quoted(parameter)} must have feature lists of one length (got {widths[0]} to "
+            f"{widths[-1]})."
         )
     flat = np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
     return flat.reshape(len(lists), int(widths[0]))
@@ -124,17 +106,14 @@ def only_features(
     """
     names = split_names(given, known)
     if not names:
-        raise invalid("--features", "must name columns", repr(",".join(given)), "Try a,b,c.")
+        raise InvalidInputError("--features must name columns, such as a,b,c.")
     require_columns(names, known, "--features", path)
     if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise invalid("--features", "must name a column once", ", ".join(twice), "Drop the rest.")
-    if both := [name for name in names if name in aside]:
-        raise invalid(
-            "--features",
-            "must name columns that no other option sets aside",
-            ", ".join(both),
-            "Leave them out of one of the two.",
+        raise InvalidInputError(
+            f"--features must name a column once, not {', '.join(twice)} twice."
         )
+    if both := [name for name in names if name in aside]:
+        raise InvalidInputError(f"--features names {', '.join(both)}, which another option names.")
     return names
 
 
@@ -153,7 +132,7 @@ def ignored_columns(
     known = [*schema.names, *(name for name in others if name not in schema.names)]
     names = split_names(given, known)
     if given and not names:
-        raise invalid("--ignore", "must name columns", repr(",".join(given)), "Try a,b,c.")
+        raise InvalidInputError("--ignore must name columns, such as a,b,c.")
     # A misspelt name leaves a column in. Where that is one of text, it is known at once.
     left = [field for field in schema if field.name not in names]
     if not (in_target and all(is_numeric(field.type) for field in left)):
@@ -176,7 +155,108 @@ def checked_table(table: pa.Table, path: Path) -> pa.Table:
     twice = [name for name, count in Counter(table.column_names).items() if count > 1]
     if twice:
         raise InputFileError(
-            f"{path}: every column must have a name of its own. Got {', '.join(twice)} more than "
-            "once instead. Rename the columns; a .csv file needs a first line of names."
+            f"{path}: every column must have a name of its own, and {', '.join(twice)} is there "
+            "more than once. Rename the columns; a .csv file needs a first line of names."
         )
     return table
+
+
+_NOT_CONVERTED = (pa.ArrowException, AttributeError, OverflowError, TypeError, ValueError)
+
+
+def arrow_table(values: Any, parameter: str) -> pa.Table:
+    """An Arrow table from an Arrow, pandas or polars one.
+
+    What Arrow has no type for becomes text: intervals, whole numbers beyond 64 bits, values of
+    several kinds in one column.
+    """
+    if hasattr(values, "to_frame") and not hasattr(values, "columns"):
+        raise InvalidInputError(f"{quoted(parameter)} is a single column. Pass values.to_frame().")
+    try:
+        if type(values).__module__.startswith("pandas"):
+            return _from_pandas(values, parameter)
+        return _with_known_levels(pa.table(values))
+    except UniprotoError:
+        raise
+    except _NOT_CONVERTED as error:
+        raise InvalidInputError(
+            f"{quoted(parameter)} must be a table or an array of numbers. This "
+            f"{type(values).__name__} does not convert ({first_line(error)})."
+        ) from error
+
+
+def column_name(table: Any, values: Any) -> str | None:
+    """The name of the table's column that these values are, such as `df.species`; else None.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"age": [20, 30], "kind": ["a", "b"]})
+    >>> column_name(frame, frame.kind), column_name(frame, frame.kind.str.upper())
+    ('kind', None)
+    """
+    name = getattr(values, "name", None)
+    if not isinstance(name, str) or not hasattr(values, "equals") or isinstance(table, pa.Table):
+        return None
+    if name not in getattr(table, "columns", ()) or type(table[name]) is not type(values):
+        return None
+    return name if table[name].equals(values) else None
+
+
+def _with_known_levels(table: pa.Table) -> pa.Table:
+    """The same table, texts and categories of polars in types that can be computed with."""
+    for place, field in enumerate(table.schema):
+        kind = field.type
+        if pa.types.is_dictionary(kind) and str(kind.value_type) == "string_view":
+            kind = pa.dictionary(pa.int32(), pa.large_string(), kind.ordered)
+            chunks = [
+                pa.DictionaryArray.from_arrays(
+                    chunk.indices.cast(pa.int32()),
+                    chunk.dictionary.cast(pa.large_string()),
+                    ordered=kind.ordered,
+                )
+                for chunk in table.column(place).chunks
+            ]
+            table = table.set_column(place, field.name, pa.chunked_array(chunks, kind))
+        elif str(kind) == "string_view":
+            texts = table.column(place).cast(pa.large_string())
+            table = table.set_column(place, field.name, texts)
+    return table
+
+
+def _from_pandas(frame: Any, parameter: str) -> pa.Table:
+    names = list(map(str, frame.columns))
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise InvalidInputError(
+            f"{quoted(parameter)} must have a name of its own for every column, not "
+            f"{', '.join(twice)} twice. Rename the columns."
+        )
+    try:
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+    except _NOT_CONVERTED:
+        return pa.table({name: _column(frame.iloc[:, at]) for at, name in enumerate(names)})
+    for place, field in enumerate(table.schema):
+        if _is_foreign(field.type):
+            table = table.set_column(place, field.name, _texts(frame.iloc[:, place]))
+    return table
+
+
+def _column(values: Any) -> pa.Array:
+    try:
+        found = pa.array(values, from_pandas=True)
+    except _NOT_CONVERTED:
+        return _texts(values)
+    return _texts(values) if _is_foreign(found.type) else found
+
+
+def _is_foreign(kind: pa.DataType) -> bool:
+    """Whether a type is one that only pandas computes with, such as its intervals."""
+    values = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return isinstance(values, pa.BaseExtensionType)
+
+
+def _texts(values: Any) -> pa.Array:
+    if hasattr(values, "cat"):  # such as pandas.cut makes, whose order counts
+        levels = pa.array(map(str, values.cat.categories), pa.large_string())
+        codes = pa.array(values.cat.codes.to_numpy(), mask=values.isna().to_numpy())
+        return pa.DictionaryArray.from_arrays(codes, levels, ordered=bool(values.cat.ordered))
+    shown = [None if gap else str(each) for each, gap in zip(values, values.isna(), strict=True)]
+    return pa.array(shown, pa.large_string())

@@ -13,15 +13,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from uniproto.data.columns import numeric_matrix
 from uniproto.data.files import unreadable
 from uniproto.errors import InputFileError, OutputError, UniprotoError
+from uniproto.runtime.memory import free_bytes, memory_budget, require_memory
 
 _ROWS_PER_BATCH = 65536
+_SMALL = 2**26  # bytes that are always allowed: `memory` is for the work, and may be very little
+# Bytes of a value, by Parquet's physical types; texts are counted as they are stored.
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
 
 
 def is_pattern(path: Path) -> bool:
@@ -42,16 +45,11 @@ def parquet_files(path: Path) -> list[Path]:
     """
     if is_pattern(path):
         files = sorted(Path(name) for name in glob.glob(str(path), recursive=True))
-        if not files:
-            raise InputFileError(
-                f"{path}: the pattern must match .parquet files. Got none instead. Check the "
-                "path, and quote the pattern."
-            )
-        return files
-    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    else:
+        files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
     if not files:
         raise InputFileError(
-            f"{path}: the folder must hold .parquet files. Got none instead. Check the path."
+            f"{path}: there are no .parquet files. Check the path, and quote a pattern."
         )
     return files
 
@@ -78,6 +76,8 @@ class LargeTable:
     """A Parquet data set that stays on disk, with the part of a table's interface that is used."""
 
     def __init__(self, files: list[Path]) -> None:
+        import pyarrow.dataset as ds  # loads pandas, where there is one
+
         self._files = files
         self._dataset = ds.dataset([str(file) for file in files], format="parquet")
         self.schema = self._dataset.schema
@@ -131,21 +131,60 @@ class LargeTable:
                     dtype = part.dtype
                 elif part.shape[1] != shape[1]:
                     raise InputFileError(
-                        f"{parameter}: feature lists must be of one length. Got {shape[1]} and "
-                        f"{part.shape[1]} instead. Give every row the same number of features."
+                        f"{parameter}: feature lists must be of one length, not {shape[1]} and "
+                        f"{part.shape[1]}."
                     )
                 try:
                     file.write(np.ascontiguousarray(part, dtype).data)
                     file.flush()
                 except OSError as error:
                     raise OutputError(
-                        f"{tempfile.gettempdir()}: the temporary folder must have room for the "
-                        f"features. It has not ({error.strerror or error}). Set TMPDIR to a folder "
-                        "with more space."
+                        f"{tempfile.gettempdir()}: there is no room for the features "
+                        f"({error.strerror or error}). Set TMPDIR to a folder with more space."
                     ) from error
                 shape = (shape[0] + len(part), part.shape[1])
             if shape[0] == 0:
-                raise InputFileError(
-                    f"{parameter}: the data set must have rows. Got none instead. Check the path."
-                )
+                raise InputFileError(f"{parameter}: the data set has no rows. Check the path.")
             return np.memmap(file, dtype=dtype, mode="r", shape=shape)
+
+
+def require_room(path: Path, memory: int | float | str | None) -> None:
+    """Refuse a file that is read whole and is larger than the memory there is."""
+    allowed = free_bytes() if memory is None else memory_budget(memory)
+    require_memory(
+        path.stat().st_size,
+        max(allowed, _SMALL),
+        f"{path} is read whole",
+        "Convert it to .parquet or .npy, which are read in parts, or allow more: --memory.",
+    )
+
+
+def parquet_bytes(metadata: Any) -> int:
+    """How much memory a Parquet file takes by its footer, not counting what texts share.
+
+    A value that is repeated a million times is stored once, so the size of the file tells nothing.
+    """
+    rows, total = metadata.num_rows, 0
+    for place in range(metadata.num_columns):
+        column = metadata.schema.column(place)
+        width = _width(column)
+        if width is not None and column.max_repetition_level == 0:
+            total += width * rows
+            continue
+        for group in range(metadata.num_row_groups):
+            chunk = metadata.row_group(group).column(place)
+            stored = chunk.total_uncompressed_size
+            total += stored if width is None else max(width * chunk.num_values, 0)
+    return int(total)
+
+
+def has_texts(metadata: Any) -> bool:
+    """Whether some column's size in memory is not known before it is read."""
+    columns = (metadata.schema.column(place) for place in range(metadata.num_columns))
+    return any(_width(column) is None for column in columns)
+
+
+def _width(column: Any) -> int | None:
+    if column.physical_type == "FIXED_LEN_BYTE_ARRAY":
+        return int(column.length)
+    return _WIDTHS.get(column.physical_type)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from uniproto.errors import InputFileError, invalid
+from uniproto.errors import InputFileError, InvalidInputError
 
 MESSAGES, TEXT = "messages", "text"
 FURTHER = "input"  # beside an instruction: what it is about, as in the data of Alpaca
@@ -49,26 +49,21 @@ def example_columns(
     (('q', 'a'), ('text',))
     """
     if messages is not None and (prompt is not None or answer is not None):
-        raise invalid(
-            "messages", "excludes 'prompt' and 'answer'", repr(messages), "Drop one of the two."
-        )
+        raise InvalidInputError("Name 'messages', or 'prompt' and 'answer', not both.")
     named: tuple[str, ...]
     if messages is not None:
         named = (messages,)
     elif prompt is not None or answer is not None:
         named = (prompt or _PAIRS[0][0], answer or _PAIRS[0][1])
         if named[0] == named[1]:
-            raise invalid(
-                "answer", "must be another column than 'prompt'", repr(named[1]), "Name both."
-            )
+            raise InvalidInputError("'answer' must be another column than 'prompt'.")
     else:
         named = usual_columns(present, like)
     missing = [name for name in named if name not in present]
     if missing or not named:
         raise InputFileError(
-            f"{where}: the examples must have a prompt and an answer. Got the columns "
-            f"{', '.join(map(str, present)) or 'none'} instead"
-            f"{', without ' + ', '.join(missing) if missing else ''}. Name them: --prompt and "
+            f"{where}: the examples have no {' and no '.join(missing) or 'prompt and answer'} "
+            f"among their columns ({', '.join(map(str, present))}). Name them: --prompt and "
             "--answer, or --messages (in Python prompt=, answer=, messages=)."
         )
     return _with_further(named, present)

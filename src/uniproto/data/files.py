@@ -25,9 +25,9 @@ def possible_path(path: str | os.PathLike[str]) -> Path:
     'pool.npy'
     >>> possible_path("s3://bucket/pool.parquet")
     Traceback (most recent call last):
-    uniproto.errors.InputFileError: s3://bucket/pool.parquet: the input must be a file of this
-    machine. Got an address in a store instead. Add --engine ray, which reads Parquet files where
-    they are (in Python uniproto.scale.select), or copy it here first.
+    uniproto.errors.InputFileError: s3://bucket/pool.parquet is not a file of this machine. Add
+    --engine ray (in Python uniproto.scale.select), which reads Parquet files where they are, or
+    copy it here.
     """
     try:
         os.stat(path)
@@ -36,15 +36,13 @@ def possible_path(path: str | os.PathLike[str]) -> Path:
         if address := _ADDRESS.match(os.fspath(path)):
             scheme, rest = address.groups()  # a Path has lost a slash
             raise InputFileError(
-                f"{scheme}://{rest}: the input must be a file of this machine. Got an address in a "
-                "store instead. Add --engine ray, which reads Parquet files where they are (in "
-                "Python uniproto.scale.select), or copy it here first."
+                f"{scheme}://{rest} is not a file of this machine. Add --engine ray (in Python "
+                "uniproto.scale.select), which reads Parquet files where they are, or copy it here."
             ) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputFileError(
-            f"{os.fspath(path)[:_LONGEST_SHOWN]!r}: the input must be a path that can be looked "
-            f"up. This one cannot ({reason}). Check the path."
+            f"{os.fspath(path)[:_LONGEST_SHOWN]!r} is no path ({reason}). Check it."
         ) from error
     return Path(path)
 
@@ -56,13 +54,13 @@ def require_regular_file(path: Path) -> None:
 
     >>> require_regular_file(Path("/dev/null"))
     Traceback (most recent call last):
-    uniproto.errors.InputFileError: /dev/null: the input must be a regular file. Got a pipe or a
-    device instead. Copy what it holds into a file.
+    uniproto.errors.InputFileError: /dev/null: the input must be a regular file, not a pipe or a
+    device. Copy what it holds into a file.
     """
     if is_endless(path):
         raise InputFileError(
-            f"{path}: the input must be a regular file. Got a pipe or a device instead. Copy what "
-            "it holds into a file."
+            f"{path}: the input must be a regular file, not a pipe or a device. Copy what it holds "
+            "into a file."
         )
 
 
@@ -78,12 +76,12 @@ def is_endless(path: Path) -> bool:
 def unreadable(path: Path, error: BaseException) -> InputFileError:
     """The error for a file that does not hold what its ending promises.
 
-    >>> str(unreadable(Path("pool.csv"), ValueError("odd quote\\nin line 3"))).split(". ")[1]
-    'It could not be read (odd quote)'
+    >>> print(unreadable(Path("pool.csv"), ValueError("odd quote\\nin line 3")))
+    pool.csv could not be read as .csv (odd quote). Is it complete, and UTF-8 where it is text?
     """
     return InputFileError(
-        f"{path}: the file must hold valid {path.suffix} data. It could not be read "
-        f"({first_line(error)}). Check that it is complete, and UTF-8 where it is text."
+        f"{path} could not be read as {path.suffix} ({first_line(error)}). Is it complete, and "
+        "UTF-8 where it is text?"
     )
 
 
@@ -107,15 +105,12 @@ def json_objects(
             continue
         try:
             row = json.loads(line)
+            reason = f"it holds {type(row).__name__}"
         except (ValueError, RecursionError) as error:
-            raise InputFileError(
-                f"{name}: every line must hold one JSON object. Line {number} does not ({error}). "
-                "Correct it, or fetch the file again if it was cut off."
-            ) from error
+            row, reason = None, str(error)
         if not isinstance(row, dict):
             raise InputFileError(
-                f"{name}: every line must hold one JSON object. Line {number} holds "
-                f"{type(row).__name__} instead. Correct it."
+                f"{name}: every line must hold one JSON object. Line {number} does not ({reason})."
             )
         yield number, row
 
@@ -142,6 +137,5 @@ def reading(path: Path, what: str) -> Iterator[None]:
         raise
     except Exception as error:  # what a parser makes of a damaged file can be anything
         raise InputFileError(
-            f"{path}: the file must hold {what}. It could not be read ({first_line(error)}). "
-            "Download it again, and check that it is complete."
+            f"{path}: the file must hold {what}. It could not be read ({first_line(error)})."
         ) from error

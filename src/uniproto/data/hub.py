@@ -28,8 +28,7 @@ def arrow_files(folder: Path) -> list[Path]:
     if (folder / _SPLITS).is_file():
         names = sorted(each.name for each in folder.iterdir() if each.is_dir())
         raise InputFileError(
-            f"{folder}: the data set must be one split. Got {', '.join(names)} instead. Name the "
-            f"folder of one: {folder / (names[0] if names else 'train')}."
+            f"{folder} holds several splits: {', '.join(names)}. Name the folder of one."
         )
     try:
         state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
@@ -40,11 +39,8 @@ def arrow_files(folder: Path) -> list[Path]:
             )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputFileError(
-            f"{folder}: the folder must be a complete data set that 'datasets' has saved. It could "
-            f"not be read ({first_line(error)}). Save it again."
+            f"{folder}: the data set cannot be read ({first_line(error)}). Save it again."
         ) from error
-    if any(file.resolve().parent != folder.resolve() for file in files):
-        raise InputFileError(f"{folder}: the data set names files outside itself. Save it again.")
     return files
 
 
@@ -73,9 +69,7 @@ def local_data(text: str, folder: Path) -> str:
         import datasets
     except ImportError as error:
         raise InputFileError(
-            f"{text}: the data set must be a file or a folder, or the package 'datasets' must be "
-            "there to load it from the Hugging Face hub. Got neither instead. Check the path, or "
-            "run: pip install datasets"
+            f"{text} is no file here. To load it from the Hugging Face hub: pip install datasets"
         ) from error
     name, _, rest = text.partition(":")
     split, _, configuration = rest.partition(":")
@@ -83,9 +77,8 @@ def local_data(text: str, folder: Path) -> str:
         found: Any = datasets.load_dataset(name, configuration or None, split=split or "train")
     except Exception as error:  # what the library makes of a network or a name can be anything
         raise InputFileError(
-            f"{text}: the data set must be a file, a folder, or a name on the Hugging Face hub. It "
-            f"is no file here, and could not be loaded ({first_line(error)[:200]}). Check the "
-            "name, the split and the network, or pass a file."
+            f"{text} is no file here, and cannot be loaded from the Hugging Face hub "
+            f"({first_line(error)[:200]}). Check the name, the split and the network."
         ) from error
     path = folder / f"{re.sub(r'[^a-zA-Z0-9.-]', '_', text)}-{found._fingerprint}.parquet"
     if not path.exists():

@@ -9,6 +9,7 @@ from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from uniproto.data.columns import (
@@ -22,25 +23,21 @@ from uniproto.data.columns import (
 )
 from uniproto.data.disk import (
     LargeTable,
+    has_texts,
     is_pattern,
     joined_digest,
     names_inside,
+    parquet_bytes,
     parquet_files,
+    require_room,
 )
 from uniproto.data.files import (
     require_regular_file,
     unreadable,
 )
 from uniproto.data.hub import arrow_files, is_saved_dataset, read_saved_dataset
-from uniproto.data.sizes import has_texts, parquet_bytes, require_room
 from uniproto.data.text_tables import read_csv, read_json
-from uniproto.errors import (
-    InputFileError,
-    InvalidInputError,
-    UniprotoError,
-    invalid,
-    unknown_name,
-)
+from uniproto.errors import InputFileError, InvalidInputError, UniprotoError, quoted, unknown_name
 from uniproto.runs.records import sha256_of
 from uniproto.runtime.memory import memory_budget
 
@@ -64,12 +61,7 @@ class InputData:
     def column(self, name: str, parameter: str) -> NDArray[Any]:
         """A named column of text or numbers, without gaps; dates become text."""
         if self.table is None:
-            raise invalid(
-                parameter,
-                "needs a table (.parquet, .csv or .jsonl) with named columns",
-                f"{self.path.name}, which holds a bare array",
-                "Put the column in a table, or leave the option out.",
-            )
+            raise _no_table(parameter, self.path)
         require_column(self.table, name, parameter, self.path)
         return column_values(self.table.column(name), name, parameter, self.path.name)
 
@@ -89,20 +81,23 @@ def column_values(values: pa.ChunkedArray, name: str, parameter: str, owner: str
     if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
         values = values.cast(pa.string())
     elif not (is_numeric(kind) or is_text(kind)):
-        raise invalid(
-            parameter,
-            "must name a column of text or numbers",
-            f"{name!r} of {owner}, which holds {kind}",
-            "Name another column.",
+        raise InvalidInputError(
+            f"{quoted(parameter)} must name a column of text or numbers; {name!r} of {owner} holds "
+            f"{kind}."
         )
     if values.null_count:
-        raise invalid(
-            parameter,
-            "must name a column with a value in every row",
-            f"{name!r} of {owner} with {values.null_count} missing",
-            "Fill or drop those rows.",
+        raise InvalidInputError(
+            f"{quoted(parameter)} must name a column with a value in every row; {name!r} of "
+            f"{owner} has {values.null_count} missing. Fill or drop those rows."
         )
     return values.to_numpy(zero_copy_only=False)
+
+
+def _no_table(parameter: str, path: Path) -> InvalidInputError:
+    return InvalidInputError(
+        f"{quoted(parameter)} needs a table (.parquet, .csv or .jsonl), and {path.name} holds a "
+        "bare array. Leave the option out."
+    )
 
 
 @dataclass(frozen=True)
@@ -148,12 +143,7 @@ def read_input(
     digest, content = read_content(path, column, memory, encoding)
     if isinstance(content, np.ndarray):
         if features or ignore:
-            raise invalid(
-                "--features" if features else "--ignore",
-                "needs a table (.parquet, .csv or .jsonl) with named columns",
-                f"{path.name}, which holds a bare array",
-                "Leave the option out.",
-            )
+            raise _no_table("--features" if features else "--ignore", path)
         return InputData(path, digest, content)
     for name, option in (required or {}).items():  # before features, which may make no sense then
         require_column(content, name, option, path)
@@ -190,9 +180,7 @@ def read_content(
     reader = read_folder if path.is_dir() else next(suitable, None)
     if reader is None:
         raise InputFileError(
-            f"{path}: the file name must end in one of {', '.join(sorted(READERS))}. "
-            f"Got {repr(path.suffix) if path.suffix else 'no ending'} instead. "
-            "Convert the file to one of those."
+            f"{path}: the file name must end in one of {', '.join(sorted(READERS))}."
         )
     digest = content_digest(path)
     try:
@@ -212,11 +200,9 @@ def in_order_of(
     if min(len(names), len(others)) <= 1:  # one list column may have any name
         return list(names)
     if odd := sorted(set(names) ^ set(others)):
-        raise invalid(
-            parameter,
-            f"must be those of {owner}",
-            f"{', '.join(odd)} in only one of the two",
-            "Give both the same columns.",
+        raise InvalidInputError(
+            f"{quoted(parameter)} must be those of {owner}; {', '.join(odd)} is in only one of the "
+            "two. Give both the same columns."
         )
     return list(others)
 
@@ -235,10 +221,7 @@ def file_digest(path: Path) -> str:
         return sha256_of(path)
     except OSError as error:
         reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
-        raise InputFileError(
-            f"{path}: the input must be a readable file. It could not be opened ({reason}). "
-            "Check the path."
-        ) from error
+        raise InputFileError(f"{path} cannot be opened ({reason}). Check it.") from error
 
 
 def content_digest(path: Path) -> str:
@@ -259,9 +242,7 @@ def feature_columns(schema: pa.Schema, named: Collection[str], path: str | Path)
     pandas_index = (schema.pandas_metadata or {}).get("index_columns", [])
     names = [name for name in schema.names if name not in (*named, *pandas_index)]
     if "" in names:
-        raise InputFileError(
-            f"{path}: every column of features must have a name. Got one without instead. Name it."
-        )
+        raise InputFileError(f"{path}: every column of features must have a name.")
     return names
 
 
@@ -293,31 +274,23 @@ def _read_numpy(path: Path, column: str | None, memory: Memory) -> NDArray[Any]:
         if "pickle" not in str(error):
             raise
         raise InputFileError(
-            f"{path}: the file must hold a plain array of numbers. It holds pickled Python "
-            "objects, which can run code and are never loaded, or is no NumPy file at all. "
-            "Save a numeric array with np.save."
+            f"{path}: the file must hold a plain array of numbers. Pickled Python objects can run "
+            "code, and are never loaded. Save a numeric array with np.save."
         ) from error
     if column is not None:
-        raise invalid(
-            "--column",
-            "needs a table or an .npz archive",
-            f"{path.name}, one bare array",
-            "Drop it.",
-        )
+        raise InvalidInputError("--column needs a table or an .npz archive, not one bare array.")
     return content
 
 
 def _array_name(names: Sequence[str], wanted: str | None, path: Path) -> str:
-    if wanted is not None:
-        if wanted not in names:
-            raise InputFileError(f"{path}: {unknown_name('--column', wanted, names)}")
-        return wanted
-    if len(names) != 1:
+    if wanted is not None and wanted not in names:
+        raise InputFileError(f"{path}: {unknown_name('--column', wanted, names)}")
+    if wanted is None and len(names) != 1:
         raise InputFileError(
-            f"{path}: the archive must hold one array, or --column must name one. "
-            f"Got {', '.join(sorted(names)) or 'an empty archive'} instead. Add --column NAME."
+            f"{path}: the archive must hold one array, or --column must name one of "
+            f"{', '.join(sorted(names)) or 'an empty archive'}."
         )
-    return names[0]
+    return names[0] if wanted is None else wanted
 
 
 def read_folder(path: Path, column: str | None, memory: Memory) -> pa.Table | LargeTable:
@@ -346,16 +319,11 @@ def read_parquet(path: Path, column: str | None, memory: Memory) -> pa.Table | L
             raise unreadable(file, error) from error
     for file, table in zip(files, tables, strict=True):
         if not table.schema.equals(tables[0].schema):
-            raise InputFileError(
-                f"{file}: every file of a data set must have the same columns. Got others than in "
-                f"{files[0].name} instead. Convert it, or leave it out."
-            )
+            raise InputFileError(f"{file} must have the same columns as {files[0].name}.")
     return pa.concat_tables(tables)
 
 
 def _footer(file: Path) -> Any:
-    import pyarrow.parquet as pq
-
     try:
         return pq.read_metadata(file)
     except (pa.ArrowException, OSError) as error:
@@ -364,8 +332,6 @@ def _footer(file: Path) -> Any:
 
 def read_within(file: Path | IO[bytes], most: int, footer: Any = None) -> pa.Table | None:
     """The table of a Parquet file, or None where it takes more bytes than that."""
-    import pyarrow.parquet as pq
-
     footer = pq.read_metadata(file) if footer is None else footer
     if parquet_bytes(footer) > most:
         return None

@@ -6,25 +6,29 @@ import codecs
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from uniproto.data.codes import codes_of_csv, codes_of_json
 from uniproto.data.columns import GAPS, checked_table, is_text
+from uniproto.data.disk import require_room
 from uniproto.data.files import first_line, unpacked
-from uniproto.data.sizes import require_room
-from uniproto.errors import InputFileError, invalid, warn_of_data
+from uniproto.errors import InputFileError, InvalidInputError, warn_of_data
 
 _BLOCK = 2**26  # a reader's block must hold a whole line; long documents make long lines
 _SAMPLED = 2**20  # bytes from which the form of a file is told
 _WESTERN = "cp1252"  # what most files are that are not UTF-8, Latin-1 among them
 _SEPARATORS = ",;\t|"
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_EXACT = 2.0**53  # up to here a decimal number tells all whole ones apart
+_ZERO_IN_FRONT = "^0[0-9]{2,}$"  # but for months and hours, which are numbers
+_DIGITS = "^[+-]?[0-9]+$"
 _DECIMAL = r"(?m)(?:^|[;\t|])\s*[+-]?\d+{}\d+\s*(?=[;\t|]|$)"
 
 
@@ -45,13 +49,11 @@ def csv_form(path: Path, encoding: str | None = None) -> CsvForm:
     try:
         text = codecs.getincrementaldecoder(encoding)().decode(start).lstrip("\ufeff")
     except LookupError as error:
-        raise invalid(
-            "--encoding", "must be one that Python knows", repr(encoding), "Try latin-1."
-        ) from error
+        raise InvalidInputError(f"--encoding {encoding} is unknown. Try latin-1.") from error
     except UnicodeDecodeError as error:
         raise InputFileError(
             f"{path} is not written in {encoding} ({first_line(error)}). Name its encoding with "
-            "--encoding; in Python, read it with pandas.read_csv(path, encoding=…)."
+            "--encoding, or read it with pandas."
         ) from error
     lines = [line for line in _QUOTED.sub("", text).splitlines() if line.strip()]
     whole = lines[: min(20, max(1, len(lines) - 1))]  # the last may have been cut off
@@ -95,10 +97,9 @@ def read_csv(
     names = table.column_names
     if all(map(_is_number, names)) and not all(name.isdigit() for name in names):
         raise InputFileError(
-            f"{path}: the first line must name the columns. Got the numbers {', '.join(names[:3])} "
-            "… instead. Add a line of names."
+            f"{path}: the first line must name the columns; it holds numbers. Add a line of names."
         )
-    coded = codes_of_csv(
+    coded = _codes_of_csv(
         table, lambda named: _csv_table(path, form, named, strings_can_be_null=True)
     )
     return _without_index(coded)
@@ -155,22 +156,13 @@ def _without_index(table: pa.Table) -> pa.Table:
 def read_json(path: Path, column: str | None, memory: int | float | str | None) -> pa.Table:
     """The table of a .jsonl file, a row of fields on each line, or of a .json file's list."""
     import pyarrow.json as arrow_json
-    import pyarrow.parquet as pq
 
     require_room(path, memory)
     with unpacked(path) as lines:
         begin = next(filter(None, map(bytes.strip, lines)), b"")
     if not begin:  # Arrow makes a table without columns of blank lines
-        raise InputFileError(
-            f"{path}: the file must hold a JSON object on each line. It is empty. Check how it was "
-            "written or filtered."
-        )
+        raise InputFileError(f"{path} is empty. Check how it was written or filtered.")
     is_list = begin.startswith(b"[")
-    if is_list and path.suffix.lower() != ".json":
-        raise InputFileError(
-            f"{path}: the file must hold a JSON object on each line. It holds a list instead. "
-            "Write its objects one below the other, or call the file .json."
-        )
     with unpacked(path) as lines:
         content = _lines_of_list(lines.read()) if is_list else lines
         table = arrow_json.read_json(content, arrow_json.ReadOptions(block_size=_BLOCK))
@@ -178,8 +170,7 @@ def read_json(path: Path, column: str | None, memory: int | float | str | None) 
         pq.write_table(table.schema.empty_table(), pa.BufferOutputStream())
     except pa.ArrowException as error:
         raise InputFileError(
-            f"{path}: every field must fit into a .parquet file. One does not "
-            f"({first_line(error)}). Drop that field."
+            f"{path}: a field does not fit into a .parquet file ({first_line(error)}). Drop it."
         ) from error
 
     def text() -> str:
@@ -187,7 +178,7 @@ def read_json(path: Path, column: str | None, memory: int | float | str | None) 
             content = lines.read()
         return str(_lines_of_list(content).read() if is_list else content, "utf-8-sig")
 
-    return codes_of_json(checked_table(table, path), text)
+    return _codes_of_json(checked_table(table, path), text)
 
 
 def _lines_of_list(content: bytes) -> io.BytesIO:
@@ -202,3 +193,62 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+# Codes of digits, such as 01182 or 12345678901234567890, are read as they are written: numbers
+# have no zeros in front and lose digits beyond 64 bits.
+
+
+def _codes_of_csv(table: pa.Table, read_texts: Callable[[Sequence[str]], pa.Table]) -> pa.Table:
+    """The table with its codes as texts; `read_texts` reads columns as they are written."""
+    wide = _beyond_exact(table)
+    whole = [field.name for field in table.schema if pa.types.is_integer(field.type)]
+    if not wide and not whole:
+        return table
+    texts = read_texts([*whole, *wide])
+    for name in texts.column_names:
+        values = texts.column(name)
+        if name in wide:
+            are_codes = pc.all(pc.match_substring_regex(values, _DIGITS)).as_py()
+        else:
+            are_codes = pc.any(pc.match_substring_regex(values, _ZERO_IN_FRONT)).as_py()
+        if are_codes:
+            table = table.set_column(table.column_names.index(name), name, values)
+    return table
+
+
+def _codes_of_json(table: pa.Table, read: Callable[[], str]) -> pa.Table:
+    """The table with whole numbers beyond 64 bits as texts; `read` gives the file's text."""
+    wide = _beyond_exact(table)
+    if not wide:
+        return table
+    rows = _objects(read())
+    for name in wide:
+        found = [row.get(name) for row in rows]
+        if all(isinstance(value, str | None) for value in found):
+            texts = pa.array(found, pa.string())
+            table = table.set_column(table.column_names.index(name), name, texts)
+    return table
+
+
+def _beyond_exact(table: pa.Table) -> list[str]:
+    """Columns of decimal numbers, all of them whole and some too large to be told apart."""
+    found = []
+    for field, values in zip(table.schema, table.columns, strict=True):
+        if pa.types.is_floating(field.type) and len(values) > values.null_count:
+            large = pc.max(pc.abs(values)).as_py() >= _EXACT
+            if large and pc.all(pc.equal(pc.floor(values), values)).as_py():
+                found.append(field.name)
+    return found
+
+
+def _objects(text: str) -> list[dict[str, object]]:
+    """The objects of a text, one after the other, whole numbers as they are written."""
+    decoder, place, found = json.JSONDecoder(parse_int=str), 0, []
+    while place < len(text):
+        if text[place].isspace():
+            place += 1
+        else:
+            value, place = decoder.raw_decode(text, place)
+            found.append(value)
+    return found

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.tables import file_digest
-from uniproto.errors import OutputError, invalid
+from uniproto.errors import OutputError
 from uniproto.runs.atomic import write_json
 from uniproto.runs.publish import note_saved
 
@@ -87,10 +87,6 @@ def remembered_digests(files: Iterable[Path]) -> dict[Path, str]:
 
 def open_cache(cache: bool | str | os.PathLike[str], model_digest: str) -> VectorCache:
     """The cache of one model: in the folder `cache`, in the customary one (True), or none."""
-    if not isinstance(cache, bool | str | os.PathLike):
-        raise invalid(
-            "cache", "must be True, False or a folder", repr(cache), "Pass one of the three."
-        )
     if cache is False:
         return VectorCache(None, required=False)
     try:
@@ -208,9 +204,8 @@ class VectorCache:
         reason_text = getattr(error, "strerror", None) or error
         if self._required:
             raise OutputError(
-                f"{self.folder}: the cache must be a folder that can be written. Writing failed "
-                f"({reason_text}). Choose another folder by --cache (in Python cache=) or "
-                f"{VARIABLE}, free some space, or do without: --no-cache, cache=False."
+                f"{self.folder}: the cache cannot be written ({reason_text}). Choose another by "
+                f"--cache (in Python cache=) or {VARIABLE}, or do without: --no-cache, cache=False."
             ) from error
         self.note = f"nothing was saved: {self.folder} cannot be written ({reason_text})"
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from uniproto.data.columns import GAP_WORDS, is_numeric, is_text
-from uniproto.errors import invalid
+from uniproto.errors import InvalidInputError
 
 MISSING = "(missing)"  # the level of a category's gaps
 DAY = 86_400.0  # seconds
@@ -61,7 +61,7 @@ def levels_of(values: pa.ChunkedArray, name: str) -> tuple[list[str], NDArray[np
     (['(missing)', 'a', 'b'], array([2, 1, 0, 0, 2]))
     """
     if pa.types.is_nested(values.type) or pa.types.is_binary(values.type):
-        raise invalid(name, "must hold texts or numbers", values.type, "Convert it.")
+        raise InvalidInputError(f"Column {name!r} must hold texts or numbers, not {values.type}.")
     found, codes = distinct_values(values)
     texts = [MISSING if is_gap(value) else str(_text(value)) for value in found] + [MISSING]
     used = np.unique(codes)  # a gap is the last of them
@@ -93,12 +93,11 @@ def plain_numbers(values: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
         unit = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[kind.unit]
         values = values.cast(pa.int32() if pa.types.is_time32(kind) else pa.int64())
     elif not (is_numeric(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)):
-        constraint = "must hold numbers, as it did when the table was prepared"
-        raise invalid(name, constraint, str(kind), "Convert the column.")
+        raise InvalidInputError(f"Column {name!r} must hold numbers, as when prepared, not {kind}.")
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) / unit
     if np.isinf(numbers).any():
         row = int(np.argmax(np.isinf(numbers)))
-        raise invalid(name, "must be free of infinity", f"one in row {row}", "Drop that row.")
+        raise InvalidInputError(f"Column {name!r} must be free of infinity. Drop row {row}.")
     return np.asarray(numbers, np.float64)
 
 
@@ -117,7 +116,9 @@ def day_numbers(values: pa.ChunkedArray, name: str = "dates") -> NDArray[np.floa
     """Days since 1970, with NaN for gaps; texts and numbers such as 20201231 are read as dates."""
     found = as_days(values)
     if found is None:
-        raise invalid(name, "must hold dates, as when prepared", values.type, "Convert them.")
+        raise InvalidInputError(
+            f"Column {name!r} must hold dates, as when prepared, not {values.type}."
+        )
     return found
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from uniproto.data.arrays import as_matrix, existing_path, is_table
+from uniproto.data.columns import arrow_table
 from uniproto.data.disk import LargeTable
-from uniproto.data.frames import arrow_table
 from uniproto.data.tables import feature_columns, read_content
-from uniproto.errors import invalid, require_name, unknown_name
+from uniproto.errors import InvalidInputError, require_name, unknown_name
 from uniproto.features.preparation import Preparation
 from uniproto.features.preparing import SCALES, fit_preparation, is_one_vector
 
@@ -32,11 +32,9 @@ class OwnPreparation:
         try:
             return self.transformer.transform(rows)
         except Exception as error:  # what other people's transformers raise can be anything
-            raise invalid(
-                parameter,
-                f"must be rows that {self.rows[0][0]} transforms",
-                f"others ({str(error).splitlines()[0]})",
-                "Pass rows like those it was fitted on.",
+            raise InvalidInputError(
+                f"{self.rows[0][0]} cannot transform {parameter!r} ({str(error).splitlines()[0]}). "
+                "Pass rows like those it was fitted on."
             ) from error
 
     def table(self) -> str:
@@ -111,16 +109,13 @@ def compared_rows(
         return _by_given(prepare, source, target)
     if not _is_frame(source):
         if use or ignore or categories or prepare:
-            raise invalid(
-                "columns",
-                "needs a table with named columns",
-                f"it beside a {type(source).__name__}",
-                "Pass a data frame, or leave it out.",
+            raise InvalidInputError(
+                f"'columns' needs a table with named columns, not a {type(source).__name__}."
             )
         return ComparedRows(source, target, _given(source, target))
     table, other = _without(arrow_table(source, "source"), aside), None
     if not table.num_rows:
-        raise invalid("source", "must have rows", "an empty table", "Check how it was filtered.")
+        raise InvalidInputError("'source' is an empty table. Check how it was filtered.")
     _checked_names(categories, table)
     chosen, aim = _only(table, use, ignore), target
     if _is_frame(target):
@@ -175,17 +170,14 @@ def _fitted(transformer: Any) -> OwnPreparation:
     from sklearn.utils.validation import check_is_fitted
 
     if not hasattr(transformer, "transform"):
-        raise invalid(
-            "columns",
-            "must be Columns(…), False or a fitted transformer",
-            repr(transformer),
-            "Pass for example sklearn.compose.ColumnTransformer(…).fit(table).",
+        raise InvalidInputError(
+            f"'columns' must be Columns(…), False or a fitted transformer, not {transformer!r}."
         )
     try:
         check_is_fitted(transformer)
     except (NotFittedError, TypeError) as error:
-        raise invalid(
-            "columns", "must be fitted", f"one that is not ({error})", "Call its fit(table) first."
+        raise InvalidInputError(
+            f"'columns' must be fitted ({error}). Call its fit(table) first."
         ) from error
     return OwnPreparation(transformer)
 
@@ -225,7 +217,7 @@ def _only(table: pa.Table, use: Any, ignore: Any) -> pa.Table:
 
 def _checked_names(given: Any, table: pa.Table) -> list[str]:
     if isinstance(given, str) or not isinstance(given, Sequence):
-        raise invalid("columns", "must hold lists of names", repr(given), "Pass ['a', 'b'].")
+        raise InvalidInputError(f"'columns' must hold lists of names, such as [{given!r}].")
     for name in given:
         if name not in table.column_names:
             raise unknown_name("columns", name, table.column_names)

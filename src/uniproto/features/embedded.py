@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import InputFileError, SolverError, invalid, require_name
+from uniproto.errors import InputFileError, SolverError, require_int, require_name
 from uniproto.features.cache import CachedVector, VectorCache, open_cache
 from uniproto.features.models import identity_digest
 from uniproto.runtime.progress import Advance, Progress
@@ -144,12 +144,6 @@ def embed(
                 vector = made[item.key] if item.key in made else known.found[item.key]
                 if not rows:  # one array for all: what is not filled takes no memory
                     vectors = np.empty((max(total, 1), len(vector.vector)), np.float32)
-                if len(vector.vector) != vectors.shape[1]:
-                    raise InputFileError(
-                        f"{stored.folder}: the cache must hold vectors of the length that the "
-                        "model gives. Got others instead. Delete that folder, or do without: "
-                        "--no-cache, cache=False."
-                    )
                 vectors[len(rows)] = vector.vector
                 rows.append(row)
                 counts["truncated"] += vector.flags & TRUNCATED
@@ -211,13 +205,7 @@ def _compute(
 
 
 def batch_size_of(batch_size: int | None, default: int) -> int:
-    if batch_size is None:
-        return default
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise invalid(
-            "batch_size", "must be a whole number of at least 1", repr(batch_size), "Pass one."
-        )
-    return batch_size
+    return default if batch_size is None else require_int("batch_size", batch_size)
 
 
 def checked_vectors(vectors: Any, count: int, name: str) -> NDArray[np.float32]:
@@ -225,8 +213,8 @@ def checked_vectors(vectors: Any, count: int, name: str) -> NDArray[np.float32]:
     array = np.ascontiguousarray(vectors, np.float32)
     if array.ndim != 2 or len(array) != count:
         raise SolverError(
-            f"{name}: the model must give one vector per item. Got an output of shape "
-            f"{array.shape} for {count} items instead. Use a model made for embeddings."
+            f"{name}: the model must give one vector per item, not an output of shape "
+            f"{array.shape} for {count} items. Use a model made for embeddings."
         )
     return array
 
@@ -249,8 +237,8 @@ class UnreadableRowsError(InputFileError):
 def unembeddable(skipped: Sequence[tuple[int, str]], what: str) -> UnreadableRowsError:
     """What to say where every row was wanted."""
     return UnreadableRowsError(
-        f"Every row must hold {_ONE[what]} that can be read. Got {in_words(skipped)} instead. "
-        "Mend those rows, or skip them with --on-error skip (in Python on_error='skip')."
+        f"Every row must hold {_ONE[what]} that can be read, also {in_words(skipped)}. Fix those "
+        "rows, or skip them with --on-error skip (in Python on_error='skip')."
     )
 
 
@@ -268,10 +256,9 @@ def usable_rows(
 
 
 def _nothing(skipped: list[tuple[int, str]], what: str) -> UnreadableRowsError:
-    got = in_words(skipped) if skipped else "no rows at all"
+    got = in_words(skipped) if skipped else "there are no rows"
     return UnreadableRowsError(
-        f"At least one row must hold {_ONE[what]} that can be read. Got {got} instead. Check the "
-        "column and the files."
+        f"No row holds {_ONE[what]} that can be read: {got}. Check the column and the files."
     )
 
 

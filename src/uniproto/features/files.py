@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 from uniproto.data.columns import is_text
@@ -23,7 +24,7 @@ from uniproto.data.tables import (
     read_content,
     require_column,
 )
-from uniproto.errors import InputFileError, invalid, unknown_name
+from uniproto.errors import InputFileError, InvalidInputError, unknown_name
 from uniproto.features.pictures import ENDINGS, pictures_in
 
 if TYPE_CHECKING:
@@ -109,13 +110,9 @@ def read_items(
 ) -> Items:
     """The column of texts or pictures that the options name, or (`guess`) the only one there is."""
     path = possible_path(path)
-    if text is not None and images is not None:
-        raise invalid("--text", "excludes --images", f"{text!r} and {images!r}", "Drop one.")
+    if text is not None and (images is not None or is_picture_folder(path)):
+        raise InvalidInputError("--text is for the column of a table, --images for pictures.")
     if is_picture_folder(path):
-        if text is not None:
-            raise invalid(
-                "--text", "needs a table", f"{path}, a folder without one", "Did you mean --images?"
-            )
         return _folder_items(path, images)
     digest, table = read_table(path, encoding)
     if guess and text is None and images is None:
@@ -133,16 +130,10 @@ def read_items(
 def read_table(path: Path, encoding: str | None = None) -> tuple[str, Any]:
     """The digest and the rows of a file; a picture and bare vectors are refused."""
     if not path.is_dir() and path.suffix.lower() in ENDINGS:
-        raise InputFileError(
-            f"{path}: the input must be a table or a folder of pictures. Got a single picture "
-            "instead. Name its folder."
-        )
+        raise InputFileError(f"{path} is a single picture. Name its folder.")
     digest, table = read_content(path, encoding=encoding)
     if isinstance(table, np.ndarray):
-        raise InputFileError(
-            f"{path}: the input must be a table (.parquet, .csv or .jsonl) or a folder of "
-            "pictures. Got a bare array, which holds vectors already. Select from it directly."
-        )
+        raise InputFileError(f"{path} holds vectors already. Select from it directly.")
     return digest, table
 
 
@@ -169,11 +160,9 @@ def _folder_items(path: Path, images: str | None) -> Items:
     if images not in (None, WHOLE_FOLDER) and Path(str(images)).resolve() != path.resolve():
         inner = path / str(images)
         if not inner.is_dir():
-            raise invalid(
-                "--images",
-                f"must be {WHOLE_FOLDER!r} or a sub-folder where the data are a folder of pictures",
-                repr(images),
-                "Write --images alone, after the folder.",
+            raise InvalidInputError(
+                f"--images must be a sub-folder of {path}, or stand alone after the folder, not "
+                f"{images!r}."
             )
     names = pictures_in(inner)
     if inner != path:
@@ -197,9 +186,8 @@ def _table_of_pictures(path: Path, digest: str, table: Any, images: str) -> Item
     column = (known or texts)[0] if known or len(texts) == 1 else None
     if column is None:
         raise InputFileError(
-            f"{path}: one column must hold the names of files in {images}. Got "
-            f"{', '.join(texts) or 'no column of text'} instead. Call it file_name, or let "
-            "--images name the column and put the pictures beside the table."
+            f"{path}: one column must hold the names of files in {images}, not "
+            f"{', '.join(texts) or 'none'}. Call it file_name, or name it by --images."
         )
     return Items(path, digest, table, "images", column, folder, str(folder.resolve()))
 
@@ -219,8 +207,8 @@ def _usual_column(table: Any, path: Path) -> tuple[str | None, str | None]:
     if len(texts) == 1 and not pictures:
         return texts[0], None
     raise InputFileError(
-        f"{path}: --text or --images must name the column to embed. Got neither, and the columns "
-        f"{', '.join(table.column_names)}. Add --text COLUMN or --images COLUMN."
+        f"{path}: name the column to embed, of {', '.join(table.column_names)}: --text COLUMN or "
+        "--images COLUMN."
     )
 
 
@@ -228,11 +216,8 @@ def require_kind(table: Any, name: str, parameter: str, what: str, path: Path, s
     """Refuse a column that holds something else."""
     kind = table.schema.field(name).type
     if not (suits(kind) or pa.types.is_null(kind)):
-        raise invalid(
-            parameter,
-            f"must name a column of {what}",
-            f"{name!r} of {path.name}, which holds {kind}",
-            "Name another column.",
+        raise InvalidInputError(
+            f"{parameter} must name a column of {what}; {name!r} of {path.name} holds {kind}."
         )
 
 
@@ -262,8 +247,6 @@ def _names_digest(names: list[str]) -> str:
 def batches(table: Any, path: Path, columns: list[str] | None, size: int) -> Iterator[Any]:
     """A table piece by piece; one that is larger than memory is read again."""
     if isinstance(table, LargeTable):
-        import pyarrow.dataset as ds
-
         files = ds.dataset([str(file) for file in parquet_files(path)], format="parquet")
         yield from files.to_batches(columns=columns, batch_size=size)
         return
@@ -284,6 +267,12 @@ class EmbeddedRows:
 
     def take(self, rows: NDArray[np.int64]) -> pa.Table:
         return self._table.take(self._rows[np.asarray(rows)])
+
+    def drop_columns(self, names: list[str]) -> pa.Table | None:
+        """The other columns, where they are in memory."""
+        if isinstance(self._table, LargeTable):
+            return None
+        return self._table.drop_columns(names).take(self._rows)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.tables import file_digest
-from uniproto.errors import InputFileError, MissingExtraError, invalid
+from uniproto.errors import InputFileError, InvalidInputError, MissingExtraError
 from uniproto.features.embedded import (
     Embedded,
     Model,
@@ -96,15 +96,10 @@ def embed_images(
     if isinstance(images, str | os.PathLike):
         where = Path(images)
         if not where.is_dir():
-            raise InputFileError(
-                f"{where}: 'images' must be several pictures, or a folder of them. Got one path "
-                "that is no folder instead. Put it into a list, or check it."
-            )
+            raise InputFileError(f"{where} is no folder of pictures. Put one picture into a list.")
         images = pictures_in(where)
     if isinstance(images, bytes) or not isinstance(images, Iterable):
-        raise invalid(
-            "images", "must be several pictures", f"a {type(images).__name__}", "Pass a list."
-        )
+        raise InvalidInputError("'images' must be several pictures. Pass a list.")
     if not isinstance(images, Sized):
         images = list(images)
     count = len(images)
@@ -171,12 +166,11 @@ def _is_timm_name(name: str) -> bool:
 
     known = timm.is_model(bare)
     if not known and name == bare:
-        near = timm.list_models(f"*{bare.split('.')[0]}*")[:3]
-        raise invalid(
-            "model",
-            f"must be {DEFAULT}, a folder, a name that timm knows, or owner/name on the hub",
-            repr(name),
-            f"Did you mean {near[0]!r}?" if near else "See timm.list_models().",
+        near = timm.list_models(f"*{bare.split('.')[0]}*")[:1]
+        raise InvalidInputError(
+            f"'model' must be {DEFAULT}, a folder, owner/name on the hub or a name that timm "
+            f"knows, not {name!r}. "
+            f"{f'Did you mean {near[0]!r}?' if near else 'See timm.list_models().'}"
         )
     return bool(known)
 
@@ -184,9 +178,8 @@ def _is_timm_name(name: str) -> bool:
 def _require_timm(name: str) -> None:
     if find_spec("timm") is None:
         raise InputFileError(
-            f"The model {name!r} must be {DEFAULT}, a folder, owner/name on the Hugging Face hub, "
-            "or the name of a timm model; and timm is not installed. Install it with: "
-            "pip install timm"
+            f"The model {name!r} is no folder and no owner/name on the Hugging Face hub; for "
+            "timm's own names: pip install timm"
         )
 
 
@@ -197,9 +190,8 @@ def _require_timm_weights(name: str) -> None:
     config = timm.get_pretrained_cfg(name.removeprefix("timm/"))
     if not (config and config.hf_hub_id):
         raise InputFileError(
-            f"The model {name!r} must be on this machine: nothing is downloaded for a record that "
-            "names a model, and timm keeps this one where we cannot look. Save it in a folder, and "
-            "select with --model FOLDER."
+            f"The model {name!r} must be on this machine: nothing is downloaded for a record. Save "
+            "it in a folder, and select with --model FOLDER."
         )
     find_model(config.hf_hub_id, download=False)
 

@@ -13,7 +13,13 @@ from typing import Any
 
 from uniproto.data.files import first_line
 from uniproto.data.tables import file_digest
-from uniproto.errors import InputFileError, MissingExtraError, UniprotoError, invalid
+from uniproto.errors import (
+    ChangedInputError,
+    InputFileError,
+    MissingExtraError,
+    UniprotoError,
+    invalid,
+)
 from uniproto.features.cache import remembered_digests
 from uniproto.runtime.gpu import driver_sees_gpu
 
@@ -33,10 +39,6 @@ _OTHER_FRAMEWORKS = [
     "rust_model*",
 ]
 _OTHER_WEIGHTS = [*_OTHER_FRAMEWORKS, "*.bin", "*.pt", "*.pth", "*.gguf"]  # beside safetensors
-
-
-class OtherModelError(InputFileError):
-    """A model is not the one with the digest that was given."""
 
 
 def require_model(name: object, packages: Sequence[str], purpose: str, extra: str) -> None:
@@ -129,7 +131,7 @@ def _nearest(path: Path) -> str | None:
 def require_digest(identity: str, name: str, digest: str | None) -> None:
     """Refuse a model other than the one that a record was made with, before it is loaded."""
     if digest is not None and identity_digest(identity) != digest:
-        raise OtherModelError(
+        raise ChangedInputError(
             f"The model {name!r} must be the one with the digest {digest[:12]}…. The one on this "
             f"machine has {identity_digest(identity)[:12]}…, and was not loaded. Restore that "
             "model, or compute the vectors anew."

@@ -52,14 +52,9 @@ def pictures_in(folder: Path) -> list[str]:
                 if Path(name).suffix.lower() in ENDINGS and not name.startswith(".")
             ]
     except OSError as error:
-        raise InputFileError(
-            f"{folder}: the folder must be readable. It is not ({error.strerror}). Check it."
-        ) from error
+        raise InputFileError(f"{folder} cannot be read ({error.strerror}).") from error
     if not found:
-        raise InputFileError(
-            f"{folder}: the folder must hold pictures (files ending in .jpg, .png, .webp and the "
-            "like). Got none instead. Check the path."
-        )
+        raise InputFileError(f"{folder} holds no pictures (.jpg, .png, .webp …). Check the path.")
     return sorted(found)
 
 

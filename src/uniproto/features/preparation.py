@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import is_table
-from uniproto.data.frames import arrow_table
-from uniproto.errors import invalid, printable
+from uniproto.data.columns import arrow_table
+from uniproto.errors import InvalidInputError, printable, warn_of_data
 from uniproto.features.column_values import (
     DAY,
     day_numbers,
@@ -138,16 +137,12 @@ class Preparation:
     def matrix(self, rows: Any, parameter: str = "source") -> NDArray[np.float64]:
         """The features of a table's rows; its other columns are ignored."""
         if not is_table(rows):
-            constraint = "must be a table, like the one that was prepared"
-            raise invalid(parameter, constraint, f"a {type(rows).__name__}", "Pass a data frame.")
+            raise InvalidInputError(f"{parameter!r} must be a table, like the one prepared.")
         table = arrow_table(rows, parameter)
         missing = [column.name for column in self.columns if column.name not in table.column_names]
         if missing:
-            raise invalid(
-                parameter,
-                f"must have the columns {', '.join(column.name for column in self.columns)}",
-                f"a table without {', '.join(missing)}",
-                "Add them, or select again without them.",
+            raise InvalidInputError(
+                f"{parameter!r} must have the columns {', '.join(missing)}, too, as when prepared."
             )
         found = np.empty((table.num_rows, sum(column.width for column in self.columns)))
         end = 0
@@ -202,34 +197,14 @@ class Preparation:
         try:
             if record["format"] != _FORMAT:
                 raise ValueError("its preparation has another format")
-            columns = tuple(_column_from(each) for each in record["columns"])
+            columns = tuple(
+                PreparedColumn(**{**each, "levels": tuple(each["levels"])})
+                for each in record["columns"]
+            )
             aside = {str(name): str(why) for name, why in record["aside"].items()}
             return cls(columns, aside, str(record["scaling"]))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"its preparation is damaged ({error!r})") from error
-
-
-def _column_from(record: Mapping[str, Any]) -> PreparedColumn:
-    column = PreparedColumn(
-        **{
-            each.name: record[each.name] for each in fields(PreparedColumn) if each.name != "levels"
-        },
-        levels=tuple(record["levels"]),
-    )
-    numbers = (column.centre, column.scale, column.bend, column.fill)
-    sane = (
-        isinstance(column.name, str)
-        and column.kind in KINDS
-        and all(isinstance(x, int | float) and math.isfinite(x) for x in numbers)
-        and column.scale > 0
-        and isinstance(column.flag, bool)
-        and type(column.joined) is int
-        and isinstance(column.doubt, str)
-        and all(isinstance(level, str) for level in column.levels)
-    )
-    if not sane:
-        raise ValueError(f"its preparation of {str(column.name)[:60]!r} is damaged")
-    return column
 
 
 def words_of(rows: Sequence[tuple[str, str, str]]) -> str:
@@ -245,3 +220,66 @@ def words_of(rows: Sequence[tuple[str, str, str]]) -> str:
         if count
     ]
     return "; ".join(parts)
+
+
+_SAMPLED = 2000  # rows whose distances are looked at
+_FEWEST = 30  # rows whose distances tell something
+_OTHER_UNIT = 10.0  # times: medians that far apart may be of two units
+
+
+def warn_of_columns(columns: Sequence[PreparedColumn]) -> None:
+    """Say which numbers may be something else."""
+    doubts = [f"{column.name} ({column.doubt})" for column in columns if column.doubt]
+    if doubts:
+        warn_of_data(f"some numbers may be something else: {'; '.join(doubts)}.")
+
+
+def warn_of_other_columns(missing: Sequence[str], extra: Sequence[str]) -> None:
+    """Say which columns only one of source and target has: they may have been renamed."""
+    parts = [
+        f"the {side} has no column {_listed(names)}"
+        for side, names in (("target", missing), ("source", extra))
+        if names
+    ]
+    if parts:
+        warn_of_data(f"{', and '.join(parts)}: not compared. Rename what is the same in both.")
+
+
+def warn_of_units(medians: Mapping[str, tuple[float, float]]) -> None:
+    """Say where source and target may measure in different units."""
+    apart = [
+        f"{name} ({source:.4g} in the source, {target:.4g} in the target)"
+        for name, (source, target) in medians.items()
+        if source * target > 0 and max(source / target, target / source) >= _OTHER_UNIT
+    ]
+    if apart:
+        warn_of_data(f"medians differ ten times or more: {'; '.join(apart)}. Is that one unit?")
+
+
+def warn_of_share(table: pa.Table, preparation: Preparation) -> None:
+    """Say where one column makes most of the mean distance between rows."""
+    count = len(preparation.columns)
+    if count < 2 or table.num_rows < _FEWEST:
+        return
+    rows = np.random.default_rng(0).permutation(table.num_rows)[:_SAMPLED]
+    features = preparation.matrix(table.take(rows))
+    squares = (features - np.roll(features, 1, axis=0)) ** 2
+    distances = np.sqrt(squares.sum(axis=1))
+    apart = distances > 0
+    if not apart.any():
+        return
+    of_features = (squares[apart] / distances[apart, None]).sum(axis=0) / distances.sum()
+    begins = np.cumsum([0, *(column.width for column in preparation.columns[:-1])])
+    shares = np.add.reduceat(of_features, begins)
+    most = int(np.argmax(shares))
+    if shares[most] > (1 + 1 / count) / 2:  # of two columns one always makes more than half
+        name = preparation.columns[most].name
+        warn_of_data(
+            f"{name!r} makes {shares[most]:.0%} of the mean distance between rows. If it should "
+            f"not, leave it out with columns=Columns(ignore=[{name!r}]) (--ignore), or choose "
+            "another scale."
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))

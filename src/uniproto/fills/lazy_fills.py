@@ -13,7 +13,7 @@ from uniproto.fills.list_memory import bytes_of_shortest_lists
 from uniproto.geometry.cpu_lists import as_slice, nearest, rows_at_once
 from uniproto.problem.masses import Masses
 from uniproto.problem.problem import Problem
-from uniproto.runs.saved_lists import SavedLists
+from uniproto.runs.checkpoint import SavedLists
 from uniproto.runtime.progress import Advance, Progress, unseen
 from uniproto.runtime.threads import available_cores, parallel_for, pieces_of
 

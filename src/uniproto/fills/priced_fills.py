@@ -249,10 +249,10 @@ def cheapest_units_of_rows(
 ) -> NDArray[np.float64]:
     """BotAvg_i(C + v) of whole rows of costs."""
     n = block.shape[1]
-    masses, columns = np.empty(n, np.int64), np.empty(n, np.int64)
+    costs, masses, columns = np.empty(n), np.empty(n, np.int64), np.empty(n, np.int64)
     values = np.empty(len(block))
     for i in range(len(block)):
-        masses[:] = offer
-        costs = block[i] + prices
+        for j in range(n):  # assigning slices takes four seconds to compile
+            costs[j], masses[j] = block[i, j] + prices[j], offer[j]
         values[i] = cheapest_first(costs, masses, columns, n, need)[0] / need
     return values

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import finite_number
-from uniproto.errors import invalid
+from uniproto.errors import InvalidInputError
 
 AUTO = "auto"
 AUTO_SHARE = 0.25  # of the median distance; docs/choosing.md has the study
@@ -50,11 +50,9 @@ def as_bandwidth(value: Any, parameter: str = "bandwidth") -> float | MedianShar
         except ValueError:
             number = None
     if isinstance(number, bool | np.bool_) or not 0 < finite_number(number) < np.inf:
-        raise invalid(
-            parameter,
-            "must be a positive number, a share such as '0.25 median', or 'auto'",
-            repr(value),
-            "Use 'auto' if you do not know the scale of the distances.",
+        raise InvalidInputError(
+            f"{parameter!r} must be a positive number, a share such as '0.25 median', or 'auto' "
+            f"(got {value!r})."
         )
     return MedianShare(float(number)) if share else float(number)
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import invalid, require_name
+from uniproto.errors import InvalidInputError, require_name
 from uniproto.geometry.bandwidth import MedianShare, as_bandwidth
 from uniproto.geometry.blocks import COLUMNS_PER_BLOCK, EVERY, Rows
 from uniproto.geometry.feature_costs import FeatureCosts
@@ -117,10 +117,7 @@ def checked_bandwidth(metric: str, bandwidth: Any) -> float | MedianShare | None
     if metric in WITH_BANDWIDTH:
         return as_bandwidth(bandwidth)
     if bandwidth is not None:
-        raise invalid(
-            "bandwidth",
-            f"is an option of metric={' and '.join(map(repr, WITH_BANDWIDTH))}",
-            f"metric={metric!r}",
-            "Drop it, or use metric='rbf'.",
+        raise InvalidInputError(
+            f"'bandwidth' is an option of metric={' and '.join(map(repr, WITH_BANDWIDTH))}."
         )
     return None

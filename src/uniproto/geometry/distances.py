@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.errors import invalid
+from uniproto.errors import InvalidInputError
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.features import (
     greatest_length,
@@ -220,10 +220,7 @@ def require_finite_sums(ceiling: float, metric: str, dtype: np.dtype[Any], remed
     # Costs are multiplied by masses of up to 2^46 and added up, in double precision.
     largest = min(float(np.finfo(dtype).max) / 4, float(np.finfo(np.float64).max) / 2**64)
     if not ceiling <= largest:
-        raise invalid(
-            "source",
-            f"must have costs below {largest:.3g} in {dtype} when metric={metric!r}, for sums of "
-            "them to be finite",
-            "larger ones",
-            remedy,
+        raise InvalidInputError(
+            f"'source' must have costs below {largest:.3g} in {dtype} when metric={metric!r}. "
+            f"{remedy}"
         )

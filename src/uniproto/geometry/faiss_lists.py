@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.errors import MissingExtraError, invalid
+from uniproto.errors import InvalidInputError, MissingExtraError
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.cpu_lists import nearest
 from uniproto.geometry.distances import Angles, Products
@@ -40,19 +40,15 @@ class FaissLists:
             and costs.metric in _SUITABLE
             and not sp.issparse(costs.source)
         ):
-            raise invalid(
-                "neighbours",
-                f"must be 'exact' unless features are dense and the metric is one of {_SUITABLE}",
-                f"'faiss' with metric={costs.metric!r}",
-                "Pass neighbours='exact'.",
+            raise InvalidInputError(
+                "'neighbours' must be 'exact' unless features are dense and the metric is one of "
+                f"{_SUITABLE}."
             )
         reach = max(greatest_length(side) for side in (costs.source, costs.target))
         if not reach**2 < _LARGEST_SQUARE:  # FAISS would end the whole process
-            raise invalid(
-                "neighbours",
-                "must be 'exact' for features whose squares are beyond single precision",
-                f"'faiss' with rows of length {reach:.3g}",
-                "Rescale the features, or pass neighbours='exact'.",
+            raise InvalidInputError(
+                f"'neighbours' must be 'exact' for rows of length {reach:.3g}, or rescale the "
+                "features."
             )
         try:
             import faiss  # noqa: F401

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import float_type
-from uniproto.errors import invalid
+from uniproto.errors import InvalidInputError
 from uniproto.geometry.bandwidth import MedianShare, sampled_pairs
 from uniproto.geometry.blocks import (
     COLUMNS_PER_BLOCK,
@@ -300,12 +300,9 @@ class FeatureCosts:
         square = lengths[0] * lengths[1] if by_product else max(lengths) ** 2
         some = min(lengths) > 0 if by_product else max(lengths) > 0
         if some and square < smallest and centre < smallest**0.5:
-            raise invalid(
-                "source",
-                f"must have features of at least {smallest**0.5:.2g} in {self.dtype} when metric="
-                f"{self.metric!r}, for their squares to keep their digits",
-                "smaller ones",
-                "Rescale the features.",
+            raise InvalidInputError(
+                f"'source' must have features of at least {smallest**0.5:.2g} in {self.dtype} when "
+                f"metric={self.metric!r}. Rescale the features."
             )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.errors import invalid
+from uniproto.errors import InvalidInputError
 from uniproto.runtime.threads import parallel_for, parallel_map, pieces_of
 
 _ROWS_AT_ONCE = 4096
@@ -162,20 +162,15 @@ def _inverse_norms(values: Any, parameter: str) -> NDArray[np.float64]:
     norms = np.concatenate(found) if found else np.empty(0)
     zero = np.flatnonzero(norms == 0)
     if zero.size:
-        raise invalid(
-            parameter,
-            "must have no all-zero row when metric='cosine', which has no angle",
-            f"{zero.size} zero row(s), the first at index {zero[0]}",
-            "Drop those rows, or use metric='euclidean'.",
+        raise InvalidInputError(
+            f"{parameter!r} must have no all-zero row when metric='cosine' (there are {zero.size}, "
+            f"the first at index {zero[0]}). Drop those rows, or use metric='euclidean'."
         )
     odd = np.flatnonzero(~((norms >= _SHORTEST) & (norms < np.inf)))
     if odd.size:
-        raise invalid(
-            parameter,
-            f"must have rows of a length between {_SHORTEST:.3g} and 1.8e308 when metric='cosine', "
-            "which divides by it",
-            f"{odd.size} other row(s), the first at index {odd[0]}",
-            "Rescale the features.",
+        raise InvalidInputError(
+            f"{parameter!r} must have rows of a length between {_SHORTEST:.3g} and 1.8e308 when "
+            f"metric='cosine', unlike the row at index {odd[0]}. Rescale the features."
         )
     return 1.0 / norms
 

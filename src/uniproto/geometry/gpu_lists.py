@@ -10,13 +10,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.errors import InfeasibleError, MissingExtraError, invalid
+from uniproto.errors import InfeasibleError, InvalidInputError, MissingExtraError
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import RowsOnDisk
 from uniproto.runtime.gpu import driver_sees_gpu
 from uniproto.runtime.progress import Advance, unseen
+from uniproto.runtime.threads import parallel_for, pieces_of
 
 _SMALLEST_WORK = 10**7  # entries of the cost matrix below which the processor is as quick
 _TILE_SHARE = 8  # of the free GPU memory: one tile of costs
@@ -37,11 +38,9 @@ def gpu_builder(costs: Costs, required: bool) -> GpuLists | None:
     suits = isinstance(costs, FeatureCosts) and not sp.issparse(costs.source)
     if not suits:
         if required:
-            raise invalid(
-                "device",
-                "must be 'cpu' for cost matrices and sparse features, which gain nothing on a GPU",
-                "'cuda'",
-                "Pass device='cpu', or dense features.",
+            raise InvalidInputError(
+                "'device' must be 'cpu' for cost matrices and sparse features. Pass device='cpu', "
+                "or dense features."
             )
         return None
     if importlib.util.find_spec("torch") is None:
@@ -56,11 +55,9 @@ def gpu_builder(costs: Costs, required: bool) -> GpuLists | None:
         if torch.cuda.is_available():
             return GpuLists()
     if required:
-        raise invalid(
-            "device",
-            "must name a device torch can use",
-            "'cuda', but torch sees no GPU",
-            "Pass device='cpu', or install a CUDA build of torch and its driver.",
+        raise InvalidInputError(
+            "'device' is 'cuda', but torch sees no GPU. Pass device='cpu', or install a CUDA build "
+            "of torch."
         )
     return None
 
@@ -107,7 +104,6 @@ class _GpuIndex:
         import torch
 
         from uniproto.geometry.kernels import order_ties
-        from uniproto.runtime.threads import parallel_for, pieces_of
 
         length = min(length, len(self.target))
         costs = np.empty((len(rows), length), self.dtype)
@@ -122,9 +118,8 @@ class _GpuIndex:
                 torch.cuda.empty_cache()
                 if step <= _SMALLEST_TILE_ROWS:
                     raise InfeasibleError(
-                        f"Not enough GPU memory: {_SMALLEST_TILE_ROWS} rows of "
-                        f"{len(self.target):,} costs do not fit. Free memory on the GPU, or pass "
-                        "device='cpu'."
+                        f"Not enough GPU memory for {_SMALLEST_TILE_ROWS} rows of "
+                        f"{len(self.target):,} costs. Pass device='cpu'."
                     ) from None
                 step = max(_SMALLEST_TILE_ROWS, step // 2)
                 continue
@@ -256,6 +251,6 @@ def _upload(rows: Any) -> Any:
         return uploaded
     except torch.OutOfMemoryError as error:
         raise InfeasibleError(
-            f"Not enough GPU memory: {rows.shape[0]:,} rows of {rows.shape[1]} features do not "
-            "fit. Free memory on the GPU, or pass device='cpu'."
+            f"Not enough GPU memory for {rows.shape[0]:,} rows of {rows.shape[1]} features. Pass "
+            "device='cpu'."
         ) from error

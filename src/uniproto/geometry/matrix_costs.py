@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import float_type
-from uniproto.errors import invalid
+from uniproto.errors import InvalidInputError
 from uniproto.geometry.blocks import COLUMNS_PER_BLOCK, EVERY, Rows, length_of, row_blocks, within
 from uniproto.geometry.distances import require_finite_sums
 from uniproto.geometry.twins import NotedTwins, TwinFinder
@@ -37,12 +37,9 @@ class MatrixCosts:
             lowest, highest = _value_range(matrix)
             if metric == "precomputed":
                 if lowest < 0:
-                    raise invalid(
-                        "source",
-                        "must hold costs of at least 0 when metric='precomputed'",
-                        f"a smallest entry of {lowest:g}",
-                        "Add a constant to the matrix, or pass metric='similarity' if larger "
-                        "means closer.",
+                    raise InvalidInputError(
+                        "'source' must hold costs of at least 0 when metric='precomputed' (the "
+                        f"least is {lowest:g}). Pass metric='similarity' if larger means closer."
                     )
                 self.ceiling = highest
             else:

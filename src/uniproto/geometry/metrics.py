@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import invalid
+from uniproto.errors import InvalidInputError
 from uniproto.geometry.distances import ANGLES, L1_DISTANCE, PRODUCTS, SQUARES, Distance
 
 _ALMOST_ONE = 1 - 2.0**-53  # the largest number below 1
@@ -169,10 +169,8 @@ def require_width(curve: Curve, reach: float, dtype: np.dtype[Any], bandwidth: f
     lowest, highest = float(kind.tiny / kind.eps), float(kind.max * kind.eps)
     too_wide = reach > 0 and reach / max(curve.width, 1e-300) < lowest
     if not lowest < curve.width < highest or too_wide:
-        raise invalid(
-            "bandwidth",
-            f"must be such that costs keep their digits in {dtype}, for distances up to "
-            f"{reach:.3g}{' squared' if curve.width != bandwidth else ''}",
-            f"{bandwidth:.3g}",
-            "Use bandwidth='auto', or rescale the features.",
+        raise InvalidInputError(
+            f"'bandwidth' must be such that costs keep their digits in {dtype}, for distances up "
+            f"to {reach:.3g}{' squared' if curve.width != bandwidth else ''} (got "
+            f"{bandwidth:.3g}). Use 'auto', or rescale the features."
         )

@@ -38,16 +38,13 @@ __all__ = [
 __getattr__ = late_names(
     __name__,
     {
-        "BatchRecord": "uniproto.lm.batches.selector",
-        "BatchSelector": "uniproto.lm.batches.selector",
+        "BatchRecord BatchSelector": "uniproto.lm.batches.selector",
         "Gram": "uniproto.lm.batches.inputs",
         "SelectionConfig": "uniproto.lm.batches.config",
-        "SelectionMixin": "uniproto.lm.batches.trainer",
-        "SelectionTrainer": "uniproto.lm.batches.trainer",
+        "SelectionMixin SelectionTrainer leave_together": "uniproto.lm.batches.trainer",
         "curate": "uniproto.lm.curation.curate",
-        "gradients": "uniproto.lm.features.language_features",
-        "hidden_states": "uniproto.lm.features.language_features",
-        "leave_together": "uniproto.lm.batches.trainer",
+        "gradients hidden_states": "uniproto.lm.features.language_features",
     },
     {name: f"{__name__}.{name}" for name in ("finetune", "judging", "pretraining")},
+    extra="train",
 )

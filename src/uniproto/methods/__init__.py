@@ -1,16 +1,15 @@
-"""Selection methods, one file each, behind one contract."""
+"""Selection methods, one file each or one for a family, behind one contract."""
 
 from __future__ import annotations
 
-from uniproto.errors import invalid, require_name
+from uniproto.errors import InvalidInputError, require_name
 from uniproto.methods.contract import Method, Picks
 from uniproto.methods.dsir import DSIR
-from uniproto.methods.facility_location import FacilityLocation
 from uniproto.methods.fasterpam import FasterPAM
 from uniproto.methods.greedy import Entropic, Greedy
 from uniproto.methods.kcenter import KCenter
 from uniproto.methods.kmeans import KMeansNearest
-from uniproto.methods.kmedoids import KMedoids
+from uniproto.methods.kmedoids import FacilityLocation, KMedoids
 from uniproto.methods.less import LESS
 from uniproto.methods.mmd_critic import MMDCritic
 from uniproto.methods.nearest import NearestOnAverage, NearestToAny
@@ -44,17 +43,14 @@ METHODS: dict[str, type[Method]] = {
 FOR_A_TASK = ("nearest_to_any", "nearest_on_average", "dsir", "tsds", "less")
 
 
-def as_method(method: str | Method) -> Method:
+def as_method(method: str | Method, parameter: str = "method") -> Method:
     """A method object from itself, or from its name with default options."""
     if isinstance(method, str):
-        require_name("method", method, METHODS)
+        require_name(parameter, method, METHODS)
         return METHODS[method]()
     if isinstance(method, type) or not hasattr(method, "pick"):
-        raise invalid(
-            "method",
-            "must be a method's name or a method object",
-            repr(method),
-            "Pass for example uniproto.Greedy(plan='resolve').",
+        raise InvalidInputError(
+            f"'method' must be a method's name or a method object such as Greedy(), not {method!r}."
         )
     return method
 

@@ -10,11 +10,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import finite_number
-from uniproto.errors import invalid
+from uniproto.errors import InvalidInputError
 from uniproto.geometry.blocks import row_blocks
 from uniproto.methods.contract import Picks
-from uniproto.methods.needs import need_features
-from uniproto.methods.picking import pick_in_order
+from uniproto.methods.picking import need_features, pick_in_order
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
@@ -44,7 +43,9 @@ class DSIR:
 
     def __post_init__(self) -> None:
         if not 0 < finite_number(self.smoothing) < np.inf:
-            raise invalid("smoothing", "must be positive and finite", self.smoothing, "Try 1.")
+            raise InvalidInputError(
+                f"'smoothing' must be positive and finite, not {self.smoothing}."
+            )
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
         costs = need_features(problem, self.name)
@@ -70,11 +71,9 @@ def _totals(rows: Any, weights: NDArray[np.float64]) -> NDArray[np.float64]:
     for part in row_blocks(*rows.shape):
         some = rows[part]
         if (some.data if sp.issparse(some) else some).min(initial=0.0) < 0:
-            raise invalid(
-                "source",
-                "must hold counts, none of them negative, for method='dsir'",
-                "negative numbers",
-                "Pass uniproto.features.hashed_ngrams(texts).",
+            raise InvalidInputError(
+                "'source' must hold counts for method='dsir', none of them negative. Pass "
+                "uniproto.features.hashed_ngrams(texts)."
             )
         total += np.asarray(weights[part] @ some).ravel()
     return total

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import MissingExtraError, invalid, require_int
+from uniproto.errors import InvalidInputError, MissingExtraError, require_int
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.matrix_costs import MatrixCosts
 from uniproto.methods.contract import Picks
-from uniproto.methods.needs import library_seed, need_one_set
+from uniproto.methods.picking import library_seed, need_one_set
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
@@ -78,11 +78,9 @@ class FasterPAM:
     def check(self, problem: Problem) -> None:
         """Refuse a target of its own, and conditions on the rows."""
         if problem.costs.metric == "dot":
-            raise invalid(
-                "metric",
-                f"must put no cost between a row and itself for method={self.name!r}",
-                "'dot'",
-                "Use metric='cosine', or method='kmedoids'.",
+            raise InvalidInputError(
+                f"'metric' must put no cost between a row and itself for method={self.name!r}, "
+                "unlike 'dot'. Use metric='cosine', or method='kmedoids'."
             )
         need_one_set(problem, self.name)
         weights = problem.target_weights
@@ -95,12 +93,9 @@ class FasterPAM:
         }
         for parameter, present in given.items():
             if present:
-                raise invalid(
-                    parameter,
-                    f"must be left out for method={self.name!r}, which chooses freely among rows "
-                    "of equal weight",
-                    "a value",
-                    "Drop it, or use method='kmedoids', which takes it.",
+                raise InvalidInputError(
+                    f"{parameter!r} must be left out for method={self.name!r}. Drop it, or use "
+                    "method='kmedoids'."
                 )
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from uniproto.data.arrays import finite_number
-from uniproto.errors import invalid, require_int, require_name
+from uniproto.errors import InvalidInputError, require_int, require_name
 from uniproto.methods.contract import Picks
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
@@ -36,7 +36,7 @@ class Entropic:
 
     def __post_init__(self) -> None:
         if not 0 < finite_number(self.reg) < math.inf:
-            raise invalid("reg", "must be positive and finite", repr(self.reg), "Try 0.01.")
+            raise InvalidInputError(f"'reg' must be positive and finite, not {self.reg!r}.")
         if self.iterations is not None:
             require_int("iterations", self.iterations, too_small="Try 100.")
 
@@ -69,21 +69,14 @@ class Greedy:
 
     def __post_init__(self) -> None:
         if isinstance(self.plan, str) and self.plan == "entropic":
-            raise invalid(
-                "plan", "must be 'extend', 'resolve' or Entropic(…)", "'entropic'", "Entropic()."
-            )
+            raise InvalidInputError("'plan' must be 'extend', 'resolve' or Entropic().")
         if not isinstance(self.plan, Entropic):
             require_name("plan", self.plan, PLANS)
         require_name("gains", self.gains, GAINS)
         if self.gains == "exact" and isinstance(self.plan, Entropic):
-            raise invalid(
-                "gains",
-                "must be 'approx' with plan=Entropic(…): exact gains come from the exact plan",
-                "'exact'",
-                "Use plan='resolve'.",
-            )
+            raise InvalidInputError("'gains' must be 'approx' with plan=Entropic(…).")
         if self.sample is not None and not 0 < finite_number(self.sample) < 1:
-            raise invalid("sample", "must lie between 0 and 1", repr(self.sample), "Try 0.1.")
+            raise InvalidInputError(f"'sample' must lie between 0 and 1, not be {self.sample!r}.")
 
     @property
     def draws(self) -> bool:
@@ -138,7 +131,7 @@ def plan_from(plan: str, reg: float | None, iterations: int | None) -> str | Ent
         return Entropic(Entropic.reg if reg is None else reg, iterations)
     for option, value in {"--reg": reg, "--iterations": iterations}.items():
         if value is not None:
-            raise invalid(option, "needs --plan entropic", f"--plan {plan}", "Drop it.")
+            raise InvalidInputError(f"{option} needs --plan entropic, not {plan}.")
     return plan
 
 

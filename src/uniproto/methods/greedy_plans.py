@@ -19,7 +19,7 @@ from uniproto.methods.contract import Picks
 from uniproto.methods.greedy_run import GreedyRun
 from uniproto.methods.picking import Pool
 from uniproto.problem.problem import Problem
-from uniproto.runs.saved_lists import SavedLists
+from uniproto.runs.checkpoint import SavedLists
 from uniproto.runtime.compiling import njit
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress

@@ -15,8 +15,7 @@ from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import RowsOnDisk, narrow_indices
 from uniproto.methods.contract import Picks
-from uniproto.methods.needs import library_seed, need_features
-from uniproto.methods.picking import Pool, first_best
+from uniproto.methods.picking import Pool, first_best, library_seed, need_features
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
@@ -72,8 +71,8 @@ class KMeansNearest:
         present = np.count_nonzero(problem.masses.weights > 0)
         if present < problem.k:
             raise InfeasibleError(
-                f"method='kmeans' needs at least k={problem.k} targets of positive weight, one for "
-                f"each centre. Got {present} instead. Lower k or use another method."
+                f"method='kmeans' needs at least k={problem.k} targets of positive weight, not "
+                f"{present}. Lower k or use another method."
             )
 
 

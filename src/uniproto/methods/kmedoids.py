@@ -1,4 +1,4 @@
-"""k-medoids by the greedy algorithm of SPOT: prototypes with learned weights."""
+"""Greedy k-medoids (SPOT) and facility location, whose picks are the same."""
 
 from __future__ import annotations
 
@@ -35,3 +35,30 @@ class KMedoids:
         from uniproto.methods.coverage import pick_by_coverage
 
         return pick_by_coverage(problem, progress)
+
+
+@dataclass(frozen=True)
+class FacilityLocation:
+    """Greedy facility location: maximise Σ_j ν_j max_{i∈P} S_ij with S = β − C ≥ 0.
+
+    β is the problem's cost ceiling. The picks are those of k-medoids, because Σ_j ν_j (β − c_j)
+    differs from its objective by a constant; only the first gain is counted from another start.
+    The learned weight of a prototype is the target mass most similar to it.
+
+    >>> import uniproto
+    >>> sel = uniproto.select([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], k=2,
+    ...                       method="facility_location")
+    >>> sel.indices
+    array([1, 2])
+
+    Reference: Krause, Golovin, "Submodular function maximization", Tractability, Cambridge
+    University Press 2014; lazy evaluation: Minoux 1978.
+    """
+
+    name: ClassVar[str] = "facility_location"
+    draws: ClassVar[bool] = False
+
+    def pick(self, problem: Problem, progress: Progress) -> Picks:
+        from uniproto.methods.coverage import pick_by_coverage
+
+        return pick_by_coverage(problem, progress, start=problem.costs.ceiling)

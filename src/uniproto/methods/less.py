@@ -10,12 +10,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import finite_number
-from uniproto.errors import invalid, require_int
+from uniproto.errors import InvalidInputError, require_int
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.methods.contract import Picks
-from uniproto.methods.needs import need_features
-from uniproto.methods.picking import pick_in_order
+from uniproto.methods.picking import need_features, pick_in_order
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
@@ -50,22 +49,17 @@ class LESS:
             len(self.rates) != self.checkpoints
             or not all(0 < finite_number(rate) < np.inf for rate in self.rates)
         ):
-            raise invalid(
-                "rates",
-                f"must be a positive learning rate for each of {self.checkpoints} checkpoints",
-                repr(self.rates),
-                "Pass the mean rate of each epoch, or None.",
+            raise InvalidInputError(
+                f"'rates' must be a positive learning rate for each of {self.checkpoints} "
+                "checkpoints, or None."
             )
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
         costs = need_features(problem, self.name)
         width = costs.source.shape[1]
         if width % self.checkpoints:
-            raise invalid(
-                "checkpoints",
-                f"must divide the {width} numbers of a row into parts of one width",
-                self.checkpoints,
-                "Put the gradients of all checkpoints side by side.",
+            raise InvalidInputError(
+                f"'checkpoints' must divide the {width} numbers of a row into parts of one width."
             )
         return pick_in_order(problem, self._influences(costs, problem, progress))
 

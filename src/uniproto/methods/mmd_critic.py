@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.methods.contract import Picks
-from uniproto.methods.needs import need_features
-from uniproto.methods.picking import pick_greedily
+from uniproto.methods.picking import need_features, pick_greedily
 from uniproto.methods.rbf import RBF, check_bandwidth
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress

@@ -1,4 +1,4 @@
-"""ProtoDash: prototypes with non-negative weights whose kernel mean is closest to the target's."""
+"""ProtoDash: weighted prototypes whose kernel mean is closest to the target's."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import invalid
+from uniproto.errors import InvalidInputError
 from uniproto.methods.contract import Picks
-from uniproto.methods.needs import need_features
-from uniproto.methods.picking import pick_greedily
+from uniproto.methods.picking import need_features, pick_greedily
 from uniproto.methods.rbf import RBF, check_bandwidth
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
@@ -56,11 +55,9 @@ class ProtoDash:
         rows, gains = pick_greedily(problem, fit, progress)
         total = fit.weights.sum()
         if not total > 0:  # rows that were given, too far from every target
-            raise invalid(
-                "bandwidth",
-                "must be wide enough for some target to be similar to a prototype",
-                kernel.bandwidth,
-                "Raise it, or leave it out for the median distance.",
+            raise InvalidInputError(
+                "'bandwidth' must be wide enough for some target to be similar to a prototype, "
+                f"wider than {kernel.bandwidth}."
             )
         return Picks(rows, gains, fit.weights / total, notes={"bandwidth": kernel.bandwidth})
 

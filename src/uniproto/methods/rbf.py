@@ -1,4 +1,4 @@
-"""The RBF kernel k(x, y) = exp(−|x − y|² / 2σ²) over a problem's feature rows, block by block."""
+"""The RBF kernel k(x, y) = exp(−|x − y|² / 2σ²) of MMD-critic and ProtoDash."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import invalid
+from uniproto.errors import InvalidInputError
 from uniproto.geometry.bandwidth import MedianShare, as_bandwidth, sampled_pairs
 from uniproto.geometry.blocks import EVERY, Rows, row_blocks
 from uniproto.geometry.feature_costs import FeatureCosts
@@ -67,11 +67,9 @@ class RBF:
                 for count in parallel_map(partial(add, column_costs, columns), parts):
                     advance(count)
         if not means.max() > 0:  # all 0, or 0/0
-            raise invalid(
-                "bandwidth",
-                "must be wide enough for some target to be similar to some source row",
-                self.bandwidth,
-                "Raise it, or leave it out for the median distance.",
+            raise InvalidInputError(
+                "'bandwidth' must be wide enough for some target to be similar to some source row, "
+                f"wider than {self.bandwidth}."
             )
         return means
 

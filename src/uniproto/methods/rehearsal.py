@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from uniproto.errors import InfeasibleError, invalid
+from uniproto.errors import InfeasibleError, InvalidInputError
 from uniproto.methods.contract import Method
 from uniproto.methods.dsir import DSIR
 from uniproto.problem.problem import Problem
@@ -21,11 +21,9 @@ def rehearse(method: Method, k: int, rows: int, targets: int, **conditions: Any)
     >>> rehearse(Random(), 2, rows=3, targets=1, exclude=[0])
     """
     if isinstance(method, DSIR):
-        raise invalid(
-            "method",
-            "must be one that compares vectors of a model",
-            "'dsir', which counts words",
-            "Pass uniproto.features.hashed_ngrams of both to uniproto.select.",
+        raise InvalidInputError(
+            "'method' dsir counts words. Pass uniproto.features.hashed_ngrams of both to "
+            "uniproto.select."
         )
     pool = np.ones((rows, 2), np.float32)  # as models make vectors: memory depends on it
     problem = Problem(pool, -pool[:1].repeat(targets, axis=0), **conditions).with_k(k)
@@ -54,6 +52,6 @@ def require_enough(
         remedy = f"Lower k, bring more rows, or allow copies: {copies}."
     if left < k:
         raise InfeasibleError(
-            f"'k' must not exceed the rows of the pool that {which}. Got k={k} and {left:,} such "
-            f"rows of {of:,} instead. {remedy}"
+            f"'k' must not exceed the rows of the pool that {which}, {left:,} of {of:,} (got {k}). "
+            f"{remedy}"
         )

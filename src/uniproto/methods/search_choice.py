@@ -14,11 +14,10 @@ from uniproto.methods.thorough.line import can_solve_on_line
 from uniproto.methods.thorough.proof import MOST_SETS, count_of_sets
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import readable
-from uniproto.transport.prototypes import FEW
+from uniproto.transport.prototypes import FEW, SMALL
 
 SEARCHES = ("auto", "multilevel", "thorough")
-_PROVABLE_COSTS = 60_000  # pairs of rows and targets up to which prices may prove the best rows
-_SMALL = 1_000_000  # pairs up to which few sets of rows are compared, and memory is no matter
+_FEW_SETS = 1_000_000  # pairs up to which few sets of rows are compared, and memory is no matter
 _BYTES_OF_TABLE = 64  # for each of them: with so few, as little as to load the libraries
 _TARGETS_EACH = 200  # from which on prototypes are few of many, and start on a sample
 _MOST_PAIRS = 15_000_000  # of prototypes and targets elsewhere: about a second for a plan
@@ -48,9 +47,9 @@ def choose_search(problem: Problem, search: str) -> SearchChoice:
         return SearchChoice("greedy", "approximate lists")
     if can_solve_on_line(problem):
         return SearchChoice("thorough", "the rows lie on a line")
-    if m * n <= _PROVABLE_COSTS:
+    if m * n <= SMALL:
         return SearchChoice("thorough", f"{m:,} × {n:,} costs are few")
-    if m * n <= _SMALL and count_of_sets(problem) <= MOST_SETS:
+    if m * n <= _FEW_SETS and count_of_sets(problem) <= MOST_SETS:
         return SearchChoice("thorough", f"{count_of_sets(problem):,} sets of rows are few")
     if (
         m * n < _PAYS_FROM_DISK
@@ -73,13 +72,13 @@ def memory_of_table(problem: Problem) -> int:
 
     None for small problems, whose answer must not hang on it, and for rows on a line.
     """
-    if problem.m * problem.n <= _SMALL or can_solve_on_line(problem):
+    if problem.m * problem.n <= _FEW_SETS or can_solve_on_line(problem):
         return 0
     return _BYTES_OF_TABLE * problem.m * problem.n
 
 
 def memory_of_search(problem: Problem) -> int:
     """The memory that the multilevel search takes of what is allowed, in bytes."""
-    if problem.m * problem.n <= _SMALL:
+    if problem.m * problem.n <= _FEW_SETS:
         return 0
     return _BYTES * problem.k * problem.n

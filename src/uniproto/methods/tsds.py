@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import finite_number
-from uniproto.errors import invalid, require_int
+from uniproto.errors import InvalidInputError, require_int
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.methods.contract import Picks
-from uniproto.methods.needs import need_features
-from uniproto.methods.picking import pick_in_order
+from uniproto.methods.picking import need_features, pick_in_order
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import parallel_for
@@ -58,11 +57,11 @@ class TSDS:
 
     def __post_init__(self) -> None:
         if not 0 < finite_number(self.alpha) < 1:
-            raise invalid("alpha", "must lie between 0 and 1", repr(self.alpha), "Try 0.6.")
+            raise InvalidInputError(f"'alpha' must lie between 0 and 1, not be {self.alpha!r}.")
         for name in ("scale", "bandwidth"):
             value = getattr(self, name)
             if value is not None and not 0 < finite_number(value) < np.inf:
-                raise invalid(name, "must be positive and finite", repr(value), "Try 0.75.")
+                raise InvalidInputError(f"{name!r} must be positive and finite, not {value!r}.")
         require_int("neighbours", self.neighbours)
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, ClassVar
 
-from uniproto.errors import WrongTypeError, invalid, require_name, require_seconds
+from uniproto.errors import WrongTypeError, require_name, require_seconds
 from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import Greedy
 from uniproto.methods.search_choice import (
@@ -64,8 +64,6 @@ class UniProto:
         return self.search != "auto"
 
     def __post_init__(self) -> None:
-        if isinstance(self.search, str) and self.search == "greedy":
-            raise invalid("search", f"must be one of {SEARCHES}", "'greedy'", "Use Greedy().")
         require_name("search", self.search, SEARCHES)
         object.__setattr__(self, "seconds", require_seconds("seconds", self.seconds))
 

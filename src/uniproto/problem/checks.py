@@ -9,7 +9,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import align_tables, as_matrix, as_rows, finite_number, float_type
-from uniproto.errors import DataWarning, invalid, require_int, require_name, warn_of_data
+from uniproto.errors import (
+    DataWarning,
+    InvalidInputError,
+    require_int,
+    require_name,
+    warn_of_data,
+)
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.costs import MATRIX_METRICS, Costs, make_costs, metric_name
 
@@ -39,21 +45,15 @@ def checked_costs(
     """
     metric = metric if metric == AUTO else metric_name(metric)
     if metric in MATRIX_METRICS and target is not None:
-        raise invalid(
-            "target",
-            f"must be left out when metric={metric!r}, whose columns are the target",
-            "a target",
-            "Pass the matrix alone.",
+        raise InvalidInputError(
+            f"Leave 'target' out with metric={metric!r}: the matrix's columns are the target."
         )
     source, target = align_tables(source, target)
     checked = as_matrix(source, "source", memory)
     if metric in MATRIX_METRICS:
         if sp.issparse(checked):
-            raise invalid(
-                "source",
-                f"must be a dense matrix when metric={metric!r}",
-                "a sparse matrix, whose missing entries have no cost",
-                "Pass matrix.toarray().",
+            raise InvalidInputError(
+                f"'source' must be a dense matrix when metric={metric!r}. Pass matrix.toarray()."
             )
         return make_costs(checked, None, metric, bandwidth)
     aim = checked if target is None else as_matrix(target, "target", memory)
@@ -62,11 +62,9 @@ def checked_costs(
     if warn:
         warn_of_scales(aim, metric)
     if checked.shape[1] != aim.shape[1]:
-        raise invalid(
-            "target",
-            f"must have as many columns as the source, {checked.shape[1]}",
-            f"{aim.shape[1]} columns",
-            "Use the same features for both.",
+        raise InvalidInputError(
+            f"'target' must have as many columns as the source, {checked.shape[1]} (got "
+            f"{aim.shape[1]}). Use the same features for both."
         )
     if sp.issparse(checked) != sp.issparse(aim):  # one representation for both
         checked, aim = _as_sparse(checked), _as_sparse(aim)
@@ -157,9 +155,7 @@ def _as_sparse(matrix: Any) -> Any:
 def checked_count(k: Any, m: int) -> int:
     count = require_int("k", k, too_small="Ask for one prototype or more.")
     if count > m:
-        raise invalid(
-            "k", f"must not exceed the {m} rows of the source", count, "Lower k or add rows."
-        )
+        raise InvalidInputError(f"'k' must not exceed the {m} rows of the source (got {count}).")
     return count
 
 
@@ -168,22 +164,13 @@ def checked_weights(values: Any, n: int) -> NDArray[np.float64] | None:
         return None
     try:
         weights = np.asarray(values, dtype=np.float64)
-    except Exception as error:  # what foreign objects raise when converted can be anything
-        raise invalid("target_weights", "must hold numbers", str(error), "Pass floats.") from error
-    remedy = "Pass one non-negative number per target row."
-    if weights.shape != (n,):
-        raise invalid(
-            "target_weights",
-            f"must hold one weight per target row, {n} in all",
-            f"shape {weights.shape}",
-            remedy,
+        fit = weights.shape == (n,) and np.isfinite(weights).all() and weights.min() >= 0
+    except Exception:  # what foreign objects raise when converted can be anything
+        fit = False
+    if not fit or weights.max() == 0:
+        raise InvalidInputError(
+            f"'target_weights' must be {n} numbers of at least 0, one per target row, not all 0."
         )
-    if not np.isfinite(weights).all():
-        raise invalid("target_weights", "must be finite", "NaN or infinity", remedy)
-    if weights.min() < 0:
-        raise invalid("target_weights", "must not be negative", weights.min(), remedy)
-    if weights.max() == 0:
-        raise invalid("target_weights", "must not all be zero", "only zeros", remedy)
     weights = weights / weights.max()  # tiny or huge weights neither vanish nor overflow
     return weights / weights.sum()
 
@@ -194,11 +181,8 @@ def twin_distance(min_distance: float | str | None, costs: Costs) -> float | Non
         return None
     if not isinstance(min_distance, str):
         if isinstance(min_distance, bool) or not finite_number(min_distance) >= 0:
-            raise invalid(
-                "min_distance",
-                "must be 'auto' or a distance of at least 0",
-                repr(min_distance),
-                "Pass the largest distance at which two examples count as the same.",
+            raise InvalidInputError(
+                f"'min_distance' must be 'auto' or a distance of at least 0 (got {min_distance!r})."
             )
         return float(min_distance)
     require_name("min_distance", min_distance, ("auto",))
@@ -216,12 +200,7 @@ def rows_to_choose(include: Any, exclude: Any, m: int) -> tuple[NDArray[np.intp]
     excluded = as_rows(exclude, "exclude", m)
     both = np.intersect1d(given, excluded)
     if both.size:
-        raise invalid(
-            "exclude",
-            "must not name rows of 'include'",
-            f"row {both[0]} in both",
-            "Drop it from one.",
-        )
+        raise InvalidInputError(f"'exclude' must not name rows of 'include', such as {both[0]}.")
     free = np.ones(m, bool)
     free[given] = free[excluded] = False
     return given, np.flatnonzero(free)
@@ -230,14 +209,11 @@ def rows_to_choose(include: Any, exclude: Any, m: int) -> tuple[NDArray[np.intp]
 def require_rows(k: int, initial: NDArray[np.intp], candidates: NDArray[np.intp]) -> None:
     """Refuse a k that the given rows exceed, or that the rows to choose from do not reach."""
     if len(initial) > k:
-        raise invalid(
-            "include", f"must not hold more than k={k} rows", f"{len(initial)} rows", "Raise k."
+        raise InvalidInputError(
+            f"'include' must not hold more than k={k} rows (got {len(initial)}). Raise k."
         )
     available = len(initial) + len(candidates)
     if available < k:
-        raise invalid(
-            "k",
-            f"must not exceed the {available} rows that may be chosen",
-            k,
-            "Lower k or exclude fewer rows.",
+        raise InvalidInputError(
+            f"'k' must not exceed the {available} rows that may be chosen (got {k})."
         )

@@ -1,14 +1,17 @@
-"""Quotas: how many prototypes each group may have."""
+"""Quotas and limits: how many rows each group or source may and must give."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import InfeasibleError, as_index, invalid, require_name
+from uniproto.data.arrays import as_labels, distinct_labels
+from uniproto.errors import InfeasibleError, InvalidInputError, quoted, require_int, require_name
+from uniproto.problem.values import Counts, Limits
 
 
 def quotas(
@@ -38,8 +41,8 @@ def quotas(
     largest = np.where(mass > 0, largest, smallest)
     if largest.sum() < k:
         raise InfeasibleError(
-            f"'k' must not exceed the rows that may be chosen. Got k={k} for {largest.sum()} rows "
-            "of groups with target mass instead. Lower k or exclude fewer rows."
+            f"'k' must not exceed the {largest.sum()} rows that may be chosen in groups with "
+            f"target mass (got {k})."
         )
     # A share of k that is whole but for rounding counts as whole.
     wanted = np.floor(k * share + 1e-9).astype(np.int64)
@@ -67,27 +70,106 @@ def _given_quotas(
     names = labels.tolist()
     unknown = [name for name in budgets if name not in names]
     if unknown:
-        raise invalid(
-            "budgets", f"must name groups of the source ({names})", unknown, "Correct the names."
-        )
-    counts = [_checked_count(budgets.get(name, 0)) for name in names]
+        raise InvalidInputError(f"'budgets' must name groups of the source {names}, not {unknown}.")
+    counts = [require_int("budgets", budgets.get(name, 0), least=0) for name in names]
     if sum(counts) != k:
-        raise invalid(
-            "budgets", f"must sum to k={k}", f"a sum of {sum(counts)}", "Adjust budgets or k."
-        )
+        raise InvalidInputError(f"'budgets' must sum to k={k} (got a sum of {sum(counts)}).")
     for name, count, low, high in zip(names, counts, smallest, largest, strict=True):
         if not low <= count <= high:
             raise InfeasibleError(
-                f"'budgets' for group {name!r} must lie between {low} (prototypes already given) "
-                f"and {high} (rows that may be chosen). Got {count} instead. Adjust the budget."
+                f"'budgets' for group {name!r} must lie between {low} (rows included) and {high} "
+                f"(rows that may be chosen). Got {count}."
             )
     return np.array(counts, np.int64)
 
 
-def _checked_count(count: Any) -> int:
-    try:
-        return as_index(count)
-    except TypeError:
-        raise invalid(
-            "budgets", "must give each group a whole number", repr(count), "Pass integers."
-        ) from None
+@dataclass(frozen=True)
+class SourceLimits:
+    """The sources of the pool's rows, as numbers, and how many rows of each may be chosen."""
+
+    names: list[Hashable]
+    source_of_row: NDArray[np.intp]
+    least: NDArray[np.int64]
+    most: NDArray[np.int64]
+
+    def counts(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+        """How many of these rows each source gives."""
+        return np.bincount(self.source_of_row[rows], minlength=len(self.names))
+
+    def among(self, rows: NDArray[np.intp]) -> SourceLimits:
+        """The same limits of these rows alone, which are numbered anew."""
+        return replace(self, source_of_row=self.source_of_row[rows])
+
+    def broken(self, rows: NDArray[Any]) -> list[str]:
+        """The sources that give too few or too many of these rows."""
+        counts = self.counts(rows)
+        wrong = (counts < self.least) | (counts > self.most)
+        return [str(self.names[place]) for place in np.flatnonzero(wrong)]
+
+    def may_replace(self, rows: NDArray[Any], place: int) -> NDArray[np.bool_]:
+        """Which rows of the pool may stand where `rows[place]` stands now."""
+        others = self.counts(np.delete(rows, place))
+        wanting = others < self.least  # at most one: the source of the row that goes
+        allowed = wanting if wanting.any() else others < self.most
+        return np.asarray(allowed[self.source_of_row])
+
+    def require(self, k: int, initial: NDArray[np.intp], candidates: NDArray[np.intp]) -> None:
+        """Refuse a k that the limits, and the rows there are, do not allow."""
+        given = self.counts(initial)
+        available = given + self.counts(candidates)
+        for name, low, high, has, rows in zip(
+            self.names, self.least, self.most, given, available, strict=True
+        ):
+            if has > high:
+                raise InfeasibleError(
+                    f"'at_most' for source {name!r} must allow the {has} of 'include'."
+                )
+            if low > rows:
+                raise InfeasibleError(
+                    f"'at_least' for source {name!r} must not exceed its {rows} rows."
+                )
+        owed = int(np.maximum(self.least, given).sum())
+        if owed > k:
+            raise InfeasibleError(f"'at_least' asks for {owed} rows, more than k={k}. Lower it.")
+        allowed = int(np.minimum(self.most, available).sum())
+        if allowed < k:
+            raise InfeasibleError(
+                f"'at_most' must allow k={k} rows in all, of the {available.sum()} that may be "
+                f"chosen. It allows {allowed}: raise it, or lower k."
+            )
+
+
+def checked_limits(limits: Limits | None, labels: Any, m: int) -> SourceLimits | None:
+    """The limits that are given, if any; `labels` are those of the rows.
+
+    >>> limits = checked_limits(Limits("kind", at_most={"b": 1}), ["a", "b", "b"], 3)
+    >>> limits.names, limits.least.tolist(), limits.most.tolist()
+    (['a', 'b'], [0, 0], [3, 1])
+    """
+    if limits is None:
+        return None
+    found, source_of_row = distinct_labels(as_labels(labels, "limits", m), "limits")
+    names = found.tolist()
+    least = _checked_counts(limits.at_least, "at_least", names, 0)
+    most = _checked_counts(limits.at_most, "at_most", names, m)
+    wrong = np.flatnonzero(least > most)
+    if len(wrong):
+        raise InvalidInputError(f"'at_least' must not exceed 'at_most' for {names[wrong[0]]!r}.")
+    return SourceLimits(names, source_of_row, least, most)
+
+
+def _checked_counts(
+    counts: Counts | None, parameter: str, names: list[Any], default: int
+) -> NDArray[np.int64]:
+    if counts is None:
+        return np.full(len(names), default, np.int64)
+    if not isinstance(counts, Mapping):
+        return np.full(len(names), require_int(parameter, counts, least=0), np.int64)
+    unknown = [name for name in counts if name not in names]
+    if unknown:
+        shown = ", ".join(map(str, names[:20])) + (" …" if len(names) > 20 else "")
+        raise InvalidInputError(f"{quoted(parameter)} must name sources ({shown}), not {unknown}.")
+    given = [counts.get(name) for name in names]
+    return np.array(
+        [default if n is None else require_int(parameter, n, least=0) for n in given], np.int64
+    )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import finite_number
-from uniproto.errors import invalid
+from uniproto.errors import InvalidInputError
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.costs import Costs, metric_name
 from uniproto.geometry.metrics import OF_FEATURES
@@ -61,9 +61,7 @@ def rows_near(
     """
     metric = metric_name(metric)
     if metric in _NO_DISTANCES:
-        raise invalid(
-            name, "needs a metric of distances", f"metric={metric!r}", "Use cosine or euclidean."
-        )
+        raise InvalidInputError(f"{name} needs a distance, such as cosine, not metric={metric!r}.")
     require_distance(distance, name)
     told_by = OF_FEATURES[metric].apart or metric  # as near-duplicates of the pool are told
     return near_targets(checked_costs(source, others, told_by, warn=False), float(distance))
@@ -72,12 +70,7 @@ def rows_near(
 def require_distance(distance: float, name: str) -> None:
     """Refuse what is no distance."""
     if not finite_number(distance) >= 0:
-        raise invalid(
-            name,
-            "must have a distance of at least 0",
-            repr(distance),
-            "Pass the largest distance at which two examples count as the same.",
-        )
+        raise InvalidInputError(f"{name} must have a distance of at least 0 (got {distance!r}).")
 
 
 def near_targets(costs: Costs, distance: float) -> NearRows:

@@ -17,7 +17,6 @@ from uniproto.errors import (
     InfeasibleError,
     InvalidInputError,
     TooFewApartError,
-    invalid,
     known_keywords,
     require_int,
 )
@@ -37,16 +36,15 @@ from uniproto.problem.checks import (
     twin_distance,
     why_metric,
 )
-from uniproto.problem.groups import quotas
-from uniproto.problem.limits import SourceLimits, checked_limits
+from uniproto.problem.groups import SourceLimits, checked_limits, quotas
 from uniproto.problem.masses import Masses, integer_masses
-from uniproto.problem.named_columns import NamedColumns
 from uniproto.problem.values import (
     RBF,
     Compute,
     Groups,
     Laplacian,
     Limits,
+    NamedColumns,
     as_columns,
     as_kind,
     metric_of,
@@ -214,11 +212,9 @@ class Problem:
             self._group_labels, self._budgets = self._checked_groups(*labels), groups.budgets
         self.limits = checked_limits(limits, limited, self.m)
         if self.limits is not None and groups is not None:
-            raise invalid(
-                "limits",
-                "must be left out beside 'groups': they limit one selection over all rows",
-                "both",
-                "Use the budgets of Groups(…), or drop the groups.",
+            raise InvalidInputError(
+                "'limits' are about one selection over all rows: drop 'groups', or use the budgets "
+                "of Groups(…)."
             )
 
     def _begin(self, costs: Costs, *, seed: int, memory: int) -> None:
@@ -253,8 +249,7 @@ class Problem:
 
     @property
     def k(self) -> int:
-        if self._k is None:
-            raise invalid("k", "must be known by now", "none", "Use problem.with_k(k).")
+        assert self._k is not None, "use problem.with_k(k)"
         return self._k
 
     @property
@@ -370,11 +365,8 @@ class Problem:
         if target is not None:
             return of_source, as_labels(target, "groups", self.n)
         if not self.same_set:
-            raise invalid(
-                "groups",
-                "must have labels of the target, too, where it is not the source",
-                "those of the source alone",
-                "Pass Groups(labels, target=…), one label per target row.",
+            raise InvalidInputError(
+                "'groups' needs labels of the target, too: pass Groups(labels, target=…)."
             )
         return of_source, of_source
 
@@ -431,8 +423,7 @@ def _split(
     missing = [name for name in names.tolist() if name not in present]
     if missing:
         raise InfeasibleError(
-            "'groups' must have source rows for every group of the target. Got none for "
-            f"{missing} instead. Drop those target rows or add source rows for them."
+            f"'groups' must have source rows for every group of the target, also for {missing}."
         )
     position = {name: index for index, name in enumerate(names.tolist())}
     source_group = np.array([position.get(name, -1) for name in labels.tolist()])
@@ -443,10 +434,7 @@ def _split(
         source_group[problem.initial][source_group[problem.initial] >= 0], minlength=count
     )
     if given.sum() < len(problem.initial):
-        raise InfeasibleError(
-            "'include' must only hold rows of groups the target has. Got a row of another group "
-            "instead. Drop it or add target rows of its group."
-        )
+        raise InfeasibleError("'include' must only hold rows of groups that the target has.")
     available = source_group[problem.candidates]
     available = given + np.bincount(available[available >= 0], minlength=count)
     quota = quotas(
@@ -466,9 +454,8 @@ def _split(
         mass = float(weights[target_rows].sum())
         if mass == 0:
             raise InfeasibleError(
-                f"'target_weights' must give group {name!r} some weight, because its budget is "
-                f"{quota[index]}. Got a total of 0 instead. Give it no budget, and include no row "
-                "of it."
+                f"'target_weights' must give group {name!r} some weight: {quota[index]} of its "
+                "rows are to be chosen."
             )
         share = None if problem.target_weights is None else weights[target_rows] / mass
         part = problem.among(source_rows, target_rows, share)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, finite_number
-from uniproto.errors import InvalidInputError, invalid, require_int, require_name
+from uniproto.errors import InvalidInputError, require_int, require_name
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.cpu_lists import rows_at_once
@@ -25,8 +25,7 @@ from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.lists import make_builder
 from uniproto.geometry.matrix_costs import MatrixCosts
 from uniproto.geometry.metrics import OF_FEATURES
-from uniproto.problem.named_columns import NamedColumns
-from uniproto.problem.values import Balanced, Compute
+from uniproto.problem.values import Balanced, Compute, NamedColumns
 from uniproto.runtime.threads import parallel_for, pieces_of
 
 WEIGHTS = {"balanced": "Balanced(labels)", "density": "Density()"}  # by the words of --weights
@@ -69,16 +68,9 @@ class Density:
     alpha: float = 2.0
 
     def __post_init__(self) -> None:
-        remedy = "Pass the number of the neighbour to measure the distance to."
-        require_int("q", self.q, too_small=remedy)
-        alpha = self.alpha
-        if isinstance(alpha, bool) or not finite_number(alpha) > 0:
-            raise invalid(
-                "alpha",
-                "must be above 0 and finite",
-                repr(alpha),
-                "Pass the power of the distance, such as 2, or leave the weights out.",
-            )
+        require_int("q", self.q)
+        if isinstance(self.alpha, bool) or not finite_number(self.alpha) > 0:
+            raise InvalidInputError(f"'alpha' must be above 0 and finite (got {self.alpha!r}).")
 
     def __str__(self) -> str:
         """As the command line writes it.
@@ -101,13 +93,9 @@ class Density:
         """From every target to its q-th nearest other one."""
         n, q = among.shape[0], operator.index(self.q)
         if n <= q:
-            raise invalid(
-                "target_weights",
-                f"must be a density with q below the number of targets, {n}",
-                f"q={q}",
-                f"Pass Density(q={max(1, n // 10)})."
-                if n > 1
-                else "A single target has no neighbours: leave the weights out.",
+            raise InvalidInputError(
+                f"'target_weights' must be a density with q below the number of targets, {n} (got "
+                f"q={q}). Pass Density(q={max(1, n // 10)}), or leave the weights out."
             )
         length = q + 1 + _RERANKED
         # Exact lists even where the selection's own are approximate: others must find the same.
@@ -134,11 +122,8 @@ def named_weights(target_weights: Any, named: NamedColumns) -> Any:
         return Balanced(named.of_target(target_weights.labels, "target_weights"))
     word = target_weights if isinstance(target_weights, str) else ""
     if word in WEIGHTS and not named.target_has(word):
-        raise invalid(
-            "target_weights",
-            "must be weights, or the name of the target's column of weights",
-            repr(word),
-            f"Pass uniproto.{WEIGHTS[word]}.",
+        raise InvalidInputError(
+            f"'target_weights' must be weights or a column's name. Pass uniproto.{WEIGHTS[word]}."
         )
     return named.of_target(target_weights, "target_weights")
 
@@ -173,29 +158,22 @@ def density_from(text: str, parameter: str) -> Density:
         try:
             given[name] = kinds[name](value)
         except ValueError:
-            raise invalid(
-                parameter,
-                "must give q a whole number and alpha a number",
-                repr(part),
-                "Write it as density:q=30,alpha=4.",
+            raise InvalidInputError(
+                f"{parameter} must look like density:q=30,alpha=4 (got {part!r})."
             ) from None
     try:
         return Density(**given)
     except InvalidInputError as error:
-        raise InvalidInputError(f"{parameter!r}: {error}") from error
+        raise InvalidInputError(f"{parameter}: {error}") from error
 
 
 def _among_targets(costs: Costs) -> Costs:
     """The targets' costs among themselves."""
     if isinstance(costs, MatrixCosts):
         if costs.shape[0] != costs.shape[1] or not _is_symmetric(costs):
-            raise invalid(
-                "target_weights",
-                f"needs the targets' costs among themselves for a density: with metric="
-                f"{costs.metric!r} a square, symmetric matrix",
-                f"{costs.shape[0]} × {costs.shape[1]} costs"
-                + (" that are not symmetric" if costs.shape[0] == costs.shape[1] else ""),
-                "Pass features and another metric, or weights of your own.",
+            raise InvalidInputError(
+                "'target_weights' from a density needs the targets' costs among themselves: with "
+                f"metric={costs.metric!r} a square, symmetric matrix. Pass features instead."
             )
         return costs
     assert isinstance(costs, FeatureCosts)

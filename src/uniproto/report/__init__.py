@@ -8,7 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.errors import invalid
+import numpy as np
+
+from uniproto.errors import require_int
+from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.runs.publish import write_page
 
 if TYPE_CHECKING:
@@ -41,8 +44,8 @@ def write_report(
     from uniproto.report.gather import gather
     from uniproto.report.page import render
 
-    if random is not None and (isinstance(random, bool) or random < 0):
-        raise invalid("random", "must be a number of draws", repr(random), "Pass 0 or more.")
+    if random is not None:
+        require_int("random", random, least=0)
     path = Path(path)
     in_python = "'selection.certify()'" + (" before saving" if problem is None else "")
     page = render(
@@ -113,8 +116,6 @@ def _with_tables(given: Given, source: Examples, target: Examples) -> tuple[Exam
 
 def is_one_set(problem: Problem | None, shape: tuple[int, int]) -> bool:
     """Whether the target is the source."""
-    from uniproto.geometry.feature_costs import FeatureCosts
-
     if problem is not None and isinstance(problem.costs, FeatureCosts):
         return problem.costs.source is problem.costs.target
     return shape[0] == shape[1]
@@ -122,8 +123,6 @@ def is_one_set(problem: Problem | None, shape: tuple[int, int]) -> bool:
 
 def _with_groups(problem: Problem, source: Examples, target: Examples) -> tuple[Examples, Examples]:
     """The groups that the problem was split into; rows of none are called so."""
-    import numpy as np
-
     sides = []
     for examples, rows_of in ((source, "source_rows"), (target, "target_rows")):
         labels = np.full(examples.count, "(no prototypes)", object)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from uniproto.runs.atomic import write_text
+from uniproto.runs.records import as_table
 
 # Okabe and Ito's colours, told apart by people with any kind of colour vision.
 BLUE, ORANGE, GREEN, PINK, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#666666"
@@ -111,3 +115,28 @@ def series_colour(alt: Any, series: str, colours: Mapping[str, str], symbol: str
             orient="bottom", labelLimit=400, symbolType=symbol, symbolOpacity=1, symbolSize=160
         ),
     )
+
+
+CURVE_FILES = ("curves.csv", "curves.png")
+
+
+def save_curves(
+    folder: Path, points: Sequence[Mapping[str, Any]], chart: Callable[[], Any]
+) -> None:
+    """Write the `CURVE_FILES` of one run.
+
+    Hours of training do not fail for want of a picture: where a package that draws is missing, the
+    table is written and the rest is said.
+    """
+    import pyarrow as pa
+    import pyarrow.csv
+
+    buffer = pa.BufferOutputStream()
+    pyarrow.csv.write_csv(as_table(points), buffer)
+    write_text(folder / "curves.csv", buffer.getvalue().to_pybytes().decode("utf-8"))
+    try:
+        import vl_convert  # noqa: F401  (what draws it; Altair alone says so with a ValueError)
+
+        save_chart(chart(), folder / "curves.png")
+    except ImportError as error:
+        print(f"curves.png was not drawn: {error}. curves.csv has its numbers.", file=sys.stderr)

@@ -11,8 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_matrix, is_table
-from uniproto.data.columns import is_numeric
-from uniproto.data.frames import arrow_table
+from uniproto.data.columns import arrow_table, is_numeric
 from uniproto.features.column_values import (
     MISSING,
     as_days,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from uniproto.data.arrays import as_labels
 from uniproto.data.disk import LargeTable
 from uniproto.data.examples import as_text
-from uniproto.errors import invalid
+from uniproto.errors import InvalidInputError, quoted
 from uniproto.features.pictures import ENDINGS
 
 Rows = NDArray[np.intp]
@@ -41,6 +41,11 @@ class Examples:
     fields: Callable[[Rows], list[dict[str, Any]]] | None = None
     positions: NDArray[np.float64] | None = None
     table: pa.Table | None = None  # every column, where they can be looked at
+    numbers: NDArray[np.int64] | None = None  # of the rows in their file, where some were skipped
+
+    def number(self, row: int) -> int:
+        """What people know a row by."""
+        return row if self.numbers is None else int(self.numbers[row])
 
 
 def examples(
@@ -73,16 +78,12 @@ def examples(
 
 def sequence(values: Any, parameter: str, count: int) -> Reader:
     """A reader of any sequence with one entry per row."""
-    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
-        raise invalid(
-            parameter, "must hold one entry per row", f"a {type(values).__name__}", "Pass a list."
-        )
-    if len(values) != count:
-        raise invalid(
-            parameter,
-            f"must hold one entry per row, {count:,} in all",
-            f"{len(values):,} entries",
-            "Pass one for every row.",
+    length = (
+        len(values) if hasattr(values, "__len__") and not isinstance(values, str | bytes) else 0
+    )
+    if length != count:
+        raise InvalidInputError(
+            f"{quoted(parameter)} must hold one entry per row, {count:,} in all (got {length:,})."
         )
     if hasattr(values, "iloc"):  # a pandas column counts by its own index
         values = values.to_numpy()
@@ -93,9 +94,7 @@ def column(table: pa.Table | LargeTable, name: str) -> Reader:
     """A reader of a table's column."""
 
     def read(rows: Rows) -> list[Any]:
-        some = (
-            table.take(rows) if isinstance(table, LargeTable) else table.select([name]).take(rows)
-        )
+        some = table.select([name]).take(rows) if isinstance(table, pa.Table) else table.take(rows)
         return list(some.column(name).to_pylist())
 
     return read
@@ -141,8 +140,13 @@ def paths(values: Reader, folder: Path) -> Reader:
     return read
 
 
-def folder_of_pictures(folder: Path, count: int, ids: NDArray[Any] | None) -> Reader:
-    """The pictures of a folder: those that ids name, otherwise all of them in sorted order."""
+def folder_of_pictures(
+    folder: Path, numbers: Rows | range, count: int, ids: NDArray[Any] | None = None
+) -> Reader:
+    """The pictures of a folder: those that ids name, otherwise all of them in sorted order.
+
+    `numbers` are those of the rows among all `count` of them.
+    """
     if ids is not None:
         names = {file.name: file for file in folder.iterdir()}
         names = {file.stem: file for file in names.values()} | names
@@ -150,34 +154,29 @@ def folder_of_pictures(folder: Path, count: int, ids: NDArray[Any] | None) -> Re
             return lambda rows: [names.get(str(ids[row]), folder / str(ids[row])) for row in rows]
     files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in ENDINGS)
     if len(files) != count:
-        raise invalid(
-            "images",
-            f"must be a folder with one picture per row, {count:,} in all, or be named by ids",
-            f"{len(files):,} pictures in {folder}",
-            "Name a column of file names instead, or select with --id and the files' names.",
+        raise InvalidInputError(
+            f"'images' must be a folder with one picture per row, {count:,} in all; {folder} has "
+            f"{len(files):,}. Name a column of file names instead, or select with --id."
         )
-    return lambda rows: [files[row] for row in rows]
+    return lambda rows: [files[numbers[row]] for row in rows]
 
 
 def pairs(values: Any, parameter: str, count: int) -> NDArray[np.float64]:
     """Two finite numbers per row."""
     try:
         found = np.asarray(values, np.float64)
-    except (TypeError, ValueError) as error:
-        raise invalid(parameter, "must hold pairs of numbers", str(error), "Pass floats.") from None
+    except (TypeError, ValueError):
+        found = np.empty(0)
     if found.shape != (count, 2) or not np.isfinite(found).all():
-        raise invalid(
-            parameter,
-            f"must hold two finite numbers for each of {count:,} rows",
-            f"shape {found.shape}" if found.shape != (count, 2) else "NaN or infinity",
-            "Pass an array with two columns.",
+        raise InvalidInputError(
+            f"{quoted(parameter)} must hold two finite numbers for each of {count:,} rows."
         )
     return found
 
 
 def _pictures(images: Any, count: int, parameter: str) -> tuple[Reader, float | None]:
     if isinstance(images, str | Path):
-        return folder_of_pictures(Path(images), count, None), None
+        return folder_of_pictures(Path(images), range(count), count), None
     if hasattr(images, "dtype") and images.dtype != object:
         return array_of_pictures(images, count, parameter)
     return sequence(images, parameter, count), None
@@ -187,11 +186,9 @@ def array_of_pictures(images: Any, count: int, parameter: str) -> tuple[Reader, 
     """A reader of (rows, height, width[, channels]), and its largest value, from a sample."""
     read = sequence(images, parameter, count)
     if getattr(images, "ndim", 0) not in (3, 4):
-        raise invalid(
-            parameter,
-            "must be pictures: (rows, height, width) or (rows, height, width, channels)",
-            f"an array of shape {images.shape}",
-            "Reshape it, for example with images.reshape(-1, 28, 28).",
+        raise InvalidInputError(
+            f"{quoted(parameter)} must be pictures: (rows, height, width[, channels]), not "
+            f"{images.shape}. Reshape it, for example with images.reshape(-1, 28, 28)."
         )
     some = np.asarray(images[:: max(1, count // _SAMPLED_PICTURES)], np.float64)
     top = float(np.nanmax(some, initial=0.0))

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_matrix, is_table, take_rows
-from uniproto.data.frames import arrow_table
+from uniproto.data.columns import arrow_table
 from uniproto.features.preparation import Preparation
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.problem.problem import Problem
@@ -109,7 +109,7 @@ def gather(
         cost=selection.cost,
         lower_bound=None if certificate is None else certificate.lower_bound,
         bound_note=""
-        if certificate is not None or selection.proof is not None
+        if certificate is not None or selection.details.proof is not None
         else f"No lower bound is known: {certifier} proves one.",
         items=_items(target, problem, shown, costs, labels, groups, album, projection),
         drawn=len(drawn),
@@ -179,7 +179,7 @@ def _items(
     on_map = None if projection is None else projection.targets
     return [
         Item(
-            row=row,
+            row=target.number(row),
             name=name_of(target, row),
             text=words(row),
             cost=None if costs is None else float(costs[row]),
@@ -299,9 +299,9 @@ def make_cards(
         cards.append(
             Card(
                 rank=place + 1,
-                row=int(row),
+                row=source.number(int(row)),
                 name=name_of(source, int(row)),
-                gain=float(selection.gains[place]),
+                gain=float(selection.details.gains[place]),
                 fill=None if fills is None else float(fills[place]),
                 mass=float(selection.weights[place]),
                 targets=len(on_map),
@@ -347,7 +347,11 @@ def coordinate(points: NDArray[np.float64] | None, place: int, side: int) -> flo
 
 def fills_of(selection: Selection) -> NDArray[np.float64] | None:
     """What each pick's fill cost. Other methods' gains are of objectives of their own."""
-    return selection.beta - selection.gains if selection.method in ("uniproto", "greedy") else None
+    return (
+        selection.details.beta - selection.details.gains
+        if selection.method in ("uniproto", "greedy")
+        else None
+    )
 
 
 class RowWords:

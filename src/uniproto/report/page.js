@@ -480,10 +480,9 @@
       const one = prototypes[place];
       const text = $(".text", cards[place]);
       // A column may be called constructor or __proto__: the row has only what is put into it.
-      const row = Object.assign(Object.create(null), { rank: one.rank, row: one.row });
+      const row = Object.assign(Object.create(null), { row: one.row, rank: one.rank, represents: one.targets });
       if (one.name) row.id = one.name;
       for (const kind of Object.keys(data.coverage)) row[kind] = name(kind, one[kind]);
-      Object.assign(row, { gain: one.gain, fill: one.fill, mass: one.mass, targets: one.targets });
       if (text) row.text = text.textContent;
       $$(".fields > div", cards[place]).forEach((pair) => {
         const key = pair.children[0].textContent;

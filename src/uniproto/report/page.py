@@ -1,36 +1,67 @@
-"""From content to one HTML file that needs nothing else."""
+"""From content to one HTML file that needs nothing else: reports, comparisons, notebook cards."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+
+from uniproto.features.preparation import words_of
+from uniproto.problem.problem import Problem
+from uniproto.report.charts import BLUE, GREEN, GREY, HALO, INK, ORANGE, PINK
 from uniproto.report.content import Content
 from uniproto.report.figures import charted_shares, figures
-from uniproto.report.words import counted, figure, seconds
+from uniproto.report.targets import drawn_targets, project
+from uniproto.report.words import LONGEST_NAME, counted, cut, figure, seconds
 
+if TYPE_CHECKING:
+    from uniproto.selection.selection import Selection
+
+
+_OF_CARDS = [
+    "rank",
+    "row",
+    "name",
+    "group",
+    "targets",
+    "unusual",
+    "picture",
+    "lights",
+]
 _DIGITS = 5  # of coordinates on the map: more cannot be seen
 
 
 def render(content: Content) -> str:
-    """The whole page. Everything that is data goes through Jinja's or JSON's escaping."""
+    """The page of a selection."""
+    charted = {coverage.kind: charted_shares(coverage) for coverage in content.coverage}
+    return _page("template.html.j2", "page.js", page_data(content), c=content, charted=charted)
+
+
+def _page(template: str, script: str, data: Any, **more: Any) -> str:
+    """A whole page. Everything that is data goes through Jinja's or JSON's escaping."""
     from markupsafe import Markup
 
     style, library = page_file("style.css"), chart_library()
-    script = page_file("charts.js") + page_file("page.js")
-    template = templates().get_template("template.html.j2")
-    rendered = template.render(
-        c=content,
-        charted={coverage.kind: charted_shares(coverage) for coverage in content.coverage},
-        policy=content_policy(style, script, library),
-        style=Markup(style),
-        script=Markup(script),
-        library=Markup(library),
-        data=Markup(as_json(page_data(content))),
+    script = page_file("charts.js") + page_file(script)
+    rendered = (
+        templates()
+        .get_template(template)
+        .render(
+            policy=content_policy(style, script, library),
+            style=Markup(style),
+            script=Markup(script),
+            library=Markup(library),
+            data=Markup(as_json(data)),
+            **more,
+        )
     )
     return str(rendered)
 
@@ -93,23 +124,9 @@ def page_data(content: Content) -> dict[str, Any]:
             "y": [_short(item.y) for item in items[: content.drawn]],
         },
         "prototypes": [
-            {
-                "rank": card.rank,
-                "row": card.row,
-                "name": card.name,
-                "class": card.label,
-                "group": card.group,
-                "gain": card.gain,
-                "fill": card.fill,
-                "mass": card.mass,
-                "targets": card.targets,
-                "away": _short(card.away),
-                "unusual": card.unusual,
-                "picture": card.picture,
-                "x": _short(card.x),
-                "y": _short(card.y),
-                "lights": card.lights,
-            }
+            {name: getattr(card, name) for name in _OF_CARDS}
+            | {"class": card.label, "away": _short(card.away)}
+            | {"x": _short(card.x), "y": _short(card.y)}
             for card in cards
         ],
         "pictures": content.pictures,
@@ -169,3 +186,102 @@ def _short(value: float | None) -> float | None:
 
 def _unless_empty(values: list[str]) -> list[str]:
     return values if any(values) else []
+
+
+# Fixed colours of pictures, by the names that pages look up in their light or dark set.
+_COLOURS = (BLUE, ORANGE, GREEN, PINK, GREY, INK, HALO)
+_NAMES = dict(
+    zip(_COLOURS, ["$blue", "$orange", "$green", "$pink", "$grey", "$ink", "$paper"], strict=True)
+)
+
+
+@dataclass(frozen=True)
+class PageChart:
+    """A chart, its title and a sentence about it."""
+
+    name: str
+    title: str
+    words: str
+    chart: Any
+
+
+@dataclass(frozen=True)
+class ResultsPage:
+    """What such a page says; `table` are the columns of `rows`."""
+
+    eyebrow: str
+    headline: str
+    lead: str
+    charts: Sequence[PageChart]
+    table: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str]
+
+
+def render_results(content: ResultsPage) -> str:
+    """A page of charts and numbers, in the looks of the report: comparisons, and costs over k."""
+    charts = {}
+    for each in content.charts:
+        words = f"{each.title}. {each.words}"
+        chart = each.chart.properties(width="container", description=words)
+        charts[each.name] = _with_named_colours(chart.to_dict(validate=False))
+    return _page("results.html.j2", "results.js", {"charts": charts}, c=content)
+
+
+def _with_named_colours(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_named_colours(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_with_named_colours(part) for part in value]
+    return _NAMES.get(value, value) if isinstance(value, str) else value
+
+
+_WIDTH, _HEIGHT, _ROOM = 300, 220, 10
+_MOST_DRAWN = 600
+_MOST_ROWS, _MOST_COLUMNS = 8, 8
+
+
+def card(selection: Selection, problem: Problem | None, table: pa.Table) -> str:
+    """HTML for a notebook, with nothing to load and nothing to run; `table` are the prototypes."""
+    first = table.slice(0, _MOST_ROWS).to_pylist()
+    names = table.column_names[:_MOST_COLUMNS]
+    prepared = selection.details.preparation
+    certificate = selection.certificate
+    n = selection.shape[1]
+    points, diamonds = ([], []) if problem is None else _map(selection, problem)
+    template = templates().get_template("card.html.j2")
+    rendered = template.render(
+        headline=f"{counted(selection.k, 'prototype')} of {selection.shape[0]:,} rows for {n:,}"
+        f" ({selection.method}, {selection.metric})",
+        words=selection.in_words(),
+        bound=""
+        if certificate is None or selection.details.proof is not None  # the words say that
+        else f"no choice can be below {figure(certificate.lower_bound)}",
+        names=[cut(name, LONGEST_NAME) for name in names],
+        rows=[[cut(row[name], LONGEST_NAME) for name in names] for row in first],
+        more=max(0, selection.k - _MOST_ROWS),
+        columns=[] if prepared is None else prepared.rows,
+        became="" if prepared is None else words_of(prepared.rows),
+        points=points,
+        diamonds=diamonds,
+        width=_WIDTH,
+        height=_HEIGHT,
+    )
+    return str(rendered)
+
+
+def _map(selection: Selection, problem: Problem) -> tuple[list[Any], list[Any]]:
+    """Places of some targets and of all prototypes, in pixels."""
+    plan = selection.plan
+    weights = np.asarray(plan.sum(axis=0)).ravel()
+    drawn = drawn_targets(plan, weights, np.empty(0, np.intp))
+    if len(drawn) > _MOST_DRAWN:
+        drawn = np.sort(np.random.default_rng(0).choice(drawn, _MOST_DRAWN, replace=False))
+    found = project(problem.costs, plan, selection.indices, drawn)
+    both = np.vstack([found.targets, found.prototypes])
+    low, high = both.min(axis=0), both.max(axis=0)
+    size = np.array([_WIDTH, _HEIGHT]) - 2 * _ROOM
+    places = (both - low) / np.where(high > low, high - low, 1.0)
+    places[:, 1] = 1 - places[:, 1]
+    pixels = (_ROOM + places * size).round(1).tolist()
+    return pixels[: len(drawn)], pixels[len(drawn) :]

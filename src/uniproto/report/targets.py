@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.sparse.linalg import svds
 
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.feature_costs import FeatureCosts
@@ -125,6 +126,7 @@ def map_of(
 _SAMPLED_ROWS = 10_000  # the directions are learned from
 _SAMPLED_VALUES = 40_000_000  # and fewer rows where they are wide
 _FEWEST_ROWS = 200
+_DENSE_COMPONENTS = 500  # columns, or rows, whose directions are all computed
 _LANDMARKS = 256  # prototypes whose costs describe a target that has no features
 
 
@@ -213,31 +215,40 @@ def _of_costs(
 
 
 def _fit(rows: Any) -> tuple[Any, NDArray[np.float64]]:
-    """A function to two principal components, and their shares of the variance."""
-    from sklearn.decomposition import PCA, TruncatedSVD
+    """A function to two principal components, and their shares of the variance.
 
+    Sparse rows stay sparse: their components are those around 0.
+    """
     count = min(2, *rows.shape)
-    sparse = sp.issparse(rows) and rows.shape[1] > count
-    if sparse:
-        method = TruncatedSVD(count, random_state=0)
+    if stays_sparse := sp.issparse(rows) and min(rows.shape) > count and rows.nnz > 0:
+        middle: Any = 0.0
+        total = float(rows.power(2).mean(axis=0).sum() - np.square(rows.mean(axis=0)).sum())
     else:
         rows = rows.toarray() if sp.issparse(rows) else np.asarray(rows)
-        wide = min(rows.shape) > 500
-        method = PCA(count, svd_solver="randomized" if wide else "auto", random_state=0)
-    with np.errstate(all="ignore"):  # targets that are all alike vary in no direction
-        method.fit(rows)
-        shares = np.nan_to_num(np.asarray(method.explained_variance_ratio_, np.float64))
+        middle = rows.mean(axis=0)
+        rows = rows - middle
+        total = float(np.square(rows).mean(axis=0).sum())
+    components = _components(rows, count) if total > 0 else np.eye(count, rows.shape[1])
     # Of a direction and its opposite, the one whose largest loading is positive.
-    loading = method.components_[np.arange(count), np.abs(method.components_).argmax(axis=1)]
-    signs = np.where(loading < 0, -1.0, 1.0)
+    loading = components[np.arange(count), np.abs(components).argmax(axis=1)]
+    components = components * np.where(loading < 0, -1.0, 1.0)[:, None]
+    shares = np.asarray(rows @ components.T).var(axis=0) / total if total > 0 else np.zeros(count)
 
     def transform(some: Any) -> NDArray[np.float64]:
-        some = some.toarray() if sp.issparse(some) and not sparse else some
-        if not len(signs) or some.shape[0] == 0:
-            return np.zeros((some.shape[0], 2))
-        return _two(np.asarray(method.transform(some), np.float64) * signs)
+        if not stays_sparse:
+            some = (some.toarray() if sp.issparse(some) else some) - middle
+        return _two(np.asarray(some @ components.T, np.float64))
 
     return transform, shares
+
+
+def _components(rows: Any, count: int) -> NDArray[np.float64]:
+    """The first right singular vectors; scikit-learn's would take a second to load."""
+    if sp.issparse(rows) or min(rows.shape) > _DENSE_COMPONENTS:
+        return np.asarray(svds(rows, count, v0=np.ones(min(rows.shape)))[2][::-1])
+    if rows.shape[0] < rows.shape[1]:
+        return np.asarray(np.linalg.svd(rows, full_matrices=False)[2][:count])
+    return np.asarray(np.linalg.eigh(rows.T @ rows)[1][:, ::-1][:, :count].T)
 
 
 def _two(values: NDArray[np.float64]) -> NDArray[np.float64]:

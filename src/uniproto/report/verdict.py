@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -60,7 +61,7 @@ def random_costs(
     if not selection.cost_is_exact:
         return [], "Random's cost is missing: no exact solve fits this many targets."
     limit = limit if draws is None else math.inf
-    expected = selection.timings.get("plan", 0.0)
+    expected = selection.details.timings.get("plan", 0.0)
     if expected > limit:
         return [], (
             f"Random's cost is missing: one exact solve took {seconds(expected)} here. "
@@ -105,7 +106,7 @@ def _unit(selection: Selection) -> str:
     """What a cost is measured in."""
     label = metric_label(selection.metric, selection.bandwidth)
     words = f"{label} distance" if selection.metric in _DISTANCES else f"{label} cost"
-    return words if selection.preparation is None else f"{words} in spreads of a column"
+    return words if selection.details.preparation is None else f"{words} in spreads of a column"
 
 
 def _median(costs: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
@@ -147,8 +148,8 @@ def verdict_of(
         parts.append(f"; with random ones {value} ({counted(len(random), 'draw')}: {below})")
     conditions = conditions_of(problem)
     certificate = selection.certificate
-    if selection.proof is not None:
-        known = f"no choice of {k:,}{conditions} costs less: {selection.proof}"
+    if selection.details.proof is not None:
+        known = f"no choice of {k:,}{conditions} costs less: {selection.details.proof}"
         tiles.append(Tile("Best possible", figure(selection.cost), known))
         parts.append(f"; no choice of {k:,}{conditions} costs less (proven)")
     elif certificate is not None:
@@ -174,8 +175,10 @@ def verdict_of(
         ),
         Tile(
             "Time",
-            seconds(sum(selection.timings.values())),
-            ", ".join(f"{name} {seconds(spent)}" for name, spent in selection.timings.items())
+            seconds(sum(selection.details.timings.values())),
+            ", ".join(
+                f"{name} {seconds(spent)}" for name, spent in selection.details.timings.items()
+            )
             or "not recorded",
         ),
     ]
@@ -222,7 +225,10 @@ def curve_of(
         values = np.cumsum(fills) / k
         end = figure(float(values[-1]))
         words = f"The fills of all {k:,} picks add up to {end}"
-        if "exchanged" in selection.notes or selection.notes.get("search") == "multilevel":
+        if (
+            "exchanged" in selection.details.notes
+            or selection.details.notes.get("search") == "multilevel"
+        ):
             words += ", what these prototypes cost."
         elif selection.group_costs:
             words += "; each is a cost inside the pick's own group."
@@ -267,8 +273,8 @@ def methods_box(
         (
             "Gain and fill",
             "A fill is the average cost of the unclaimed target mass that a row would take when "
-            f"it is picked; its gain is {figure(selection.beta)} (the largest possible cost) "
-            "less the fill."
+            f"it is picked; its gain is {figure(selection.details.beta)} (the largest possible "
+            "cost) less the fill."
             if selection.method in ("uniproto", "greedy")
             else f"A gain is what the pick added to the objective of {selection.method} itself.",
         ),
@@ -283,7 +289,7 @@ def methods_box(
             "Best possible",
             f"No choice of {k:,} rows{conditions_of(problem)} costs less: the search ruled out all "
             "others."
-            if selection.proof is not None
+            if selection.details.proof is not None
             else "A lower bound by linear-programming duality that holds for every choice of "
             f"{k:,} rows{conditions_of(problem)}; its prices are saved, and 'uniproto verify' "
             "checks them."
@@ -306,24 +312,22 @@ def methods_box(
 
 def facts_of(selection: Selection) -> list[tuple[str, str]]:
     options = ", ".join(
-        f"{name}={value}" for name, value in selection.options.items() if value is not None
+        f"{name}={value}" for name, value in selection.details.options.items() if value is not None
     )
-    search, why = selection.note("search"), selection.note("why")
+    search, why = selection.details.note("search"), selection.details.note("why")
     found = [
         ("Method", f"{selection.method}{f' ({options})' if options else ''}"),
         ("Search", f"{search}: {why}" if search else ""),
         ("Metric", metric_label(selection.metric, selection.bandwidth)),
-        ("Bandwidth", selection.note("bandwidth_from") or ""),
-        ("Target weights", selection.note("target_weights") or ""),
-        ("Seed", str(selection.seed)),
+        ("Bandwidth", selection.details.note("bandwidth_from") or ""),
+        ("Target weights", selection.details.note("target_weights") or ""),
+        ("Seed", str(selection.details.seed)),
         ("Versions", ", ".join(f"{name} {number}" for name, number in _versions().items())),
     ]
     return [(name, page_text(value)) for name, value in found if value]
 
 
 def _versions() -> dict[str, str]:
-    import importlib.metadata
-
     import vl_convert
 
     return versions() | {

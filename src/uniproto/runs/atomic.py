@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from uniproto.errors import OutputError
+from uniproto.runtime.interrupts import uninterrupted
 
 try:
     import fcntl
@@ -22,8 +23,10 @@ _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+def atomic_write(path: Path, then: Callable[[Path], None] | None = None) -> Iterator[IO[bytes]]:
     """Open a file that gets its name when it is complete and on the disk.
+
+    `then` is told the path together with that, whatever interrupts the rest.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "rows.bin"
@@ -39,7 +42,10 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-            partial.replace(path)
+            with uninterrupted():
+                partial.replace(path)
+                if then is not None:
+                    then(path)
         sync(path.parent)
     finally:
         partial.unlink(missing_ok=True)  # half of a file is of no use to anybody
@@ -120,17 +126,13 @@ def require_utf8(path: Path) -> None:
 
     >>> require_utf8(Path("out\\udcff"))
     Traceback (most recent call last):
-    uniproto.errors.OutputError: out\\xff: the name of the output must be UTF-8. It is not. Choose
-    another one with --out.
+    uniproto.errors.OutputError: out\\xff: the name must be UTF-8. Choose another with --out.
     """
     try:
         os.fspath(path).encode()
     except UnicodeEncodeError as error:
         shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-        raise OutputError(
-            f"{shown}: the name of the output must be UTF-8. It is not. Choose another one with "
-            "--out."
-        ) from error
+        raise OutputError(f"{shown}: the name must be UTF-8. Choose another with --out.") from error
 
 
 def unwritable(path: Path, error: OSError | ValueError, what: str = "output") -> OutputError:

@@ -1,4 +1,4 @@
-"""A journal: JSON lines that are only added to, by one run at a time, and that survive a kill."""
+"""Journals: JSON lines that are only added to, by one run at a time, and that survive a kill."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import errno
 import json
 import os
 import weakref
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from uniproto.errors import InputFileError, OutputError, UniprotoError
-from uniproto.runs.atomic import open_own, sync
+from uniproto.runs.atomic import open_own, sync, unwritable, write_text
 from uniproto.runs.lock import hold
+from uniproto.runs.records import without_infinity
 
 
 class Journal:
@@ -104,3 +106,55 @@ class Journal:
             f"{self.path}: {self.what} must go to a file that can be written. Writing failed "
             f"({reason}). Choose another folder with --out, or free some space."
         )
+
+
+METRICS = "metrics.jsonl"
+
+
+class MetricsFile:
+    """Appends rows to FOLDER/metrics.jsonl.
+
+    A run that goes on from a step makes the rows after it again, so `kept_to` drops them, and with
+    them a line that a kill cut short.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> metrics = MetricsFile(folder, kept_to=None)
+    >>> for step in (1, 2, 3):
+    ...     metrics.add({"step": step, "train_loss": 1 / step})
+    >>> [row["step"] for row in MetricsFile(folder, kept_to=2).rows]
+    [1, 2]
+    """
+
+    def __init__(self, folder: Path, kept_to: int | None) -> None:
+        self.path = folder / METRICS
+        rows = [] if kept_to is None else read_metrics(folder)
+        self.rows = [row for row in rows if row["step"] <= (kept_to or 0)]
+        text = "".join(json.dumps(row) + "\n" for row in self.rows)
+        try:
+            write_text(self.path, text)
+        except OSError as error:
+            raise unwritable(self.path, error, "metrics") from error
+        self._journal = Journal(self.path, "the metrics")
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Write a row, and wait until it is on the disk."""
+        plain = without_infinity(row)
+        self._journal.append(plain)
+        self.rows.append(plain)
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a run, by step; a line that a kill cut short is not one."""
+    try:
+        lines = (folder / METRICS).read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        return []
+    rows: dict[int, dict[str, Any]] = {}
+    for line in lines:
+        try:
+            row = json.loads(line)
+            rows[row["step"]] = row
+        except (ValueError, KeyError, TypeError):
+            continue
+    return [rows[step] for step in sorted(rows)]

@@ -38,7 +38,7 @@ def hold(file: IO[bytes], path: Path, what: str, wait: float = 0.0) -> None:
                 time.sleep(_PAUSE)
                 continue
             raise OutputError(
-                f"{path}: {what} must be written by one run at a time. Another one is writing. "
+                f"{path}: {what} must be written by one run at a time, and another run is writing. "
                 "Wait for it, or choose another folder with --out."
             ) from None
 

@@ -140,8 +140,8 @@ def _require_ours(
         known = {written[name], (new or {}).get(name)}
         if os.path.lexists(folder / name) and _digest(folder / name) not in known:
             raise OutputError(
-                f"{folder / name}: a file that has been changed since uniproto wrote it is not "
-                "replaced. Move it away, or choose another folder with --out."
+                f"{folder / name} has been changed since uniproto wrote it. Move it away, or "
+                "choose another folder with --out."
             )
 
 
@@ -155,9 +155,8 @@ def require_unused(folder: Path, names: Iterable[str]) -> None:
     for name in sorted(names):
         if os.path.lexists(folder / name):
             raise OutputError(
-                f"{folder}: the output must be a folder without files of other programs under the "
-                f"names this command writes. It holds {name}, which uniproto did not write there. "
-                "Choose another folder with --out, or move that file away."
+                f"{folder} holds {name}, which uniproto did not write there. Choose another folder "
+                "with --out, or move that file away."
             )
 
 
@@ -194,15 +193,14 @@ def write_page(path: Path, page: str) -> None:
     """Write a page of ours; a file that is none of ours is never replaced."""
     if os.path.lexists(path) and not is_our_page(path):
         raise OutputError(
-            f"{path}: the page must not replace a file that uniproto did not write. There is one. "
-            "Choose another name with --out, or move that file away."
+            f"{path} is a file that uniproto did not write. Choose another name with --out, or "
+            "move it away."
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_partials(path.parent)
-        with atomic_write(path) as file:
+        with atomic_write(path, note_completed) as file:
             file.write(page.encode("utf-8", "backslashreplace"))
-        note_completed(path)
     except OSError as error:
         raise unwritable(path, error, "page") from error
 
@@ -226,8 +224,7 @@ def refuse_inputs_inside(output: Path, inputs: Iterable[str]) -> None:
         read = Path(path).resolve()
         if place == read or place in read.parents:
             raise OutputError(
-                f"{output}: the output must not be, or contain, an input. It is or contains "
-                f"{path}. Choose another place with --out."
+                f"{output} is or contains {path}, an input. Choose another place with --out."
             )
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Any
+
+from uniproto.errors import needing
 
 _DATA_SETS = "the experiments' support.datasets and support.draws"
 _MOVED = {
@@ -32,14 +35,22 @@ _MOVED = {
 
 
 def late_names(
-    package: str, homes: Mapping[str, str], modules: Mapping[str, str] | None = None
+    package: str,
+    homes: Mapping[str, str],
+    modules: Mapping[str, str] | None = None,
+    extra: str | None = None,
 ) -> Callable[[str], Any]:
-    """A package's `__getattr__`: imports names from their homes, and modules, on first use."""
+    """A package's `__getattr__`: imports names from their homes, and modules, on first use.
+
+    Several names of one home may be given as one text. `extra` installs what those homes need.
+    """
     rooms = modules or {}
+    home_of = {name: home for names, home in homes.items() for name in names.split()}
 
     def find(name: str) -> Any:
-        if name in homes:
-            return getattr(import_module(homes[name]), name)
+        if name in home_of:
+            with needing(f"{package}.{name}", extra) if extra else nullcontext():
+                return getattr(import_module(home_of[name]), name)
         if name in rooms:
             return import_module(rooms[name])
         unknown = f"module {package!r} has no attribute {name!r}"

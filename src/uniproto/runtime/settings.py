@@ -1,6 +1,6 @@
 """One declaration per setting: a dataclass field that carries its default and its help.
 
-The options of a command are made from the fields (`cli/options.py`), and so is what a
+The options of a command are made from the fields (`cli/parser.py`), and so is what a
 manifest records, so that a setting is written down in one place.
 """
 

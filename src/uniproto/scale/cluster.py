@@ -8,7 +8,17 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from uniproto.errors import InfeasibleError, MissingExtraError, UniprotoError, invalid
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.errors import (
+    InfeasibleError,
+    InvalidInputError,
+    MissingExtraError,
+    UniprotoError,
+    require_int,
+)
+from uniproto.features.embedded import Model, Readable, Unreadable
 from uniproto.runtime.memory import readable
 from uniproto.version import __version__
 
@@ -30,14 +40,9 @@ class Cluster:
 
     def __init__(self, address: str | None = None, num_cpus: int | None = None) -> None:
         if address is not None and num_cpus is not None:
-            raise invalid(
-                "num_cpus",
-                "is the size of a local Ray that is started, and excludes 'address'",
-                f"address={address!r} and num_cpus={num_cpus}",
-                "Drop one of the two.",
-            )
-        if num_cpus is not None and num_cpus < 1:
-            raise invalid("num_cpus", "must be at least 1", num_cpus, "Ask for one or more.")
+            raise InvalidInputError("'num_cpus' is for a local Ray, without an 'address'.")
+        if num_cpus is not None:
+            require_int("num_cpus", num_cpus)
         self.address, self.num_cpus = address, num_cpus
         self._ray: Any = None
         self._ours = False
@@ -49,11 +54,10 @@ class Cluster:
         self._ray = _import_ray()
         if self._ray.is_initialized():
             if self.num_cpus is not None or self.address is not None:
-                raise invalid(
-                    "num_cpus" if self.address is None else "address",
-                    "must be left out where this process is connected to Ray already",
-                    self.num_cpus if self.address is None else repr(self.address),
-                    "Drop it, or call ray.shutdown() first.",
+                name = "num_cpus" if self.address is None else "address"
+                raise InvalidInputError(
+                    f"This process is connected to Ray already. Drop {name!r}, or call "
+                    "ray.shutdown() first."
                 )
             return self
         address = self.address or (None if self.num_cpus else os.environ.get("RAY_ADDRESS"))
@@ -136,16 +140,15 @@ class Cluster:
                 raise cause from None
             if "failed to import on the worker" in str(cause):
                 raise ClusterError(
-                    f"Every node must have uniproto {__version__}, as the driver has. Got one "
-                    "without it, or with another version, instead. Run pip install "
-                    f"'uniproto[ray]=={__version__}' on every node."
+                    f"Every node must have uniproto {__version__}, as the driver has. Run pip "
+                    f"install 'uniproto[ray]=={__version__}' on every node."
                 ) from error
             raise
         except self._ray.exceptions.RayError as error:
             raise ClusterError(
-                f"Ray must be able to finish its tasks. One was lost {_RETRIES + 1} times "
-                f"({str(error).strip().splitlines()[0]}). Give tasks more memory, or use smaller "
-                "shards; the same command goes on with the parts that are finished."
+                f"A task was lost {_RETRIES + 1} times ({str(error).strip().splitlines()[0]}). "
+                "Give tasks more memory, or use smaller shards; the same command goes on with the "
+                "parts that are finished."
             ) from error
 
     def as_finished(
@@ -192,11 +195,9 @@ def _require_answer(address: str) -> None:
         return  # Ray looks for a local cluster, and says at once that there is none
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
-        raise invalid(
-            "address",
-            "must be auto, HOST:PORT or ray://HOST:PORT",
-            repr(address),
-            "Take the one that 'ray start' prints.",
+        raise InvalidInputError(
+            "'address' must be auto, HOST:PORT or ray://HOST:PORT, as 'ray start' prints it, not "
+            f"{address!r}."
         )
     try:
         socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_ANSWER).close()
@@ -211,3 +212,48 @@ def _no_answer(address: str, reason: str) -> ClusterError:
         f"({first}). Start one with 'ray start --head', or leave --address out and use --num-cpus "
         "to run on this machine."
     )
+
+
+_BATCHES_PER_WORKER = 4  # sent at once, so that nobody waits for the slowest one often
+
+
+def on_ray(cluster: Cluster) -> Callable[[Model], Model]:
+    """For the argument `spread` of `embed_text`, `embed_images`, `gradients`, `hidden_states`.
+
+    Every node must have the model where this machine has it: a folder they share, or the hub.
+    """
+    return lambda model: ModelOnRay(model, cluster)
+
+
+class ModelOnRay:
+    """A model whose batches are computed by workers all over the cluster."""
+
+    def __init__(self, model: Model, cluster: Cluster) -> None:
+        self._model, self._cluster = model, cluster
+        self._size = model.batch_size
+        self._workers = cluster.start_workers(_Worker, model)
+        self.name, self.identity = model.name, model.identity
+        self.batch_size = self._size * _BATCHES_PER_WORKER * len(self._workers)
+
+    def read(
+        self, items: Sequence[Any], is_known: Callable[[bytes], bool]
+    ) -> list[Readable | Unreadable]:
+        return self._model.read(items, is_known)
+
+    def vectors(self, inputs: Sequence[Any]) -> NDArray[np.float32]:
+        batches = [inputs[i : i + self._size] for i in range(0, len(inputs), self._size)]
+        sent = [
+            self._workers[place % len(self._workers)].vectors.remote(batch)
+            for place, batch in enumerate(batches)
+        ]
+        return np.concatenate([self._cluster.get(reference) for reference in sent])
+
+
+class _Worker:
+    """One copy of the model, which it loads when the first batch arrives."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def vectors(self, inputs: Sequence[Any]) -> NDArray[np.float32]:
+        return self._model.vectors(inputs)

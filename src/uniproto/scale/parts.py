@@ -30,9 +30,8 @@ from uniproto.runs.atomic import atomic_write
 from uniproto.runs.lock import PRIVATE, private_folder
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import one_thread
-from uniproto.scale.groups import Budgets, GroupQuotas, labels_of
 from uniproto.scale.shards import Shard, Shards, read_digest, read_features
-from uniproto.scale.target import Target, TargetOptions
+from uniproto.scale.target import Budgets, GroupQuotas, Target, TargetOptions, labels_of
 
 PARTS_FOLDER = f"{PRIVATE}/parts"
 _OWN_NAME = re.compile(r"[0-9a-f]{32}\.npz|\.uniproto-[0-9a-f]{32}")  # or one being written
@@ -257,21 +256,10 @@ class FinishedParts:
     read. Only files with names of ours are ever removed.
     """
 
-    def __init__(
-        self,
-        out: Path,
-        identity: Mapping[str, Any],
-        *,
-        per_part: int,
-        width: int,
-        groups: int | None = None,
-        varying: bool = False,
-    ) -> None:
+    def __init__(self, out: Path, identity: Mapping[str, Any], *, width: int) -> None:
         self.folder = out / PARTS_FOLDER
         self._identity = json.dumps(identity, sort_keys=True, default=str)
-        self._per_part, self._width, self._groups = per_part, width, groups
-        # Groups and near-duplicates have a say in how many rows a shard sends.
-        self._varying = varying or groups is not None
+        self._width = width
 
     def read(self, shard: Shard, excluded: NDArray[np.int64]) -> Part | None:
         """The part of a shard, if it was finished before."""
@@ -285,8 +273,7 @@ class FinishedParts:
             return None
         except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
             raise InputFileError(
-                f"{path}: a finished part must be a complete file of this version. It is not "
-                f"({error}). Delete it, and it is computed again."
+                f"{path} is damaged ({error}). Delete it, and it is computed again."
             ) from error
 
     def write(self, shard: Shard, excluded: NDArray[np.int64], part: Part) -> None:
@@ -308,8 +295,8 @@ class FinishedParts:
             raise
         except OSError as error:
             raise OutputError(
-                f"{path}: the folder of finished parts must be writable. It is not "
-                f"({error.strerror or error}). Free some space, or choose another folder."
+                f"{path} cannot be written ({error.strerror or error}). Free some space, or choose "
+                "another folder."
             ) from error
 
     def _path(self, shard: Shard, excluded: NDArray[np.int64]) -> Path:
@@ -318,33 +305,13 @@ class FinishedParts:
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
 
     def _checked(self, arrays: Mapping[str, NDArray[Any]], free: NDArray[np.intp]) -> Part:
-        """The part in these arrays, or a `ValueError`: no row of it may surprise compiled code."""
-        rows, features, numbers = arrays["rows"], arrays["features"], arrays["numbers"]
-        groups = None if self._groups is None else arrays["groups"]
-        expected = min(self._per_part, len(free))
-        if self._varying and rows.ndim == 1 and len(rows) <= len(free):
-            expected = len(rows)
-        if rows.dtype != np.int64 or rows.shape != (expected,):
-            raise ValueError(f"'rows' must be {expected} int64 numbers")
-        if groups is not None:
-            whole = groups.dtype == np.int64 and groups.shape == rows.shape
-            if not (whole and np.isin(groups, np.arange(self._groups or 0)).all()):
-                raise ValueError(f"'groups' must be whole numbers below {self._groups}")
-        if not np.isin(rows, free).all() or (np.diff(rows) <= 0).any():
-            raise ValueError("'rows' must be rising numbers of rows that may be chosen")
-        if features.dtype.kind not in "fiu" or features.shape != (expected, self._width):
-            raise ValueError(f"'features' must be numbers of shape {(expected, self._width)}")
-        if numbers.dtype != np.float64 or numbers.shape != (3,):
-            raise ValueError("'numbers' must be three float64 numbers")
-        if not (np.isfinite(features).all() and np.isfinite(numbers).all()):
-            raise ValueError("'features' and 'numbers' must be finite")
-        digest = str(arrays["digest"])
-        if re.fullmatch("[0-9a-f]{64}", digest) is None:
-            raise ValueError("'digest' must be a SHA-256")
-        shift, reach, seconds = numbers.tolist()
-        if reach < 0:
-            raise ValueError("the range of its distances must not be negative")
-        return Part(rows, features, shift, reach, digest, seconds, groups)
+        """The part in these arrays, or a `ValueError` where they are of another selection."""
+        rows, features = arrays["rows"], arrays["features"]
+        if not np.isin(rows, free).all() or features.shape != (len(rows), self._width):
+            raise ValueError("it is of another selection")
+        shift, reach, seconds = arrays["numbers"].tolist()
+        groups = arrays.get("groups")
+        return Part(rows, features, shift, reach, str(arrays["digest"]), seconds, groups)
 
 
 def remove_finished_parts(out: Path) -> None:
@@ -369,7 +336,4 @@ def _make_ours(folder: Path) -> None:
     private_folder(folder.parent.parent)
     folder.mkdir(exist_ok=True)
     if not _is_ours(folder):
-        raise OutputError(
-            f"{folder}: the folder of finished parts must be our own. Got a link instead. Remove "
-            "it, or choose another output folder."
-        )
+        raise OutputError(f"{folder} is a link. Remove it, or choose another output folder.")

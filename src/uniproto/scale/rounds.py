@@ -16,20 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.certificate.certificate import Certificate
-from uniproto.errors import invalid
+from uniproto.errors import InvalidInputError
 from uniproto.methods import Greedy, UniProto
 from uniproto.runtime.memory import free_bytes, require_memory
 from uniproto.runtime.progress import Progress
 from uniproto.scale.bounds import certify_shards
 from uniproto.scale.cluster import Cluster
-from uniproto.scale.groups import make_groups
 from uniproto.scale.parts import FinishedParts, Part, Request, Union, pick_part
 from uniproto.scale.shards import Shards, read_first_row
-from uniproto.scale.target import PlacedTarget, Target, place_target, with_bandwidth
+from uniproto.scale.target import PlacedTarget, Target, make_groups, place_target, with_bandwidth
 from uniproto.select import run_method
 from uniproto.selection.selection import Selection
 from uniproto.version import __version__
 
+_STAGES = ("target", "parts", "union")
 _COPIES_OF_UNION = 3  # as received, joined, and prepared for the metric
 
 
@@ -84,14 +84,7 @@ def run_rounds(
         request = replace(request, settings=settings)
     finished = None
     if saved_in is not None:
-        finished = FinishedParts(
-            saved_in,
-            _identity(request, placed),
-            per_part=settings.per_part,
-            width=placed.width,
-            groups=None if settings.groups is None else len(settings.groups.labels),
-            varying=settings.min_distance is not None,
-        )
+        finished = FinishedParts(saved_in, _identity(request, placed), width=placed.width)
     parts, first_round = _first_round(request, cluster, placed, finished, bars)
     rounds.append(first_round)
 
@@ -99,23 +92,12 @@ def run_rounds(
     union = _union(source, parts)
     problem = union.problem(settings, target)
     merged = run_method(problem, settings.method, progress=progress)
-    merged.notes.pop("proof", None)  # the best of what shards have sent need not be that of all
+    merged.details.notes.pop("proof", None)  # of what shards have sent, not of all
     cost = merged.cost  # the exact plan, which takes its time now
     seconds = time.perf_counter() - begin
-    rounds.append(
-        {
-            "round": 2,
-            "rows": len(union.numbers),
-            "seconds": seconds,
-            "picks": settings.k,
-            "cost": cost,
-        }
-    )
-    timings = {
-        "target": rounds[0]["seconds"],
-        "parts": rounds[1]["seconds"],
-        "union": seconds,
-    }
+    rows = len(union.numbers)
+    rounds.append({"round": 2, "rows": rows, "seconds": seconds, "picks": settings.k, "cost": cost})
+    timings = {name: one["seconds"] for name, one in zip(_STAGES, rounds, strict=True)}
     certificate: Certificate | None = None
     if request.certify:
         certificate, passes = certify_shards(request, cluster, placed, merged, union, bars)
@@ -123,8 +105,8 @@ def run_rounds(
         timings["certificate"] = certificate.seconds
     shape = (source.rows, placed.count)
     selection = merged.renumbered(union.numbers, None, shape)
-    selection.certificate, selection.timings = certificate, timings
-    selection.notes |= {
+    selection.certificate, selection.details.timings = certificate, timings
+    selection.details.notes |= {
         "engine": "ray",
         "parts": len(parts),
         "per_part": settings.per_part,
@@ -188,16 +170,8 @@ def _first_round(
     resumed, missing = len(parts), [p for p in range(len(source.parts)) if p not in parts]
     with bars.stage("shards", len(source.parts)) as advance:
         advance(resumed)
-        tasks = [
-            (
-                source.parts[place],
-                source.parts[place].content,
-                settings,
-                placed.reference,
-                excluded[place],
-            )
-            for place in missing
-        ]
+        shards = [(source.parts[place], excluded[place]) for place in missing]
+        tasks = [(shard, shard.content, settings, placed.reference, out) for shard, out in shards]
         on_gpus = settings.device != "cpu"
         for done, part in cluster.as_finished(pick_part, tasks, on_gpus=on_gpus):
             place = missing[done]
@@ -240,17 +214,10 @@ def require_enough(k: int, per_part: int, source: Shards, excluded: NDArray[np.i
         for shard, unusable in zip(source.parts, source.split(excluded), strict=True)
     ]
     if k > sum(free):
-        raise invalid(
-            "k",
-            f"must not exceed the {sum(free)} rows that may be chosen",
-            k,
-            "Lower k or exclude fewer rows.",
-        )
+        raise InvalidInputError(f"'k' must not exceed the {sum(free)} rows that may be chosen.")
     sent = sum(min(per_part, count) for count in free)
     if sent < k:
-        raise invalid(
-            "per_part",
-            f"must let the {len(source.parts)} shards send at least k={k} rows",
-            f"{per_part}, which lets them send {sent}",
-            "Raise it, or leave it out.",
+        raise InvalidInputError(
+            f"'per_part' must let the {len(source.parts)} shards send at least k={k} rows; with "
+            f"{per_part} they send {sent}."
         )

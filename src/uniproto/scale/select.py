@@ -15,7 +15,6 @@ from uniproto.data.tables import aligned_columns, feature_columns
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
-    invalid,
     require_int,
     require_name,
     unknown_name,
@@ -105,7 +104,7 @@ def select(
 
     >>> import uniproto.scale
     >>> sel = uniproto.scale.select("pool/*.parquet", 10_000, num_cpus=4)  # doctest: +SKIP
-    >>> sel.notes["rounds"][1]["picks_per_part"]  # doctest: +SKIP
+    >>> sel.details.notes["rounds"][1]["picks_per_part"]  # doctest: +SKIP
     [10000, 10000, 10000]
     """
     with Cluster(address, num_cpus) as cluster:
@@ -122,12 +121,7 @@ def select(
         )
         saved_in = None if checkpoint is None else Path(checkpoint)
         if saved_in is not None and not (request.source.from_files and _from_files(request.target)):
-            raise invalid(
-                "checkpoint",
-                "needs files, whose changes can be noticed",
-                "a Ray Dataset",
-                "Leave it out, or pass the paths of the files.",
-            )
+            raise InvalidInputError("'checkpoint' needs files, not a Ray Dataset. Leave it out.")
         return run_rounds(request, cluster, saved_in=saved_in, progress=progress).selection
 
 
@@ -228,11 +222,8 @@ def _checked_distance(min_distance: Any) -> float | None:
     if min_distance is None:
         return None
     if isinstance(min_distance, bool) or not finite_number(min_distance) >= 0:
-        raise invalid(
-            "min_distance",
-            "must be a distance of at least 0 on Ray, where no machine sees how far rows are apart",
-            repr(min_distance),
-            "Pass the largest distance at which two examples count as the same.",
+        raise InvalidInputError(
+            f"'min_distance' must be a distance of at least 0 on Ray, not {min_distance!r}."
         )
     return float(min_distance)
 
@@ -262,11 +253,8 @@ def _checked_method(method: str | Method) -> Method:
         (FasterPAM, "needs the target to be the shard itself", "Use kmedoids."),
     ):
         if isinstance(chosen, kind):
-            raise invalid(
-                "method",
-                "must be uniproto on Ray, or another that picks from shards as it does from all",
-                f"{chosen.name!r}, which {reason},",
-                remedy,
+            raise InvalidInputError(
+                f"'method' cannot be {chosen.name} on Ray: it {reason}. {remedy}"
             )
     return chosen
 
@@ -279,10 +267,7 @@ def _checked_metric(metric: str | RBF | Laplacian) -> tuple[str, float | MedianS
         return AUTO, None
     name = metric_name(given)
     if name not in FEATURE_METRICS:
-        raise invalid(
-            "metric",
-            f"must be one of {', '.join(FEATURE_METRICS)} on Ray, where shards hold features",
-            repr(metric),
-            "Pass features, or run on one machine.",
+        raise InvalidInputError(
+            f"'metric' must be one of {', '.join(FEATURE_METRICS)} on Ray, not {metric!r}."
         )
     return name, checked_bandwidth(name, bandwidth)

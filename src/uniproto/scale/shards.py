@@ -8,6 +8,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,16 +18,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pyarrow import fs
 
 from uniproto.data.arrays import as_matrix
 from uniproto.data.columns import numeric_matrix
 from uniproto.data.disk import is_pattern, joined_digest, names_inside, parquet_files
-from uniproto.errors import InputFileError, UniprotoError, invalid
+from uniproto.errors import InputFileError, InvalidInputError, UniprotoError
 from uniproto.runs import records
+from uniproto.runtime.memory import readable
 
 if TYPE_CHECKING:
     from uniproto.scale.cluster import Cluster
+
 
 _FOOTERS_AT_ONCE = 16
 
@@ -82,11 +87,9 @@ def shards_of(values: Any, parameter: str, cluster: Cluster) -> Shards:
         return _blocks(values, parameter, cluster)
     listed = values if isinstance(values, list | tuple) else [values]
     if not listed or not all(isinstance(value, str | os.PathLike) for value in listed):
-        raise invalid(
-            parameter,
-            "must be a path, a pattern such as 'pool/*.parquet', a list of paths, or a Ray Dataset",
-            f"a {type(values).__name__}",
-            "Write the rows to Parquet files, or use uniproto.select for what is in memory.",
+        raise InvalidInputError(
+            f"{parameter!r} must be a path, a pattern such as 'pool/*.parquet', a list of paths, "
+            "or a Ray Dataset. For what is in memory, call uniproto.select."
         )
     paths = [os.fspath(value) for value in listed]
     found = [(file, path) for path in paths for file in files_of(path)]
@@ -111,8 +114,6 @@ def _is_single_file(paths: Sequence[str], found: Sequence[tuple[StoredFile, str]
 
 def _footer(file: StoredFile) -> tuple[int, pa.Schema]:
     """How many rows a Parquet file has, and which columns: all from its last few kilobytes."""
-    import pyarrow.parquet as pq
-
     try:
         store, inside = file_system(file.path)
         with pq.ParquetFile(inside, filesystem=store) as content:
@@ -126,7 +127,7 @@ def _footer(file: StoredFile) -> tuple[int, pa.Schema]:
 def _blocks(dataset: Any, parameter: str, cluster: Cluster) -> Shards:
     references = dataset.to_arrow_refs()
     if not references:
-        raise invalid(parameter, "must have rows", "an empty Dataset", "Check how it was read.")
+        raise InvalidInputError(f"{parameter!r} is an empty Dataset. Check how it was read.")
     found = cluster.all(_block_shape, [(reference,) for reference in references])
     parts = tuple(
         Shard(f"block {place} of the Dataset", reference, count, first)
@@ -144,7 +145,7 @@ def _block_shape(block: pa.Table) -> tuple[int, pa.Schema]:
 
 def _checked(shards: Shards, parameter: str) -> Shards:
     if shards.rows == 0:
-        raise invalid(parameter, "must have rows", f"{shards.name} without any", "Check the path.")
+        raise InvalidInputError(f"{parameter!r} must have rows, and {shards.name} has none.")
     return shards
 
 
@@ -172,17 +173,14 @@ def is_address(path: str) -> bool:
 
 def file_system(path: str) -> tuple[Any, str]:
     """Arrow's file system for a path, and the path inside it."""
-    import pyarrow as pa
-    from pyarrow import fs
-
     if not is_address(path):
         return fs.LocalFileSystem(), path
     try:
         return fs.FileSystem.from_uri(path)
     except (pa.ArrowException, OSError, ImportError) as error:
         raise InputFileError(
-            f"{path}: the address must be one Arrow can open, such as s3://bucket/pool/*.parquet. "
-            f"It is not ({error}). Check it."
+            f"{path} is no address that Arrow can open, such as s3://bucket/pool/*.parquet "
+            f"({error})."
         ) from error
 
 
@@ -198,8 +196,8 @@ def files_of(path: str) -> list[StoredFile]:
     for file, name in zip(files, names, strict=True):
         if file.suffix.lower() != ".parquet":
             raise InputFileError(
-                f"{file}: on Ray every file must be a .parquet file. Got {file.suffix or 'no'!r} "
-                "ending instead. Convert it, or use --engine local."
+                f"{file}: on Ray every file must be a .parquet file. Convert it, or use --engine "
+                "local."
             )
         try:
             status = file.stat()
@@ -213,8 +211,6 @@ def files_of(path: str) -> list[StoredFile]:
 
 def _files_at(path: str) -> list[StoredFile]:
     """The same in a store: its listing, matched against the pattern."""
-    from pyarrow import fs
-
     scheme, _, _ = path.partition("://")
     magic = re.search(r"[*?\[]", path)
     if magic is None:
@@ -241,9 +237,7 @@ def _files_at(path: str) -> list[StoredFile]:
     found = (info for info in infos if info.is_file)
     files = sorted(found, key=lambda info: PurePosixPath(info.path))
     if not files:
-        raise InputFileError(
-            f"{path}: the address must be that of .parquet files. Got none there instead. Check it."
-        )
+        raise InputFileError(f"{path}: there are no .parquet files. Check the address.")
     lead = "" if scheme == "file" else f"{scheme}://"
     return [
         StoredFile(
@@ -268,8 +262,8 @@ def unreadable(name: str, error: BaseException) -> InputFileError:
     reason = "there is no such file" if isinstance(error, FileNotFoundError) else str(error)
     return InputFileError(
         f"{name}: the shard must be a readable .parquet file. It could not be read "
-        f"({reason.strip().splitlines()[0] if reason.strip() else type(error).__name__}). "
-        "Check that it is complete and that every node can reach it."
+        f"({reason.strip().splitlines()[0] if reason.strip() else type(error).__name__}). Check "
+        "that it is complete and that every node can reach it."
     )
 
 
@@ -322,8 +316,6 @@ def _reading(
     *,
     first: bool = False,
 ) -> Any:
-    import pyarrow.parquet as pq
-
     try:
         if isinstance(content, str):
             store, inside = file_system(content)
@@ -340,18 +332,50 @@ def _reading(
             table = content if columns is None or missing else content.select(list(columns))
         if missing:
             raise InputFileError(
-                f"{shard.name}: every shard must have the columns of the first. Got none called "
-                f"{', '.join(sorted(missing))} instead. Convert it, or leave it out."
+                f"{shard.name} must have the columns of the first file, also "
+                f"{', '.join(sorted(missing))}."
             )
         if columns is not None:
             table = table.select(list(columns))
         if not first and table.num_rows != shard.rows:
-            raise InputFileError(
-                f"{shard.name}: the shard must not change while it is read. Got {table.num_rows} "
-                f"rows where there were {shard.rows}. Run the selection again."
-            )
+            raise InputFileError(f"{shard.name} has changed while it was read. Run it again.")
         return use(table)
     except UniprotoError:
         raise
     except Exception as error:  # what a parser makes of a damaged file can be anything
         raise unreadable(shard.name, error) from error
+
+
+_CHUNK = 2**22
+
+
+def fetched(address: str, folder: Path) -> Path:
+    """Copy what an address names into an empty folder.
+
+    Returns the folder, or the file where it is a single one: what a local path would name.
+    """
+    files = files_of(address)
+    size, free = sum(file.size for file in files), shutil.disk_usage(folder).free
+    if size > free:
+        raise InputFileError(
+            f"{address} takes {readable(size)}, and the temporary folder has {readable(free)} "
+            "free. Set TMPDIR to a folder with more."
+        )
+    for file in files:
+        _copy(file, folder, address)
+    is_single = len(files) == 1 and address.endswith(files[0].path)
+    return folder / files[0].name if is_single else folder
+
+
+def _copy(file: StoredFile, folder: Path, address: str) -> None:
+    place = folder / file.name
+    if not place.resolve().is_relative_to(folder.resolve()):  # names in a store can be anything
+        raise InputFileError(f"{address}: the file {file.name!r} lies outside. Rename it.")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    store, inside = file_system(file.path)
+    try:
+        with store.open_input_stream(inside) as stream, place.open("xb") as copy:
+            while chunk := stream.read(_CHUNK):
+                copy.write(chunk)
+    except OSError as error:
+        raise InputFileError(f"{file.path} cannot be read ({error}). Check your access.") from error

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import take_rows
-from uniproto.errors import invalid
+from uniproto.errors import InvalidInputError
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.geometry.feature_costs import FeatureCosts
@@ -43,21 +43,17 @@ def assigned_targets(selection: Selection, problem: Problem | None) -> Assignmen
 def nearest_of(selection: Selection, problem: Problem | None, rows: Any) -> Assignment:
     """The nearest prototype of each row."""
     if selection.metric in MATRIX_METRICS:
-        raise invalid(
-            "rows",
-            f"have no cost under metric={selection.metric!r}",
-            "rows",
-            "Call assign() for the targets.",
+        raise InvalidInputError(
+            f"New rows have no cost under metric={selection.metric!r}. Call assign() for the "
+            "targets."
         )
     given, chosen = selection.given, selection.prototypes
     if given is not None and given.source is not None:
         chosen = take_rows(given.source, selection.indices)
     if given is None or chosen is None or (problem is None and selection.metric == "dot"):
-        raise invalid(
-            "rows",
-            "can only be assigned where the prototypes' features are known",
-            "a selection loaded without them",
-            "Select again, or save a selection from a table, whose rows are saved with it.",
+        raise InvalidInputError(
+            "This selection was loaded without its prototypes' features. Select again; results of "
+            "a table keep them."
         )
     features, prototypes = given.features(rows, "rows"), given.features(chosen)
     shift = None if problem is None else problem.costs.shift  # type: ignore[attr-defined]
@@ -96,11 +92,9 @@ def assigned_to_nearest(
     Of a row so far off that all its costs round to 1, one prototype is still the nearest.
     """
     if rows.shape[1] != prototypes.shape[1]:
-        raise invalid(
-            "rows",
-            f"must have as many features as the prototypes, {prototypes.shape[1]}",
-            f"{rows.shape[1]}",
-            "Pass rows like those of the source.",
+        raise InvalidInputError(
+            f"'rows' must have as many features as the prototypes, {prototypes.shape[1]} (got "
+            f"{rows.shape[1]})."
         )
     nearest, distances = [], []
     for costs in _costs_of_blocks(rows, prototypes, metric, shift, bandwidth):

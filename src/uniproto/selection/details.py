@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from uniproto.selection.selection import Selection
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Details:
     """How a selection came about.
 
     `gains` is what each pick added to the method's own objective, `beta` (β) the ceiling of the
     costs, `shape` how many source and target rows there were, `options` those of the `method`,
     `notes` what it says about its work, `timings` the seconds of each stage, `proof` why no other
-    rows cost less (where that is known), and `preparation` what became of each column of a table.
+    rows cost less (where that is known), and `preparation` what became of each column of a table
+    (None where rows are compared as they are).
     """
 
     gains: NDArray[np.float64]
@@ -31,12 +29,27 @@ class Details:
     method: str
     options: Mapping[str, Any]
     seed: int
-    notes: Mapping[str, Any]
-    timings: Mapping[str, float]
-    proof: str | None
-    preparation: Any
+    notes: dict[str, Any]
+    timings: dict[str, float]
+    preparation: Any = None
 
+    @property
+    def proof(self) -> str | None:
+        return self.note("proof")
 
-def details_of(selection: Selection) -> Details:
-    """The details of a selection; nothing is computed."""
-    return Details(**{name: getattr(selection, name) for name in Details.__dataclass_fields__})
+    @property
+    def proven(self) -> tuple[str, float] | None:
+        """The proof, where there is one, and a cost that no choice is below: rounded down."""
+        least = self.notes.get("least")
+        return (self.proof, least) if self.proof and isinstance(least, float) else None
+
+    def note(self, name: str) -> str | None:
+        """A text among the `notes` of the whole selection, or None. Those of a group are no text.
+
+        >>> import uniproto
+        >>> found = uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean")
+        >>> found.details.note("search")
+        'thorough'
+        """
+        found = self.notes.get(name)
+        return found if isinstance(found, str) else None

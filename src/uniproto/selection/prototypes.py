@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import is_table, take_rows
-from uniproto.data.frames import arrow_table
+from uniproto.data.columns import arrow_table
 
 if TYPE_CHECKING:
     from uniproto.selection.selection import Selection
@@ -44,7 +44,7 @@ def prototype(selection: Selection, place: int) -> Prototype:
         rank=place + 1,
         index=int(selection.indices[place]),
         weight=float(selection.weights[place]),
-        gain=float(selection.gains[place]),
+        gain=float(selection.details.gains[place]),
         targets=plan.indices[part][order].astype(np.intp),
         shares=plan.data[part][order] * selection.k,
         values={} if rows is None else rows.to_pylist()[0],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Hashable, Iterator, Mapping
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -19,17 +20,18 @@ from uniproto.errors import (
     InvalidInputError,
     OutputError,
     UniprotoError,
-    WrongTypeError,
     as_index,
-    invalid,
-    printable,
     require_seconds,
 )
-from uniproto.geometry.metrics import metric_label
 from uniproto.methods.contract import Picks
-from uniproto.problem.named_columns import NamedColumns
+from uniproto.methods.grouped import improve_in_groups
+from uniproto.methods.search_choice import memory_of_search
 from uniproto.problem.problem import Problem
+from uniproto.problem.values import NamedColumns
+from uniproto.report import report_selection
 from uniproto.report.words import figure
+from uniproto.runs.atomic import atomic_write
+from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
 from uniproto.transport.prototypes import Transport, transport
 
@@ -39,19 +41,19 @@ if TYPE_CHECKING:
 
     from uniproto.certificate.certificate import Certificate
     from uniproto.features.compared_rows import Given
-    from uniproto.features.preparation import Preparation
     from uniproto.selection.assigning import Assignment
     from uniproto.selection.details import Details
     from uniproto.selection.prototypes import Prototype
 
-_MOMENT = 3.0  # seconds for random choices to compare with
-_MOST_COLUMNS = 15  # shown in a summary
+_FEW_COSTS = 250_000  # k × n up to which random choices to compare with take a moment
+_RANDOM_CHOICES = 2
 
 
 _SHOWN = (
     *("indices", "cost", "weights", "plan", "certificate", "details", "rows", "assign", "nearest"),
     *("to_frame", "to_csv", "summary", "report", "save", "load", "certify", "improve"),
 )
+_IN_DETAILS = ("gains", "beta", "notes", "timings", "options", "seed", "proof", "preparation")
 
 
 class Selection:
@@ -72,17 +74,8 @@ class Selection:
         self,
         *,
         indices: NDArray[np.int64],
-        gains: NDArray[np.float64],
         weights: NDArray[np.float64],
-        beta: float,
-        shape: tuple[int, int],
-        metric: str,
-        bandwidth: float | None = None,
-        method: str,
-        options: Mapping[str, Any],
-        seed: int,
-        timings: dict[str, float],
-        notes: Mapping[str, Any],
+        details: Details,
         transport: Transport | None = None,
         group_costs: dict[Hashable, float] | None = None,
         certificate: Certificate | None = None,
@@ -93,21 +86,15 @@ class Selection:
         group_rows: Mapping[Hashable, NDArray[np.int64]] | None = None,
     ) -> None:
         self.indices = indices
-        self.gains = gains
         self.weights = weights
-        self.beta = beta
-        self.shape = shape
-        self.metric = metric
-        self.bandwidth = bandwidth  # of a metric that has one
-        self.method = method
-        self.options = dict(options)
-        self.seed = seed
-        self.timings = timings
-        self.notes = dict(notes)
         self.certificate = certificate  # None until certified
         self._problem = problem
         self._picks = picks
         self.given = given if problem is None else problem.given
+        preparation = None if self.given is None else self.given.preparation
+        self.details = replace(details, preparation=preparation)
+        self.shape, self.method = details.shape, details.method
+        self.metric, self.bandwidth = details.metric, details.bandwidth
         self.prototypes = prototypes  # the chosen rows of a table, where the result was loaded
         self._group_rows = dict(group_rows or {})
         if transport is not None:
@@ -115,15 +102,24 @@ class Selection:
         if group_costs is not None:
             self.__dict__["group_costs"] = group_costs
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say where names of earlier versions are now.
+
+            >>> import uniproto
+            >>> uniproto.select([[0.0], [1.0]], k=1).gains
+            Traceback (most recent call last):
+            AttributeError: selection.gains is now selection.details.gains.
+            """
+            unknown = f"'Selection' object has no attribute {name!r}"
+            moved = f"selection.{name} is now selection.details.{name}."
+            raise AttributeError(moved if name in _IN_DETAILS else unknown)
+
     @property
     def k(self) -> int:
         """How many prototypes there are."""
         return len(self.indices)
-
-    @property
-    def preparation(self) -> Preparation | Any:
-        """What became of each column of a table; None where rows are compared as they are."""
-        return None if self.given is None else self.given.preparation
 
     @property
     def cost(self) -> float:
@@ -158,34 +154,8 @@ class Selection:
             return self._picks.transport
         begin = time.perf_counter()
         solved = transport(self._problem, self.indices, self._picks.plan)
-        self.timings["plan"] = time.perf_counter() - begin
+        self.details.timings["plan"] = time.perf_counter() - begin
         return solved
-
-    @property
-    def proof(self) -> str | None:
-        """Why no other choice of k rows costs less, where that is known; otherwise None.
-
-        >>> import uniproto
-        >>> uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean").proof
-        'the rows lie on a line, where the best ones are found exactly'
-        """
-        return self.note("proof")
-
-    @property
-    def proven(self) -> tuple[str, float] | None:
-        """The proof, where there is one, and a cost that no choice is below: rounded down."""
-        least = self.notes.get("least")
-        return (self.proof, least) if self.proof and isinstance(least, float) else None
-
-    def note(self, name: str) -> str | None:
-        """A text among the `notes` of the whole selection, or None. Those of a group are no text.
-
-        >>> import uniproto
-        >>> uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean").note("search")
-        'thorough'
-        """
-        found = self.notes.get(name)
-        return found if isinstance(found, str) else None
 
     def certify(
         self, *, time_limit: float | None = None, progress: bool | None = None
@@ -199,9 +169,8 @@ class Selection:
         limit = require_seconds("time_limit", time_limit)
         if self._problem is None:
             raise InvalidInputError(
-                "A loaded selection must be certified from its files, because it no longer holds "
-                "the data. Run: uniproto certify FOLDER; a result saved from Python must be "
-                "certified before it is saved."
+                "A loaded selection no longer holds the data. Run: uniproto certify FOLDER; or "
+                "certify a result of Python before it is saved."
             )
         from uniproto.certificate.ascent import certify
 
@@ -212,11 +181,11 @@ class Selection:
             np.zeros(self.shape[1]) if prices is None else prices,
             rows=self.indices,
             plan=self.plan,
-            proven=self.proven,
+            proven=self.details.proven,
             time_limit=limit,
             progress=Progress(progress),
         )
-        self.timings["certificate"] = self.certificate.seconds
+        self.details.timings["certificate"] = self.certificate.seconds
         return self.certificate
 
     def improve(self, seconds: float, *, progress: bool | None = None) -> Selection:
@@ -232,14 +201,41 @@ class Selection:
         array([2])
         """
         require_seconds("seconds", seconds, or_none=False)
+        seconds = float(seconds)
         if self._problem is None:
             raise InvalidInputError(
-                "A loaded selection cannot be improved, because it no longer holds the data. "
-                "Select again, with method=UniProto(seconds=…)."
+                "A loaded selection no longer holds the data. Select again, with seconds=…."
             )
-        from uniproto.selection.improving import improved
+        from uniproto.methods.multilevel.search import go_on
 
-        return improved(self, self._problem, self._group_rows, float(seconds), Progress(progress))
+        problem, details, shown = self._problem, self.details, Progress(progress)
+        needed = memory_of_search(problem)
+        held = f"exchanges hold {self.k:,} × {problem.n:,} costs"
+        require_memory(needed, problem.memory, held, f"Allow at least memory={needed}.")
+        begin = time.perf_counter()
+        group_rows: Any = None
+        if problem.groups:
+            picks, group_rows = improve_in_groups(problem, self._group_rows, seconds, shown)
+        else:
+            picks = go_on(problem, self.indices.astype(np.intp), seconds, shown)
+        replaced = len(np.setdiff1d(picks.rows, self.indices))
+        kept = {
+            name: note for name, note in details.notes.items() if name != "proof" or not replaced
+        }
+        did = {"improved": {"seconds": seconds, "replaced": replaced}}
+        return Selection(
+            indices=picks.rows.astype(np.int64),
+            weights=np.full(self.k, 1 / self.k),
+            details=replace(
+                details,
+                gains=picks.gains,
+                timings={**details.timings, "improve": time.perf_counter() - begin},
+                notes={**kept, **picks.notes, **did},
+            ),
+            problem=problem,
+            picks=picks,
+            group_rows=group_rows,
+        )
 
     def rows(self, source: Any = None) -> Any:
         """The chosen rows of the source, in the order picked, whatever index it has.
@@ -259,11 +255,9 @@ class Selection:
         count = getattr(source, "shape", [None])[0] if source is not None else None
         count = len(source) if count is None and hasattr(source, "__len__") else count
         if count != self.shape[0]:
-            raise invalid(
-                "source",
-                f"must have the {self.shape[0]:,} rows that were selected from",
-                "nothing" if count is None else f"{count:,} rows",
-                "Pass the table as it was, before or after other columns were added.",
+            raise InvalidInputError(
+                f"'source' must have the {self.shape[0]:,} rows that were selected from. Pass the "
+                "table as it was, before or after other columns were added."
             )
         return take_rows(source, self.indices)
 
@@ -302,19 +296,6 @@ class Selection:
 
         return nearest_of(self, self._problem, rows)
 
-    @property
-    def details(self) -> Details:
-        """How the selection came about: gains, β, notes, timings and more.
-
-        >>> import uniproto
-        >>> sel = uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean")
-        >>> sel.details.shape, sel.details.metric
-        ((4, 4), 'euclidean')
-        """
-        from uniproto.selection.details import details_of
-
-        return details_of(self)
-
     def __dir__(self) -> list[str]:
         """What people look for first; the rest is in `details`."""
         return sorted(_SHOWN)
@@ -327,14 +308,12 @@ class Selection:
             import pandas  # noqa: F401
         except ImportError:
             raise UniprotoError(
-                "Selection.to_frame needs pandas, which is not installed. Install it with: pip "
-                "install pandas; or write a file with to_csv."
+                "to_frame() needs pandas: pip install pandas. Or call to_csv()."
             ) from None
         return prototype_table(self).to_pandas()
 
     def to_csv(self, path: str | os.PathLike[str]) -> Path:
         """Write a CSV file with a line per prototype, like `to_frame`; returns its path."""
-        from uniproto.runs.atomic import atomic_write
         from uniproto.selection.prototypes import prototype_table, write_csv
 
         table = prototype_table(self)
@@ -343,9 +322,7 @@ class Selection:
                 write_csv(table, file)
         except OSError as error:  # which names a temporary file beside the one that was asked for
             raise OutputError(
-                f"{path}: 'path' must be a file in a folder that exists and can be written. "
-                f"Writing failed ({error.strerror or error}). Make the folder first, or choose "
-                "another path."
+                f"{path}: could not be written ({error.strerror or error}). Make the folder first."
             ) from error
         return Path(path)
 
@@ -361,8 +338,7 @@ class Selection:
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Selection:
         """Read what `save` or the command line wrote."""
-        from uniproto.selection.saved_record import require_sums
-        from uniproto.selection.storage import damaged, read_fields
+        from uniproto.selection.storage import damaged, read_fields, require_sums
 
         selection = cls(**read_fields(Path(folder)))
         try:
@@ -374,39 +350,26 @@ class Selection:
     def renumbered(
         self,
         rows: NDArray[np.integer[Any]],
-        targets: NDArray[np.integer[Any]] | None,
+        targets: sp.csr_array | None,
         shape: tuple[int, int],
     ) -> Selection:
-        """The same selection with other row numbers: `rows[i]` for i, `targets[j]` for target j.
+        """The same selection with other row numbers: `rows[i]` for i, one at (i, j) for target i.
 
-        Targets without a number get an empty column in the plan and the price 0. The result no
-        longer holds the data, like one that was loaded.
+        A target that no number leads to has an empty column in the plan and the price 0. The result
+        no longer holds the data, like one that was loaded.
         """
-        plan, certificate = self.plan, self.certificate
+        other = copy(self)
+        other.indices, other.shape = rows[self.indices].astype(np.int64), shape
+        other.details = replace(self.details, shape=shape, preparation=None)
+        other.__dict__ |= {"group_costs": self.group_costs, "_transport": self._transport}
+        other._problem = other._picks = other.given = other.prototypes = None
         if targets is not None:
-            if certificate is not None:
-                prices = np.zeros(shape[1])
-                prices[targets] = certificate.prices
-                certificate = replace(certificate, prices=prices)
-            wide = (plan.data, targets[plan.indices], plan.indptr)
-            plan = sp.csr_array(wide, shape=(self.k, shape[1]))
-        return Selection(
-            indices=rows[self.indices].astype(np.int64),
-            gains=self.gains,
-            weights=self.weights,
-            beta=self.beta,
-            shape=shape,
-            metric=self.metric,
-            bandwidth=self.bandwidth,
-            method=self.method,
-            options=self.options,
-            seed=self.seed,
-            timings=self.timings,
-            notes=self.notes,
-            transport=Transport(self.cost, plan, self.cost_is_exact),
-            group_costs=self.group_costs,
-            certificate=certificate,
-        )
+            plan = sp.csr_array(self.plan @ targets)
+            other.__dict__["_transport"] = Transport(self.cost, plan, self.cost_is_exact)
+            if self.certificate is not None:
+                prices = self.certificate.prices @ targets
+                other.certificate = replace(self.certificate, prices=prices)
+        return other
 
     def report(
         self,
@@ -440,8 +403,6 @@ class Selection:
             random: how many random choices to compare with. Default: 5, as far as half a minute
                 allows.
         """
-        from uniproto.report import report_selection
-
         given = self.given
         named = NamedColumns(*((None, None) if given is None else (given.source, given.target)))
         said = {"labels": labels, "text": text, "ids": ids, "groups": groups}
@@ -453,34 +414,9 @@ class Selection:
 
     def summary(self) -> str:
         """A few lines for people."""
-        m, n = self.shape
-        word = "exactly" if self.cost_is_exact else "at most"
-        lines = [
-            f"{self.k} prototypes of {m:,} source rows for {n:,} targets "
-            f"({self.method}, {metric_label(self.metric, self.bandwidth)})",
-            f"  optimal-transport cost  {word} {self.cost:.6g}",
-            f"  in words                {self.in_words()}",
-            f"  each represents         {_share(n / self.k)} targets' worth of mass, on average "
-            f"{_share(self.plan.nnz / self.k)} different ones",
-        ]
-        if self.note("metric_from") is not None:
-            lines.append(f"  metric                  {self.metric}, as {self.note('metric_from')}")
-        if self.note("search") is not None:
-            lines.append(f"  search                  {self.note('search')}: {self.note('why')}")
-        if self.note("interrupted") is not None:
-            lines.append("  stopped early           the best rows at that moment were kept")
-        if self.certificate is not None:
-            lines.insert(3, f"  certificate             {self.certificate}")
-        if self.proof is not None:
-            lines.insert(3, f"  the least possible      {self.proof}")
-        if self.group_costs:
-            costs = ", ".join(f"{label}: {cost:.4g}" for label, cost in self.group_costs.items())
-            lines.append(f"  cost within groups      {costs}")
-        if self.preparation is not None:
-            lines += _columns(self.preparation)
-        spent = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.timings.items())
-        lines.append(f"  time                    {spent}")
-        return "\n".join(map(printable, lines))  # a record that was loaded may say anything
+        from uniproto.selection.words import summary
+
+        return summary(self, self._problem)
 
     def in_words(self) -> str:
         """What the cost means, beside that of random rows where finding it takes a moment.
@@ -496,16 +432,18 @@ class Selection:
         words = distance_in_words(self, self._problem)
         if self.method != "random" and self._random_cost is not None:
             words += f"; with random ones {figure(self._random_cost, 3)}"
-        if self.proof is not None:
+        if self.details.proof is not None:
             words += "; none are closer (proven)"
         return words
 
     @cached_property
     def _random_cost(self) -> float | None:
-        """The mean cost of some random choices, where drawing them takes a moment."""
+        """The mean cost of a few random choices, unless there are too many costs to look at."""
         from uniproto.report.verdict import random_costs
 
-        costs, _ = random_costs(self, self._problem, None, None, limit=_MOMENT)
+        if self.k * self.shape[1] > _FEW_COSTS:
+            return None
+        costs, _ = random_costs(self, self._problem, _RANDOM_CHOICES, None)
         return float(np.mean(costs)) if costs else None
 
     def __len__(self) -> int:
@@ -521,13 +459,7 @@ class Selection:
         """
         from uniproto.selection.prototypes import prototype
 
-        try:
-            number = as_index(place)
-        except TypeError:
-            constraint = "must be the place of a prototype, a whole number"
-            raise WrongTypeError(
-                str(invalid("place", constraint, repr(place), f"Pass 0 to {self.k - 1}."))
-            ) from None
+        number = as_index(place)
         if not -self.k <= number < self.k:
             raise IndexError(f"{number} is no place of {self.k} prototypes")
         return prototype(self, number % self.k)
@@ -537,7 +469,7 @@ class Selection:
 
     def _repr_html_(self) -> str:
         """A card for notebooks: the verdict, the map and the first prototypes."""
-        from uniproto.report.card import card
+        from uniproto.report.page import card
         from uniproto.selection.prototypes import prototype_table
 
         return card(self, self._problem, prototype_table(self))
@@ -551,17 +483,3 @@ class Selection:
         return (
             f"Selection(k={self.k} of {m} for {n} targets, {self.method}, {cost}, [{first}{more}])"
         )
-
-
-def _columns(preparation: Any) -> list[str]:
-    """What became of a table's columns, for a summary."""
-    lines = preparation.table().split("\n")
-    more = len(lines) - _MOST_COLUMNS
-    shown = lines[:_MOST_COLUMNS] + ([f"… and {more} more"] if more > 0 else [])
-    first, rest = "  columns                 ", " " * 26
-    return [f"{rest if place else first}{line}" for place, line in enumerate(shown)]
-
-
-def _share(targets: float) -> str:
-    """How many targets, in digits: thousands are never written as powers of ten."""
-    return figure(targets) if targets >= 1000 else f"{targets:.4g}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from io import BytesIO
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import is_table
@@ -26,14 +28,15 @@ from uniproto.runs.publish import (
     write_record,
 )
 from uniproto.runs.records import plain
+from uniproto.selection.details import Details
 from uniproto.selection.prototypes import chosen_rows, prototype_table, write_csv
-from uniproto.selection.saved_record import plan_from, require_fields
 from uniproto.transport.prototypes import Transport
 
 if TYPE_CHECKING:
     from uniproto.certificate.certificate import Certificate
     from uniproto.features.compared_rows import Given
     from uniproto.selection.selection import Selection
+
 
 MANIFEST = "manifest.json"
 SELECTION = "selection.parquet"
@@ -43,6 +46,7 @@ PLAN = "plan.npz"
 CERTIFICATE = "certificate.npz"
 _FORMAT = 1
 _MOST_READINGS = 50
+_DETAILS = ("method", "options", "metric", "bandwidth", "seed", "beta", "notes", "timings")
 
 
 def save_selection(
@@ -67,20 +71,13 @@ def save_selection(
     columns, arrays, named = named_rows(selection, source_ids, target_ids)
     manifest = {
         "format": _FORMAT,
-        "method": selection.method,
-        "options": selection.options,
-        "metric": selection.metric,
-        "bandwidth": selection.bandwidth,
+        **{name: getattr(selection.details, name) for name in _DETAILS},
         "k": selection.k,
         "shape": list(selection.shape),
-        "seed": selection.seed,
         "cost": selection.cost,
         "cost_is_exact": selection.cost_is_exact,
-        "beta": selection.beta,
         "group_costs": [[plain(label), cost] for label, cost in selection.group_costs.items()],
-        "notes": selection.notes,
-        "timings": selection.timings,
-        **_compared(selection),
+        **compared(selection.given),
         **(record or {}),
         **named,
     }
@@ -111,7 +108,7 @@ def named_rows(
     columns: dict[str, Any] = {
         "rank": np.arange(1, selection.k + 1),
         "index": selection.indices,
-        "gain": selection.gains,
+        "gain": selection.details.gains,
         "mass": selection.weights,
     }
     arrays = {
@@ -134,9 +131,8 @@ def named_rows(
     return columns, arrays, named
 
 
-def _compared(selection: Selection) -> dict[str, Any]:
+def compared(given: Given | None) -> dict[str, Any]:
     """What a manifest says about the columns of a table."""
-    given = selection.given
     if given is None:
         return {}
     found: dict[str, Any] = {"features": list(given.columns)} if given.columns else {}
@@ -224,13 +220,12 @@ def _fields_of(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     rows = k if prototypes is None else len(prototypes)
     if plan.shape != (k, shape[1]) or not len(table) == rows == k or k == 0:
         raise ValueError("its files are of different selections")
-    named = ("beta", "metric", "bandwidth", "method", "options", "seed", "timings", "notes")
+    details = {name: manifest[name] for name in _DETAILS}
+    details["timings"] = {name: float(spent) for name, spent in details["timings"].items()}
     return {
-        **{name: manifest[name] for name in named},
         "indices": table.column("index").to_numpy().astype(np.int64),
-        "gains": table.column("gain").to_numpy(),
         "weights": table.column("mass").to_numpy(),
-        "shape": shape,
+        "details": Details(gains=table.column("gain").to_numpy(), shape=shape, **details),
         "transport": Transport(manifest["cost"], plan, manifest["cost_is_exact"]),
         "group_costs": dict(manifest["group_costs"]),
         "certificate": certificate,
@@ -283,8 +278,7 @@ def load_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads(str(read_published(folder, MANIFEST, MANIFEST), "utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise InputFileError(
-            f"{folder}: the folder must hold a saved selection. Got no {MANIFEST} there instead. "
-            "Pass the folder given to 'uniproto select -o'."
+            f"{folder} holds no saved selection. Pass the folder given to 'uniproto select -o'."
         ) from error
     except UniprotoError:
         raise
@@ -304,6 +298,72 @@ def _storable(ids: NDArray[Any]) -> NDArray[Any]:
 def damaged(folder: Path, error: BaseException) -> InputFileError:
     """The error for a folder whose files do not belong together or cannot be read."""
     return InputFileError(
-        f"{folder}: the folder must hold a complete saved selection. It is damaged ({error}). "
-        "Run the selection again."
+        f"{folder}: the folder must hold a complete saved selection. It is damaged ({error}). Run "
+        "the selection again."
     )
+
+
+_OURS = ("uniproto", "greedy")
+_SHARES = 1e-9  # how far rounding may put sums off, as a share of what they should be
+_NUMBER = (int, float)
+_FIELDS: dict[str, Any] = {
+    "method": str,
+    "options": dict,
+    "metric": str,
+    "bandwidth": (*_NUMBER, type(None)),
+    "k": int,
+    "shape": list,
+    "seed": int,
+    "cost": _NUMBER,
+    "cost_is_exact": bool,
+    "beta": _NUMBER,
+    "group_costs": list,
+    "notes": dict,
+    "timings": dict,
+    "files": dict,
+}
+
+
+def require_fields(manifest: Mapping[str, Any]) -> None:
+    """Refuse a manifest whose entries are not of the types that `save` writes."""
+    for name, kind in _FIELDS.items():
+        if not isinstance(manifest.get(name), kind):
+            raise ValueError(f"its record says {name!r} is {str(manifest.get(name))[:100]!r}")
+
+
+def plan_from(arrays: Mapping[str, Any]) -> sp.csr_array:
+    """The plan from the arrays of its file, whose types and lengths must fit together."""
+    data, indices, indptr = arrays["data"], arrays["indices"], arrays["indptr"]
+    if data.dtype != np.float64 or not {indices.dtype.kind, indptr.dtype.kind} <= set("iu"):
+        raise ValueError("its plan is not made of shares and whole numbers")
+    plan = sp.csr_array((data, indices, indptr), shape=tuple(arrays["shape"].tolist()))
+    plan.check_format()
+    if len(data) != plan.indptr[-1]:
+        raise ValueError("its plan has shares of no prototype")
+    return plan
+
+
+def require_sums(selection: Selection) -> None:
+    """Refuse rows that are not different ones of the source, and shares that do not add up."""
+    rows, plan = selection.indices, selection.plan
+    if rows.min() < 0 or rows.max() >= selection.shape[0] or len(np.unique(rows)) < len(rows):
+        raise ValueError("its rows are not different rows of the source")
+    if not np.isfinite([*selection.details.gains, selection.details.beta]).all():
+        raise ValueError("its gains are not finite")
+    with np.errstate(all="ignore"):
+        if not (_are_shares(selection.weights) and math.isclose(selection.weights.sum(), 1)):
+            raise ValueError("its prototype weights do not sum to 1")
+        if selection.method in _OURS and np.ptp(selection.weights) > _SHARES / selection.k:
+            raise ValueError("its prototypes do not all have the same weight")
+        off = np.abs(plan.sum(axis=1) * selection.k - 1)
+        if not (_are_shares(plan.data) and (off <= _SHARES).all()):
+            raise ValueError("its plan does not give every prototype the same mass")
+    if not all(0 <= c < math.inf for c in (selection.cost, *selection.group_costs.values())):
+        raise ValueError("its costs are not finite numbers of at least 0")
+    certificate = selection.certificate
+    if certificate is not None and certificate.lower_bound > selection.cost * (1 + _SHARES):
+        raise ValueError("its lower bound is above its cost")
+
+
+def _are_shares(values: Any) -> bool:
+    return bool(((values >= 0) & (values <= 1)).all())

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.errors import printable
 from uniproto.features.preparation import Preparation
 from uniproto.geometry.distances import L1_DISTANCE, SQUARES
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import is_sparse
+from uniproto.geometry.metrics import metric_label
 from uniproto.report.targets import arc_costs, costs_of_targets
 from uniproto.report.words import figure
 
@@ -18,8 +20,52 @@ if TYPE_CHECKING:
     from uniproto.problem.problem import Problem
     from uniproto.selection.selection import Selection
 
+_MOST_COLUMNS = 15  # shown in a summary
 _FEW = 20  # at most one in so many rows are few
 _ARCS_AT_ONCE = 65_536
+
+
+def summary(selection: Selection, problem: Problem | None) -> str:
+    """A few lines for people."""
+    details, certificate = selection.details, selection.certificate
+    (m, n), k = details.shape, selection.k
+    metric = metric_label(details.metric, details.bandwidth)
+    lines = [
+        f"{k} prototypes of {m:,} source rows for {n:,} targets ({details.method}, {metric})",
+        f"  optimal-transport cost  {'exactly' if selection.cost_is_exact else 'at most'} "
+        f"{selection.cost:.6g}",
+        f"  in words                {selection.in_words()}",
+    ]
+    if details.proof is not None:
+        lines.append(f"  the least possible      {details.proof}")
+    if certificate is not None:
+        lines.append(f"  certificate             {certificate}")
+    lines.append(
+        f"  each represents         {_share(n / k)} targets' worth of mass, on average "
+        f"{_share(selection.plan.nnz / k)} different ones"
+    )
+    if (why := details.note("metric_from")) is not None:
+        lines.append(f"  metric                  {details.metric}, as {why}")
+    if (search := details.note("search")) is not None:
+        lines.append(f"  search                  {search}: {details.note('why')}")
+    if details.note("interrupted") is not None:
+        lines.append("  stopped early           the best rows at that moment were kept")
+    if selection.group_costs:
+        costs = ", ".join(f"{label}: {cost:.4g}" for label, cost in selection.group_costs.items())
+        lines.append(f"  cost within groups      {costs}")
+    if details.preparation is not None:
+        columns = details.preparation.table().split("\n")
+        if (more := len(columns) - _MOST_COLUMNS) > 0:
+            columns = [*columns[:_MOST_COLUMNS], f"… and {more} more"]
+        lines.append("  columns                 " + f"\n{'':26}".join(columns))
+    spent = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in details.timings.items())
+    lines.append(f"  time                    {spent}")
+    return "\n".join(map(printable, "\n".join(lines).split("\n")))  # a record may say anything
+
+
+def _share(targets: float) -> str:
+    """How many targets, in digits: thousands are never written as powers of ten."""
+    return figure(targets) if targets >= 1000 else f"{targets:.4g}"
 
 
 def distance_in_words(selection: Selection, problem: Problem | None) -> str:
@@ -62,7 +108,7 @@ def _one_column(selection: Selection, problem: Problem, arcs: NDArray[np.float64
         return ""
     if costs.distance not in (SQUARES, L1_DISTANCE):
         return ""
-    prepared, width = selection.preparation, costs.source.shape[1]
+    prepared, width = selection.details.preparation, costs.source.shape[1]
     names, widths = [f"column {number}" for number in range(width)], [1] * width
     if isinstance(prepared, Preparation):
         names = [repr(column.name) for column in prepared.columns]

@@ -15,23 +15,25 @@ _MOST_PATHS = 30  # for each cell: an exchange takes a few
 FULL = -1.0  # instead of a cost: there was no room for more pieces
 
 
+HELD, FIRST = 0, 1
+TARGET, HOLDER, MASS, AFTER, BEFORE, OTHER = 0, 1, 2, 3, 4, 5
+
+
 class Cells(NamedTuple):
-    """The plan: pieces of targets' mass, each in a list of its cell and in one of its target."""
+    """The plan: pieces of targets' mass, each in a list of its cell and in one of its target.
+
+    Few arrays, because every function that takes them is compiled for each of them.
+    """
 
     costs: Numbers  # n × k
     prices: Numbers
     moves: Numbers  # k × k: the least C_qj − C_pj over the pieces of p
-    via: NDArray[np.int32]  # and the piece it is of; -1: none
-    held: NDArray[np.int64]  # mass of each cell
-    first: NDArray[np.int32]  # piece of each cell
-    part: NDArray[np.int32]  # piece of each target
-    target: NDArray[np.int32]  # of each piece
-    holder: NDArray[np.int32]
-    mass: NDArray[np.int64]
-    after: NDArray[np.int32]  # next piece of the same cell, or the next unused one
-    before: NDArray[np.int32]
-    other: NDArray[np.int32]  # next piece of the same target
-    unused: NDArray[np.int64]  # [0]: the first unused piece
+    via: NDArray[np.int64]  # and the piece it is of; -1: none
+    cell: NDArray[np.int64]  # for each: the mass it holds, its first piece
+    part: NDArray[np.int64]  # piece of each target
+    piece: NDArray[np.int64]  # for each: target, cell, mass, and its places in three lists:
+    # the next of its cell (or the next unused one), the one before, the next of its target
+    unused: NDArray[np.int64]  # the first unused piece, and how many there are
     work: NDArray[np.int64]  # [0]: elementary steps so far
 
 
@@ -58,14 +60,14 @@ def least_costs(cells: Cells) -> Numbers:
     for j in range(len(least)):
         piece, least[j] = cells.part[j], 0.0
         if piece >= 0:
-            p = cells.holder[piece]
+            p = cells.piece[HOLDER, piece]
             least[j] = cells.costs[j, p] - cells.prices[p]
     cells.work[0] += len(least)
     return least
 
 
 @njit(cache=True, nogil=True, inner=True)
-def give_up(cells: Cells, place: int, need: int, least: Numbers, heirs: NDArray[np.int32]) -> float:
+def give_up(cells: Cells, place: int, need: int, least: Numbers, heirs: NDArray[np.int64]) -> float:
     """By how much the cost rises if a prototype goes, at these prices.
 
     Brings the entries of its targets in `least` up to the next best, and `heirs` says whose that
@@ -73,13 +75,13 @@ def give_up(cells: Cells, place: int, need: int, least: Numbers, heirs: NDArray[
     what that exchange costs.
     """
     rise = -need * cells.prices[place]
-    piece = cells.first[place]
+    piece = cells.cell[FIRST, place]
     while piece >= 0:
-        j = cells.target[piece]
+        j = cells.piece[TARGET, piece]
         heirs[j], best = _cheapest(cells, j, place)
-        rise += cells.mass[piece] * (best - (cells.costs[j, place] - cells.prices[place]))
+        rise += cells.piece[MASS, piece] * (best - (cells.costs[j, place] - cells.prices[place]))
         least[j] = best
-        piece = cells.after[piece]
+        piece = cells.piece[AFTER, piece]
         cells.work[0] += 2 * len(cells.prices)
     return rise
 
@@ -145,24 +147,25 @@ def exchange(
     cells are then half way, and must be restored.
     """
     n = len(costs)
-    if not _has_room(cells, len(cells.prices) + 2):
+    if cells.unused[1] < len(cells.prices) + 2:
         return FULL
-    least, heirs = least_costs(cells), np.empty(n, np.int32)
+    least, heirs = least_costs(cells), np.empty(n, np.int64)
     give_up(cells, place, need, least, heirs)
-    pieces = np.empty(len(cells.mass), np.int64)
+    pieces = np.empty(cells.piece.shape[1], np.int64)
     net, mass, size = np.empty(len(pieces)), np.empty(len(pieces), np.int64), 0
     for j in range(n):
         piece = cells.part[j]
         while piece >= 0:
-            net[size], mass[size], pieces[size] = costs[j] - least[j], cells.mass[piece], piece
+            net[size], pieces[size] = costs[j] - least[j], piece
+            mass[size] = cells.piece[MASS, piece]
             size += 1
-            piece = cells.other[piece]
+            piece = cells.piece[OTHER, piece]
     _, whole, portion = cheapest_first(net, mass, pieces, size, need)
     cells.prices[place] = net[whole]
     for position in range(size):
         taken = mass[position] if position < whole else portion if position == whole else 0
         piece = pieces[position]
-        j, p = cells.target[piece], cells.holder[piece]
+        j, p = cells.piece[TARGET, piece], cells.piece[HOLDER, piece]
         if p == place:
             total += taken * costs[j] - mass[position] * cells.costs[j, p]
             left = mass[position] - taken
@@ -178,7 +181,8 @@ def exchange(
     for j in range(n):
         cells.costs[j, place] = costs[j]
     _find_moves_from(cells, place)
-    _find_moves_to(cells, place)
+    for p in range(len(cells.prices)):
+        _find_move(cells, p, place)
     cells.work[0] += 16 * size
     return _share_out(cells, need, total, limit, _MOST_PATHS * (len(cells.prices) + 4))
 
@@ -199,25 +203,25 @@ def _share_out(cells: Cells, need: int, total: float, limit: float, most: int) -
             return np.inf
         bound, is_over = total, False
         for p in range(k):
-            bound += (need - cells.held[p]) * cells.prices[p]
-            is_over |= cells.held[p] > need
+            bound += (need - cells.cell[HELD, p]) * cells.prices[p]
+            is_over |= cells.cell[HELD, p] > need
         if not is_over:
             return _cost(cells)
         if bound >= limit:
             return np.inf
         end = _nearest_below(cells, need, distance, reached_from)
-        if end < 0 or not _has_room(cells, k):
+        if end < 0 or cells.unused[1] < k:
             return FULL
-        begin, amount = end, need - cells.held[end]
+        begin, amount = end, need - cells.cell[HELD, end]
         while reached_from[begin] >= 0:
-            amount = min(amount, cells.mass[cells.via[reached_from[begin], begin]])
+            amount = min(amount, cells.piece[MASS, cells.via[reached_from[begin], begin]])
             begin = reached_from[begin]
-        amount = min(amount, cells.held[begin] - need)
+        amount = min(amount, cells.cell[HELD, begin] - need)
         q = end
         while q != begin:
             p = reached_from[q]
             piece = cells.via[p, q]
-            j = cells.target[piece]
+            j = cells.piece[TARGET, piece]
             total += amount * (cells.costs[j, q] - cells.costs[j, p])
             is_gone = _take(cells, piece, amount)
             _note_arrival(cells, _give(cells, j, q, amount))
@@ -231,10 +235,10 @@ def _cost(cells: Cells) -> float:
     """What the plan costs, summed anew: what was rounded on the way is gone."""
     total = 0.0
     for p in range(len(cells.prices)):
-        piece = cells.first[p]
+        piece = cells.cell[FIRST, p]
         while piece >= 0:
-            total += cells.mass[piece] * cells.costs[cells.target[piece], p]
-            piece = cells.after[piece]
+            total += cells.piece[MASS, piece] * cells.costs[cells.piece[TARGET, piece], p]
+            piece = cells.piece[AFTER, piece]
     return total
 
 
@@ -248,9 +252,9 @@ def _nearest_below(
     p, nearest = -1, np.inf
     for q in range(k):
         distance[q], reached_from[q], is_settled[q] = np.inf, -1, False
-        if cells.held[q] > need:
+        if cells.cell[HELD, q] > need:
             distance[q], p, nearest = 0.0, q, 0.0
-    while p >= 0 and cells.held[p] >= need:
+    while p >= 0 and cells.cell[HELD, p] >= need:
         is_settled[p] = True
         begin, following, closest = nearest + cells.prices[p], -1, np.inf
         for q in range(k):
@@ -287,35 +291,29 @@ def _cheapest(cells: Cells, target: int, but: int) -> tuple[int, float]:
 def _find_moves_from(cells: Cells, place: int) -> None:
     for q in range(len(cells.prices)):
         cells.moves[place, q], cells.via[place, q] = np.inf, -1
-    piece = cells.first[place]
+    piece = cells.cell[FIRST, place]
     while piece >= 0:
         _note_arrival(cells, piece)
-        piece = cells.after[piece]
-
-
-@njit(cache=True, nogil=True, inner=True)
-def _find_moves_to(cells: Cells, place: int) -> None:
-    for p in range(len(cells.prices)):
-        _find_move(cells, p, place)
+        piece = cells.piece[AFTER, piece]
 
 
 @njit(cache=True, nogil=True, inner=True)
 def _find_move(cells: Cells, p: int, q: int) -> None:
     """The cheapest move from one cell to another, over all pieces."""
     cells.moves[p, q], cells.via[p, q] = np.inf, -1
-    piece = cells.first[p]
+    piece = cells.cell[FIRST, p]
     while piece >= 0:
-        j = cells.target[piece]
+        j = cells.piece[TARGET, piece]
         extra = cells.costs[j, q] - cells.costs[j, p]
         if extra < cells.moves[p, q]:
             cells.moves[p, q], cells.via[p, q] = extra, piece
-        piece = cells.after[piece]
+        piece = cells.piece[AFTER, piece]
         cells.work[0] += 2
 
 
 @njit(cache=True, nogil=True, inner=True)
 def _note_arrival(cells: Cells, piece: int) -> None:
-    j, p = cells.target[piece], cells.holder[piece]
+    j, p = cells.piece[TARGET, piece], cells.piece[HOLDER, piece]
     own = cells.costs[j, p]
     for q in range(len(cells.prices)):
         if cells.costs[j, q] - own < cells.moves[p, q]:
@@ -334,55 +332,49 @@ def _note_departure(cells: Cells, place: int, piece: int) -> None:
 @njit(cache=True, nogil=True, inner=True)
 def _give(cells: Cells, target: int, place: int, mass: int) -> int:
     """Add mass of a target to a cell; returns its piece there."""
-    cells.held[place] += mass
+    cells.cell[HELD, place] += mass
     piece = cells.part[target]
     while piece >= 0:
-        if cells.holder[piece] == place:
-            cells.mass[piece] += mass
+        if cells.piece[HOLDER, piece] == place:
+            cells.piece[MASS, piece] += mass
             return piece
-        piece = cells.other[piece]
+        piece = cells.piece[OTHER, piece]
     piece = cells.unused[0]
-    cells.unused[0] = cells.after[piece]
-    cells.target[piece], cells.holder[piece], cells.mass[piece] = target, place, mass
-    following = cells.first[place]
-    cells.after[piece], cells.before[piece] = following, -1
+    cells.unused[0] = cells.piece[AFTER, piece]
+    cells.unused[1] -= 1
+    cells.piece[TARGET, piece], cells.piece[HOLDER, piece] = target, place
+    cells.piece[MASS, piece] = mass
+    following = cells.cell[FIRST, place]
+    cells.piece[AFTER, piece], cells.piece[BEFORE, piece] = following, -1
     if following >= 0:
-        cells.before[following] = piece
-    cells.first[place] = piece
-    cells.other[piece], cells.part[target] = cells.part[target], piece
+        cells.piece[BEFORE, following] = piece
+    cells.cell[FIRST, place] = piece
+    cells.piece[OTHER, piece], cells.part[target] = cells.part[target], piece
     return piece
 
 
 @njit(cache=True, nogil=True, inner=True)
 def _take(cells: Cells, piece: int, mass: int) -> bool:
     """Take mass from a piece; whether nothing is left of it."""
-    place, target = cells.holder[piece], cells.target[piece]
-    cells.held[place] -= mass
-    cells.mass[piece] -= mass
-    if cells.mass[piece] > 0:
+    place, target = cells.piece[HOLDER, piece], cells.piece[TARGET, piece]
+    cells.cell[HELD, place] -= mass
+    cells.piece[MASS, piece] -= mass
+    if cells.piece[MASS, piece] > 0:
         return False
-    before, after = cells.before[piece], cells.after[piece]
+    before, after = cells.piece[BEFORE, piece], cells.piece[AFTER, piece]
     if before >= 0:
-        cells.after[before] = after
+        cells.piece[AFTER, before] = after
     else:
-        cells.first[place] = after
+        cells.cell[FIRST, place] = after
     if after >= 0:
-        cells.before[after] = before
+        cells.piece[BEFORE, after] = before
     if cells.part[target] == piece:
-        cells.part[target] = cells.other[piece]
+        cells.part[target] = cells.piece[OTHER, piece]
     else:
         earlier = cells.part[target]
-        while cells.other[earlier] != piece:
-            earlier = cells.other[earlier]
-        cells.other[earlier] = cells.other[piece]
-    cells.after[piece], cells.unused[0] = cells.unused[0], piece
+        while cells.piece[OTHER, earlier] != piece:
+            earlier = cells.piece[OTHER, earlier]
+        cells.piece[OTHER, earlier] = cells.piece[OTHER, piece]
+    cells.piece[AFTER, piece], cells.unused[0] = cells.unused[0], piece
+    cells.unused[1] += 1
     return True
-
-
-@njit(cache=True, nogil=True, inner=True)
-def _has_room(cells: Cells, wanted: int) -> bool:
-    """Whether so many pieces are unused."""
-    piece, count = cells.unused[0], 0
-    while piece < len(cells.mass) and count < wanted:
-        piece, count = cells.after[piece], count + 1
-    return count >= wanted

@@ -13,7 +13,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.transport.cell_kernels import FULL, Cells, Numbers, fill_cells
+from uniproto.transport.cell_kernels import (
+    AFTER,
+    FULL,
+    HOLDER,
+    MASS,
+    TARGET,
+    Cells,
+    Numbers,
+    fill_cells,
+)
 from uniproto.transport.exact import Plan
 from uniproto.transport.proof import prove
 
@@ -33,24 +42,17 @@ def cells_for(costs: Numbers, prices: Numbers, spare: int = 64) -> Cells:
     n, k = costs.shape
     room = n + 4 * k + spare
 
-    def none(count: int) -> NDArray[np.int32]:
-        return np.full(count, -1, np.int32)
-
+    piece = np.full((6, room), -1)
+    piece[MASS], piece[AFTER] = 0, np.arange(1, room + 1)
     return Cells(
         costs=costs,
         prices=prices,
         moves=np.full((k, k), np.inf),
-        via=np.full((k, k), -1, np.int32),
-        held=np.zeros(k, np.int64),
-        first=none(k),
-        part=none(n),
-        target=none(room),
-        holder=none(room),
-        mass=np.zeros(room, np.int64),
-        after=np.arange(1, room + 1, dtype=np.int32),
-        before=none(room),
-        other=none(room),
-        unused=np.zeros(1, np.int64),
+        via=np.full((k, k), -1),
+        cell=np.stack([np.zeros(k, np.int64), np.full(k, -1)]),
+        part=np.full(n, -1),
+        piece=piece,
+        unused=np.array([0, room]),
         work=np.zeros(1, np.int64),
     )
 
@@ -79,12 +81,10 @@ def copied(cells: Cells) -> Cells:
 
 def with_more_room(cells: Cells) -> Cells:
     """The same cells with room for twice as many pieces."""
-    room = len(cells.mass)
-    pieces = ("target", "holder", "mass", "before", "other")
-    grown = {name: np.concatenate([getattr(cells, name)] * 2) for name in pieces}
-    grown["mass"][room:] = 0
-    further = np.arange(room + 1, 2 * room + 1, dtype=np.int32)
-    return cells._replace(**grown, after=np.concatenate([cells.after, further]))
+    room = cells.piece.shape[1]
+    piece = np.concatenate([cells.piece] * 2, axis=1)
+    piece[MASS, room:], piece[AFTER, room:] = 0, np.arange(room + 1, 2 * room + 1)
+    return cells._replace(piece=piece, unused=cells.unused + np.array([0, room]))
 
 
 def restore(cells: Cells, saved: Cells) -> None:
@@ -95,7 +95,8 @@ def restore(cells: Cells, saved: Cells) -> None:
 
 def holders(cells: Cells) -> NDArray[np.int32]:
     """The cell of each target, one of those it is shared by; 0 where it has no mass."""
-    return np.where(cells.part >= 0, cells.holder[np.maximum(cells.part, 0)], np.int32(0))
+    held_by = cells.piece[HOLDER, np.maximum(cells.part, 0)]
+    return np.where(cells.part >= 0, held_by, 0).astype(np.int32)
 
 
 def targets_of(cells: Cells, places: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -103,7 +104,8 @@ def targets_of(cells: Cells, places: NDArray[np.int64]) -> NDArray[np.int64]:
     is_meant = np.zeros(len(cells.prices), np.bool_)
     is_meant[places] = True
     is_there = np.zeros(len(cells.part), np.bool_)
-    is_there[cells.target[is_meant[cells.holder] & (cells.mass > 0)]] = True
+    targets, held_by, masses = cells.piece[: MASS + 1]
+    is_there[targets[is_meant[held_by] & (masses > 0)]] = True
     return np.flatnonzero(is_there)
 
 
@@ -121,20 +123,20 @@ def without(cells: Cells, place: int, need: int) -> tuple[Numbers, float]:
     The rise of the cost, plus what a row that takes the place then pays for its unit of mass above
     those costs, is at most what that exchange costs.
     """
-    used = cells.mass > 0
+    used = cells.piece[MASS] > 0
     least = np.zeros(len(cells.part))
-    targets, held_by = cells.target[used], cells.holder[used]
+    targets, held_by = cells.piece[TARGET, used], cells.piece[HOLDER, used]
     least[targets] = cells.costs[targets, held_by] - cells.prices[held_by]
-    rise = _rises(cells, np.flatnonzero(used & (cells.holder == place)), least)
+    rise = _rises(cells, np.flatnonzero(used & (cells.piece[HOLDER] == place)), least)
     return least, float(rise.sum()) - need * float(cells.prices[place])
 
 
 def losses(cells: Cells, need: int) -> Numbers:
     """The rise of `without` for every place."""
-    pieces = np.flatnonzero(cells.mass > 0)
+    pieces = np.flatnonzero(cells.piece[MASS] > 0)
     rises = _rises(cells, pieces, np.empty(len(cells.part)))
     k = len(cells.prices)
-    return np.bincount(cells.holder[pieces], rises, minlength=k) - need * cells.prices
+    return np.bincount(cells.piece[HOLDER, pieces], rises, minlength=k) - need * cells.prices
 
 
 def _rises(cells: Cells, pieces: NDArray[np.intp], least: Numbers) -> Numbers:
@@ -142,7 +144,7 @@ def _rises(cells: Cells, pieces: NDArray[np.intp], least: Numbers) -> Numbers:
 
     Where there is no other cell, leaving a target alone costs nothing.
     """
-    targets, held_by = cells.target[pieces], cells.holder[pieces]
+    targets, held_by = cells.piece[TARGET, pieces], cells.piece[HOLDER, pieces]
     reduced = cells.costs[targets] - cells.prices
     every = np.arange(len(pieces))
     own = reduced[every, held_by]
@@ -150,7 +152,7 @@ def _rises(cells: Cells, pieces: NDArray[np.intp], least: Numbers) -> Numbers:
     best = reduced.min(axis=1) if reduced.shape[1] > 1 else np.zeros(len(pieces))
     least[targets] = best
     cells.work[0] += 4 * reduced.size
-    return np.asarray(cells.mass[pieces] * (best - own))
+    return np.asarray(cells.piece[MASS, pieces] * (best - own))
 
 
 def cells_plan(costs: Numbers, offer: NDArray[np.int64], need: int) -> Plan | None:
@@ -163,9 +165,9 @@ def cells_plan(costs: Numbers, offer: NDArray[np.int64], need: int) -> Plan | No
     cells, total = filled(part, offer[offered], need, np.zeros(part.shape[1]))
     if not np.isfinite(total):
         return None
-    used = cells.mass > 0
-    places = cells.holder[used], offered[cells.target[used]]
-    masses = sp.csr_array((cells.mass[used], places), shape=costs.shape[::-1])
+    used = cells.piece[MASS] > 0
+    targets, held_by, amounts = cells.piece[: MASS + 1, used]
+    masses = sp.csr_array((amounts, (held_by, offered[targets])), shape=costs.shape[::-1])
     with np.errstate(all="ignore"):
         proof = prove(np.ascontiguousarray(part.T), sp.csr_array(masses[:, offered]))
     if not proof.holds:

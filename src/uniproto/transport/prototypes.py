@@ -16,7 +16,8 @@ from uniproto.transport.line import carried, line_of, plan_on_line
 from uniproto.transport.proof import EXACT, TOLERANCE
 from uniproto.transport.weights import plan_for_weights
 
-_DENSE_ENTRIES = 200_000  # below this the whole matrix of costs is the quickest way
+SMALL = 60_000  # pairs of rows and targets up to which nothing is compiled, and POT is loaded
+_DENSE_ENTRIES = 200_000  # of prototypes and targets, that POT solves quickly
 _NEAREST = 16  # prototypes that each target may be sent to at first
 _ADDED = 4  # and those added where the prices show that something cheaper was left out
 _LARGEST_TARGET = 400_000  # beyond this the exact solver takes too long
@@ -55,15 +56,15 @@ def transport(
 
 
 def _of_masses(problem: Problem, rows: NDArray[np.intp], plan: sp.csr_array | None) -> Transport:
-    masses = problem.masses
-    if len(rows) * problem.n <= _DENSE_ENTRIES:
-        solved = partial_plan(problem.costs.exact_block(rows), masses.offer, masses.need)
-        return _transport_of(solved, masses.total, solved.is_proven)
-    if (line := line_of(problem.costs)) is not None:
+    masses, is_dense = problem.masses, len(rows) * problem.n <= _DENSE_ENTRIES
+    if not is_dense and (line := line_of(problem.costs)) is not None:
         on_line, paid = plan_on_line(line, rows, masses)
         return Transport(float(paid.sum()) / masses.total, _shares(on_line, masses.total), True)
-    if (few := _plan_of_few(problem, rows)) is not None:
-        return _transport_of(few, masses.total, few.is_proven)
+    solved = None if problem.m * problem.n <= SMALL else _plan_of_few(problem, rows)
+    if solved is None and is_dense:
+        solved = partial_plan(problem.costs.exact_block(rows), masses.offer, masses.need)
+    if solved is not None:
+        return _transport_of(solved, masses.total, solved.is_proven)
     if plan is None:
         plan = _feasible_plan(problem, rows)
     if problem.n > _LARGEST_TARGET:

@@ -282,7 +282,7 @@ def test_a_gram_holds_other_metrics_too(metric: str) -> None:
 
 
 def test_a_gram_has_no_l1_distances() -> None:
-    with pytest.raises(InvalidInputError, match="'features' must be the features themselves"):
+    with pytest.raises(InvalidInputError, match="needs the features themselves"):
         BatchSelector("colm", "batch", 3)(Gram(np.eye(6)))
 
 
@@ -396,8 +396,10 @@ def test_a_fixed_list_of_small_sources_is_kept_whole_by_every_method(method: str
 
 def test_small_sources_of_a_data_set() -> None:
     assert small_sources({"web": 900, "law": 60, "logic": 40}, 0.05) == ("logic",)
-    with pytest.raises(InvalidInputError, match=r"pass small_sources\(rows per source, share\)"):
+    with pytest.raises(InvalidInputError, match="'keep_small' must be a whole number"):
         BatchSelector("uniproto", "source", 3, keep_small=0.1)
+    with pytest.raises(InvalidInputError, match="leave keep_small out"):
+        BatchSelector("uniproto", "source", 3, keep_small=True, budgets={"a": 3})
 
 
 @properties
@@ -437,7 +439,7 @@ def test_a_source_that_wants_nothing_may_be_missing_from_a_pool() -> None:
 
 
 def test_small_sources_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(InfeasibleError, match="'keep_small' must leave"):
+    with pytest.raises(InfeasibleError, match="Lower keep_small or raise keep"):
         counts_of(BatchSelector("uniproto", "source", 5, keep_small=4), {"a": 4, "b": 4, "c": 9})
 
 
@@ -511,7 +513,7 @@ def test_an_example_without_direction_is_left_out_of_cosines() -> None:
 def test_too_few_finite_examples_are_refused() -> None:
     features = pool()
     features[:20, 0] = np.nan
-    with pytest.raises(InfeasibleError, match="keep=21 for 20 of 40"):
+    with pytest.raises(InfeasibleError, match="20 of 40 examples can be used for keep=21"):
         BatchSelector("uniproto", "batch", 21)(features)
 
 
@@ -544,7 +546,7 @@ def zeroth_order(n: int = 20, dtype: Any = np.float64) -> np.ndarray:
 def test_cosines_of_rank_one_are_refused(method: str, dtype: Any) -> None:
     features = zeroth_order(dtype=dtype)
     for examples in (features, Gram(features @ features.T)):
-        with pytest.raises(InvalidInputError, match=r"'metric' must not be 'cosine'.*rank one"):
+        with pytest.raises(InvalidInputError, match=r"metric must not be 'cosine'.*rank one"):
             BatchSelector(method, "batch", 5, metric="cosine")(examples)
     assert len(BatchSelector("colm", "batch", 5)(features)) == 5  # L1 distances tell them apart
 
@@ -692,13 +694,10 @@ assert not {"torch", "jax", "transformers"} & set(sys.modules)
         ({"budgets": "fair"}, "'budgets' must be one of"),
         ({"budgets": None}, "'budgets' must be one of"),
         ({"keep_small": -1}, "'keep_small' must be at least 0"),
-        ({"keep_small": True, "budgets": {"a": 1}}, "'keep_small' must be left out"),
         ({"coordinates": 0}, "'coordinates' must be at least 1"),
-        ({"learning_rate": -0.1}, "'learning_rate' must be a finite number"),
-        ({"learning_rate": "high"}, "'learning_rate' must be a finite number"),
         ({"seed": -1}, "'seed' must be at least 0"),
-        ({"method": "gradnorm", "metric": "precomputed"}, "'metric' must be one of features"),
-        ({"method": "greats", "metric": "similarity"}, "'metric' must be one of features"),
+        ({"method": "gradnorm", "metric": "precomputed"}, "needs gradients, not metric="),
+        ({"method": "greats", "metric": "similarity"}, "needs gradients, not metric="),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], match: str) -> None:
@@ -709,47 +708,38 @@ def test_bad_options_are_refused(options: dict[str, Any], match: str) -> None:
 @pytest.mark.parametrize(
     ("options", "change", "match"),
     [
-        ({"keep": 41}, {}, "'keep' must not exceed the 40 examples of the pool. Got 41"),
-        ({}, {"features": None}, "'features' must be given with method='uniproto'. Got None"),
-        ({"mode": "source"}, {"sources": None}, "'sources' must be given with mode='source'"),
-        ({"method": "maxloss"}, {"losses": None}, "'losses' must be given with method='maxloss'"),
+        ({"keep": 41}, {}, "keep=41 must not exceed the 40 examples"),
+        ({}, {"features": None}, "method='uniproto' needs features"),
+        ({"mode": "source"}, {"sources": None}, "mode='source' needs sources"),
+        ({"method": "maxloss"}, {"losses": None}, "method='maxloss' needs losses"),
         (
             {"method": "greats"},
             {"validation_features": None},
-            "'validation_features' must be given",
+            "needs validation_features",
         ),
         (
             {"method": "greats"},
             {"features": Gram(np.eye(40))},
-            "'features.validation' must be given",
+            "needs features.validation",
         ),
         (
             {"method": "greats"},
             {"validation_features": np.full((3, 12), np.nan)},
-            "'validation_features' must hold at least one anchor",
+            "validation_features must hold an anchor",
         ),
-        (
-            {"method": "greats"},
-            {"validation_features": np.ones((3, 11))},
-            "'validation_features' must have as many columns as the features, 12. Got 11",
-        ),
-        ({}, {"losses": np.ones(39)}, "'losses' must hold one loss per example"),
-        ({}, {"losses": 0.3}, "'losses' must have 1 dimension"),
+        ({}, {"losses": 0.3}, "losses must have 1 dimension"),
         ({}, {"sources": ["a"] * 39}, "'sources' must hold one label per row, 40 in all"),
         ({}, {"sources": [None] * 40}, "'sources' must have a label in every row"),
         ({"mode": "source"}, {"sources": [1, "a"] * 20 + []}, None),
-        ({}, {"features": np.ones(40)}, "'features' must have 2 dimension"),
-        ({}, {"features": np.ones((40, 0))}, "'features' must have 2 dimension"),
-        ({}, {"features": [["a", "b"]] * 40}, "'features' must hold numbers"),
-        ({}, {"features": [[1.0], [1.0, 2.0]]}, "'features' must be a rectangular array"),
-        ({"metric": "precomputed"}, {}, "'features' must be square.*Got shape"),
+        ({}, {"features": np.ones(40)}, "features must have 2 dimension"),
+        ({}, {"features": np.ones((40, 0))}, "features must have 2 dimension"),
+        ({"metric": "precomputed"}, {}, "features must be square.*not of shape"),
         (
             {"metric": "precomputed"},
             {"features": -np.eye(40)},
-            "'features' must hold costs of at least 0.*Pass metric='similarity'",
+            "features must hold costs of at least 0.*Pass metric='similarity'",
         ),
-        ({}, {"features": Gram(np.ones((40, 3)))}, "'features.pool' must be square"),
-        ({}, {"features": Gram(np.eye(40), np.ones((3, 40)))}, "'features.validation' must have"),
+        ({}, {"features": Gram(np.ones((40, 3)))}, "features.pool must be square"),
     ],
 )
 def test_bad_arguments_are_refused(
@@ -766,7 +756,7 @@ def test_bad_arguments_are_refused(
 
 
 def test_nothing_at_all_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="'features' must be given where there are neither"):
+    with pytest.raises(InvalidInputError, match="Pass features, losses or sources"):
         BatchSelector("random", "batch", 1)(None)
 
 

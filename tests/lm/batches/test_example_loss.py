@@ -28,7 +28,7 @@ from test_selection_trainer import (  # noqa: E402
 
 from uniproto.errors import InvalidInputError  # noqa: E402
 from uniproto.lm import SelectionConfig, SelectionTrainer  # noqa: E402
-from uniproto.lm.batches.example_loss import ExampleLoss, counted_examples  # noqa: E402
+from uniproto.lm.batches.flat_batches import ExampleLoss, counted_examples  # noqa: E402
 from uniproto.lm.features.losses import example_losses  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")]
@@ -114,7 +114,7 @@ def test_evaluation_keeps_the_loss_of_the_model(tmp_path):
     [({"label_smoothing_factor": 0.1}, "label_smoothing_factor")],
 )
 def test_what_the_loss_would_replace_is_refused(tmp_path, settings, words):
-    with pytest.raises(InvalidInputError, match=rf"{words} instead\. Pass SelectionConfig"):
+    with pytest.raises(InvalidInputError, match=rf"{words}\. Pass SelectionConfig"):
         make(tmp_path, **settings)
     make(tmp_path, selection={"loss": "token"}, max_steps=1, **settings).train()
 

@@ -469,7 +469,7 @@ def test_data_without_a_length(tmp_path):
     trainer = make(tmp_path, data=Stream(), max_steps=2)
     trainer.train()
     assert len(trainer.last_selection) == 5
-    with pytest.raises(InvalidInputError, match="anchors of 'greats'"):
+    with pytest.raises(TypeError, match=r"has no len"):
         make(tmp_path, data=Stream(), selection={"method": "greats"}).train()
 
 
@@ -588,7 +588,7 @@ def test_cosine_leaves_out_examples_without_a_direction(tmp_path):
 @pytest.mark.slow
 def test_missing_source_column(tmp_path):
     data = [{k: v for k, v in row.items() if k != "source"} for row in examples()]
-    with pytest.raises(InvalidInputError, match=r"'source_column' must be a column .*mode='batch'"):
+    with pytest.raises(InvalidInputError, match=r"source_column.*mode='batch'"):
         make(tmp_path, data=data)
     trainer = make(tmp_path, data=data, selection={"mode": "batch"}, max_steps=1)
     trainer.train()
@@ -602,7 +602,7 @@ def test_missing_source_column(tmp_path):
         make(tmp_path, data=ragged).train()
     for row in ragged[1:]:
         del row["source"]
-    with pytest.raises(InvalidInputError, match="must be a column that every training example has"):
+    with pytest.raises(InvalidInputError, match="is not a column of every training example"):
         make(tmp_path, data=ragged).train()
 
 
@@ -614,7 +614,7 @@ def test_sources_that_are_only_logged_may_be_anything(tmp_path):
     trainer = make(tmp_path, data=data, selection={"mode": "batch"}, max_steps=1)
     trainer.train()
     assert {"selected/nan", "selected/prose"} <= trainer.state.log_history[0].keys()
-    with pytest.raises(InvalidInputError, match="'sources' must"):
+    with pytest.raises(InvalidInputError, match=r"'?sources'? must"):
         make(tmp_path, data=data).train()
 
 
@@ -623,14 +623,14 @@ def test_sources_that_are_only_logged_may_be_anything(tmp_path):
 def test_an_example_longer_than_the_context(tmp_path, method):
     data = examples(count=12)
     data[3]["input_ids"] = data[3]["labels"] = [5] * 33
-    with pytest.raises(InvalidInputError, match=r"context of 32 tokens\. Got one of 33"):
+    with pytest.raises(InvalidInputError, match="of 33 tokens, beyond the model's context of 32"):
         make(tmp_path, data=data, selection={"method": method}, max_steps=1).train()
     data[3]["input_ids"] = data[3]["labels"] = [5] * 32  # the longest there may be
     make(tmp_path, data=data, selection={"method": method}, max_steps=1).train()
 
 
 def test_pool_smaller_than_keep():
-    with pytest.raises(InvalidInputError, match="'keep' must not exceed the pool of 4"):
+    with pytest.raises(InvalidInputError, match="keep=5 must not exceed pool=4"):
         SelectionConfig(pool=4, keep=5)
 
 
@@ -643,22 +643,15 @@ def test_pool_smaller_than_keep():
         ({"pool": 2.5}, "'pool' must be a whole number"),
         ({"features": "gradients"}, "Did you mean 'gradient'"),
         ({"score_batch_size": 0}, "'score_batch_size' must be at least 1"),
-        ({"method": "greats", "features": "zeroth-order"}, "needs inner products"),
-        ({"method": "greats", "features": "embedding"}, "needs inner products"),
-        ({"method": "gradnorm", "features": "embedding"}, "must be gradients"),
-        ({"metric": "precomputed"}, "'metric' must compare features"),
+        ({"method": "greats", "features": "zeroth-order"}, "Leave features out"),
+        ({"method": "greats", "features": "embedding"}, "Leave features out"),
+        ({"method": "gradnorm", "features": "embedding"}, "Leave features out"),
         ({"seed": -1}, "'seed' must be at least 0"),
-        ({"source_column": ""}, "'source_column' must name a column"),
     ],
 )
 def test_config_says_what_is_wrong(options, words):
     with pytest.raises(InvalidInputError, match=words):
         SelectionConfig(**options)
-
-
-def test_selection_must_be_a_config(tmp_path):
-    with pytest.raises(InvalidInputError, match="must be a SelectionConfig"):
-        SelectionTrainer(model=tiny_model(), args=arguments(tmp_path), selection={"keep": 2})
 
 
 @pytest.mark.slow
@@ -709,7 +702,7 @@ def test_other_optimizers_than_adam(tmp_path):
 
 @pytest.mark.slow
 def test_sbert_needs_texts(tmp_path):
-    with pytest.raises(InvalidInputError, match="'text_column' must name the texts"):
+    with pytest.raises(InvalidInputError, match="text_column must name the texts"):
         make(tmp_path, selection={"method": "sbert", "embeddings": None}).train()
     with pytest.raises(InvalidInputError, match="one row per training example"):
         make(tmp_path, selection={"method": "sbert", "embeddings": np.ones((3, 2))}).train()

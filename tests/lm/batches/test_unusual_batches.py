@@ -232,7 +232,7 @@ def test_a_masked_language_model_is_refused(tmp_path):
     """Its labels are not shifted: scored as a causal one, its gradients were wrong by 95 %."""
     model, batch = small(transformers.BertForMaskedLM), collate(plain_rows())
     for score in (gradient_features, example_losses):
-        with pytest.raises(InvalidInputError, match=r"BertForMaskedLM, whose loss of one example"):
+        with pytest.raises(InvalidInputError, match="BertForMaskedLM has not the loss"):
             score(model, batch)
     with pytest.raises(InvalidInputError, match="BertForMaskedLM"):
         make(tmp_path, model, plain_rows(), selection={"mode": "batch"}).train()
@@ -251,15 +251,15 @@ def test_a_loss_of_its_own_is_refused():
                 output.loss = output.loss + output.logits.float().logsumexp(-1).square().mean()
             return output
 
-    with pytest.raises(InvalidInputError, match="must have the loss of a causal language model"):
+    with pytest.raises(InvalidInputError, match="not the loss of a causal language model"):
         gradient_features(Twice(tiny_model().config), collate(plain_rows()))
 
 
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        (transformers.LlamaForSequenceClassification, "LlamaForSequenceClassification, which has"),
-        (transformers.T5ForConditionalGeneration, "encoder-decoder T5ForConditionalGeneration"),
+        (transformers.LlamaForSequenceClassification, "LlamaForSequenceClassification"),
+        (transformers.T5ForConditionalGeneration, "T5ForConditionalGeneration"),
     ],
 )
 def test_other_models_are_refused_when_the_trainer_is_made(tmp_path, kind, words):
@@ -345,12 +345,10 @@ def test_a_model_of_ones_own_needs_a_loss_and_a_layer(tmp_path):
             selection=SelectionConfig(pool=12, keep=5, **options),
         )
 
-    with pytest.raises(InvalidInputError, match=r"Own, which has none.*Pass loss_fn=…"):
+    with pytest.raises(InvalidInputError, match=r"Own .*Pass loss_fn=…"):
         of()
-    with pytest.raises(InvalidInputError, match="'layer' must name a linear layer"):
+    with pytest.raises(InvalidInputError, match="name the linear layer"):
         of(loss_fn=own_losses)
     mean = of(loss_fn=lambda model, batch: own_losses(model, batch).mean(), layer="classifier")
     with pytest.raises(InvalidInputError, match="one loss per example"):
         mean.train()
-    with pytest.raises(InvalidInputError, match="'loss' must be left out"):
-        SelectionConfig(loss_fn=own_losses, loss="example")

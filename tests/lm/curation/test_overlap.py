@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from uniproto.lm.curation.copies import repeated_in_itself
-from uniproto.lm.curation.overlap import Overlap, repeated_rows
+from uniproto.lm.curation.overlap import Overlap, repeated_in_itself, repeated_rows
 
 Example = tuple[str, str]
 MATH = Path(__file__).parents[4] / "shared" / "data" / "math" / "math_train.jsonl.zst"

@@ -19,13 +19,12 @@ from support.finetuning import tiny_model  # noqa: E402
 from uniproto.cli import main  # noqa: E402
 from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
 from uniproto.lm import gradients, hidden_states  # noqa: E402
-from uniproto.lm.features.adam_steps import Moments, adam_steps  # noqa: E402
-from uniproto.lm.features.example_tokens import tokens_of  # noqa: E402
+from uniproto.lm.features.adam_moments import Moments, adam_steps  # noqa: E402
 from uniproto.lm.features.gradient_features import projected  # noqa: E402
 from uniproto.lm.features.language import what_is_wrong_with  # noqa: E402
 from uniproto.lm.features.losses import NO_LABEL  # noqa: E402
-from uniproto.lm.finetune.lora import lora_targets  # noqa: E402
-from uniproto.lm.models import load_model  # noqa: E402
+from uniproto.lm.finetune.tokens import tokens_of  # noqa: E402
+from uniproto.lm.models import load_model, lora_targets  # noqa: E402
 
 TEMPLATE = "Q {instruction} A "
 ROWS = [
@@ -211,7 +210,7 @@ def test_an_adapter_that_fits_in_part_is_refused(model, adapter, tmp_path):
     save_file(weights, partly, {"format": "pt"})
     options = {"model": model, "template": TEMPLATE, "adapter": str(partly.parent)}
     for look in (hidden_states, gradients):
-        with pytest.raises(InputFileError, match=r"must fit the model.*missing adapter keys"):
+        with pytest.raises(InputFileError, match=r"fit the model.*missing adapter keys"):
             look(ROWS, **options)
 
 
@@ -240,16 +239,16 @@ def test_half_a_character_is_skipped_or_told(model):
 
 def test_what_cannot_be_computed_is_refused_before_anything_is_loaded(model, adapter, tmp_path):
     for options, message in (
-        ({"layer": "model.layers.9.v_proj"}, "'layer' must name one linear layer .*layers.1"),
-        ({"lora": True}, "'adapter' must be given"),
-        ({"adapter": str(tmp_path)}, "the adapter must be a folder with LoRA weights"),
-        ({"adam": True, "adapter": adapter}, "'adam' needs the gradients of LoRA"),
+        ({"layer": "model.layers.9.v_proj"}, "must name one linear layer .*layers.1"),
+        ({"lora": True}, "need an adapter"),
+        ({"adapter": str(tmp_path)}, "Name the adapter"),
+        ({"adam": True, "adapter": adapter}, "adam needs the gradients of LoRA"),
         ({"template": "no place"}, "must hold {instruction}"),
         ({"width": 0}, "width"),
     ):
         with pytest.raises((InvalidInputError, InputFileError), match=message):
             gradients(ROWS, model=model, **options)
-    with pytest.raises(InputFileError, match="must have a prompt and an answer"):
+    with pytest.raises(InputFileError, match="no prompt and answer among"):
         gradients([{"a": "1", "b": "2"}], model=model)
     with pytest.raises(InvalidInputError, match="no chat template of its own"):
         gradients([[{"role": "assistant", "content": "x"}]], model=model)
@@ -289,7 +288,7 @@ def test_embed_gradients(rows_file, model, capsys):
     [
         (["--gradients"], "--gradients needs --model"),
         (["--gradients", "--text", "output"], "--text excludes --gradients"),
-        (["--gradients", "--prompt", "q"], "without q"),
+        (["--gradients", "--prompt", "q"], "Name them: --prompt and --answer"),
         (["--gradients", "both"], "must be value or lora"),
         (["--prompt", "instruction"], "--prompt needs --gradients or --hidden"),
         (["--width", "12", "--text", "output"], "--width needs --gradients or --hidden"),

@@ -108,7 +108,7 @@ def test_the_table_is_printed(
     [
         (["--suite", "svamp"], "svamp must have its 1,000 questions. Got 24 instead"),
         (["--suite", "gsm8k", "--allow-partial"], "must have its 1,319 questions. Got 0"),
-        (["--suite", "multirc"], "must hold MultiRC/val.jsonl"),
+        (["--suite", "multirc"], "no MultiRC/val.jsonl"),
         (["--suite", "sst3"], "Did you mean 'sst2'"),
         (["--suite", "cb", "--limit", "0"], "'limit' must be at least 1"),
         (["--suite", "cb", "--template", "Q"], "must hold {instruction}"),

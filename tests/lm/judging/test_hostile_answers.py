@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from uniproto.lm.judging.benchmark_files import Question
-from uniproto.lm.judging.page import page_items
+from uniproto.lm.judging.evaluation import page_items
 from uniproto.lm.judging.sandbox import containment
 from uniproto.lm.judging.session import PROGRAM_REQUEST, Session
 

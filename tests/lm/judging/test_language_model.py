@@ -16,14 +16,14 @@ peft = pytest.importorskip("peft", reason="needs the extra 'judge'")
 from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
 from uniproto.features import cache as cache_module  # noqa: E402
 from uniproto.lm.features.language import TEMPLATE  # noqa: E402
-from uniproto.lm.finetune.chats import encoded_chat  # noqa: E402
+from uniproto.lm.finetune.tokens import encoded_chat  # noqa: E402
 from uniproto.lm.judging import evaluate, language_model  # noqa: E402
 from uniproto.lm.judging.language_model import (  # noqa: E402
     Batches,
     LanguageModel,
     load_language_model,
 )
-from uniproto.lm.judging.model_files import ModelPlace, locate  # noqa: E402
+from uniproto.lm.models import ModelPlace, locate  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 STORIES = Path(__file__).resolve().parents[4] / "shared" / "data" / "models" / "stories260k"
@@ -276,10 +276,10 @@ def test_an_adapter_elsewhere_goes_by_its_own_word(run: Path, folder: Path, tmp_
 
 def test_a_run_that_is_not_finished_is_told(tmp_path: Path) -> None:
     (tmp_path / "finetune.json").write_text("{}")
-    with pytest.raises(InputFileError, match="must be finished"):
+    with pytest.raises(InputFileError, match="not finished"):
         locate(tmp_path)
     (tmp_path / "finetune.json").write_text("{")
-    with pytest.raises(InputFileError, match="how the model was made"):
+    with pytest.raises(InputFileError, match="could not be read"):
         locate(tmp_path)
 
 

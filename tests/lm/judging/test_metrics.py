@@ -1,39 +1,18 @@
-"""Scores against scikit-learn and by hand."""
+"""Scores by hand."""
 
 from __future__ import annotations
 
 import math
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from sklearn.metrics import accuracy_score, f1_score
 
 from uniproto.lm.judging.evaluation import (
     Evaluation,
     Score,
     accuracy,
     exact_match,
-    f1,
-    macro_f1,
     mean,
 )
-
-LABELS = st.sampled_from(["yes", "no", "maybe"])
-PAIRS = st.lists(st.tuples(LABELS, LABELS), min_size=1, max_size=40)
-
-
-@pytest.mark.slow
-@settings(deadline=None)  # of a busy machine
-@given(PAIRS)
-def test_f1_is_scikit_learns(pairs: list[tuple[str, str]]) -> None:
-    predicted, gold = zip(*pairs, strict=True)
-    expected = f1_score(gold, predicted, labels=["yes"], average="macro", zero_division=0)
-    assert f1(predicted, gold, "yes") == pytest.approx(expected)
-    expected = f1_score(gold, predicted, average="macro", zero_division=0)
-    assert macro_f1(predicted, gold) == pytest.approx(expected)
-    right = [p == g for p, g in pairs]
-    assert accuracy(right).value == pytest.approx(accuracy_score(gold, predicted))
 
 
 def test_a_standard_error_is_that_of_a_share() -> None:

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from uniproto.lm.judging.evaluation import Evaluation
-from uniproto.lm.judging.page import render
+from uniproto.lm.judging.evaluation import Evaluation, render
 
 NASTY = [
     "<script>window.hacked = 1</script>",

@@ -114,9 +114,7 @@ def test_a_question_without_an_answer_is_told_before_anything_is_asked(
     suite: str, place: str, content: dict[str, Any], tmp_path: Path
 ) -> None:
     write(tmp_path / place, json.dumps(content))
-    with pytest.raises(
-        InputFileError, match=r"every question must have an answer. Got none for 'W"
-    ):
+    with pytest.raises(InputFileError, match="no answer to 'W"):
         read_questions(suite, tmp_path, allow_partial=True)
 
 
@@ -143,10 +141,10 @@ def test_compressed_files_with_odd_line_separators(tmp_path: Path) -> None:
     [
         ("math_test.jsonl", "", "math_test.jsonl: gsm8k must have its 1,319 questions. Got 0"),
         ("math_test.jsonl", '{"dataset": "gsm8k", "ques', "Line 1 does not"),
-        ("math_test.jsonl", '{"question": "1", "answer": "2"}', "must have 'dataset'"),
-        ("math_test.jsonl", '{"dataset": "gsm8k", "question": "1"}', "must have 'answer'"),
+        ("math_test.jsonl", '{"question": "1", "answer": "2"}', "without 'dataset'"),
+        ("math_test.jsonl", '{"dataset": "gsm8k", "question": "1"}', "without 'answer'"),
         ("math_test.jsonl.zst", "not compressed", "could not be read"),
-        ("else.txt", "", "must hold math_test.jsonl with the data set gsm8k"),
+        ("else.txt", "", "no math_test.jsonl with the data set gsm8k"),
     ],
 )
 def test_what_is_wrong_is_told(place: str, content: str, words: str, tmp_path: Path) -> None:
@@ -160,7 +158,7 @@ def test_an_empty_data_set_is_an_error_even_where_a_part_is_allowed(tmp_path: Pa
     write(tmp_path / "math_test.jsonl", json.dumps({"dataset": "svamp"} | GSM8K))
     with pytest.raises(InputFileError, match="Got 0"):
         read_questions("gsm8k", tmp_path, allow_partial=True)
-    with pytest.raises(InputFileError, match="There is none"):
+    with pytest.raises(InputFileError, match="there is no such folder"):
         read_questions("gsm8k", tmp_path / "nowhere")
 
 
@@ -169,8 +167,6 @@ def test_suites() -> None:
     assert len(datasets_of("math")) == 6
     assert datasets_of("MATH") == ["math"]
     assert datasets_of("cb, gsm8k,math") == ["gsm8k", "math", "cb"]
-    with pytest.raises(InvalidInputError):
-        datasets_of([])
 
 
 @pytest.mark.parametrize(
@@ -243,14 +239,14 @@ def test_superglue_from_an_archive(glue: Path, tmp_path: Path) -> None:
         stream.write(inside.getvalue())
     for data in (archive, archive.parent):
         assert superglue_rows("cb", "train", data, allow_partial=True)[0]["output"] == "maybe"
-    with pytest.raises(InputFileError, match=r"must hold SST-2/train.tsv"):
+    with pytest.raises(InputFileError, match=r"no SST-2/train.tsv"):
         superglue_rows("sst2", "train", archive)
 
 
 def test_superglue_errors(glue: Path) -> None:
     with pytest.raises(InputFileError, match=r"cb must have its 250 questions. Got 1"):
         superglue_rows("cb", "train", glue)
-    with pytest.raises(InvalidInputError, match="'examples' must lie between 1 and the 2"):
+    with pytest.raises(InvalidInputError, match="examples must lie between 1 and the 2"):
         superglue_rows("sst2", "train", glue, allow_partial=True, examples=3)
     with pytest.raises(InvalidInputError, match="'split'"):
         superglue_rows("sst2", "test", glue)
@@ -260,7 +256,7 @@ def test_superglue_errors(glue: Path) -> None:
     with pytest.raises(InputFileError, match="'entails'"):
         superglue_rows("cb", "train", glue)
     write(glue / "SST-2/train.tsv", "index\tsentence\n0\tfine\n")
-    with pytest.raises(InputFileError, match="columns sentence and label"):
+    with pytest.raises(InputFileError, match="without 'label'"):
         superglue_rows("sst2", "train", glue)
 
 

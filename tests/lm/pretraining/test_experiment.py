@@ -14,7 +14,7 @@ for name in ("jax", "optax", "orbax.checkpoint", "tokenizers"):
     pytest.importorskip(name, reason="needs the extra 'jax'")
 
 from uniproto.lm.pretraining import pretrain as pretraining  # noqa: E402
-from uniproto.lm.pretraining.learning_curves import curves_chart  # noqa: E402
+from uniproto.lm.pretraining.pretrain import curves_chart  # noqa: E402
 
 experiment = load_script(find_scripts()["pretraining"])
 

@@ -25,7 +25,7 @@ from uniproto.lm.pretraining.gradients import (  # noqa: E402
     largest_gradients,
 )
 from uniproto.lm.pretraining.model import hidden_states  # noqa: E402
-from uniproto.lm.pretraining.sampling import sampled  # noqa: E402
+from uniproto.lm.pretraining.train import sampled  # noqa: E402
 from uniproto.problem.masses import integer_masses  # noqa: E402
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "while", "rain", "fell", "and", "nobody", "came"]
@@ -64,11 +64,11 @@ def test_an_exported_model_is_one_of_transformers(run, tmp_path, capsys):
         assert loaded.generate(**inputs, max_new_tokens=4, do_sample=False).shape[1] > 2
     # a second export does not overwrite, and a folder that is no run is named
     assert main(["pretrain", "-o", str(run / "out"), "--export", "hf", str(model)]) == 2
-    assert "new or empty folder" in capsys.readouterr().err
+    assert "there are files here" in capsys.readouterr().err
     assert main(["pretrain", "-o", str(tmp_path / "no"), "--export", "hf", str(model)]) == 2
-    assert "must hold a pretraining run" in capsys.readouterr().err
+    assert "no pretraining run here" in capsys.readouterr().err
     assert main(["pretrain", "-o", str(run / "out"), "--export", "onnx", "x"]) == 2
-    assert "'--export' must be" in capsys.readouterr().err
+    assert "--export must be" in capsys.readouterr().err
     # and it can be tuned
     data = tmp_path / "train.jsonl"
     rows = [{"instruction": "the cat", "output": f"sat {n}", "source": "s"} for n in range(12)]
@@ -175,7 +175,7 @@ def test_rows_that_cannot_be_used_are_never_chosen():
 
 def test_bad_arguments_of_the_choice():
     features = jnp.ones((4, 2))
-    with pytest.raises(InvalidInputError, match="'keep' must not exceed"):
+    with pytest.raises(InvalidInputError, match="keep=5 must not exceed"):
         choose_rows(features, 5)
     with pytest.raises(InvalidInputError, match="'metric' must be one of"):
         choose_rows(features, 2, metric="l1")

@@ -23,8 +23,8 @@ from uniproto.errors import InputFileError, InvalidInputError, OutputError  # no
 from uniproto.lm.pretraining import pretrain as pretraining  # noqa: E402
 from uniproto.lm.pretraining import train as training_loop  # noqa: E402
 from uniproto.lm.pretraining.checkpoints import CHECKPOINTS, Checkpoints  # noqa: E402
-from uniproto.lm.pretraining.learning_curves import METHOD_COLOURS  # noqa: E402
 from uniproto.lm.pretraining.pretrain import (  # noqa: E402
+    METHOD_COLOURS,
     PretrainSettings,
     pretrain,
     remove_run,
@@ -35,8 +35,8 @@ from uniproto.lm.pretraining.tokens import (  # noqa: E402
     batch_numbers,
     load_tokens,
 )
+from uniproto.runs.journal import MetricsFile, read_metrics  # noqa: E402
 from uniproto.runs.lock import locked  # noqa: E402
-from uniproto.runs.metrics import MetricsFile, read_metrics  # noqa: E402
 from uniproto.runtime.settings import described  # noqa: E402
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "while", "rain", "fell", "and", "nobody", "came"]
@@ -312,15 +312,15 @@ def test_two_devices_train_the_same_model(tokens, tmp_path, compiled_once, no_cu
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (["--keep", "9"], "'keep'"),
+        (["--keep", "9"], "keep=9"),
         (["--pool", "7000"], "must hold 7000 training sequences"),
-        (["--length", "4000", "--pool", "1", "--keep", "1"], "4000 + 1 tokens"),
-        (["--steps", "0"], "'--steps' must be at least 1"),
+        (["--length", "4000", "--pool", "1", "--keep", "1"], "4000 + 1"),
+        (["--steps", "0"], "--steps must be at least 1"),
         (["--plan", "entropy"], "Did you mean 'entropic'?"),
-        (["--devices", "3"], "'--pool' must be a multiple of the 3 devices"),
-        (["--devices", "4"], "'--devices' must not exceed"),
+        (["--devices", "3"], "--pool 8 must be a multiple of the 3 devices"),
+        (["--devices", "4"], "--devices must not exceed"),
         (["--vocab-size", "999"], "in the folder, 999 now"),
-        (["--seed", str(2**32)], "'--seed' must be from 0 to 2^32 - 1"),
+        (["--seed", str(2**32)], "--seed must be from 0 to 2^32 - 1"),
     ],
 )
 def test_bad_options_are_told_before_anything_is_written(tokens, tmp_path, capsys, more, told):
@@ -336,7 +336,7 @@ def test_other_bad_input(corpus, tmp_path):
     short = tmp_path / "texts" / "short.txt"
     short.parent.mkdir()
     short.write_text("not much")
-    with pytest.raises(InvalidInputError, match="'--data' must hold 128 training sequences"):
+    with pytest.raises(InvalidInputError, match="--data must hold 128 training sequences"):
         pretrain(
             PretrainSettings(out=str(tmp_path / "a"), data=str(short), size="tiny", quiet=True)
         )
@@ -353,6 +353,8 @@ def test_other_bad_input(corpus, tmp_path):
 
 
 @pytest.mark.slow
+# Threads of Orbax may still be reading when the damage has ended the reading.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_damaged_checkpoint_is_told(tokens, whole, tmp_path, capsys, no_curves):
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     (tmp_path / "result.json").unlink()
@@ -361,7 +363,7 @@ def test_a_damaged_checkpoint_is_told(tokens, whole, tmp_path, capsys, no_curves
         content = damaged.read_bytes()
         damaged.write_bytes(b"{")
         told = error_of(capsys, words(tokens, tmp_path, "--steps", "12"))
-        assert "checkpoints/12: the checkpoint must be complete" in told
+        assert "checkpoints/12: the checkpoint could not be read" in told
         assert "Move this folder away" in told
         damaged.write_bytes(content)
     shutil.rmtree(tmp_path / CHECKPOINTS / "12")  # as told
@@ -374,7 +376,7 @@ def test_a_run_without_its_checkpoints_is_kept_or_forgotten(tokens, whole, tmp_p
     shutil.copytree(whole, out, ignore=shutil.ignore_patterns(CHECKPOINTS))
     before = read_metrics(out)
     told = error_of(capsys, words(tokens, out, "--steps", "14"))
-    assert "must hold the last checkpoint of a run that is to go on" in told
+    assert "the last checkpoint is gone" in told
     assert read_metrics(out) == before
     assert (out / "result.json").exists()
     remove_run(out)
@@ -394,7 +396,7 @@ def test_a_run_without_its_checkpoints_is_kept_or_forgotten(tokens, whole, tmp_p
 def test_files_of_somebody_else_are_not_touched(tokens, tmp_path, capsys, more, name, content):
     (tmp_path / name).write_text(content)
     told = error_of(capsys, words(tokens, tmp_path, *more))
-    assert f"It holds {name}, which uniproto did not write" in told
+    assert f"holds {name}, which uniproto did not write" in told
     assert (tmp_path / name).read_text() == content
 
 
@@ -415,7 +417,7 @@ def test_starting_over_removes_only_the_files_of_the_run(whole, tmp_path):
 def test_two_runs_in_one_folder_are_refused(tokens, tmp_path, capsys):
     pytest.importorskip("fcntl")
     with locked(tmp_path):
-        assert "one run at a time" in error_of(capsys, words(tokens, tmp_path))
+        assert "another run is writing" in error_of(capsys, words(tokens, tmp_path))
     assert not (tmp_path / "metrics.jsonl").exists()
 
 

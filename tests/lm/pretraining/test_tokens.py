@@ -77,7 +77,7 @@ def test_every_document_comes_back_once(corpus, tmp_path):
     assert tokens.header["dtype"] == "uint16"
     assert load_vocabulary(tmp_path).size == tokens.vocab < 32_000
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {".lock", "tokens.json", TRAIN, VALIDATION} | {
+    assert names == {"tokens.json", TRAIN, VALIDATION} | {
         "tokenizer.json",
         "tokenizer_config.json",
     }
@@ -110,7 +110,7 @@ def test_folders_that_are_not_complete_are_told(corpus, tmp_path):
         prepare_tokens(tmp_path / "none", Preparation())
     prepared(tmp_path, corpus)
     (tmp_path / TRAIN).write_bytes(b"short")
-    with pytest.raises(InputFileError, match="damaged"):
+    with pytest.raises(InputFileError, match="another size than"):
         load_tokens(tmp_path)
 
 
@@ -119,18 +119,8 @@ def test_a_damaged_header_is_refused(corpus, tmp_path):
     missing = {name: value for name, value in made.items() if name != "train_tokens"}
     for header in ({**made, "format": 2}, {**made, "train_tokens": 1}, missing):
         (tmp_path / "tokens.json").write_text(json.dumps(header))
-        with pytest.raises(InputFileError, match="It is damaged"):
+        with pytest.raises(InputFileError, match="no complete folder of tokens"):
             load_tokens(tmp_path)
-
-
-def test_tokens_beyond_the_vocabulary_are_refused(tmp_path):
-    tokens = np.arange(101, dtype=np.uint16)
-    tokens[57] = 200
-    tokens.tofile(tmp_path / "a.bin")
-    sequences = Sequences(tmp_path / "a.bin", np.dtype(np.uint16), 10, vocab=200)
-    assert sequences.read(np.arange(5)).max() == 50
-    with pytest.raises(InputFileError, match=r"must be below 200.* Got 200 instead"):
-        sequences.read(np.arange(10))
 
 
 def test_a_large_vocabulary_takes_four_bytes(corpus, tmp_path):
@@ -156,13 +146,13 @@ def test_a_tokenizer_without_an_end_is_refused(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(InputFileError, match="could not be read"):
         load_vocabulary(tmp_path)
-    with pytest.raises(InputFileError, match=r"tokenizer\.json"):
+    with pytest.raises(InputFileError, match="No such file"):
         load_vocabulary(tmp_path / "none")
 
 
 @pytest.mark.parametrize("size", [100, 0])
 def test_a_vocabulary_too_small_for_bytes_is_refused(corpus, tmp_path, size):
-    with pytest.raises(InvalidInputError, match="'--vocab-size' must be at least 257"):
+    with pytest.raises(InvalidInputError, match="--vocab-size must be at least 257"):
         prepared(tmp_path, corpus, vocab_size=size)
 
 
@@ -195,19 +185,19 @@ def test_an_epoch_sees_every_sequence_once(count, size, seed):
 
 def test_sequences_predict_every_token_once(tmp_path):
     np.arange(32, dtype=np.uint16).tofile(tmp_path / "a.bin")
-    sequences = Sequences(tmp_path / "a.bin", np.dtype(np.uint16), 10, vocab=200)
+    sequences = Sequences(tmp_path / "a.bin", np.dtype(np.uint16), 10)
     assert len(sequences) == 3
     found = sequences.read(np.arange(3))
     assert found.dtype == np.int32
     assert found[:, 1:].ravel().tolist() == list(range(1, 31))
     assert found[:, 0].tolist() == [0, 10, 20]
     (tmp_path / "b.bin").write_bytes(b"")
-    assert len(Sequences(tmp_path / "b.bin", np.dtype(np.uint16), 10, vocab=200)) == 0
+    assert len(Sequences(tmp_path / "b.bin", np.dtype(np.uint16), 10)) == 0
 
 
 def test_reading_ahead_gives_the_batches_in_order(tmp_path):
     np.arange(101, dtype=np.uint16).tofile(tmp_path / "a.bin")
-    sequences = Sequences(tmp_path / "a.bin", np.dtype(np.uint16), 10, vocab=200)
+    sequences = Sequences(tmp_path / "a.bin", np.dtype(np.uint16), 10)
     found = list(read_ahead(sequences, range(3, 9), 4, seed=1))
     assert len(found) == 6
     for step, batch in zip(range(3, 9), found, strict=True):

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from uniproto.errors import invalid, require_int, require_name
-from uniproto.geometry.costs import MATRIX_METRICS
+from uniproto.errors import InvalidInputError, require_int, require_name
 from uniproto.lm.batches.methods import BATCH_METHODS
 from uniproto.lm.batches.selector import MODES, BatchSelector, as_batch_method
 from uniproto.methods import Method
@@ -124,75 +123,28 @@ class SelectionConfig:
         # The selector says what is wrong with the method and its options.
         self.selector(self.keep, seed=0 if self.seed is None else self.seed)
         if self.keep > self.pool:
-            raise invalid(
-                "keep",
-                f"must not exceed the pool of {self.pool} examples",
-                self.keep,
-                "Lower keep or enlarge the pool.",
-            )
+            raise InvalidInputError(f"keep={self.keep} must not exceed pool={self.pool}.")
         for name, known in (("features", FEATURES), ("loss", LOSSES), ("moments", MOMENTS)):
             if getattr(self, name) is not None:
                 require_name(name, getattr(self, name), known)
         self._check_loss_fn()
-        if self.metric in MATRIX_METRICS:
-            raise invalid(
-                "metric",
-                "must compare features, which are computed at every step",
-                repr(self.metric),
-                "Use 'euclidean', 'cosine' or 'dot'.",
-            )
-        if self.usual_features != "gradient" and self.method == "greats":
-            raise invalid(
-                "features",
-                "must be 'gradient' with method='greats', which needs inner products",
-                repr(self.features),
-                "Leave the option out.",
-            )
-        if self.usual_features == "embedding" and self.method == "gradnorm":
-            raise invalid(
-                "features",
-                "must be gradients with method='gradnorm', which takes the longest",
-                repr(self.features),
-                "Leave the option out.",
-            )
-        if not isinstance(self.source_column, str) or not self.source_column:
-            raise invalid(
-                "source_column", "must name a column", repr(self.source_column), "Pass a text."
+        wrong = {"greats": FEATURES[1:], "gradnorm": ("embedding",)}.get(self.name, ())
+        if self.usual_features in wrong:
+            raise InvalidInputError(
+                f"Leave features out with method={self.method!r}: it needs gradients."
             )
 
     def _check_loss_fn(self) -> None:
         if self.loss_fn is None:
             return
-        if not callable(self.loss_fn):
-            raise invalid(
-                "loss_fn",
-                "must be a function of model and batch",
-                type(self.loss_fn).__name__,
-                "It returns each example's loss.",
-            )
-        if self.loss == "example":
-            raise invalid(
-                "loss",
-                "must be left out with a loss_fn: the Trainer keeps its own loss",
-                repr(self.loss),
-                "Weigh the examples in the model's loss.",
-            )
         if self.name == "greats":
-            raise invalid(
-                "method",
-                "must score by single layers with a loss_fn",
-                "'greats', which compares whole gradients of language models",
-                "Choose another method.",
+            raise InvalidInputError(
+                "method='greats' takes no loss_fn: it compares whole gradients of language models."
             )
-
-    def require_layer(self) -> None:
-        """Refuse a `loss_fn` without the layer that its gradients are taken of."""
-        if self.loss_fn is not None and self.differentiates and self.layer is None:
-            raise invalid(
-                "layer",
-                "must name a linear layer where a loss_fn is given",
-                "None",
-                "Pass its name in the model, such as layer='classifier'.",
+        if self.differentiates and self.layer is None:
+            raise InvalidInputError(
+                "With a loss_fn, name the linear layer to differentiate, such as "
+                "layer='classifier'."
             )
 
     @property
@@ -257,11 +209,9 @@ class SelectionConfig:
         """The selector that makes the choice; `small` are the sources of a share's `keep_small`."""
         if isinstance(self.keep_small, float):
             if not 0 < self.keep_small < 1:
-                raise invalid(
-                    "keep_small",
-                    "must lie between 0 and 1 as a share of the training data",
-                    self.keep_small,
-                    "Pass 0.01 for 1 %.",
+                raise InvalidInputError(
+                    f"keep_small={self.keep_small} must lie between 0 and 1 as a share of the data "
+                    "(0.01 for 1 %)."
                 )
             small = () if small is None else small
         return BatchSelector(

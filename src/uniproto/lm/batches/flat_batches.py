@@ -10,14 +10,12 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from uniproto.errors import MissingExtraError, invalid
-from uniproto.lm.features.losses import NO_LABEL
+import torch
+from torch import Tensor
+from torch.nn import functional
 
-try:
-    import torch
-    from torch import Tensor
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Selection inside a training run", "train") from error
+from uniproto.errors import InvalidInputError
+from uniproto.lm.features.losses import NO_LABEL
 
 _CUMULATED = ("cu_seq_lens_q", "cu_seq_lens_k")  # what flash attention is told of the examples
 _LONGEST = ("max_length_q", "max_length_k")
@@ -40,11 +38,9 @@ def spans(inputs: Mapping[str, Any]) -> list[tuple[int, int]] | None:
     if starts is None:
         return None
     if len(ids) != 1:
-        raise invalid(
-            "data_collator",
-            "must return one row per example, or all examples end to end in a single row",
-            f"{len(ids)} rows with several examples each",
-            "Lay all of them end to end, as TRL does with packing_strategy='bfd', or pack nothing.",
+        raise InvalidInputError(
+            f"data_collator returned {len(ids)} rows with several examples each. Lay all of them "
+            "end to end, as TRL does with packing_strategy='bfd', or pack nothing."
         )
     return list(pairwise([*starts, ids.shape[1]]))
 
@@ -112,3 +108,73 @@ def end_to_end(
             if key == "labels":  # an example's first token is not to be told from another example
                 found[key][:, torch.tensor([0, *lengths[:-1]]).cumsum(0)] = NO_LABEL
     return found
+
+
+# --- a loss in which every example counts equally -------------------------------------------------
+# The usual loss is a mean over the answer tokens of all chosen examples: one with 200 counts twenty
+# times as much as one with 10. Prototypes have equal weights, so their losses should, too:
+# Σ_i (mean over the answer tokens of i) / n, over the n examples of a step.
+
+
+def counted_examples(inputs: Mapping[str, Any]) -> int:
+    """How many examples of a batch have an answer token.
+
+    >>> counted_examples({"labels": torch.tensor([[1, 2], [3, -100], [4, 5]])})
+    2
+    """
+    return int((_answer_tokens(inputs) > 0).sum())
+
+
+class ExampleLoss:
+    """For one batch: what a Trainer takes as its `compute_loss_func`.
+
+    `num_items_in_batch` is the number of examples in the whole step, over all its batches.
+
+    >>> batch = {"labels": torch.tensor([[0, 1, 1, 1], [0, 1, -100, -100]])}
+    >>> logits = torch.zeros(2, 4, 2)
+    >>> logits[1] += torch.tensor([3.0, 0.0])
+    >>> loss = ExampleLoss(batch)({"logits": logits}, batch["labels"], num_items_in_batch=2)
+    >>> round(float(loss), 4)  # (log 2 + log(1 + e³)) / 2
+    1.8709
+    """
+
+    def __init__(self, inputs: Mapping[str, Any]) -> None:
+        counts = _answer_tokens(inputs)
+        self._weights = counts.clamp(min=1).reciprocal().to(torch.float32)[_owners(inputs)]
+        self._examples = int((counts > 0).sum())
+        self.used = False
+
+    def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
+        self.used = True
+        logits = outputs["logits"] if isinstance(outputs, Mapping) else outputs[0]
+        # Labels move, not logits: those are large, and a part of them would be a copy.
+        following = functional.pad(labels, (0, 1), value=NO_LABEL)[:, 1:].to(logits.device)
+        losses = functional.cross_entropy(
+            logits.flatten(0, 1).float(),
+            following.flatten(),
+            ignore_index=NO_LABEL,
+            reduction="none",
+        )
+        weights = functional.pad(self._weights, (0, 1))[:, 1:].to(logits.device)
+        total = (losses * weights.flatten()).sum()
+        return total / (self._examples if num_items_in_batch is None else num_items_in_batch)
+
+
+def _owners(inputs: Mapping[str, Any]) -> Tensor:
+    """Which example each token belongs to, (rows, tokens)."""
+    labels = inputs["labels"]
+    parts = spans(inputs)
+    if parts is None:
+        rows = torch.arange(len(labels), device=labels.device)
+        return rows[:, None].expand(labels.shape)
+    lengths = torch.tensor([end - start for start, end in parts])
+    return torch.repeat_interleave(torch.arange(len(parts)), lengths)[None].to(labels.device)
+
+
+def _answer_tokens(inputs: Mapping[str, Any]) -> Tensor:
+    """The number of answer tokens of each example; the first token of a row is never one."""
+    labels = inputs["labels"]
+    owners = _owners(inputs)
+    counts = torch.zeros(int(owners.max()) + 1, dtype=torch.int64, device=labels.device)
+    answered = (labels[:, 1:] != NO_LABEL).long()
+    return counts.index_add_(0, owners[:, 1:].flatten(), answered.flatten())

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, float_type
-from uniproto.errors import invalid
+from uniproto.errors import InvalidInputError
 from uniproto.geometry.bandwidth import MedianShare
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.geometry.distances import L1_DISTANCE, SQUARES
@@ -56,41 +56,9 @@ def as_features(values: Any, matrix_metric: bool) -> NDArray[Any] | Gram:
         if values.validation is None:
             return Gram(pool)
         validation = as_numbers(values.validation, "features.validation", 2)
-        if len(validation) != len(pool):
-            raise invalid(
-                "features.validation",
-                f"must have one row per example of the pool, {len(pool)} in all",
-                f"shape {validation.shape}",
-                "Put examples in rows and validation anchors in columns.",
-            )
         return Gram(pool, validation)
     features = as_numbers(values, "features", 2)
     return _square(features, "features") if matrix_metric else features
-
-
-def as_losses(values: Any, n: int) -> NDArray[Any]:
-    losses = as_numbers(values, "losses", 1)
-    if len(losses) != n:
-        raise invalid(
-            "losses",
-            f"must hold one loss per example of the pool, {n} in all",
-            f"shape {losses.shape}",
-            "Pass per-example losses, not their mean.",
-        )
-    return losses
-
-
-def as_anchors(values: Any, width: int) -> NDArray[Any]:
-    """Validation features with as many columns as the pool's."""
-    anchors = as_numbers(values, "validation_features", 2)
-    if anchors.shape[1] != width:
-        raise invalid(
-            "validation_features",
-            f"must have as many columns as the features, {width}",
-            f"{anchors.shape[1]} columns",
-            "Compute both from the same parameters.",
-        )
-    return anchors
 
 
 def as_sources(values: Any, n: int) -> NDArray[Any]:
@@ -101,17 +69,7 @@ def group_by_source(
     sources: NDArray[Any], rows: NDArray[np.int64]
 ) -> tuple[NDArray[Any], list[NDArray[np.int64]]]:
     """The names of the sources these rows come from, sorted, and each one's rows, ascending."""
-    try:
-        names, source_of_row, counts = np.unique(
-            sources[rows], return_inverse=True, return_counts=True
-        )
-    except TypeError as error:
-        raise invalid(
-            "sources",
-            "must hold labels of one kind, which can be sorted",
-            f"mixed labels ({error})",
-            "Convert them all to strings.",
-        ) from error
+    names, source_of_row, counts = np.unique(sources[rows], return_inverse=True, return_counts=True)
     by_source = rows[np.argsort(source_of_row, kind="stable")]
     return names, np.split(by_source, np.cumsum(counts)[:-1])
 
@@ -121,31 +79,14 @@ def as_numbers(values: Any, parameter: str, dimensions: int) -> NDArray[Any]:
 
     Takes NumPy and JAX arrays and torch tensors, on any device and in any precision.
     """
-    try:
-        array = np.asarray(_off_device(values))
-    except (TypeError, ValueError) as error:
-        raise invalid(
-            parameter,
-            "must be a rectangular array of numbers",
-            f"a {type(values).__name__} that does not convert ({error})",
-            "Pass a NumPy array.",
-        ) from error
+    array = np.asarray(_off_device(values))
     if array.dtype.name == "bfloat16":  # of JAX; NumPy alone has no such type
         array = array.astype(np.float32)
-    if array.dtype.kind not in "fiub":
-        raise invalid(
-            parameter,
-            "must hold numbers",
-            f"values of type {array.dtype}",
-            "Pass a dense array of real numbers.",
-        )
     if array.ndim != dimensions or 0 in array.shape:
         shape = "one row per example" if dimensions == 2 else "one number per example"
-        raise invalid(
-            parameter,
-            f"must have {dimensions} dimension(s), none of them empty: {shape}",
-            f"shape {array.shape}",
-            "Reshape it, for example with values.reshape(len(values), -1).",
+        raise InvalidInputError(
+            f"{parameter} must have {dimensions} dimension(s) with {shape}, not shape "
+            f"{array.shape}."
         )
     return np.ascontiguousarray(array, dtype=float_type(array.dtype))
 
@@ -160,11 +101,9 @@ def _off_device(values: Any) -> Any:
 
 def _square(matrix: NDArray[Any], parameter: str) -> NDArray[Any]:
     if matrix.shape[0] != matrix.shape[1]:
-        raise invalid(
-            parameter,
-            "must be square, one row and one column per example of the pool",
-            f"shape {matrix.shape}",
-            "Compare the pool with itself.",
+        raise InvalidInputError(
+            f"{parameter} must be square, the pool compared with itself, not of shape "
+            f"{matrix.shape}."
         )
     return matrix
 
@@ -218,11 +157,8 @@ def pool_costs(
         if not np.isfinite(costs.sum()):  # large gradients in single precision
             costs = _costs(_double(features), metric, bandwidth)
         if not np.isfinite(costs.sum()):
-            raise invalid(
-                "features",
-                f"must be small enough for their {metric} costs to be finite numbers",
-                "an overflow",
-                "Scale them down, for example by their largest magnitude.",
+            raise InvalidInputError(
+                f"features are too large: their {metric} costs overflow. Scale them down."
             )
     return costs
 
@@ -239,11 +175,9 @@ def _costs(
     if known is not None and known.distance is SQUARES:
         return _curved(_nothing_to_itself(_squared_distances(features)), known, bandwidth)
     if isinstance(features, Gram):
-        raise invalid(
-            "features",
-            f"must be the features themselves with metric={metric!r}",
-            "a Gram of inner products",
-            "Pass an array, or use metric='dot' or metric='cosine'.",
+        raise InvalidInputError(
+            f"metric={metric!r} needs the features themselves, not a Gram. Pass an array, or use "
+            "metric='dot' or metric='cosine'."
         )
     if known is None:
         return features.max() - features if metric == "similarity" else features
@@ -344,11 +278,9 @@ def require_costs_of_at_least_zero(costs: NDArray[Any]) -> None:
     """Similarities handed in as costs would turn every choice into its opposite."""
     lowest = float(costs.min())
     if lowest < -_NEGLIGIBLE * max(float(costs.max()), -lowest):
-        raise invalid(
-            "features",
-            "must hold costs of at least 0 when metric='precomputed'",
-            f"a smallest entry of {lowest:g}",
-            "Pass metric='similarity' if larger means closer.",
+        raise InvalidInputError(
+            f"features must hold costs of at least 0, not {lowest:g}. Pass metric='similarity' if "
+            "larger means closer."
         )
 
 
@@ -367,20 +299,16 @@ def require_directions(features: NDArray[Any] | Gram) -> None:
     on_one_line = bool((np.abs(beside_first) > 1 - _PARALLEL).all())
     copies = bool((beside_first > 0).all()) and np.ptp(lengths) <= _PARALLEL * lengths.max()
     if on_one_line and not copies:
-        raise invalid(
-            "metric",
-            "must not be 'cosine' for features of rank one, whose cosines are all 1 or -1",
-            f"{len(features)} examples that are multiples of one vector",
-            "Use metric='l1', or gradients from backpropagation.",
+        raise InvalidInputError(
+            "metric must not be 'cosine' for features of rank one, whose cosines are all 1 or -1. "
+            "Use metric='l1', or gradients from backpropagation."
         )
 
 
 def require_gradients(metric: str, method: str) -> None:
     """Norms and inner products cannot be read off a matrix of costs."""
     if metric in MATRIX_METRICS:
-        raise invalid(
-            "metric",
-            f"must be one of features with method={method!r}, which needs gradients",
-            repr(metric),
-            "Pass gradients, or Gram(pool, validation) with their inner products.",
+        raise InvalidInputError(
+            f"method={method!r} needs gradients, not metric={metric!r}. Pass gradients, or a Gram "
+            "of their inner products."
         )

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import invalid
+from uniproto.errors import InvalidInputError
 from uniproto.geometry.bandwidth import MedianShare
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.geometry.cpu_lists import sort_rows
 from uniproto.lm.batches.inputs import (
     Gram,
-    as_anchors,
+    as_numbers,
     finite_rows,
     inner_products,
     largest_coordinates,
@@ -142,33 +142,25 @@ def _validation_gain(features: NDArray[Any] | Gram, anchors: Any) -> NDArray[np.
     if isinstance(features, Gram):
         products = features.validation
         if products is None:
-            raise invalid(
-                "features.validation",
-                "must be given with method='greats'",
-                "None",
-                "Pass Gram(pool, validation) with the inner products of both.",
+            raise InvalidInputError(
+                "method='greats' needs features.validation. Pass Gram(pool, validation)."
             )
         # An anchor that is not finite spoils its whole column, an example only its own row.
         products = products[:, np.isfinite(products).any(axis=0)]
         if products.shape[1]:
             return products.mean(axis=1, dtype=np.float64)
     elif anchors is None:
-        raise invalid(
-            "validation_features",
-            "must be given with method='greats'",
-            "None",
-            "Pass the gradients of a few examples drawn at random.",
+        raise InvalidInputError(
+            "method='greats' needs validation_features: gradients of a few examples drawn at "
+            "random."
         )
     else:
-        anchors = as_anchors(anchors, features.shape[1])
+        anchors = as_numbers(anchors, "validation_features", 2)
         anchors = anchors[finite_rows(anchors)]
         if len(anchors):
             return features @ anchors.mean(axis=0, dtype=np.float64)
-    raise invalid(
-        "validation_features",
-        "must hold at least one anchor without NaN or infinity",
-        "none",
-        "Draw others.",
+    raise InvalidInputError(
+        "validation_features must hold an anchor without NaN or infinity. Draw others."
     )
 
 

@@ -18,18 +18,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from uniproto.errors import InvalidInputError, MissingExtraError, invalid
+from uniproto.errors import InvalidInputError
 from uniproto.lm.batches.flat_batches import as_rows, end_to_end, spans
 from uniproto.lm.features.layers import language_model, unwrapped
 from uniproto.lm.features.losses import batch_size, used_lengths
-
-try:
-    import torch
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Selection inside a training run", "train") from error
-
 
 SOURCES, ROWS, DRAWN = "uniproto_sources", "uniproto_rows", "uniproto_drawn"
 _LENGTHS = "seq_lengths"  # the column that TRL's packing adds: of the examples in a row
@@ -64,11 +59,9 @@ class PoolCollator:
         if self.required and not known:
             lacking = next(each for each, of in zip(examples, labels, strict=True) if None in of)
             if self.source_column in lacking:
-                raise invalid(
-                    "source_column",
-                    "must hold a label in every row",
-                    f"None in {self.source_column!r}",
-                    "Fill or drop those rows, or use mode='batch'.",
+                raise InvalidInputError(
+                    f"source_column {self.source_column!r} must hold a label in every row. Fill or "
+                    "drop rows with None, or use mode='batch'."
                 )
             raise no_source_column(self.source_column, list(lacking))
         aside = {ROWS} if self.sees_all else {ROWS, self.source_column}
@@ -88,11 +81,9 @@ class PoolCollator:
         label, count = row.get(self.source_column), _examples_in(row)
         if _LENGTHS in row and isinstance(label, list | tuple):
             if len(label) != count:
-                raise invalid(
-                    "source_column",
-                    f"must hold one label, or one for each of the {count} examples of a packed row",
-                    f"{len(label)} labels in {self.source_column!r}",
-                    f"Write as many labels as there are {_LENGTHS}.",
+                raise InvalidInputError(
+                    f"source_column {self.source_column!r} holds {len(label)} labels for a packed "
+                    f"row of {count} examples. Write one for all of them, or one each."
                 )
             return [_plain(each) for each in label]
         return [_plain(label)] * count
@@ -128,12 +119,10 @@ def _require_all(batch: Any, examples: int) -> None:
     parts = spans(batch)
     size = batch_size(batch) if parts is None else len(parts)
     if size != examples:
-        raise invalid(
-            "data_collator",
-            "must return one row per example, or all end to end, so that some can be chosen",
-            f"{size} rows for {examples} examples",
-            "Pack as TRL does with packing_strategy='bfd', without pad_to_multiple_of, or not at "
-            "all; pairs of answers, as in preference training, cannot be chosen from.",
+        raise InvalidInputError(
+            f"data_collator returned {size} rows for {examples} examples, of which none can be "
+            "chosen alone. Pack as TRL does with packing_strategy='bfd', without "
+            "pad_to_multiple_of, or not at all; pairs of answers cannot be chosen from."
         )
 
 
@@ -170,11 +159,9 @@ class Pool:
 def as_pool(batch: Any, source_column: str) -> Pool:
     """Separate the model's inputs from the sources and rows that `PoolCollator` added."""
     if not isinstance(batch, Mapping):
-        raise invalid(
-            "data_collator",
-            "must return a mapping with input_ids",
-            type(batch).__name__,
-            "Use a collator such as transformers.DataCollatorForSeq2Seq.",
+        raise InvalidInputError(
+            "data_collator must return a mapping with input_ids, as "
+            f"transformers.DataCollatorForSeq2Seq does, not {type(batch).__name__}."
         )
     inputs = dict(batch)
     sources, rows, drawn = (inputs.pop(each, None) for each in (SOURCES, ROWS, DRAWN))
@@ -194,11 +181,10 @@ def require_within_context(model: Any, pool: Pool) -> None:
         return
     longest = ids.shape[-1] if mask is None else int((mask != 0).sum(dim=-1).max())
     if longest > most:
-        raise invalid(
-            "train_dataset",
-            f"must hold examples within the model's context of {most} tokens",
-            f"one of {longest} tokens",
-            "Truncate it, or raise config.max_position_embeddings if the model can read further.",
+        raise InvalidInputError(
+            f"train_dataset holds an example of {longest} tokens, beyond the model's context of "
+            f"{most}. Truncate it, or raise config.max_position_embeddings if the model can read "
+            "further."
         )
 
 
@@ -256,13 +242,8 @@ def rows_per_source(dataset: Any, column: str) -> Counter[Any]:
     >>> rows_per_source([{"source": "web"}, {"source": "law"}, {"source": "web"}], "source")
     Counter({'web': 2, 'law': 1})
     """
-    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-        raise invalid(
-            "keep_small",
-            "must name the small sources where the data have no length to take a share of",
-            type(dataset).__name__,
-            "Pass their names.",
-        )
+    if isinstance(getattr(dataset, "sources", None), Counter):
+        return dataset.sources
     if hasattr(dataset, "column_names"):  # of datasets: one column is read alone
         return Counter(map(_plain, dataset[column]))
     return Counter(_plain(dataset[row][column]) for row in range(len(dataset)))
@@ -286,11 +267,10 @@ def known_sources(dataset: Any, column: str) -> list[str]:
 
 
 def no_source_column(column: str, present: list[str]) -> InvalidInputError:
-    return invalid(
-        "source_column",
-        "must be a column that every training example has",
-        f"{column!r}, and the columns {', '.join(map(str, present)) or 'none'}",
-        "Name the column of sources, or use mode='batch'.",
+    return InvalidInputError(
+        f"source_column: {column!r} is not a column of every training example "
+        f"({', '.join(map(str, present)) or 'none'}). Name the column of sources, or use "
+        "mode='batch'."
     )
 
 
@@ -325,16 +305,14 @@ class Window:
         if self.began is None:
             self.began = time.perf_counter()
 
-    def add(
-        self, record: Any, pool: Pool, rows: NDArray[np.int64], usable: NDArray[np.bool_]
-    ) -> None:
-        self.record = record
-        self.chosen += len(rows)
+    def add(self, record: Any, pool: Pool, measured: bool) -> None:
+        self.record = record if measured else None
+        self.chosen += len(record.indices)
         self.pooled += pool.size
-        self.unusable += pool.size - int(usable.sum())
+        self.unusable += len(record.left_out)
         if pool.sources is not None:
             self.per_source.update(dict.fromkeys(map(str, pool.sources), 0))
-            self.per_source.update(str(pool.sources[row]) for row in rows.tolist())
+            self.per_source.update(str(pool.sources[row]) for row in record.indices.tolist())
 
     def summary(self, processes: int) -> dict[str, float]:
         """Numbers for the log: counts per step over all processes, times of this one."""

@@ -7,21 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from uniproto.data.examples import as_example, as_text, usual_columns
-from uniproto.errors import MissingExtraError, invalid
+from uniproto.errors import InvalidInputError
 from uniproto.lm.batches.config import SelectionConfig
 from uniproto.lm.batches.inputs import Gram
 from uniproto.lm.batches.pools import Pool, columns_of
-from uniproto.lm.features.gradient_features import gradient_features
+from uniproto.lm.features.gradient_features import gradient_features, zeroth_order_features
 from uniproto.lm.features.inner_products import gradient_inner_products
 from uniproto.lm.features.losses import example_losses
-from uniproto.lm.features.zeroth_order import zeroth_order_features
-
-try:
-    import torch
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Selection inside a training run", "train") from error
 
 _AT_ONCE = 8  # examples whose whole graph is held, for inner products over all layers
 _BY_INNER_PRODUCTS = ("dot", "cosine", "euclidean", "sqeuclidean", "rbf")
@@ -72,19 +67,11 @@ class Scorer:
         )
 
     def _embeddings(self, pool: Pool) -> Any:
-        if pool.rows is None:
-            raise invalid(
-                "data_collator",
-                "must keep the order and number of examples, for embeddings to find them",
-                "a batch without row numbers",
-                "Use a collator that returns a mapping.",
-            )
+        assert pool.rows is not None  # `NumberedRows` has put them in
         if len(pool.rows) != pool.size:
-            raise invalid(
-                "features",
-                "must come from the model where rows are packed: such a row is not one text",
-                f"'embedding' with {pool.size} examples in {len(pool.rows)} rows",
-                "Pass features='gradient', or do not pack.",
+            raise InvalidInputError(
+                "features='embedding' takes no packed rows, which are not one text. Pass "
+                "features='gradient', or do not pack."
             )
         return self.embedding_of(pool.rows)
 
@@ -95,23 +82,24 @@ class Scorer:
                 self.model, pool.inputs, score_batch_size=config.score_batch_size or _AT_ONCE
             )
             return Scores(features=Gram(inner.pool), losses=inner.losses)
-        options: dict[str, Any] = {
-            "layer": config.layer,
-            "normalise": self.optimizer if config.aligned else None,
-            "moments": config.usual_moments,
-            "align_after": config.align_after,
-            "score_batch_size": config.score_batch_size,
-            "loss_fn": config.loss_fn,
-            "width": config.width,
-        }
         if config.usual_features == "zeroth-order":
             # Another direction at every step: the seed is that of the step.
             drawn = int(np.random.SeedSequence(seed).generate_state(1)[0])
-            found = zeroth_order_features(self.model, pool.inputs, seed=drawn, **options)
+            found = zeroth_order_features(self.model, pool.inputs, seed=drawn, **self._options)
         else:
             momentum = config.name == "gradnorm"
-            found = gradient_features(self.model, pool.inputs, momentum=momentum, **options)
+            found = gradient_features(self.model, pool.inputs, momentum=momentum, **self._options)
         return Scores(features=_compact(found.features, config.usual_metric), losses=found.losses)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """How gradients are taken."""
+        config = self.config
+        same = ("layer", "align_after", "score_batch_size", "loss_fn", "width")
+        return {name: getattr(config, name) for name in same} | {
+            "normalise": self.optimizer if config.aligned else None,
+            "moments": config.usual_moments,
+        }
 
     def _with_anchors(self, pool: Pool, seed: tuple[int, ...]) -> Scores:
         """GREATS: the whole LoRA gradient where there is LoRA, otherwise the value projection."""
@@ -128,16 +116,8 @@ class Scorer:
                 features=Gram(inner.pool, _required(inner.validation[:, usable])),
                 losses=inner.losses,
             )
-        options: dict[str, Any] = {
-            "layer": config.layer,
-            "width": config.width,
-            "normalise": self.optimizer if config.aligned else None,
-            "moments": config.usual_moments,
-            "align_after": config.align_after,
-            "score_batch_size": config.score_batch_size,
-        }
-        found = gradient_features(self.model, pool.inputs, **options)
-        others = gradient_features(self.model, anchors, **options)
+        found = gradient_features(self.model, pool.inputs, **self._options)
+        others = gradient_features(self.model, anchors, **self._options)
         across = _required(others.features[others.usable].T)
         if found.features.device.type != "cpu":
             products = found.features @ found.features.T
@@ -154,11 +134,9 @@ def _compact(features: Any, metric: str) -> Any:
 
 def _required(by_anchor: Any) -> Any:
     if not by_anchor.shape[1]:
-        raise invalid(
-            "anchors",
-            "must hold an example with a finite loss",
-            "NaN or infinity for all of them",
-            "Lower the learning rate if training has diverged, or raise anchors.",
+        raise InvalidInputError(
+            "No anchor has a finite loss. Lower the learning rate if training has diverged, or "
+            "raise anchors."
         )
     return by_anchor
 
@@ -172,21 +150,12 @@ def _has_lora(model: Any) -> bool:
 
 def embeddings_of(dataset: Any, config: SelectionConfig, tokenizer: Any = None) -> Any:
     """One vector per row: those given, or of the rows' texts (cached on disk by content)."""
-    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-        raise invalid(
-            "train_dataset",
-            "must have rows in an order, for embeddings to belong to",
-            type(dataset).__name__,
-            "Use a data set with a length, or features='gradient'.",
-        )
     if config.embeddings is not None:
         vectors = np.asarray(config.embeddings)
         if vectors.ndim != 2 or len(vectors) != len(dataset):
-            raise invalid(
-                "embeddings",
-                f"must have one row per training example, {len(dataset)} in all",
-                f"shape {vectors.shape}",
-                "Embed the training data in their order.",
+            raise InvalidInputError(
+                f"embeddings must have one row per training example, {len(dataset)} in all, not "
+                f"shape {vectors.shape}."
             )
         return vectors
     from uniproto.features import embed_text
@@ -205,26 +174,18 @@ def texts_of(
     >>> texts_of([{"instruction": "1 + 1?", "output": "2"}])
     ['1 + 1?\\n\\n2']
     """
+    if columns is None and hasattr(dataset, "texts"):
+        return list(dataset.texts)
     present = columns_of(dataset) or []
     if columns is None and (usual := usual_columns(present)):
         return [str(as_text(as_example(dataset[row], usual))) for row in range(len(dataset))]
     columns = (columns,) if isinstance(columns, str) else tuple(columns or ())
-    missing = [column for column in columns if column not in present]
-    if missing:
-        raise invalid(
-            "text_column",
-            f"must name columns of the training data ({', '.join(present)})",
-            ", ".join(missing),
-            "Correct the name.",
-        )
     rows = (dataset[row] for row in range(len(dataset)))
     if columns:
         return ["\n\n".join(str(row[column]) for column in columns) for row in rows]
     if hasattr(tokenizer, "decode") and "input_ids" in present:
         return [tokenizer.decode(row["input_ids"], skip_special_tokens=True) for row in rows]
-    raise invalid(
-        "text_column",
-        "must name the texts to embed, where the data hold tokens only and no tokenizer is given",
-        f"None, and the columns {', '.join(present) or 'none'}",
-        "Name a column, pass processing_class=tokenizer, or pass embeddings=vectors.",
+    raise InvalidInputError(
+        f"text_column must name the texts to embed ({', '.join(present) or 'no columns'}); or pass "
+        "processing_class=tokenizer, or embeddings=vectors."
     )

@@ -7,18 +7,17 @@ import time
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import InfeasibleError, InvalidInputError, invalid, require_int, require_name
+from uniproto.errors import InfeasibleError, InvalidInputError, require_int, require_name
 from uniproto.geometry.costs import MATRIX_METRICS, METRICS, checked_bandwidth
 from uniproto.lm.batches.inputs import (
     Gram,
     as_features,
-    as_losses,
+    as_numbers,
     as_sources,
     finite_examples,
     finite_rows,
@@ -195,6 +194,7 @@ class BatchSelector:
     calls: int = field(default=0, init=False)
     carried: dict[Hashable, float] = field(default_factory=dict, init=False, repr=False)
     last: BatchRecord | None = field(default=None, init=False, repr=False)
+    whole_if_few: bool = field(default=False, init=False, repr=False)  # take all, refuse nothing
 
     def __post_init__(self) -> None:
         self._chooses = as_batch_method(self.method)
@@ -210,19 +210,7 @@ class BatchSelector:
         if not isinstance(self.budgets, Mapping):
             require_name("budgets", self.budgets, ("proportional", "balanced"))
         elif self.keep_small:
-            raise invalid(
-                "keep_small",
-                "must be left out when 'budgets' gives every source its count",
-                repr(self.keep_small),
-                "Give small sources their size as budget.",
-            )
-        if not isinstance(self.learning_rate, Real) or not 0 <= self.learning_rate < np.inf:
-            raise invalid(
-                "learning_rate",
-                "must be a finite number of at least 0",
-                repr(self.learning_rate),
-                "Pass that of the optimizer.",
-            )
+            raise InvalidInputError("budgets gives every source its count: leave keep_small out.")
         if self._chooses.gradients:
             require_gradients(self._metric, self._chooses.name)
 
@@ -230,15 +218,8 @@ class BatchSelector:
         small = self.keep_small
         if small is None or isinstance(small, bool | np.bool_):
             return
-        if isinstance(small, float | str):
-            raise invalid(
-                "keep_small",
-                "must be True, False, a number of examples, or names of sources",
-                repr(small),
-                "For a share of a data set, pass small_sources(rows per source, share).",
-            )
         if isinstance(small, Collection):
-            self.keep_small = frozenset(small)
+            self.keep_small = frozenset([small] if isinstance(small, str) else small)
         else:
             self.keep_small = require_int("keep_small", small, least=0)
 
@@ -289,28 +270,23 @@ class BatchSelector:
     def _read(self, features: Any, losses: Any, validation_features: Any, sources: Any) -> Part:
         """The pool as arrays, with everything the method needs."""
         needs, name = self._chooses.needs, self._chooses.name
-        if features is None and "features" in needs:
-            raise _missing("features", f"with method={name!r}", "Pass one row per example.")
-        if losses is None and "losses" in needs:
-            raise _missing("losses", f"with method={name!r}", "Pass one loss per example.")
+        for parameter, given in (("features", features), ("losses", losses)):
+            if given is None and parameter in needs:
+                raise InvalidInputError(f"method={name!r} needs {parameter}, one per example.")
         if sources is None and self.mode == "source":
-            raise _missing("sources", "with mode='source'", "Pass one source label per example.")
+            raise InvalidInputError("mode='source' needs sources, one label per example.")
         if features is not None:
             features = as_features(features, self._metric in MATRIX_METRICS)
         known = next((given for given in (features, losses, sources) if given is not None), None)
         if known is None:
-            raise _missing(
-                "features",
-                "where there are neither losses nor sources",
-                "Pass one row per example.",
-            )
+            raise InvalidInputError("Pass features, losses or sources, one row per example.")
         size, gain = len(known), None
         if "validation_features" in needs:
             gain = validation_gain(features, validation_features)
         return Part(
             size=size,
             features=features,
-            losses=None if losses is None else as_losses(losses, size),
+            losses=None if losses is None else as_numbers(losses, "losses", 1),
             validation_gain=gain,
             random=np.random.default_rng((self.seed, self.calls)) if self._chooses.random else None,
             metric=self._metric,
@@ -334,27 +310,23 @@ class BatchSelector:
             if values is not None:
                 fine &= np.isfinite(values)
         usable = np.flatnonzero(fine)
-        if self._chooses.takes_all and len(usable):
+        if (self._chooses.takes_all or self.whole_if_few) and len(usable):
             return usable
-        if self.keep > pool.size:
-            raise invalid(
-                "keep",
-                f"must not exceed the {pool.size} examples of the pool",
-                self.keep,
-                "Lower keep or enlarge the pool.",
+        if self.keep > pool.size and len(usable):
+            raise InvalidInputError(
+                f"keep={self.keep} must not exceed the {pool.size} examples of the pool."
             )
         if self.keep > len(usable):
             raise InfeasibleError(
-                f"'keep' must not exceed the examples that can be used. Got keep={self.keep} for "
-                f"{len(usable)} of {pool.size}, because the others hold NaN or infinity (or, for "
-                "cosines, nothing but zeros) instead. Lower the learning rate if training has "
-                "diverged, or lower keep."
+                f"Only {len(usable)} of {pool.size} examples can be used for keep={self.keep}: the "
+                "others hold NaN or infinity, or for cosines only zeros. Lower the learning rate "
+                "if training has diverged, or lower keep."
             )
         return usable
 
     def _blocks(self, usable: Rows, labels: NDArray[Any] | None) -> list[tuple[Rows, int]]:
         """The rows to choose from together, and how many of them to choose."""
-        if self._chooses.takes_all:
+        if self._chooses.takes_all or (self.whole_if_few and len(usable) <= self.keep):
             return [(usable, len(usable))]
         if self.mode == "batch" or labels is None:
             return [(usable, self.keep)]
@@ -376,9 +348,8 @@ class BatchSelector:
             return np.where(small, self._shared(self.keep, names, np.where(small, sizes, 0)), 0)
         if left < 0:
             raise InfeasibleError(
-                f"'keep_small' must leave small sources that fit into keep={self.keep}. Got "
-                f"{counts.sum()} examples of sources with at most {self.keep_small} instead. Lower "
-                "keep_small or raise keep."
+                f"keep_small={self.keep_small} takes {counts.sum()} examples, more than "
+                f"keep={self.keep}. Lower keep_small or raise keep."
             )
         others = np.where(small, 0, sizes)
         return counts + self._shared(left, names, others) if left and others.any() else counts
@@ -423,7 +394,3 @@ def as_batch_method(method: str | Method) -> BatchMethod:
         require_name("method", method, BATCH_METHODS)
         return BATCH_METHODS[method]
     return from_object(as_method(method))
-
-
-def _missing(parameter: str, where: str, remedy: str) -> InvalidInputError:
-    return invalid(parameter, f"must be given {where}", "None", remedy)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from uniproto.errors import InvalidInputError, MissingExtraError, invalid
+from torch.utils.data import IterableDataset
+
+from uniproto.errors import InvalidInputError
 from uniproto.lm.batches.config import SelectionConfig
 from uniproto.lm.batches.pools import columns_of, no_source_column
 from uniproto.lm.features.layers import unwrapped, value_projection
 from uniproto.lm.features.losses import require_language_model
-
-try:
-    from torch.utils.data import IterableDataset
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Selection inside a training run", "train") from error
 
 # TRL's names of packing that leaves a border, and positions that restart, between two examples.
 _WITH_BORDERS = ("bfd", "bfd_split", "bfd-requeue")
@@ -25,25 +22,19 @@ def require_packable(args: Any, config: SelectionConfig) -> None:
         return
     strategy = getattr(args, "packing_strategy", None)
     if strategy not in _WITH_BORDERS:
-        raise invalid(
-            "packing_strategy",
-            "must keep examples apart with packing=True, for some of them to be chosen",
-            repr(strategy),
-            "Pass packing_strategy='bfd', or padding_free=True in place of packing=True.",
+        raise InvalidInputError(
+            "packing=True needs packing_strategy='bfd', which keeps examples apart, not "
+            f"{strategy!r}; or pass padding_free=True in place of it."
         )
     if config.mode == "source":
-        raise invalid(
-            "mode",
-            "must be 'batch' with packing=True, which drops the column of sources",
-            "'source'",
-            "Pass mode='batch', or padding_free=True in place of packing=True.",
+        raise InvalidInputError(
+            "packing=True drops the column of sources. Pass mode='batch', or padding_free=True in "
+            "place of it."
         )
     if config.usual_features == "embedding":
-        raise invalid(
-            "features",
-            "must come from the model with packing=True: a packed row is not one text",
-            "'embedding'",
-            "Pass features='gradient', or padding_free=True in place of packing=True.",
+        raise InvalidInputError(
+            "packing=True leaves no single texts to embed. Pass features='gradient', or "
+            "padding_free=True in place of it."
         )
 
 
@@ -52,26 +43,20 @@ def require_supported(trainer: Any) -> None:
     config = trainer.selection
     if config.usual_loss == "example":
         _require_example_loss(trainer)
-    config.require_layer()
     causal = config.usual_loss == "example" or (config.scores and config.loss_fn is None)
     if causal and trainer.model is not None:
         require_language_model(unwrapped(trainer.model))
     for kind in ("fsdp", "deepspeed"):
         if getattr(trainer, f"is_{kind}_enabled", False) and config.name not in ("random", "full"):
-            raise invalid(
-                "args",
-                "must keep the model whole on every device, for its examples to be scored",
-                f"{kind}, which may shard it",
-                "Use plain data parallelism (torchrun), or method='random'.",
+            raise InvalidInputError(
+                f"{kind} may shard the model, whose examples then cannot be scored. Use plain data "
+                "parallelism (torchrun), or method='random'."
             )
     is_flat = getattr(trainer, "padding_free", False)
     if (config.mode == "source" or is_flat) and dispatches(trainer):
-        raise invalid(
-            "args",
-            "must let every process read its own batches: neither sources nor examples end to end "
-            "can be handed on",
-            "one process that reads for all, as is usual with data without a length",
-            "Pass TrainingArguments(accelerator_config={'dispatch_batches': False}).",
+        raise InvalidInputError(
+            "Every process must read its own batches. Pass "
+            "TrainingArguments(accelerator_config={'dispatch_batches': False})."
         )
     columns = columns_of(trainer.train_dataset) if trainer.train_dataset is not None else None
     if config.mode == "source" and columns is not None and config.source_column not in columns:
@@ -97,11 +82,8 @@ def _require_example_loss(trainer: Any) -> None:
 
 def own_loss(received: str) -> InvalidInputError:
     """The refusal of a Trainer whose loss is not a mean over tokens."""
-    return invalid(
-        "loss",
-        "must be 'token', the Trainer's own, where that is more than a mean over tokens",
-        f"'example' with {received}",
-        "Pass SelectionConfig(loss='token').",
+    return InvalidInputError(
+        f"loss='example' would replace {received}. Pass SelectionConfig(loss='token')."
     )
 
 

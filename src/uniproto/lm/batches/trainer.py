@@ -26,20 +26,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import distributed
+from transformers import Trainer
 
-from uniproto.errors import MissingExtraError, UniprotoError, invalid, warn_of_data
+from uniproto.errors import InvalidInputError, warn_of_data
 from uniproto.lm.batches.config import SelectionConfig
-from uniproto.lm.batches.example_loss import ExampleLoss, counted_examples
-from uniproto.lm.batches.flat_batches import spans
-from uniproto.lm.batches.inputs import (
-    Gram,
-    as_features,
-    as_numbers,
-    finite_examples,
-    finite_rows,
-    nonzero,
-)
+from uniproto.lm.batches.flat_batches import ExampleLoss, counted_examples, spans
 from uniproto.lm.batches.pools import (
     ROWS,
     NumberedRows,
@@ -56,30 +50,24 @@ from uniproto.lm.batches.pools import (
     rows_per_source,
 )
 from uniproto.lm.batches.quotas import small_sources
-from uniproto.lm.batches.scoring import Scorer, Scores
+from uniproto.lm.batches.scoring import Scorer
 from uniproto.lm.batches.supported import (
     dispatches,
     own_loss,
     require_packable,
     require_supported,
 )
-from uniproto.lm.features.layers import unwrapped
+from uniproto.lm.features.layers import preserve_state, unwrapped
 from uniproto.lm.features.losses import batch_size, require_causal_loss
-from uniproto.lm.features.preserved_state import preserve_state
-
-try:
-    import torch
-    from torch import distributed
-    from transformers import Trainer
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Selection inside a training run", "train") from error
-
 
 _SMALLEST_RATE = 1e-12  # a warm-up begins at 0, where GREATS would have nothing to compare
 _CARRIED = "selection-{process}.json"  # in a checkpoint: what sources still have to get
 
 
-class SelectionMixin:
+_Hooks: Any = object  # the attributes of a Trainer, to type checkers
+
+
+class SelectionMixin(_Hooks):
     """Trains every step on the chosen examples of a larger pool.
 
     `last_batch` is the micro-batch trained on last, `last_selection` its rows in the pool;
@@ -94,19 +82,16 @@ class SelectionMixin:
     """
 
     selection: SelectionConfig
+    train_dataset: Any
+    data_collator: Any
+    compute_loss_func: Any
+    _signature_columns: Any
     last_batches: list[dict[str, Any]]
     last_selections: list[NDArray[np.int64]]
 
     def __init__(self, *given: Any, selection: Any = None, **named: Any) -> None:
         if selection is None:
             selection = SelectionConfig()
-        if not isinstance(selection, SelectionConfig):
-            raise invalid(
-                "selection",
-                "must be a SelectionConfig",
-                type(selection).__name__,
-                "Pass SelectionConfig(method='uniproto', pool=128, keep=64).",
-            )
         self.selection = selection
         self.last_batches, self.last_selections = [], []
         self._embeddings: Any = None
@@ -120,16 +105,15 @@ class SelectionMixin:
             named["args"] = args = copy.copy(args)
             args.per_device_train_batch_size = selection.pool
         super().__init__(**named)
-        trainer: Any = self
         if args is None:
-            trainer.args.per_device_train_batch_size = selection.pool
-            trainer._train_batch_size = trainer.args.train_batch_size
-        require_supported(trainer)
-        self._sources = known_sources(trainer.train_dataset, selection.source_column)
+            self.args.per_device_train_batch_size = selection.pool
+            self._train_batch_size = self.args.train_batch_size
+        require_supported(self)
+        self._sources = known_sources(self.train_dataset, selection.source_column)
         self._window = Window(self._sources)
         self._small: tuple[Hashable, ...] | None = None
         if isinstance(selection.keep_small, float):
-            rows = rows_per_source(trainer.train_dataset, selection.source_column)
+            rows = rows_per_source(self.train_dataset, selection.source_column)
             self._small = small_sources(rows, selection.keep_small)
 
     @property
@@ -146,32 +130,30 @@ class SelectionMixin:
 
     def get_train_dataloader(self) -> Any:
         """Pools, with each example's source (and row, for embeddings) beside the inputs."""
-        trainer: Any = self
         config = self.selection
-        trainer._set_signature_columns_if_needed()
-        original = trainer.data_collator, trainer._signature_columns, trainer.train_dataset
+        self._set_signature_columns_if_needed()
+        original = self.data_collator, self._signature_columns, self.train_dataset
         _, columns, dataset = original
-        trainer._signature_columns = [*columns, config.source_column, ROWS]
-        trainer.data_collator = self._pool_collator(
-            required=config.mode == "source", adds_metadata=not dispatches(trainer)
+        self._signature_columns = [*columns, config.source_column, ROWS]
+        self.data_collator = self._pool_collator(
+            required=config.mode == "source", adds_metadata=not dispatches(self)
         )
         if config.usual_features == "embedding":
             self._embed(dataset)
-            trainer.train_dataset = NumberedRows(dataset)
+            self.train_dataset = NumberedRows(dataset)
         try:
-            return super().get_train_dataloader()  # type: ignore[misc]
+            return super().get_train_dataloader()
         finally:
-            trainer.data_collator, trainer._signature_columns, trainer.train_dataset = original
+            self.data_collator, self._signature_columns, self.train_dataset = original
 
     def get_eval_dataloader(self, *given: Any, **named: Any) -> Any:
         """Evaluation data may have the source column, too; collators that would fail lose it."""
-        trainer: Any = self
-        original = trainer.data_collator
-        trainer.data_collator = self._pool_collator(False, adds_metadata=False, trains=False)
+        original = self.data_collator
+        self.data_collator = self._pool_collator(False, adds_metadata=False, trains=False)
         try:
-            return super().get_eval_dataloader(*given, **named)  # type: ignore[misc]
+            return super().get_eval_dataloader(*given, **named)
         finally:
-            trainer.data_collator = original
+            self.data_collator = original
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, *others: Any, **named: Any
@@ -181,17 +163,14 @@ class SelectionMixin:
         The count scales the loss. Counted on the pools, as the Trainer would have it, the loss of
         the chosen examples would be too small.
         """
-        trainer: Any = self
-        self._window.begin(trainer.state.global_step)
-        batches, _ = super().get_batch_samples(  # type: ignore[misc]
-            epoch_iterator, num_batches, *others, **named
-        )
+        self._window.begin(self.state.global_step)
+        batches, _ = super().get_batch_samples(epoch_iterator, num_batches, *others, **named)
         began = time.perf_counter()
         pools = [as_pool(batch, self.selection.source_column) for batch in batches]
         batches, selections = [], []
-        with preserve_state(trainer.model):
+        with preserve_state(self.model):
             if pools and self.selection.usual_loss == "example":
-                require_causal_loss(unwrapped(trainer.model), pools[0].inputs)
+                require_causal_loss(unwrapped(self.model), pools[0].inputs)
             for place, pool in enumerate(pools):
                 rows = self._choose(pool, place)
                 batches.append(pool.chosen(rows))
@@ -199,85 +178,77 @@ class SelectionMixin:
         self._window.selection_seconds += time.perf_counter() - began
         if batches:
             self.last_batches, self.last_selections = batches, selections
-        device = others[0] if others else named.get("device", trainer.args.device)
+        device = others[0] if others else named.get("device", self.args.device)
         return batches, self._count(batches, device)
 
     def _count(self, batches: list[dict[str, Any]], device: Any) -> Any:
         """What the loss is divided by: the answer tokens of a step, or its examples."""
-        trainer: Any = self
         if self.selection.usual_loss == "token" or not batches:
-            return trainer._get_num_items_in_batch(batches, device)
+            return self._get_num_items_in_batch(batches, device)
         count = torch.tensor(sum(map(counted_examples, batches)), device=device)
-        if trainer.args.average_tokens_across_devices:  # then the Trainer multiplies by them
-            if trainer.args.world_size > 1:
-                count = trainer.accelerator.gather(count).sum()
-            count = count * max(1, trainer.args.n_gpu)
+        if self.args.average_tokens_across_devices:  # then the Trainer multiplies by them
+            if self.args.world_size > 1:
+                count = self.accelerator.gather(count).sum()
+            count = count * max(1, self.args.n_gpu)
         return count
 
     def training_step(
         self, model: Any, inputs: Any, num_items_in_batch: Any = None
     ) -> torch.Tensor:
         """One forward and backward pass, or several on parts of the batch where memory is short."""
-        trainer: Any = self
         most = self.selection.micro_batch
         if most is None or len(spans(inputs) or range(batch_size(inputs))) <= most:
             return self._pass(model, inputs, num_items_in_batch)
         if num_items_in_batch is None:
-            raise invalid(
-                "micro_batch",
-                "must be left out with a model whose loss is not a sum over counted tokens",
-                most,
-                "Lower 'keep' and accumulate gradients instead.",
+            raise InvalidInputError(
+                "micro_batch needs a loss that is a sum over counted tokens. Lower keep and "
+                "accumulate gradients instead."
             )
         parts = pieces(inputs, most)
         total: Any = 0.0
         for place, part in enumerate(parts):
             is_last = place == len(parts) - 1
-            with nullcontext() if is_last else trainer.accelerator.no_sync(model=model):
+            with nullcontext() if is_last else self.accelerator.no_sync(model=model):
                 total = total + self._pass(model, part, num_items_in_batch)
         return total
 
     def _pass(self, model: Any, inputs: Any, num_items_in_batch: Any) -> torch.Tensor:
         """The Trainer's own step, with its own loss or with one that counts examples equally."""
         if self.selection.usual_loss == "token":
-            return super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
-        trainer: Any = self
-        trainer.compute_loss_func = loss = ExampleLoss(inputs)
+            return super().training_step(model, inputs, num_items_in_batch)
+        self.compute_loss_func = loss = ExampleLoss(inputs)
         try:
-            found = super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
+            found = super().training_step(model, inputs, num_items_in_batch)
         finally:
-            trainer.compute_loss_func = None  # evaluation keeps the model's loss
+            self.compute_loss_func = None  # evaluation keeps the model's loss
         if not loss.used:
             raise own_loss(f"{type(self).__name__}, which computes its loss itself")
         return found
 
     def log(self, logs: dict[str, float], *others: Any, **named: Any) -> None:
         """The Trainer's log, with the selection's numbers beside the loss."""
-        trainer: Any = self
         if "loss" in logs and self._window.steps:
-            logs.update(self._window.summary(trainer.args.world_size))
+            logs.update(self._window.summary(self.args.world_size))
             self._window = Window(self._sources)
         if "train_samples_per_second" in logs and logs.get("train_runtime"):
             # Of examples trained on: the Trainer would count those of the pools.
-            trained = over_processes({"trained": self._trained}, trainer.args.world_size)
+            trained = over_processes({"trained": self._trained}, self.args.world_size)
             rate = trained["trained"] / logs["train_runtime"]
             logs["train_samples_per_second"] = round(rate, 3)
-        super().log(logs, *others, **named)  # type: ignore[misc]
+        super().log(logs, *others, **named)
 
     def _save_rng_state(self, output_dir: str) -> None:
         """Beside the random states, which every process saves, too: what sources are owed."""
-        super()._save_rng_state(output_dir)  # type: ignore[misc]
-        trainer: Any = self
-        path = Path(output_dir, _CARRIED.format(process=trainer.args.process_index))
+        super()._save_rng_state(output_dir)
+        path = Path(output_dir, _CARRIED.format(process=self.args.process_index))
         path.write_text(json.dumps(list(self._carried.items())), encoding="utf-8")
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """With the optimizer, what sources were owed: the first choice of a run needs it."""
-        super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
-        trainer: Any = self
+        super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is None:
             return
-        path = Path(checkpoint, _CARRIED.format(process=trainer.args.process_index))
+        path = Path(checkpoint, _CARRIED.format(process=self.args.process_index))
         if path.exists():
             self._carried = dict(map(tuple, json.loads(path.read_text(encoding="utf-8"))))
 
@@ -285,15 +256,14 @@ class SelectionMixin:
         self, required: bool, adds_metadata: bool, trains: bool = True
     ) -> PoolCollator:
         """The user's collator; a collator of transformers or TRL is not shown the sources."""
-        trainer: Any = self
-        collator = trainer.data_collator
+        collator = self.data_collator
         return PoolCollator(
             collator,
             self.selection.source_column,
             required=required,
             adds_metadata=adds_metadata,
             trains=trains,
-            sees_all=not trainer.args.remove_unused_columns
+            sees_all=not self.args.remove_unused_columns
             and type(collator).__module__.partition(".")[0] not in ("transformers", "trl"),
         )
 
@@ -301,33 +271,19 @@ class SelectionMixin:
 
     def _choose(self, pool: Pool, place: int) -> NDArray[np.int64]:
         """Rows of the pool, in the order picked."""
-        trainer: Any = self
         config = self.selection
         if config.mode == "source" and pool.sources is None:
             raise no_source_column(config.source_column, list(pool.inputs))
-        require_within_context(trainer.model, pool)
-        step = trainer.state.global_step * trainer.args.gradient_accumulation_steps + place
-        seed = (self._seed, step, trainer.args.process_index)
+        require_within_context(self.model, pool)
+        step = self.state.global_step * self.args.gradient_accumulation_steps + place
+        seed = (self._seed, step, self.args.process_index)
         scores = self._scorer(pool, seed)
-        keep = pool.examples_in(config.keep * max(1, trainer.args.n_gpu))
-        usable = _usable(scores, pool.size, config.usual_metric)
-        if not usable.any():
-            raise UniprotoError(
-                f"Every pool must hold an example with a finite loss and gradient. All {pool.size} "
-                f"of step {trainer.state.global_step + 1} have NaN or infinity (or no answer "
-                "token). Lower the learning rate if training has diverged; look at the labels if "
-                "this is the first step."
-            )
-        count = int(usable.sum())
-        selector = config.selector(
-            min(keep, count),
-            seed=_mixed(self._seed, trainer.args.process_index),
-            mode="batch" if count <= keep else None,  # all of them, whatever the quotas
-            small=self._small,
-        )
-        selector.calls, selector.carried = step, self._carried
+        keep = pool.examples_in(config.keep * max(1, self.args.n_gpu))
+        mixed = _mixed(self._seed, self.args.process_index)
+        selector = config.selector(keep, seed=mixed, small=self._small)
+        selector.calls, selector.carried, selector.whole_if_few = step, self._carried, True
         self._warn_of_few(keep, pool)
-        selector.learning_rate = max(_SMALLEST_RATE, float(trainer.optimizer.param_groups[0]["lr"]))
+        selector.learning_rate = max(_SMALLEST_RATE, float(self.optimizer.param_groups[0]["lr"]))
         rows = selector(
             scores.features,
             losses=scores.losses,
@@ -335,7 +291,7 @@ class SelectionMixin:
             validation_features=scores.validation_features,
         )
         assert selector.last is not None
-        self._window.add(selector.last if config.measure_cost else None, pool, rows, usable)
+        self._window.add(selector.last, pool, measured=config.measure_cost)
         self._trained += len(rows)
         return rows
 
@@ -357,76 +313,48 @@ class SelectionMixin:
 
     @property
     def _seed(self) -> int:
-        trainer: Any = self
         given = self.selection.seed
-        return int(trainer.args.seed if given is None else given)
+        return int(self.args.seed if given is None else given)
 
     @property
     def _scorer(self) -> Scorer:
-        trainer: Any = self
         return Scorer(
             self.selection,
-            trainer.model,
-            trainer.optimizer,
+            self.model,
+            self.optimizer,
             embedding_of=lambda rows: self._embeddings[rows],
             draw_anchors=self._anchors,
         )
 
     def _anchors(self, seed: tuple[int, ...]) -> dict[str, Any]:
         """Random training examples as validation, for GREATS."""
-        trainer: Any = self
-        data = trainer.train_dataset
-        if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
-            raise invalid(
-                "train_dataset",
-                "must have rows that can be drawn, for the anchors of 'greats'",
-                type(data).__name__,
-                "Use a data set with a length, or another method.",
-            )
+        data = self.train_dataset
         random = np.random.default_rng((*seed, 7))
         rows = random.choice(len(data), min(self.selection.anchors, len(data)), replace=False)
-        columns = trainer._signature_columns
+        columns = self._signature_columns
         examples = [data[int(row)] for row in rows]
-        if trainer.args.remove_unused_columns and isinstance(examples[0], Mapping):
+        if self.args.remove_unused_columns and isinstance(examples[0], Mapping):
             examples = [{key: each[key] for key in each if key in columns} for each in examples]
-        batch = PoolCollator(trainer.data_collator, self.selection.source_column, False)(examples)
+        batch = PoolCollator(self.data_collator, self.selection.source_column, False)(examples)
         pool = as_pool(batch, self.selection.source_column)
         if pool.size > len(rows):  # packed rows hold several: as many of them as are wanted
             few = random.choice(pool.size, len(rows), replace=False)
-            return trainer._prepare_inputs(chosen_rows(pool.inputs, pool.size, few))
-        return trainer._prepare_inputs(pool.inputs)
+            return self._prepare_inputs(chosen_rows(pool.inputs, pool.size, few))
+        return self._prepare_inputs(pool.inputs)
 
     def _embed(self, dataset: Any) -> None:
         """Vectors of all training examples, once; on several processes the first computes them."""
         from uniproto.lm.batches.scoring import embeddings_of
 
-        trainer: Any = self
         if self._embeddings is None:
-            with trainer.args.main_process_first(desc="embedding the training texts"):
+            with self.args.main_process_first(desc="embedding the training texts"):
                 self._embeddings = embeddings_of(
-                    dataset, self.selection, getattr(trainer, "processing_class", None)
+                    dataset, self.selection, getattr(self, "processing_class", None)
                 )
 
 
 class SelectionTrainer(SelectionMixin, Trainer):
     """transformers' Trainer, which trains on the chosen examples of a larger pool."""
-
-
-def _usable(scores: Scores, size: int, metric: str) -> NDArray[np.bool_]:
-    """Which examples have finite numbers and, for cosines, a direction."""
-    fine = np.ones(size, np.bool_)
-    features = None if scores.features is None else as_features(scores.features, False)
-    if isinstance(features, Gram):
-        fine &= finite_examples(features.pool)
-        if features.validation is not None:
-            fine &= finite_rows(features.validation)
-    elif features is not None:
-        fine &= finite_rows(features)
-    if features is not None and metric == "cosine":
-        fine &= nonzero(features)
-    if scores.losses is not None:
-        fine &= np.isfinite(as_numbers(scores.losses, "losses", 1))
-    return fine
 
 
 def _mixed(seed: int, process: int) -> int:

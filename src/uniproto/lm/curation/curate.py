@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from uniproto.data.columns import arrow_table
 from uniproto.data.examples import example_columns, is_plain_text
-from uniproto.data.frames import arrow_table
 from uniproto.data.tables import require_column
-from uniproto.errors import invalid, require_int, require_name
+from uniproto.errors import InvalidInputError, require_int, require_name
 from uniproto.features.embedded import Embedded, usable_rows
 from uniproto.features.files import Items
 from uniproto.features.text import what_is_wrong
-from uniproto.lm.curation.copies import repeated_in_itself
-from uniproto.lm.curation.overlap import repeated_rows
+from uniproto.lm.curation.overlap import repeated_in_itself, repeated_rows
 from uniproto.lm.features.examples import Examples
 from uniproto.lm.features.language import NO_ANSWER, what_is_wrong_with
 from uniproto.lm.features.language_features import gradients, hidden_states
@@ -89,17 +88,18 @@ def curate(
     table, wanted = _table(pool, "pool"), _table(target, "target")
     k = require_int("k", k)
     if k > len(table):
-        raise invalid("k", f"must not exceed the {len(table)} rows of the pool", k, "Lower it.")
+        raise InvalidInputError(f"k={k} must not exceed the {len(table)} rows of the pool.")
     if features is None:
         features = _usual_features(table.column_names, text, columns, embedding)
     if features != "text" and model is None:
-        raise invalid("model", f"must be given for {features}", "None", "Name a model.")
+        raise InvalidInputError(f"features={features!r} needs a model. Name one.")
     items = _items(table, "pool", features, text, columns)
     read = partial(_items, features=features, text=text, columns=columns, like=items.columns)
     aims = read(wanted, "target")
     others, nearest = None, None
     if exclude_near is not None:
-        rows, nearest = _checked_benchmark(exclude_near)
+        rows, nearest = exclude_near
+        require_distance(nearest, "exclude_near")
         others = read(_table(rows, "exclude_near"), "exclude_near")
     tests = None
     if decontaminate is not None:
@@ -142,7 +142,7 @@ def curate(
         dropped.update(found.only(of_pool.rows).rows.tolist())
     problem = problem.excluding(np.array(sorted(dropped), np.intp)).with_k(k)
     selection = run_method(problem, chosen, progress=progress)
-    selection.notes["dropped"] = of_pool.rows[sorted(dropped)].tolist()
+    selection.details.notes["dropped"] = of_pool.rows[sorted(dropped)].tolist()
     if not (of_pool.left_out or of_target.left_out):
         return selection
     return selection.renumbered(of_pool.rows, of_target.rows, (len(table), len(wanted)))
@@ -159,11 +159,8 @@ def _table(values: Any, parameter: str) -> pa.Table:
         rows = [] if isinstance(values, str) else list(values)
         table = None
     if not rows or not all(isinstance(row, Mapping) for row in rows):
-        raise invalid(
-            parameter,
-            "must hold rows with named columns",
-            "none" if not rows else f"rows of type {type(rows[0]).__name__}",
-            "Pass a datasets.Dataset, a data frame or a list of mappings.",
+        raise InvalidInputError(
+            f"{parameter} must be a datasets.Dataset, a data frame or a list of mappings."
         )
     if table is None:
         names = dict.fromkeys(itertools.chain.from_iterable(rows))
@@ -172,29 +169,12 @@ def _table(values: Any, parameter: str) -> pa.Table:
     return table
 
 
-def _checked_benchmark(exclude_near: Any) -> tuple[Any, float]:
-    """The rows of a benchmark, and the distance."""
-    if not (isinstance(exclude_near, tuple | list) and len(exclude_near) == 2):
-        raise invalid(
-            "exclude_near",
-            "must be the rows of a benchmark and a distance",
-            f"a {type(exclude_near).__name__}",
-            "Pass for example exclude_near=(rows, 0.05).",
-        )
-    rows, distance = exclude_near
-    require_distance(distance, "exclude_near")
-    return rows, distance
-
-
 def _sources(table: pa.Table, source: str | None, at_most: Any, at_least: Any) -> list[Any] | None:
     """Where each row comes from, if that is limited."""
-    limits = "at_most" if at_most is not None else "at_least" if at_least is not None else None
-    if source is None and limits is not None:
-        raise invalid(limits, "needs 'source' as well", "none", "Name the column of sources.")
+    if (source is None) != (at_most is None and at_least is None):
+        raise InvalidInputError("source goes together with at_most or at_least.")
     if source is None:
         return None
-    if limits is None:
-        raise invalid("source", "needs 'at_most' or 'at_least'", repr(source), "Leave it out.")
     require_column(table, source, "source", Path("pool"))
     return list(table.column(source).to_pylist())
 
@@ -223,17 +203,15 @@ def _items(
     """What a model looks at: the examples or the texts of rows."""
     if features != "text":
         if text is not None:
-            raise invalid("text", "needs features='text'", repr(text), "Use prompt= and answer=.")
+            raise InvalidInputError("text needs features='text'. Use prompt= and answer=.")
         named = example_columns(table.column_names, *columns, like=like, where=name)
         return Examples(Path(name), "", table, "language", ",".join(named), columns=named)
     parts = (text,) if isinstance(text, str) else tuple(text or ())
     missing = [part for part in parts if part not in table.column_names]
     if missing or not parts:
-        raise invalid(
-            "text",
-            f"must name columns of text ({', '.join(table.column_names)})",
-            ", ".join(missing) or "none",
-            "Pass for example text=('instruction', 'output').",
+        raise InvalidInputError(
+            f"text: the pool has no {', '.join(missing) or 'text'}, but "
+            f"{', '.join(table.column_names)}. Pass for example text=('instruction', 'output')."
         )
     return Items(Path(name), "", table, "text", ",".join(parts), columns=parts)
 

@@ -18,16 +18,15 @@ linear in the gradient, so that it can be projected piece by piece.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from uniproto.errors import InvalidInputError, MissingExtraError, invalid
-from uniproto.lm.features.layers import ParameterPart
+import torch
+from torch import Tensor
 
-try:
-    import torch
-    from torch import Tensor
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Scoring training examples", "train") from error
+from uniproto.errors import InputFileError, InvalidInputError
+from uniproto.lm.features.layers import ParameterPart
 
 _OR_NOT = "For plain gradients: normalise=None, or SelectionConfig(adam_aligned=False)."
 
@@ -106,11 +105,9 @@ def _inner(optimizer: Any) -> Any:
     """The torch optimizer inside accelerate's wrapper."""
     while not hasattr(optimizer, "param_groups") or type(optimizer).__name__.startswith("Accel"):
         if not hasattr(optimizer, "optimizer"):
-            raise invalid(
-                "normalise",
-                "must be the Adam optimizer that trains the model, or None",
-                type(optimizer).__name__,
-                f"Pass the optimizer itself, such as trainer.optimizer. {_OR_NOT}",
+            raise InvalidInputError(
+                "normalise must be the Adam optimizer itself, such as trainer.optimizer, not "
+                f"{type(optimizer).__name__}. {_OR_NOT}"
             )
         optimizer = optimizer.optimizer
     return optimizer
@@ -138,13 +135,10 @@ def _group(optimizer: Any, part: ParameterPart) -> Any:
         None,
     )
     if group is None:
-        raise invalid(
-            "normalise",
-            "must be the optimizer of the parameters whose gradients are the features",
-            f"{type(optimizer).__name__}, which does not hold them",
-            "Build it from the model's trainable parameters, or name a layer that it trains "
-            "(layer='…'); optimizers that shard or flatten parameters are not supported. "
-            + _OR_NOT,
+        raise InvalidInputError(
+            f"normalise: {type(optimizer).__name__} does not hold the parameters whose gradients "
+            "are taken. Build it from the model's trainable parameters, or name a layer that it "
+            f"trains (layer='…'). {_OR_NOT}"
         )
     if "betas" not in group or "eps" not in group:
         raise _not_adam(optimizer)
@@ -167,9 +161,76 @@ def _adam_state(optimizer: Any, part: ParameterPart) -> Any:
 
 def _not_adam(optimizer: Any) -> InvalidInputError:
     name = f"{type(optimizer).__module__.partition('.')[0]}.{type(optimizer).__name__}"
-    return invalid(
-        "normalise",
-        "must be an optimizer that keeps Adam's second moment for every coordinate (exp_avg_sq)",
-        name,
-        f"Use torch.optim.AdamW. {_OR_NOT}",
+    return InvalidInputError(
+        f"normalise: {name} keeps no second moment for every coordinate (exp_avg_sq). Use "
+        f"torch.optim.AdamW. {_OR_NOT}"
     )
+
+
+# --- gradients as steps of Adam -------------------------------------------------------------------
+# LESS compares what an example would do to the model with plain gradients of the target:
+# Γ(g) = m' / √(v' + ε) with m' = β₁ m + (1 − β₁) g and v' = β₂ v + (1 − β₂) g².
+
+
+_FILE = "optimizer.pt"
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Adam's running means of gradients and of their squares, of one parameter, as rows."""
+
+    mean: Tensor
+    square: Tensor
+    betas: tuple[float, float]
+    eps: float
+
+
+def adam_steps(gradients: Tensor, moments: Moments) -> Tensor:
+    """Γ(g) of each row of gradients.
+
+    >>> moments = Moments(torch.zeros(2), torch.zeros(2), (0.0, 0.0), 0.0)
+    >>> adam_steps(torch.tensor([[3.0, -2.0]]), moments)
+    tensor([[ 1., -1.]])
+    """
+    first, second = moments.betas
+    mean = first * moments.mean.to(gradients) + (1 - first) * gradients
+    square = second * moments.square.to(gradients) + (1 - second) * gradients**2
+    return mean / torch.sqrt(square + moments.eps)
+
+
+class AdamMoments:
+    """The moments of a model's trained parameters, from the folder of a checkpoint."""
+
+    def __init__(self, by_parameter: dict[int, Moments]) -> None:
+        self._by_parameter = by_parameter
+
+    def of(self, parameter: Any) -> Moments:
+        return self._by_parameter[id(parameter)]
+
+    @classmethod
+    def read(cls, folder: str, model: Any) -> AdamMoments:
+        """Match what the optimizer has saved, by order, with the model's trainable parameters."""
+        path = Path(folder).expanduser() / _FILE
+        try:
+            saved = torch.load(path, map_location="cpu", weights_only=True)
+            groups, states = saved["param_groups"], saved["state"]
+            numbers = [(group, number) for group in groups for number in group["params"]]
+            found = {}
+            trainable = [each for each in model.parameters() if each.requires_grad]
+            for parameter, (group, number) in zip(trainable, numbers, strict=True):
+                state = states[number]
+                if state["exp_avg"].shape != parameter.shape:
+                    raise ValueError("its parameters are not those of the adapter")
+                found[id(parameter)] = Moments(
+                    state["exp_avg"].reshape(-1).float(),
+                    state["exp_avg_sq"].reshape(-1).float(),
+                    (float(group["betas"][0]), float(group["betas"][1])),
+                    float(group["eps"]),
+                )
+        except Exception as error:  # what is made of a damaged file can be anything
+            reason = str(error).partition("\n")[0] or repr(error)
+            raise InputFileError(
+                f"{path}: the optimizer of the checkpoint could not be read ({reason}). "
+                "Name a checkpoint-… folder of 'uniproto finetune', or leave Adam out."
+            ) from error
+        return cls(found)

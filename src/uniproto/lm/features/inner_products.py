@@ -16,22 +16,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from uniproto.errors import MissingExtraError, invalid, require_int, require_name
+import torch
+from torch import Tensor, nn
+
+from uniproto.errors import require_int, require_name
 from uniproto.lm.features.gradient_features import Calls, outer_sums, projected, watched
-from uniproto.lm.features.layers import Projection, lora_projections, unwrapped
+from uniproto.lm.features.layers import Projection, lora_projections, preserve_state, unwrapped
 from uniproto.lm.features.losses import (
     check_batch,
     in_pool_order,
     micro_batches,
     run_model,
 )
-from uniproto.lm.features.preserved_state import preserve_state
-
-try:
-    import torch
-    from torch import Tensor, nn
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Scoring training examples", "train") from error
 
 Pairs = list[tuple[Tensor, Tensor]]  # left (examples, tokens, p), right (examples, tokens, q)
 _FORMS = ("ghost", "explicit", "sketch")
@@ -157,14 +153,6 @@ def differentiated(
     """Inputs of every layer and the gradients of its outputs, in place of the outputs."""
     with torch.enable_grad(), watched(projections, cut=False) as seen:
         run = run_model(model, inputs, labels)
-    for projection, calls in zip(projections, seen, strict=True):
-        if not calls.inputs:
-            raise invalid(
-                "layers",
-                "must take part in the model's forward pass",
-                projection.name,
-                "Leave it out.",
-            )
     losses, by_output = run.gradients([output for calls in seen for output in calls.outputs])
     gradients = iter(by_output)
     found = [Calls(calls.inputs, [next(gradients) for _ in calls.outputs]) for calls in seen]

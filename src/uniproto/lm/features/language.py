@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from uniproto.errors import invalid, require_int, require_name
+from uniproto.errors import InvalidInputError, require_int, require_name
 from uniproto.features.text import is_unicode, what_is_wrong
 
 KINDS = ("value", "lora", "hidden")
@@ -41,28 +41,16 @@ class LanguageFeatures:
         require_int("width", self.width, too_small="1024 is usual.")
         require_int("max_length", self.max_length, 2, too_small="512 is usual.")
         if self.template != CHAT and "{instruction}" not in self.template:
-            raise invalid(
-                "template",
-                f"must hold {{instruction}}, or be {CHAT!r}",
-                repr(self.template),
-                "Say where the prompt goes.",
-            )
-        if self.kind != "value" and self.layer is not None:
-            raise invalid(
-                "layer",
-                "is the layer whose gradient is taken instead of the value projection's",
-                f"{self.layer!r} for {self.kind} features",
-                "Leave it out.",
+            raise InvalidInputError(
+                f"template must hold {{instruction}}, where the prompt goes, or be {CHAT!r}."
             )
         if self.kind == "lora" and self.adapter is None:
-            raise invalid(
-                "adapter",
-                "must be given for the gradients of LoRA layers",
-                "None",
-                "Train one on a few examples with 'uniproto finetune', and name its folder.",
+            raise InvalidInputError(
+                "Gradients of LoRA layers need an adapter. Train one on a few examples with "
+                "'uniproto finetune', and name its folder."
             )
         if self.adam and self.kind != "lora":
-            raise invalid("adam", "needs the gradients of LoRA layers", self.kind, "Use 'lora'.")
+            raise InvalidInputError("adam needs the gradients of LoRA layers ('lora').")
 
     def described(self) -> str:
         """Everything but the adapter's weights that vectors depend on."""

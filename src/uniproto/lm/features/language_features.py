@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from uniproto.data.examples import as_example, example_columns
-from uniproto.errors import InputFileError, MissingExtraError, invalid
+from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.features.embedded import (
     TRUNCATED,
     Embedded,
@@ -39,15 +40,18 @@ from uniproto.features.models import (
     sees_gpu,
     torch_device,
 )
-from uniproto.lm.features.adam_steps import AdamMoments, adam_steps
-from uniproto.lm.features.example_tokens import tokens_of
+from uniproto.lm.features.adam_moments import AdamMoments, adam_steps
 from uniproto.lm.features.gradient_features import gradient_features, outer_sums, projected
 from uniproto.lm.features.inner_products import differentiated, layer_pairs
 from uniproto.lm.features.language import NO_ANSWER, TEMPLATE, LanguageFeatures, what_is_wrong_with
-from uniproto.lm.features.layers import lora_projections, unwrapped, value_projection
+from uniproto.lm.features.layers import (
+    lora_projections,
+    preserve_state,
+    unwrapped,
+    value_projection,
+)
 from uniproto.lm.features.losses import before_the_head, micro_batches
-from uniproto.lm.features.preserved_state import preserve_state
-from uniproto.lm.finetune.tokens import PaddingCollator
+from uniproto.lm.finetune.tokens import PaddingCollator, tokens_of
 from uniproto.lm.models import (
     ADAPTER,
     load_config,
@@ -56,11 +60,6 @@ from uniproto.lm.models import (
     padding_token,
     with_adapter,
 )
-
-try:
-    import torch
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Gradients of examples", "train") from error
 
 _VERSION = 1  # raise it when what is computed here changes
 _PURPOSE, _EXTRA = "Looking at examples with a language model", "train"
@@ -82,13 +81,7 @@ def gradients(
     template: str = TEMPLATE,
     max_length: int = 512,
     bf16: bool = False,
-    batch_size: int | None = None,
-    device: str = "auto",
-    cache: bool | str | os.PathLike[str] = True,
-    on_error: str = "fail",
-    progress: bool | None = None,
-    model_digest: str | None = None,
-    spread: Callable[[Model], Model] | None = None,
+    **options: Any,
 ) -> Embedded:
     """Turn examples into the gradients they would train a language model with.
 
@@ -109,9 +102,8 @@ def gradients(
         template: the prompt, with `{instruction}` in it, or "chat" for the model's own template.
         max_length: tokens per example; longer ones are cut as 'uniproto finetune' cuts them.
         bf16: bfloat16 arithmetic, for a GPU.
-        batch_size: examples at a time (by kind and device). Those of like length go together.
-        device, cache, on_error, progress, model_digest: as for `embed_text`.
-        spread: makes of a model one that runs in many places (`uniproto.scale.embed.on_ray`).
+        options: `batch_size`, examples at a time (by kind and device); and `device`, `cache`,
+            `on_error`, `progress`, `model_digest` and `spread` as for `embed_text`.
 
     Examples without an answer token are skipped and listed in `left_out`, whatever `on_error` is.
     """
@@ -125,18 +117,7 @@ def gradients(
         max_length,
         bf16,
     )
-    return embed_examples(
-        _examples(rows, prompt, answer, messages),
-        features,
-        model,
-        batch_size=batch_size,
-        device=device,
-        cache=cache,
-        on_error=on_error,
-        progress=progress,
-        model_digest=model_digest,
-        spread=spread,
-    )
+    return embed_examples(_examples(rows, prompt, answer, messages), features, model, **options)
 
 
 def hidden_states(
@@ -174,7 +155,7 @@ def _examples(
     if isinstance(rows, Items):
         return rows
     if isinstance(rows, str | bytes):
-        raise invalid("rows", "must be several rows", "one text", "Put it into a list.")
+        raise InvalidInputError("rows must be a list of rows, not one text.")
     names = getattr(rows, "column_names", None)
     if names is None and isinstance(rows, Sequence) and len(rows) and isinstance(rows[0], dict):
         names = list(rows[0])
@@ -325,8 +306,8 @@ def _adapter_identity(adapter: str) -> str:
     folder = Path(adapter).expanduser()
     if not (folder / ADAPTER).is_file():
         raise InputFileError(
-            f"{adapter}: the adapter must be a folder with LoRA weights. Got none with {ADAPTER} "
-            "in it instead. Name what 'uniproto finetune' wrote: OUT/model, or a checkpoint."
+            f"{adapter}: no {ADAPTER} in this folder. Name the adapter that 'uniproto finetune' "
+            "wrote: OUT/model, or a checkpoint."
         )
     return model_identity(folder)
 

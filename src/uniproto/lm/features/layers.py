@@ -10,18 +10,17 @@ so that a layer's inputs and output gradients are all that has to be captured.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from uniproto.errors import InvalidInputError, MissingExtraError, invalid
+import numpy as np
+import torch
+from torch import Tensor, nn
 
-try:
-    import torch
-    from torch import Tensor, nn
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Scoring training examples", "train") from error
-
+from uniproto.errors import InvalidInputError
 
 _OWN_LAYER = ("v_proj", "value", "value_proj", "v", "wv", "to_v", "v_lin")
 _FUSED = ("qkv_proj", "c_attn", "Wqkv", "query_key_value", "qkv", "att_proj")
@@ -110,8 +109,6 @@ def unwrapped(model: Any) -> Any:
             model = model.module
         else:
             break
-    if not isinstance(model, nn.Module):
-        raise invalid("model", "must be a torch module", type(model).__name__, "Pass the model.")
     return model
 
 
@@ -153,12 +150,9 @@ def lora_projections(model: nn.Module, layers: list[str] | None = None) -> list[
     ]
     found = [_checked(each) for each in every if each.adapters and _is_linear(each.module)]
     if not found:
-        raise invalid(
-            "model",
-            "must have LoRA layers, whose gradients are compared",
-            f"{type(model).__name__} without an active one",
-            "Wrap it with peft.get_peft_model, or name layers: "
-            "layers=['model.layers.11.self_attn.v_proj'].",
+        raise InvalidInputError(
+            "model must have LoRA layers, whose gradients are compared. Wrap it with "
+            "peft.get_peft_model, or name layers: layers=['model.layers.11.self_attn.v_proj']."
         )
     return found
 
@@ -169,18 +163,13 @@ def _checked(projection: Projection) -> Projection:
     dora = getattr(module, "use_dora", None) or {}
     for adapter in projection.adapters:
         if adapter in variants or dora.get(adapter):
-            raise invalid(
-                "model",
-                "must use plain LoRA, of which the gradients are known in closed form",
-                f"a variant of it (such as DoRA) in {projection.name}",
-                "Train with plain LoRA, or name a layer without it: layer='…'.",
+            raise InvalidInputError(
+                f"{projection.name} uses a variant of LoRA such as DoRA. Train with plain LoRA, or "
+                "name a layer without it: layer='…'."
             )
     if projection.adapters and getattr(module, "merged", False):
-        raise invalid(
-            "model",
-            "must keep LoRA apart from the weights while it is trained",
-            f"merged weights in {projection.name}",
-            "Call model.unmerge_adapter() first.",
+        raise InvalidInputError(
+            f"{projection.name} has merged LoRA weights. Call model.unmerge_adapter() first."
         )
     return projection
 
@@ -196,11 +185,9 @@ def _last_block(model: nn.Module) -> tuple[str, nn.Module]:
     lists = [each for each in lists if len(each[1]) == depth] or lists
     lists = [each for each in lists if any(map(_is_linear, each[1][-1].modules()))]
     if not lists:
-        raise invalid(
-            "model",
-            "must be a transformer whose blocks stand in a torch ModuleList",
-            type(model).__name__,
-            "Name the layer to differentiate by hand: layer='path.of.the.linear.layer'.",
+        raise InvalidInputError(
+            f"{type(model).__name__} has no blocks in a torch ModuleList. Name the layer to "
+            "differentiate: layer='path.of.the.linear.layer'."
         )
     name, blocks = max(lists, key=lambda each: len(each[1]))
     return f"{name}.{len(blocks) - 1}", blocks[-1]
@@ -256,11 +243,10 @@ def _value_rows(model: nn.Module, name: str, module: nn.Module) -> Any:
     size = outputs // (heads + 2 * groups) if heads else 0
     kind = getattr(config, "model_type", "")
     if not size or size * (heads + 2 * groups) != outputs or kind in _UNKNOWN_ORDER:
-        raise invalid(
-            "layer",
-            "must be a layer whose outputs can be split into queries, keys and values",
-            f"{name} with {outputs} outputs ({kind or 'an unknown kind of model'})",
-            "Name another linear layer of the last block: layer='…'.",
+        raise InvalidInputError(
+            f"{name} with {outputs} outputs ({kind or 'an unknown kind of model'}) cannot be split "
+            "into queries, keys and values. Name another linear layer of the last block: "
+            "layer='…'."
         )
     if _last(name) == _IN_EACH_HEAD or kind == "gpt_bigcode":
         # Groups of (queries, one key, one value): the value is the last of each group.
@@ -283,8 +269,6 @@ def _value_heads(config: Any, heads: int) -> int:
 
 def _named(model: nn.Module, layer: str) -> tuple[str, nn.Module]:
     """The linear layer of that name; prefixes added by wrappers may be omitted."""
-    if not isinstance(layer, str) or not layer:
-        raise invalid("layer", "must be the name of a linear layer", repr(layer), "Pass a text.")
     every = dict(_linear_layers(model))
     found = [name for name in every if name == layer or name.endswith(f".{layer}")]
     if len(found) == 1:
@@ -295,7 +279,7 @@ def _named(model: nn.Module, layer: str) -> tuple[str, nn.Module]:
         last = _last(layer)
         near = [name for name in every if _last(name) == last] or list(every)
         remedy = f"Its linear layers include {', '.join(near[-6:])}."
-    raise invalid("layer", "must name one linear layer of the model", repr(layer), remedy)
+    raise InvalidInputError(f"layer={layer!r} must name one linear layer of the model. {remedy}")
 
 
 def _no_value_projection(name: str, block: nn.Module, found: list[str]) -> InvalidInputError:
@@ -305,15 +289,76 @@ def _no_value_projection(name: str, block: nn.Module, found: list[str]) -> Inval
         f"{'several: ' + ', '.join(found) if found else 'none of the known names'}"
     )
     example = linear[0] if linear else f"{name}.…"
-    return invalid(
-        "model",
-        "must have one value projection in its last block",
-        received,
-        f"Name the layer to differentiate: layer={example!r}. The linear layers of that block: "
-        f"{', '.join(linear) or 'none'}.",
+    return InvalidInputError(
+        f"The last block must have one value projection, but has {received}. Name the layer to "
+        f"differentiate: layer={example!r}. The linear layers of that block: "
+        f"{', '.join(linear) or 'none'}."
     )
 
 
 def _precise(values: Tensor) -> Tensor:
     """In float32 at least; float64 stays."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+# --- what scoring must leave as it was ------------------------------------------------------------
+
+
+@contextmanager
+def preserve_state(model: nn.Module) -> Iterator[None]:
+    """Score inside; afterwards the model, its gradients and every random state are as before.
+
+    Inside, the model is in evaluation mode: dropout (LoRA's too) is off and gradient
+    checkpointing rests, since both act in training mode only. Restored afterwards: each module's
+    own train/eval flag, `.grad` and `requires_grad` of every parameter, the buffers, and the
+    random states of Python, NumPy, torch and the model's accelerators. The optimizer is never
+    touched.
+
+    >>> model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).train()
+    >>> with preserve_state(model):
+    ...     drawn = torch.rand(3), model[1].training
+    >>> drawn[1], model[1].training, bool((torch.rand(3) == drawn[0]).all())
+    (False, True, True)
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    parameters = [(each, each.grad, each.requires_grad) for each in model.parameters()]
+    buffers = [(module._buffers, dict(module._buffers)) for module in model.modules()]
+    states = _random_states(model)
+    with ExitStack() as eager:
+        if hasattr(torch.compiler, "set_stance"):  # compiled modules would not run our hooks
+            eager.enter_context(torch.compiler.set_stance("force_eager"))
+        try:
+            model.eval()
+            yield
+        finally:
+            for module, training in modes:
+                module.training = training
+            for parameter, gradient, requires_grad in parameters:
+                parameter.requires_grad_(requires_grad)
+                parameter.grad = gradient
+            for held, before in buffers:
+                held.update(before)
+            # Autocast keeps the weights it has cast; those cast without a graph would leave the
+            # next training step inside the same autocast region without gradients.
+            torch.clear_autocast_cache()
+            _restore_random_states(states)
+
+
+def _random_states(model: nn.Module) -> dict[Any, Any]:
+    states: dict[Any, Any] = {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),  # noqa: NPY002 (a model may draw from it)
+        "cpu": torch.get_rng_state(),
+    }
+    for device in {each.device for each in model.parameters()}:
+        if device.type not in ("cpu", "meta"):
+            states[device] = torch.get_device_module(device).get_rng_state(device)
+    return states
+
+
+def _restore_random_states(states: dict[Any, Any]) -> None:
+    random.setstate(states.pop("python"))
+    np.random.set_state(states.pop("numpy"))  # noqa: NPY002
+    torch.set_rng_state(states.pop("cpu"))
+    for device, state in states.items():
+        torch.get_device_module(device).set_rng_state(state, device)

@@ -17,17 +17,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
-from uniproto.errors import MissingExtraError, UniprotoError, invalid, require_int
-from uniproto.lm.features.layers import language_model, text_config, unwrapped
-from uniproto.lm.features.preserved_state import preserve_state
-
-try:
-    import torch
-    from torch import Tensor, nn
-    from torch.nn import functional
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Scoring training examples", "train") from error
+from uniproto.errors import InvalidInputError, UniprotoError, require_int
+from uniproto.lm.features.layers import language_model, preserve_state, text_config, unwrapped
 
 NO_LABEL = -100
 _LOGITS_AT_ONCE = 2**28  # bytes, in float32
@@ -140,11 +135,10 @@ def batch_size(batch: Mapping[str, Any]) -> int:
     if isinstance(batch.get("input_ids"), Tensor):
         rows = [batch["input_ids"]]
     if not rows:
-        raise invalid(
-            "data_collator",
-            "must return a mapping with input_ids, or with other tensors of one row per example",
-            ", ".join(map(str, batch)) or "nothing",
-            "Use a collator such as transformers.DataCollatorForSeq2Seq.",
+        raise InvalidInputError(
+            "data_collator must return tensors of one row per example, such as input_ids, not "
+            f"{', '.join(map(str, batch)) or 'nothing'}. Use one such as "
+            "transformers.DataCollatorForSeq2Seq."
         )
     return len(rows[0])
 
@@ -192,11 +186,9 @@ def run_model(
     losses = loss_fn(model, inputs)
     expected = (batch_size(inputs),)
     if not isinstance(losses, Tensor) or tuple(losses.shape) != expected:
-        raise invalid(
-            "loss_fn",
-            f"must return one loss per example, a tensor of shape {expected}",
-            f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__,
-            "Take no mean over the batch: reduction='none'.",
+        raise InvalidInputError(
+            f"loss_fn must return one loss per example, a tensor of shape {expected}. Take no mean "
+            "over the batch: reduction='none'."
         )
     return GivenRun(losses.to(torch.promote_types(losses.dtype, torch.float32)))
 
@@ -231,18 +223,13 @@ def require_language_model(model: nn.Module) -> None:
     """
     core = language_model(model)
     if getattr(getattr(core, "config", None), "is_encoder_decoder", False):
-        raise invalid(
-            "model",
-            "must be a causal language model (decoder only), for its examples to be scored",
-            f"the encoder-decoder {type(core).__name__}",
-            OTHER_LOSS,
+        raise InvalidInputError(
+            f"{type(core).__name__} is no causal language model (decoder only). {OTHER_LOSS}"
         )
     if _output_head(core) is None or not hasattr(core, "get_input_embeddings"):
-        raise invalid(
-            "model",
-            "must be a causal language model with an output head, for its examples to be scored",
-            f"{type(core).__name__}, which has none",
-            OTHER_LOSS,
+        raise InvalidInputError(
+            f"{type(core).__name__} is no causal language model: it has no output head. "
+            f"{OTHER_LOSS}"
         )
 
 
@@ -253,28 +240,11 @@ def _output_head(core: Any) -> Any:
 def check_batch(model: nn.Module, batch: Mapping[str, Any]) -> None:
     """Raise unless this is a causal language model and a batch with labels."""
     require_language_model(model)
-    if not isinstance(batch, Mapping):
-        raise invalid(
-            "batch",
-            "must be a mapping with input_ids and labels",
-            type(batch).__name__,
-            "Pass what the data collator returns.",
-        )
-    for key in ("input_ids", "labels"):
-        if not isinstance(batch.get(key), Tensor):
-            raise invalid(
-                "batch",
-                f"must hold a tensor {key!r}",
-                f"the keys {', '.join(map(str, batch)) or 'none'}",
-                "Labels are the token ids, with -100 where nothing is to be learned.",
-            )
     ids, labels = batch["input_ids"], batch["labels"]
     if ids.ndim != 2 or not ids.numel() or ids.shape != labels.shape:
-        raise invalid(
-            "batch",
-            "must have input_ids and labels of one shape (examples, tokens)",
-            f"{tuple(ids.shape)} and {tuple(labels.shape)}",
-            "Pad both to the same length; labels of padding are -100.",
+        raise InvalidInputError(
+            "batch must have input_ids and labels of one shape (examples, tokens), not "
+            f"{tuple(ids.shape)} and {tuple(labels.shape)}."
         )
 
 
@@ -308,12 +278,10 @@ def _require_known_loss(
         theirs = _own_loss(model, piece, own_labels)
     close = _CLOSE_IN_HALF if head.autocast[2] else _CLOSE.get(hidden.dtype, _CLOSE_IN_HALF)
     if np.isfinite([ours, theirs]).all() and abs(ours - theirs) > close * max(1e-2, abs(theirs)):
-        raise invalid(
-            "model",
-            "must have the loss of a causal language model: each token predicted from those "
-            "before it, a mean over labels other than -100",
-            f"{type(core).__name__}, whose loss of one example is {theirs:.4g}, not {ours:.4g}",
-            OTHER_LOSS,
+        raise InvalidInputError(
+            f"{type(core).__name__} has not the loss of a causal language model, a mean over "
+            f"labels other than -100: of one example it is {theirs:.4g}, not {ours:.4g}. "
+            f"{OTHER_LOSS}"
         )
     _compared.add(core)
 
@@ -326,12 +294,7 @@ def _own_loss(model: nn.Module, inputs: dict[str, Any], labels: Tensor) -> float
         output = model(**inputs, labels=labels)
     loss = output.get("loss") if isinstance(output, Mapping) else None
     if loss is None:
-        raise invalid(
-            "model",
-            "must take labels and return a loss, to compare with",
-            f"{type(core).__name__}, which does not",
-            OTHER_LOSS,
-        )
+        raise InvalidInputError(f"{type(core).__name__} returns no loss for labels. {OTHER_LOSS}")
     auxiliary = output.get("aux_loss")
     share = getattr(text_config(core), "router_aux_loss_coef", 0.0) or 0.0
     return float(loss) - (0.0 if auxiliary is None else share * float(auxiliary))
@@ -398,9 +361,9 @@ def before_the_head(model: nn.Module, inputs: dict[str, Any]) -> tuple[Tensor, H
     if len(seen) != 1 or seen[0][0].shape[:2] != tokens:
         shapes = [tuple(hidden.shape) for hidden, _ in seen]
         raise UniprotoError(
-            f"The head of {type(core).__name__} was expected to run once, on the hidden states of "
-            f"{tuple(tokens)} tokens. It ran on {shapes or 'nothing'}. Per-example losses are not "
-            "known for such a model; select by other features, such as sentence embeddings."
+            f"The head of {type(core).__name__} ran on {shapes or 'nothing'}, not once on the "
+            f"hidden states of {tuple(tokens)} tokens. Select by other features, such as sentence "
+            "embeddings."
         )
     hidden, autocast = seen[0]
     logits = output["logits"] if isinstance(output, Mapping) else output[0]
@@ -410,9 +373,9 @@ def before_the_head(model: nn.Module, inputs: dict[str, Any]) -> tuple[Tensor, H
     theirs = logits.detach().to(ours)
     if not torch.allclose(ours, theirs, rtol=0.02, atol=0.02, equal_nan=True):
         raise UniprotoError(
-            f"{type(core).__name__} changes its logits after the head in a way that is not known "
-            "here, so that its loss cannot be computed piece by piece. Select by other features, "
-            "such as sentence embeddings."
+            f"{type(core).__name__} changes its logits after the head in an unknown way, so its "
+            "loss cannot be computed piece by piece. Select by other features, such as sentence "
+            "embeddings."
         )
     return hidden, head
 

@@ -18,4 +18,4 @@ if TYPE_CHECKING:
 __all__ = ["FinetuneSettings", "finetune"]
 
 # Imported on first use: it needs torch, the settings do not.
-__getattr__ = late_names(__name__, {"finetune": "uniproto.lm.finetune.run"})
+__getattr__ = late_names(__name__, {"finetune": "uniproto.lm.finetune.run"}, extra="train")

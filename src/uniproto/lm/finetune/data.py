@@ -11,7 +11,7 @@ import numpy as np
 
 from uniproto.data.hub import local_data
 from uniproto.data.tables import require_column
-from uniproto.errors import InputFileError, invalid
+from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.features.cache import cache_folder
 from uniproto.features.embedded import in_words
 from uniproto.lm.curation.overlap import letters_of
@@ -57,14 +57,10 @@ def read_rows(
     ]
     if wrong:
         raise InputFileError(
-            f"{path}: every row must hold an example to train on. Got {in_words(wrong)} instead. "
-            "Fix or drop those rows."
+            f"{path}: no example to train on in {in_words(wrong)}. Fix or drop those rows."
         )
     sources = _sources(examples, source, may_lack_source)
-    rows = [as_row(example, label) for example, label in zip(examples, sources, strict=True)]
-    if not rows:
-        raise InputFileError(f"{path}: the file must hold training examples. It is empty.")
-    return rows
+    return [as_row(example, label) for example, label in zip(examples, sources, strict=True)]
 
 
 def _sources(examples: FileExamples, source: str | None, may_lack: bool) -> list[str]:
@@ -77,8 +73,8 @@ def _sources(examples: FileExamples, source: str | None, may_lack: bool) -> list
     labels = examples.table.column(source).to_pylist()
     if None in labels:
         raise InputFileError(
-            f"{examples.path}: column {source!r} must say of every row where it comes from. Row "
-            f"{labels.index(None)} does not. Fill it in, or pass --no-source."
+            f"{examples.path}: row {labels.index(None)} has no {source!r}. Fill it in, or pass "
+            "--no-source."
         )
     return list(map(str, labels))
 
@@ -101,11 +97,9 @@ def prepare_examples(
     """
     most = getattr(model.config, "max_position_embeddings", None)
     if isinstance(most, int) and settings.max_length > most:
-        raise invalid(
-            "--max-length",
-            f"must not exceed the model's context of {most} tokens",
-            settings.max_length,
-            f"Pass --max-length {most}.",
+        raise InvalidInputError(
+            f"--max-length {settings.max_length} must not exceed the model's context of {most} "
+            "tokens."
         )
     options = (tokenizer, settings.max_length, settings.too_long, settings.template)
     added = [] if settings.mix is None else read_files(settings, [settings.mix], beside=True)
@@ -136,11 +130,9 @@ def prepare_examples(
 
 def _enough(train: TokenisedRows, pool: int) -> TokenisedRows:
     if len(train) < pool:
-        raise invalid(
-            "--pool",
-            f"must not exceed the {len(train)} training examples",
-            pool,
-            "Lower it, or bring more data.",
+        raise InvalidInputError(
+            f"--pool {pool} must not exceed the {len(train)} training examples. Lower it, or bring "
+            "more data."
         )
     return train
 

@@ -13,11 +13,11 @@ from typing import Any
 from uniproto.data.tables import file_digest
 from uniproto.errors import InputFileError, OutputError
 from uniproto.lm.finetune.settings import FinetuneSettings
-from uniproto.report.curves import CURVE_FILES
+from uniproto.report.charts import CURVE_FILES
 from uniproto.runs.atomic import write_json
 from uniproto.runs.folder import require_run_folder, require_same
+from uniproto.runs.journal import METRICS
 from uniproto.runs.lock import locked
-from uniproto.runs.metrics import METRICS
 
 SETTINGS, RESULT, MODEL = "finetune.json", "result.json", "model"
 CHATS = "chats"  # in the settings' file: whether the data were conversations
@@ -51,9 +51,8 @@ def read_result(out: Path) -> dict[str, Any]:
         return dict(json.loads((out / RESULT).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise InputFileError(
-            f"{out / RESULT}: the file must hold the result of a finished run. It is damaged "
-            f"({error}). Delete it to write it anew from the last checkpoint, or start over with "
-            "--fresh."
+            f"{out / RESULT}: the result of the run is damaged ({error}). Delete it to write it "
+            "anew from the last checkpoint, or start over with --fresh."
         ) from error
 
 
@@ -133,10 +132,9 @@ def require_complete(checkpoint: Path, process: int, processes: int) -> None:
     ]
     if missing:
         raise InputFileError(
-            f"{checkpoint}: the run must go on from a complete checkpoint, with as many processes "
-            f"as it was saved by. Got one without {', '.join(missing)} for {processes} of them "
-            "instead. Put the files back, move this folder away to go on from the checkpoint "
-            "before it, or start over with --fresh."
+            f"{checkpoint}: the checkpoint has no {', '.join(missing)} for {processes} processes. "
+            "Put the files back, move this folder away to go on from the checkpoint before it, or "
+            "start over with --fresh."
         )
 
 

@@ -8,19 +8,14 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import MissingExtraError
+import torch
+from transformers import TrainerCallback
+
 from uniproto.features.models import loading
 from uniproto.lm.batches.trainer import SelectionTrainer
 from uniproto.lm.features.losses import NO_LABEL, example_losses
-from uniproto.runs.metrics import MetricsFile
+from uniproto.runs.journal import MetricsFile
 from uniproto.runtime.progress import Progress
-
-try:
-    import torch
-    from transformers import TrainerCallback
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Fine-tuning", "train") from error
-
 
 OVERALL = "(all sources)"
 _FIRST_SAVED = 8  # step; then 16, 32, …

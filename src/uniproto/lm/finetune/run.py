@@ -14,8 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import InvalidInputError, MissingExtraError, UniprotoError, invalid
-from uniproto.lm.batches.quotas import small_sources
+import torch
+import transformers
+
+from uniproto.errors import InvalidInputError, MissingExtraError, UniprotoError
 from uniproto.lm.features.layers import unwrapped
 from uniproto.lm.finetune.data import Examples, prepare_examples, read_files
 from uniproto.lm.finetune.folder import (
@@ -29,7 +31,6 @@ from uniproto.lm.finetune.folder import (
     require_usable,
     step_of,
 )
-from uniproto.lm.finetune.lora import require_quantisation, with_lora
 from uniproto.lm.finetune.monitoring import (
     ShownProgress,
     StepMetrics,
@@ -40,18 +41,12 @@ from uniproto.lm.finetune.monitoring import (
 )
 from uniproto.lm.finetune.settings import FinetuneSettings
 from uniproto.lm.finetune.tokens import PaddingCollator, TokenisedRows
-from uniproto.lm.models import load_model, padding_token
-from uniproto.report.curves import save_curves
+from uniproto.lm.models import load_model, padding_token, require_quantisation, with_lora
+from uniproto.report.charts import save_curves
 from uniproto.runs.atomic import write_json
-from uniproto.runs.cleanup import missing_folders, take_away
-from uniproto.runs.metrics import read_metrics
+from uniproto.runs.folder import missing_folders, take_away
+from uniproto.runs.journal import read_metrics
 from uniproto.runtime.progress import Progress
-
-try:
-    import torch
-    import transformers
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Fine-tuning", "train") from error
 
 # What transformers calls it, later versions first.
 CHECKPOINTING = next(
@@ -86,12 +81,10 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
     examples = prepare_examples(settings, rows, tokenizer, model)
     train, validation = examples.train, examples.validation
     if selection.mode == "source" and settings.source is None:
-        raise invalid("--source", "must name a column with --mode source", "none", "Name one.")
+        raise InvalidInputError("--mode source needs a column of sources. Name it with --source.")
     if settings.lora_r > 0:
         model = with_lora(model, settings)
-    small = kept_whole(settings, train)
-    with args.main_process_first(desc="embedding"):
-        embeddings = text_embeddings(settings, train)
+    _require_sources(settings, train)
     _set_length(args, settings, len(train))
     checkpoint = None if fresh else last_checkpoint(out)
     args.eval_on_start = checkpoint is None and validation is not None
@@ -107,7 +100,7 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
             eval_dataset=validation,
             data_collator=PaddingCollator(padding_token(tokenizer)),
             processing_class=tokenizer,
-            selection=settings.selection(embeddings, small),
+            selection=selection,
         )
     except UniprotoError:
         take_away([], new_folders)  # the Trainer has made OUT by then
@@ -170,11 +163,10 @@ def training_arguments(settings: FinetuneSettings) -> Any:
     installed = transformers.integrations.get_available_reporting_integrations()
     for tracker in trackers:
         if tracker not in (*installed, "all"):
-            raise invalid(
-                "--report-to",
-                f"must name trackers that are installed ({', '.join(installed) or 'none is'})",
-                repr(tracker),
-                f"Install it (pip install {tracker}), or leave the option out.",
+            raise InvalidInputError(
+                f"--report-to: {tracker!r} is not among the trackers installed "
+                f"({', '.join(installed) or 'none is'}). Install it (pip install {tracker}), or "
+                "leave the option out."
             )
     checkpointing: dict[str, Any] = {}
     if settings.gradient_checkpointing:
@@ -216,40 +208,22 @@ def training_arguments(settings: FinetuneSettings) -> Any:
         )
     except (ValueError, TypeError, ImportError) as error:
         raise InvalidInputError(
-            f"The training arguments must be ones that transformers accepts. It does not accept "
-            f"them ({str(error).splitlines()[0]}). Correct the option it names."
+            f"transformers does not accept these training arguments "
+            f"({str(error).splitlines()[0]}). Correct the option it names."
         ) from error
     return args
 
 
-def kept_whole(settings: FinetuneSettings, train: TokenisedRows) -> tuple[Any, ...] | None:
-    """The sources that `--keep-small` means; None where it says nothing."""
-    wanted = settings.keep_small
-    if wanted is None or isinstance(wanted, bool):
-        return None
-    if isinstance(wanted, float):
-        return small_sources(train.sources, wanted)
+def _require_sources(settings: FinetuneSettings, train: TokenisedRows) -> None:
+    """Refuse names for `--keep-small` that no source has."""
+    wanted = settings.keep_small if isinstance(settings.keep_small, tuple) else ()
     unknown = [name for name in wanted if name not in train.sources]
     if unknown:
-        raise invalid(
-            "--keep-small",
-            f"must name sources of the data ({', '.join(sorted(train.sources))})",
-            ", ".join(unknown),
-            "Correct the names, or pass a share of the data such as 0.01.",
+        raise InvalidInputError(
+            f"--keep-small: the data have no {', '.join(unknown)}, but "
+            f"{', '.join(sorted(train.sources))}. Correct the names, or pass a share of the data "
+            "such as 0.01."
         )
-    return tuple(wanted)
-
-
-def text_embeddings(settings: FinetuneSettings, train: TokenisedRows) -> Any:
-    """Vectors of the training texts, where the method looks at those; otherwise None."""
-    if settings.selection().usual_features != "embedding":
-        return None
-    from uniproto.features import embed_text
-
-    options: dict[str, Any] = {}
-    if settings.embedding_model is not None:
-        options["model"] = settings.embedding_model
-    return embed_text(train.texts, progress=False if settings.quiet else None, **options).vectors
 
 
 def _publish(out: Path, settings: FinetuneSettings, examples: Examples) -> dict[str, Any]:

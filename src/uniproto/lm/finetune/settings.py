@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
 
-from uniproto.errors import invalid, require_int, require_name
+from uniproto.errors import InvalidInputError, require_int, require_name
 from uniproto.lm.batches.config import SelectionConfig
-from uniproto.lm.features.language import TEMPLATE
+from uniproto.lm.features.language import CHAT, TEMPLATE
 from uniproto.methods.greedy import PLANS, Entropic, Greedy, plan_from
 from uniproto.runtime.settings import setting, setting_of
 
@@ -24,6 +24,7 @@ _AT_LEAST = {
     "logging_steps": 1,
     "lora_r": 0,
     "lora_alpha": 1,
+    "max_length": 2,
     "validation_least": 0,
     "seed": 0,
 }
@@ -184,19 +185,12 @@ class FinetuneSettings:
             object.__setattr__(self, "data", files[0] if len(files) == 1 else files)
         if isinstance(self.keep_small, list):
             object.__setattr__(self, "keep_small", tuple(self.keep_small))
-        if self.lora_r == 0 and (self.merge or self.quantize):
-            raise invalid(
-                "--lora-r",
-                "must be above 0 with --merge and --quantize, which are about adapters",
-                self.lora_r,
-                "Leave those out.",
-            )
-        if self.merge and self.quantize:
-            raise invalid(
-                "--merge",
-                "must be left out with --quantize: weights in 4 bits would stay so",
-                "both",
-                "Merge the adapter into the full weights with peft afterwards.",
+        if self.merge and (self.quantize or not self.lora_r):
+            raise InvalidInputError("--merge needs adapters (--lora-r), and no --quantize.")
+        if "{instruction}" not in self.template and self.template != CHAT:
+            raise InvalidInputError(
+                "--template must hold {instruction}, where the prompt goes, or be 'chat' for the "
+                "tokenizer's own."
             )
         for name, least in _AT_LEAST.items():
             if getattr(self, name) is not None:
@@ -204,18 +198,13 @@ class FinetuneSettings:
         for name, (limit, usual) in _BELOW.items():
             value = getattr(self, name)
             if not 0 <= value < limit:  # NaN fails, too
-                raise invalid(
-                    _option(name),
-                    f"must be a number from 0 to below {limit}",
-                    value,
-                    f"{usual} is usual.",
+                raise InvalidInputError(
+                    f"{_option(name)} {value} must be from 0 to below {limit}; {usual} is usual."
                 )
         if self.epochs is not None and not 0 < self.epochs < float("inf"):
-            raise invalid("--epochs", "must be above 0", self.epochs, "3 is usual.")
+            raise InvalidInputError("--epochs must be above 0; 3 is usual.")
         if not 0 <= self.validation < 1:
-            raise invalid(
-                "--validation", "must lie between 0 and 1", self.validation, "Pass 0.02 for 2 %."
-            )
+            raise InvalidInputError("--validation must lie between 0 and 1; pass 0.02 for 2 %.")
 
     @property
     def usual_lora_alpha(self) -> int:
@@ -231,26 +220,21 @@ class FinetuneSettings:
     def data_files(self) -> tuple[str, ...]:
         return (self.data,) if isinstance(self.data, str) else self.data
 
-    def selection(self, embeddings: Any = None, small: Any = None) -> SelectionConfig:
-        """What to choose by; `small` are the sources that `keep_small` has turned out to mean."""
+    def selection(self) -> SelectionConfig:
+        """What to choose by."""
         own = {each.name for each in fields(self)}
         shared = {
             n: getattr(self, n) for n in (e.name for e in fields(SelectionConfig)) if n in own
         }
-        chosen = {"method": self._method(), "embeddings": embeddings}
-        if small is not None:
-            chosen["keep_small"] = small
-        return SelectionConfig(**{**shared, **chosen})
+        return SelectionConfig(**{**shared, "method": self._method()})
 
     def _method(self) -> str | Greedy:
         if (self.plan, self.reg, self.iterations) == (Greedy.plan, None, None):
             return self.method
         if self.method != Greedy.name:
-            raise invalid(
-                "--plan",
-                "is an option of --method greedy, as are --reg and --iterations",
-                f"--method {self.method}",
-                "Leave it out.",
+            raise InvalidInputError(
+                "--plan, --reg and --iterations are options of --method greedy, not of "
+                f"{self.method}."
             )
         return Greedy(plan_from(self.plan, self.reg, self.iterations))
 

@@ -14,18 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from uniproto.errors import MissingExtraError, invalid, require_name
+from uniproto.errors import InvalidInputError
 from uniproto.lm.features.language import CHAT
 from uniproto.lm.features.losses import NO_LABEL
-from uniproto.lm.finetune.chats import Turns, encoded_chat
-from uniproto.lm.finetune.settings import TOO_LONG
-
-try:
-    import torch
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Fine-tuning", "train") from error
 
 _AT_ONCE = 1000
 
@@ -130,7 +124,6 @@ def tokenise(
     An example longer than `max_length` is truncated (the end of its answer is lost; its prompt is
     cut at the front where it alone is too long, so that answer tokens remain), skipped or refused.
     """
-    _require_sense(max_length, too_long, template)
     fitting: list[InstructionRow] = []
     tokens, ends, learned = array("i"), array("q"), array("b")
     longer = 0
@@ -139,11 +132,9 @@ def tokenise(
         if length > max_length:
             longer += 1
             if too_long == "refuse":
-                raise invalid(
-                    "--max-length",
-                    "must hold every example, with --too-long refuse",
-                    f"{length} tokens in row {number} ({row.source}), more than {max_length}",
-                    "Raise it, or choose --too-long truncate or skip.",
+                raise InvalidInputError(
+                    f"Row {number} ({row.source}) has {length} tokens, more than --max-length "
+                    f"{max_length}. Raise it, or choose --too-long truncate or skip."
                 )
             if too_long == "skip":
                 continue
@@ -154,11 +145,9 @@ def tokenise(
         learned.extend([*known, *[1] * len(answer)])
         ends.append(len(tokens))
     if not fitting:
-        raise invalid(
-            "--data",
-            f"must hold examples of at most {max_length} tokens",
-            f"{longer} longer ones",
-            "Raise --max-length, or choose --too-long truncate.",
+        raise InvalidInputError(
+            f"--data holds no example of at most {max_length} tokens. Raise --max-length, or "
+            "choose --too-long truncate."
         )
     found = TokenisedRows(
         fitting,
@@ -167,19 +156,6 @@ def tokenise(
         np.frombuffer(learned, np.int8),
     )
     return found, longer
-
-
-def _require_sense(max_length: int, too_long: str, template: str) -> None:
-    require_name("--too-long", too_long, TOO_LONG)
-    if max_length < 2:
-        raise invalid("--max-length", "must be at least 2", max_length, "512 is usual.")
-    if "{instruction}" not in template and template != CHAT:
-        raise invalid(
-            "--template",
-            "must hold {instruction}",
-            repr(template),
-            "Say where the prompt goes, or pass 'chat' for the tokenizer's own template.",
-        )
 
 
 def cut_to_length(
@@ -250,3 +226,85 @@ class PaddingCollator:
             batch["attention_mask"][place, :length] = 1
             batch["labels"][place, :length] = torch.tensor(each["labels"])
         return batch
+
+
+# --- examples for scoring, as they would be trained on --------------------------------------------
+
+
+@dataclass(frozen=True)
+class ExampleTokens:
+    """The tokens of an example, its labels, and whether it was longer than the model reads."""
+
+    input_ids: list[int]
+    labels: list[int]
+    cut: bool
+
+
+def tokens_of(
+    examples: Sequence[Any], tokenizer: Any, template: str, max_length: int
+) -> list[ExampleTokens]:
+    """The tokens of examples that nothing is wrong with."""
+    rows = encoded(list(map(as_row, examples)), tokenizer, template)
+    return [_tokens(prompt, answer, known, max_length) for _, prompt, answer, known in rows]
+
+
+def _tokens(
+    prompt: list[int], answer: list[int], known: list[int], max_length: int
+) -> ExampleTokens:
+    """The tokens of an example; `known` says which of its prompt (1) are earlier answers."""
+    is_cut = len(prompt) + len(answer) > max_length
+    if is_cut:
+        prompt, answer = cut_to_length(prompt, answer, max_length)
+        known = known[len(known) - len(prompt) :]
+    labels = [token if own else NO_LABEL for token, own in zip(prompt, known, strict=True)]
+    return ExampleTokens([*prompt, *answer], [*labels, *answer], is_cut)
+
+
+# --- chats, laid out by the tokenizer's own chat template -----------------------------------------
+
+
+Turns = tuple[tuple[str, str], ...]  # (role, text)
+ANSWERS = "assistant"
+
+
+def encoded_chat(tokenizer: Any, turns: Turns) -> tuple[list[int], list[int], list[int]]:
+    """The tokens before the last answer, those of that answer, and which of the first (1) belong
+    to earlier answers.
+
+    An answer is what a turn adds after the template's prompt for one, its end included.
+    """
+    before: list[int] = []
+    answered: list[int] = []
+    answer: list[int] = []
+    for place, (role, _) in enumerate(turns):
+        if role != ANSWERS:
+            continue
+        prompt = _turns_laid_out(tokenizer, turns[:place], asks=True)
+        whole = _turns_laid_out(tokenizer, turns[: place + 1], asks=False)
+        done = before + answer
+        if whole[: len(prompt)] != prompt or prompt[: len(done)] != done:
+            raise InvalidInputError(
+                "--template: later turns of the tokenizer's chat template change earlier ones. "
+                "Pass rows of one answer each, or a template with {instruction}."
+            )
+        answered += [1] * len(answer) + [0] * (len(prompt) - len(done))
+        before, answer = prompt, whole[len(prompt) :]
+    return before, answer, answered
+
+
+def chat_prompt(tokenizer: Any) -> str:
+    """The tokenizer's chat template as a prompt with {instruction} in it."""
+    return str(_turns_laid_out(tokenizer, (("user", "{instruction}"),), asks=True, tokenize=False))
+
+
+def _turns_laid_out(tokenizer: Any, turns: Turns, asks: bool, tokenize: bool = True) -> Any:
+    if not getattr(tokenizer, "chat_template", None):
+        raise InvalidInputError(
+            "--template: the tokenizer has no chat template of its own. Use a model tuned for "
+            "chats, or leave --messages and --template chat out."
+        )
+    messages = [{"role": role, "content": text} for role, text in turns]
+    found = tokenizer.apply_chat_template(
+        messages, add_generation_prompt=asks, tokenize=tokenize, return_dict=False
+    )
+    return list(found) if tokenize else found

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import gzip
 import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from uniproto.comparing.results import aligned
-from uniproto.errors import InputFileError, invalid
+from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.lm.judging.benchmarks import (
     BENCHMARKS,
     IN_DOMAIN,
@@ -22,8 +25,8 @@ from uniproto.lm.judging.benchmarks import (
     SUPERGLUE,
     title_of,
 )
-from uniproto.lm.judging.page import render
 from uniproto.lm.judging.session import BY_PROGRAM, BY_REASONING, NOT_ANSWERED, RIGHT, Item
+from uniproto.report.page import content_policy, template_environment
 from uniproto.runs.atomic import unwritable, write_json, write_text
 from uniproto.runs.records import versions, without_infinity
 
@@ -46,19 +49,6 @@ def accuracy(right: Sequence[bool]) -> Score:
     return Score(share, math.sqrt(share * (1 - share) / len(right)))
 
 
-def wilson(right: int, count: int) -> tuple[float, float]:
-    """The 95 % interval of a share by Wilson's score, which holds where none or all are right.
-
-    >>> tuple(round(bound, 3) for bound in wilson(0, 4))
-    (0.0, 0.49)
-    """
-    normal = 1.959963984540054
-    share, square = right / count, normal**2 / count
-    middle = (share + square / 2) / (1 + square)
-    half = normal * math.sqrt(share * (1 - share) / count + square / (4 * count)) / (1 + square)
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
 def spread_text(score: Mapping[str, Any], width: int = 0) -> str:
     """± the standard error in per cent; where that is 0 and says nothing, Wilson's interval.
 
@@ -70,28 +60,6 @@ def spread_text(score: Mapping[str, Any], width: int = 0) -> str:
     if score["error"] == 0 and "low" in score:
         return f"({100 * score['low']:.1f}–{100 * score['high']:.1f})"
     return f"± {100 * score['error']:{width}.1f}"
-
-
-def f1(predicted: Sequence[str | None], gold: Sequence[str], positive: str) -> float:
-    """The harmonic mean of precision and recall of one class; 0 where it was never found.
-
-    >>> f1(["yes", "yes", "no"], ["yes", "no", "no"], "yes")
-    0.6666666666666666
-    """
-    pairs = list(zip(predicted, gold, strict=True))
-    both = sum(p == positive and g == positive for p, g in pairs)
-    either = sum((p == positive) + (g == positive) for p, g in pairs)
-    return 2 * both / either if either else 0.0
-
-
-def macro_f1(predicted: Sequence[str | None], gold: Sequence[str]) -> float:
-    """The mean of F1 over the classes that occur on either side, as CB is scored.
-
-    >>> macro_f1(["a", "b", "b"], ["a", "b", "a"])
-    0.6666666666666666
-    """
-    classes = sorted({*gold, *(each for each in predicted if each is not None)})
-    return math.fsum(f1(predicted, gold, each) for each in classes) / len(classes)
 
 
 def exact_match(right: Iterable[tuple[str, bool]]) -> Score:
@@ -213,8 +181,8 @@ class Evaluation:
             return cls(record["model"], list(items.values()), record["notes"], record["settings"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputFileError(
-                f"{folder}: the folder must hold a finished evaluation. It does not ({error}). Run "
-                "the same `uniproto evaluate` again: it goes on where it stopped."
+                f"{folder}: no finished evaluation here ({error}). Run the same `uniproto "
+                "evaluate` again: it goes on where it stopped."
             ) from error
 
     @property
@@ -228,9 +196,12 @@ class Evaluation:
 
 
 def _scores_of(name: str, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    from scipy.stats import binomtest
+    from sklearn.metrics import f1_score
+
     right = [item["verdict"] == RIGHT for item in items]
     score = accuracy(right)
-    low, high = wilson(sum(right), len(right))
+    low, high = binomtest(sum(right), len(right)).proportion_ci(method="wilson")
     found: dict[str, Any] = {
         "accuracy": score.value,
         "error": score.error,
@@ -245,12 +216,11 @@ def _scores_of(name: str, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         found["by_reasoning"] = ways.count(BY_REASONING)
         found["no_answer"] = ways.count(NOT_ANSWERED)
         found["cut_off"] = sum(item.get("stopped") == "length" for item in items)
-    predicted = [item.get("predicted") for item in items]
-    gold = [str(item.get("gold")) for item in items]
-    if name == "cb":
-        found["f1"] = macro_f1(predicted, gold)
+    if name in ("cb", "multirc"):  # the mean over classes; of MultiRC that of the right answers
+        said, gold = ([item[key] for item in items] for key in ("predicted", "gold"))
+        classes = ["yes"] if name == "multirc" else None
+        found["f1"] = f1_score(gold, said, labels=classes, average="macro", zero_division=0.0)
     if name == "multirc":
-        found["f1"] = f1(predicted, gold, "yes")
         exact = exact_match((item["group"], ok) for item, ok in zip(items, right, strict=True))
         found["exact_match"], found["exact_match_error"] = exact.value, exact.error
     return found
@@ -287,17 +257,13 @@ def side_by_side(evaluations: Mapping[str, Evaluation]) -> str:
     before    0.0 (0.0–79.3)
     after   100.0 (20.7–100.0)
     """
-    if not evaluations:
-        raise invalid("evaluations", "must hold a model or more", "none", "Evaluate one.")
     orders = {name: each.order for name, each in evaluations.items()}
     order = next(iter(orders.values()))
     for name, each in orders.items():
         if each != order:
-            raise invalid(
-                "evaluations",
-                f"must have the same data sets ({', '.join(order)})",
-                f"{', '.join(each)} for {name!r}",
-                "Compare models on the same suite.",
+            raise InvalidInputError(
+                f"evaluations must have the same data sets ({', '.join(order)}), not "
+                f"{', '.join(each)} as {name!r}."
             )
     columns = {"%": list(evaluations)}
     for column in order:
@@ -311,3 +277,114 @@ def side_by_side(evaluations: Mapping[str, Evaluation]) -> str:
 
 def _with_error(score: Mapping[str, Any], width: int = 0) -> str:
     return f"{100 * score['accuracy']:.1f} {spread_text(score, width)}".rstrip()
+
+
+# --- every judged item in one HTML file -----------------------------------------------------------
+
+
+_LONGEST = 6000  # letters of one text on the page; items.jsonl has all of it
+_SHOWN = ("id", "question", "gold", "predicted", "verdict", "how", "stopped", "scores")
+_TEXTS = ("output", "program", "program_status", "printed", "program_output", "unreadable")
+
+
+def render(
+    model: str,
+    items: Sequence[Mapping[str, Any]],
+    scores: Mapping[str, Mapping[str, Any]],
+    notes: Mapping[str, str],
+    settings: Mapping[str, Any],
+) -> str:
+    """The page of an evaluation. What models wrote reaches it as compressed data, shown as text."""
+    from markupsafe import Markup
+
+    style = _file("uniproto.report", "style.css") + _file("uniproto.lm.judging", "page.css")
+    script = _file("uniproto.lm.judging", "page.js")
+    headline, averages = _headline(scores)
+    page = template_environment("uniproto.lm.judging").get_template("page.html.j2")
+    rendered = page.render(
+        model=model,
+        headline=headline,
+        averages=averages,
+        rows=_rows(scores),
+        notes=[f"{BENCHMARKS[name].title}: {note}" for name, note in notes.items()],
+        template=settings.get("template"),
+        trusted=settings.get("contained") is False,
+        count=len(items),
+        policy=content_policy(style, script),
+        style=Markup(style),
+        script=Markup(script),
+        data=packed(page_items(items)),
+    )
+    return str(rendered)
+
+
+def page_items(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What the page shows of each item; what is empty is left out.
+
+    >>> item = {"dataset": "cb", "id": "cb-0", "verdict": "right", "printed": None}
+    >>> page_items([item])
+    [{'dataset': 'CB', 'id': 'cb-0', 'verdict': 'right'}]
+    """
+    found = []
+    for item in items:
+        shown = {"dataset": BENCHMARKS[item["dataset"]].title}
+        for name in (*_SHOWN, *_TEXTS):
+            value = item.get(name)
+            if value not in (None, ""):
+                shown[name] = _clipped(value) if isinstance(value, str) else value
+        found.append(shown)
+    return found
+
+
+def packed(value: Any) -> str:
+    """JSON, compressed, in letters that mean nothing to HTML.
+
+    Half a surrogate pair becomes an escape, which JSON can hold and UTF-8 cannot.
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    raw = gzip.compress(text.encode("utf-8", "backslashreplace"), mtime=0)
+    return base64.b64encode(raw).decode("ascii")
+
+
+def _clipped(text: str) -> str:
+    if len(text) <= _LONGEST:
+        return text
+    more = len(text) - _LONGEST
+    return f"{text[:_LONGEST]}\n… and {more:,} letters more, which are in items.jsonl"
+
+
+def _headline(scores: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[tuple[str, str, str]]]:
+    tiles = [
+        (title_of(name).capitalize(), _percent(scores[name]["accuracy"]), spread_text(scores[name]))
+        for name in (OVERALL, IN_DOMAIN, OUT_OF_DOMAIN, SUPERGLUE)
+        if name in scores
+    ]
+    if tiles:
+        return f"{tiles[0][1]} right on average", tiles
+    data = [name for name in scores if name in BENCHMARKS]
+    right, count = (sum(scores[name][key] for name in data) for key in ("right", "questions"))
+    return f"{right:,} of {count:,} right", []
+
+
+def _rows(scores: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
+    counts = ("questions", "by_program", "by_reasoning", "no_answer", "cut_off")
+    return [
+        {
+            "title": BENCHMARKS[name].title,
+            "part": BENCHMARKS[name].part,
+            "accuracy": f"{_percent(each['accuracy'])} {spread_text(each)}",
+            "f1": _percent(each.get("f1")),
+            "exact": _percent(each.get("exact_match")),
+            **{key: f"{each[key]:,}" if key in each else "" for key in counts},
+        }
+        for name, each in scores.items()
+        if name in BENCHMARKS
+    ]
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
+def _file(package: str, name: str) -> str:
+    return files(package).joinpath(name).read_text(encoding="utf-8")

@@ -8,17 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from uniproto.errors import InputFileError, MissingExtraError
+import torch
+import transformers
+
+from uniproto.errors import InputFileError
 from uniproto.lm.judging.session import Completion
-
-try:
-    import torch
-    import transformers
-
-    from uniproto.lm.judging.model_files import ModelPlace
-    from uniproto.lm.models import load_model, padding_token, with_adapter
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Judging a model", "judge") from error
+from uniproto.lm.models import ModelPlace, load_model, padding_token, with_adapter
 
 # A batch runs until its last answer ends. Most answers are short; the few long ones are set aside
 # after so many tokens and finished together, so that they do not hold up every batch.

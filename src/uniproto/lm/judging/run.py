@@ -14,15 +14,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import InputFileError, invalid, require_int, require_name
+from uniproto.errors import InputFileError, InvalidInputError, needing, require_int, require_name
 from uniproto.lm.features.language import CHAT
 from uniproto.lm.finetune.settings import TEMPLATE
+from uniproto.lm.judging import EvaluateSettings
 from uniproto.lm.judging.benchmark_files import Question
 from uniproto.lm.judging.benchmarks import BENCHMARKS, DataSet, digest, read_questions
 from uniproto.lm.judging.evaluation import ITEMS, RESULTS, SETTINGS, Evaluation
-from uniproto.lm.judging.sandbox import LONGEST, containment, run_program
+from uniproto.lm.judging.sandbox import containment, require_seconds, run_program
 from uniproto.lm.judging.session import AnsweringModel, Item, Session, fill, stop_strings
-from uniproto.lm.judging.settings import EvaluateSettings
 from uniproto.report.words import counted
 from uniproto.runs.atomic import unwritable, write_json
 from uniproto.runs.folder import require_run_folder, require_same
@@ -71,9 +71,7 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
     require_int("batch_size", batch_size)
     require_int("max_new_tokens", max_new_tokens)
     require_name("device", device, ("auto", "cpu"))
-    if not (isinstance(program_seconds, int | float) and 0 < program_seconds <= LONGEST):
-        limits = f"must be above 0 and at most {LONGEST}"
-        raise invalid("program_seconds", limits, repr(program_seconds), "5 is usual.")
+    require_seconds("program_seconds", program_seconds)
     log = log or partial(print, file=sys.stderr)
     folder = Path(out)
     datasets = read_questions(suite, data, limit=limit, allow_partial=allow_partial)
@@ -209,8 +207,8 @@ def _read_settings(folder: Path) -> dict[str, Any] | None:
         return None
     except (OSError, ValueError, TypeError) as error:
         raise InputFileError(
-            f"{path}: the file must hold the settings of an evaluation by uniproto. It does not "
-            f"({error}). Choose another folder with --out, or move that file away."
+            f"{path}: no settings of an evaluation by uniproto ({error}). Choose another folder "
+            "with --out, or move that file away."
         ) from error
     return dict(settings)
 
@@ -229,22 +227,13 @@ class _LoadedModel:
     files: Sequence[str | Path] = ()
 
     def __init__(self, model: Any) -> None:
-        if not isinstance(model, AnsweringModel):
-            raise invalid(
-                "model",
-                "must be a path, a name, or an object with name, generate and label_scores",
-                type(model).__name__,
-                "Wrap a loaded model: uniproto.lm.judging.language_model.LanguageModel.",
-            )
         self.model, self.name = model, str(model.name)
         self.identity: dict[str, Any] = {"model": self.name}
 
     def chat_prompt(self) -> str:
-        raise invalid(
-            "template",
-            "must hold {instruction} for a model that is loaded already",
-            repr(CHAT),
-            "Write out its chat template, with {instruction} for the question.",
+        raise InvalidInputError(
+            "template must hold {instruction} for a model that is loaded already. Write out its "
+            "chat template."
         )
 
     def load(self, **_: Any) -> AnsweringModel:
@@ -256,8 +245,9 @@ class _ModelOnDisk:
 
     def __init__(self, model: str | Path, base: str | None) -> None:
         # Now, not when it is needed: a missing extra is reported before anything is written.
-        from uniproto.lm.judging.language_model import load_language_model
-        from uniproto.lm.judging.model_files import locate
+        with needing("Judging a model", "judge"):
+            from uniproto.lm.judging.language_model import load_language_model
+            from uniproto.lm.models import locate
 
         self._load = load_language_model
         self.place, self.name = locate(model, base), str(model)
@@ -276,7 +266,7 @@ class _ModelOnDisk:
 
     def chat_prompt(self) -> str:
         """The model's chat template, as a prompt with a place for the question."""
-        from uniproto.lm.finetune.chats import chat_prompt
+        from uniproto.lm.finetune.tokens import chat_prompt
         from uniproto.lm.models import load_tokenizer
 
         return chat_prompt(load_tokenizer(self.place.base))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Protocol, runtime_checkable
 
-from uniproto.errors import invalid
+from uniproto.errors import InvalidInputError
 from uniproto.lm.judging.answers import extract_answer, program_answer, same_answer
 from uniproto.lm.judging.answers.comparison import repeats_the_question
 from uniproto.lm.judging.answers.helpers import UnreadableAnswerError, read_in_time
@@ -32,9 +32,7 @@ def fill(template: str, instruction: str) -> str:
     'Q: What is 2 + 2?\\nA:'
     """
     if "{instruction}" not in template:
-        raise invalid(
-            "template", "must hold {instruction}", repr(template), "Say where the question goes."
-        )
+        raise InvalidInputError("template must hold {instruction}, where the question goes.")
     return template.replace("{instruction}", instruction)
 
 
@@ -155,11 +153,9 @@ class Session:
         items = []
         for question, prompt, each in zip(questions, prompts, scores, strict=True):
             if not all(map(math.isfinite, each)):
-                raise invalid(
-                    "model",
-                    "must give every label word a finite log-likelihood",
-                    f"{list(each)} for {question.id}",
-                    "Its weights may be damaged, or too large for --bf16.",
+                raise InvalidInputError(
+                    f"The model gives {question.id} no finite log-likelihood ({list(each)}). Its "
+                    "weights may be damaged, or too large for --bf16."
                 )
             item = _new_item(question, prompt)
             item["scores"] = dict(zip(question.words, (round(s, 6) for s in each), strict=True))

@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uniproto.data.files import first_line
-from uniproto.errors import InputFileError, MissingExtraError, OutputError
+import jax
+import orbax.checkpoint as ocp
 
-try:
-    import jax
-    import orbax.checkpoint as ocp
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Pretraining", "jax") from error
+from uniproto.data.files import first_line
+from uniproto.errors import InputFileError, OutputError
+from uniproto.runs.atomic import unwritable
 
 CHECKPOINTS = "checkpoints"
 _STATE, _RECORD = "state", "run"
@@ -118,10 +116,7 @@ class Checkpoints:
     def _unwritable(self, error: OSError | ValueError) -> OutputError:
         last = str(error).strip().rsplit(": ", 1)[-1]  # of the messages of each storage layer
         reason = getattr(error, "strerror", None) or last.partition(" [")[0]
-        return OutputError(
-            f"{self.folder}: the checkpoints must go to a folder that can be written. Writing "
-            f"failed ({reason}). Choose another folder with --out, or free some space."
-        )
+        return unwritable(self.folder, ValueError(reason), "checkpoints")
 
 
 def remove_checkpoints(out: Path) -> None:
@@ -141,9 +136,8 @@ def _reading(folder: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputFileError(
-            f"{folder}: the checkpoint must be complete, and of a model of this shape. It could "
-            f"not be read ({first_line(error)}). Move this folder away to go on from the "
-            "checkpoint before it, or start over with --fresh."
+            f"{folder}: the checkpoint could not be read ({first_line(error)}). Move this folder "
+            "away to go on from the checkpoint before it, or start over with --fresh."
         ) from error
 
 

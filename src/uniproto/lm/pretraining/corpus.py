@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from uniproto.data.files import json_objects, reading
-from uniproto.errors import InputFileError, invalid
+from uniproto.errors import InputFileError, InvalidInputError
 
 ENDINGS = (".txt", ".txt.zst", ".jsonl", ".jsonl.zst", ".parquet")
 _CHUNK = 2**20
@@ -40,22 +40,17 @@ def corpus_files(place: str | Path) -> list[Path]:
     """
     path = Path(place)
     if path.is_file():
-        found = [path]
-        if not _known(path):
-            raise InputFileError(
-                f"{path}: the file name must end in one of {', '.join(ENDINGS)}. Got "
-                f"{path.suffix or 'no ending'!r} instead. Convert the file to one of those."
-            )
+        found = [path] if _known(path) else []
     elif path.is_dir():
         found = [file for file in path.rglob("*") if file.is_file() and _known(file)]
     else:
         found = [Path(name) for name in glob.glob(str(place), recursive=True)]
         found = [file for file in found if file.is_file() and _known(file)]
     if not found:
-        what = "a folder without them" if path.is_dir() else "no such file"
+        what = "no texts here" if path.exists() else "no such file"
         raise InputFileError(
-            f"{place}: the corpus must be a file, a folder or a pattern of files that end in one "
-            f"of {', '.join(ENDINGS)}. Got {what} instead. Check the path."
+            f"{place}: {what}. Name a file, a folder or a pattern of files that end in one of "
+            f"{', '.join(ENDINGS)}."
         )
     return sorted(found)
 
@@ -110,36 +105,24 @@ def _known(path: Path) -> bool:
     return path.name.lower().endswith(ENDINGS)
 
 
-def _chunks(path: Path, advance: Callable[[int], None]) -> Iterator[bytes]:
-    """The content of a file, decompressed where it is compressed."""
+def _pieces(path: Path, advance: Callable[[int], None], by_line: bool) -> Iterator[bytes]:
+    """The content of a file, decompressed where it is compressed: its lines, or chunks of it."""
     import pyarrow as pa
 
     with reading(path, "text, whole and as it was written"), path.open("rb") as raw:
         stream: IO[bytes] | Any = raw
         if path.suffix.lower() == ".zst":
-            stream = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd")
+            packed = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd")
+            stream = io.BufferedReader(packed)
         before = 0
-        while chunk := stream.read(_CHUNK):
-            yield chunk
+        for piece in stream if by_line else iter(lambda: stream.read(_CHUNK), b""):
+            yield piece
             advance(raw.tell() - before)
             before = raw.tell()
 
 
-def _lines(path: Path, advance: Callable[[int], None]) -> Iterator[bytes]:
-    """Lines end with \\n alone: texts may hold other line separators."""
-    parts: list[bytes] = []
-    for chunk in _chunks(path, advance):
-        *complete, rest = chunk.split(b"\n")
-        for line in complete:
-            yield b"".join([*parts, line])
-            parts = []
-        parts.append(rest)
-    if any(parts):
-        yield b"".join(parts)
-
-
 def _json_lines(path: Path, column: str, advance: Callable[[int], None]) -> Iterator[str]:
-    for number, row in json_objects(_lines(path, advance), path):
+    for number, row in json_objects(_pieces(path, advance, by_line=True), path):
         if column not in row:
             raise _no_column(path, column, f"line {number} holds {', '.join(row)}")
         if not isinstance(row[column], str):
@@ -174,12 +157,12 @@ def _text(path: Path, advance: Callable[[int], None]) -> Iterator[str]:
     rest = ""
     piece = min(_PIECE, max(_SMALLEST_PIECE, path.stat().st_size // _FEWEST_PIECES))
     longest = _AS_LONG_AT_MOST * piece
-    for chunk in itertools.chain(_chunks(path, advance), [b""]):
+    for chunk in itertools.chain(_pieces(path, advance, by_line=False), [b""]):
         try:
             rest += lines.decode(chunk, final=not chunk)
         except UnicodeDecodeError as error:
             raise InputFileError(
-                f"{path}: the file must hold UTF-8 text. It does not ({error.reason} near "
+                f"{path}: the file is not UTF-8 ({error.reason} near "
                 f"{error.object[error.start : error.end]!r}). Convert it."
             ) from error
         begin = 0
@@ -196,16 +179,12 @@ def _text(path: Path, advance: Callable[[int], None]) -> Iterator[str]:
 
 
 def _no_column(path: Path, column: str, found: str) -> Exception:
-    return invalid(
-        "--column",
-        f"must name a column of {path.name} that holds the texts",
-        f"{column!r}, but {found}",
-        "Name another column.",
+    return InvalidInputError(
+        f"--column: no texts in {column!r} of {path.name}: {found}. Name another column."
     )
 
 
 def _no_text(path: Path, column: str, where: str, kind: str) -> InputFileError:
     return InputFileError(
-        f"{path}: column {column!r} must hold a text in every document. {where} has {kind} "
-        "instead. Correct or drop it."
+        f"{path}: {where} has {kind} in column {column!r}, not a text. Correct or drop it."
     )

@@ -14,22 +14,19 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import InputFileError, MissingExtraError, OutputError, UniprotoError
+from uniproto.errors import InputFileError, OutputError, UniprotoError, needing
 from uniproto.lm.pretraining.checkpoints import Checkpoints
 from uniproto.lm.pretraining.model import ModelConfig, Params, logits
 from uniproto.lm.pretraining.pretrain import SETTINGS, TOKENS, padded_model
 from uniproto.lm.pretraining.pretrain_settings import StepSettings
 from uniproto.lm.pretraining.step import initial_state
 from uniproto.lm.pretraining.tokens import TOKENIZER, load_tokens, load_vocabulary
-
-try:
-    import jax
-    import jax.numpy as jnp
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Pretraining", "jax") from error
+from uniproto.runs.atomic import unwritable
 
 FORMATS = ("hf",)
 _CLOSE = 1e-3  # of the largest score: two libraries add in another order
@@ -45,25 +42,21 @@ def export_run(out: Path, folder: Path, tokens: Path | None = None) -> dict[str,
     """
     if not (out / SETTINGS).is_file():
         raise InputFileError(
-            f"{out}: the folder must hold a pretraining run. It has no {SETTINGS}. Name the folder "
-            "of a run with --out."
+            f"{out}: no pretraining run here (no {SETTINGS}). Name the folder of a run with --out."
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise OutputError(
-            f"{folder}: the model must go to a new or empty folder. There are files. Choose "
-            "another folder."
-        )
+        raise OutputError(f"{folder}: there are files here. Choose another folder for the model.")
     prepared = load_tokens(out / TOKENS if tokens is None else tokens)
     checkpoints = Checkpoints(out)
     try:
         saved = checkpoints.latest()
         if saved is None:
-            raise InputFileError(f"{out}: the run must have a checkpoint. Got none. Train first.")
+            raise InputFileError(f"{out}: the run has no checkpoint. Train first.")
         settings = saved.record["configuration"]
         if settings["tokens"] != prepared.identity():
             raise InputFileError(
-                f"{prepared.folder}: the tokens must be those of the run. They are others. Name "
-                "their folder with --tokens."
+                f"{prepared.folder}: these are not the tokens of the run. Name their folder with "
+                "--tokens."
             )
         config = padded_model(settings["size"], prepared.vocab, settings["length"])
         shared = {each.name: settings[each.name] for each in fields(StepSettings)}
@@ -77,10 +70,8 @@ def export_run(out: Path, folder: Path, tokens: Path | None = None) -> dict[str,
 
 def export_params(params: Params, config: ModelConfig, folder: Path, prepared: Any) -> float:
     """Write parameters as a folder of transformers; returns the largest difference of a score."""
-    try:
+    with needing("Exporting a model", "train"):
         import safetensors.numpy
-    except ModuleNotFoundError as error:  # pragma: no cover
-        raise MissingExtraError("Exporting a model", "train") from error
     end = int(prepared.header["end_of_text"])
     end_text = load_vocabulary(prepared.folder).tokenizer.id_to_token(end)
     partial = folder.with_name(f".{folder.name}.partial")
@@ -103,10 +94,7 @@ def export_params(params: Params, config: ModelConfig, folder: Path, prepared: A
             folder.rmdir()  # an empty one
         partial.rename(folder)
     except OSError as error:
-        raise OutputError(
-            f"{folder}: the model must go to a folder that can be written. Writing failed "
-            f"({error.strerror or error}). Choose another folder."
-        ) from error
+        raise unwritable(folder, error, "model") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return difference
@@ -167,11 +155,9 @@ def llama_weights(params: Params, config: ModelConfig) -> dict[str, NDArray[np.f
 
 def compare_with_transformers(params: Params, config: ModelConfig, folder: Path) -> float:
     """The largest difference between two libraries' scores of the same random tokens."""
-    try:
+    with needing("Exporting a model", "train"):
         import torch
         import transformers
-    except ModuleNotFoundError as error:  # pragma: no cover
-        raise MissingExtraError("Exporting a model", "train") from error
     length = min(config.length, _COMPARED_TOKENS)
     tokens = np.random.default_rng(0).integers(0, config.vocab, (2, length))
     ours = np.asarray(logits(params, jnp.asarray(tokens), config, dtype=jnp.float32))
@@ -184,8 +170,8 @@ def compare_with_transformers(params: Params, config: ModelConfig, folder: Path)
     difference = float(np.abs(ours - theirs).max())
     if not difference <= _CLOSE * max(1.0, float(np.abs(ours).max())):
         raise UniprotoError(
-            "The exported model must give the same scores as the model itself. They differ by "
-            f"{difference:.2g}. The export was not kept; please report this."
+            f"The scores of the exported model differ by {difference:.2g}. The export was not "
+            "kept; please report this."
         )
     return difference
 

@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from uniproto.errors import MissingExtraError, invalid, require_name
-from uniproto.lm.pretraining.pretrain_settings import SIZES
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
 
-try:
-    import jax
-    import jax.numpy as jnp
-    from jax import Array, lax
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Pretraining", "jax") from error
+from uniproto.errors import invalid, require_name
+from uniproto.lm.pretraining.pretrain_settings import SIZES
 
 Params = dict[str, Any]
 

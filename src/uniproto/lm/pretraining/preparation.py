@@ -10,17 +10,16 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
-from uniproto.errors import InvalidInputError, OutputError, UniprotoError, invalid
+from uniproto.errors import InvalidInputError, OutputError, UniprotoError
 from uniproto.lm.pretraining.corpus import corpus_files, corpus_identity, read_documents
 from uniproto.lm.pretraining.pretrain_settings import Preparation
 from uniproto.lm.pretraining.tokens import (
@@ -37,8 +36,9 @@ from uniproto.lm.pretraining.tokens import (
     load_vocabulary,
     save_vocabulary,
 )
-from uniproto.runs.atomic import atomic_write, open_own, remove_partials, write_json
-from uniproto.runs.cleanup import missing_folders, take_away
+from uniproto.runs.atomic import atomic_write, remove_partials, unwritable, write_json
+from uniproto.runs.folder import take_away
+from uniproto.runs.lock import locked
 from uniproto.runtime.progress import Progress
 
 _BEGUN = "preparing.json"  # what the files beside it are being made from
@@ -79,10 +79,7 @@ def prepare_tokens(
     except UniprotoError:
         raise
     except OSError as error:
-        raise OutputError(
-            f"{folder}: the tokens must go to a folder that can be written. Writing failed "
-            f"({error.strerror or error}). Choose another one with --tokens, or free some space."
-        ) from error
+        raise unwritable(folder, error, "tokens") from error
     tokens = load_tokens(folder)
     _require_same(tokens, preparation)
     return tokens
@@ -158,9 +155,7 @@ def _prepare(folder: Path, options: Preparation, seed: int, progress: Progress) 
     share = options.validation
     assert share is not None
     if not 0 < share <= 0.5:
-        raise invalid(
-            "--validation", "must be above 0 and at most 0.5", share, "Pass 0.05 for 5 %."
-        )
+        raise InvalidInputError("--validation must be above 0 and at most 0.5; pass 0.05 for 5 %.")
     corpus = _Corpus(corpus_files(str(options.data)), str(options.column), share, seed)
     made_from = {
         "corpus": corpus_identity(corpus.files),
@@ -260,9 +255,8 @@ def _require_same(tokens: TokenFiles, options: Preparation) -> None:
     different = _differences(tokens, options)
     if different:
         raise InvalidInputError(
-            f"{tokens.folder}: the folder must hold tokens made from the same corpus and options. "
-            f"Got {'; '.join(different)} instead. Choose another folder with --tokens, or delete "
-            "this one."
+            f"{tokens.folder}: the folder holds tokens made otherwise ({'; '.join(different)}). "
+            "Choose another with --tokens, or delete this one."
         )
 
 
@@ -292,27 +286,11 @@ def exclusive_folder(folder: Path) -> Iterator[None]:
 
     The folder is made if it is missing; a run that is refused leaves nothing in it.
     """
-    path = folder / ".lock"
-    while True:
-        new_folders, is_new = missing_folders(folder), not path.exists()
-        folder.mkdir(parents=True, exist_ok=True)
-        with open_own(path, "a+b") as lock:
-            _wait_for(lock)
-            if not (path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno()))):
-                continue  # the run we waited for was refused, and has taken the folder away
-            remove_partials(folder)
-            before = set(folder.iterdir()) - ({path} if is_new else set())
-            try:
-                yield
-            except UniprotoError:
-                take_away(set(folder.iterdir()) - before, new_folders)
-                raise
-            return
-
-
-def _wait_for(lock: IO[bytes]) -> None:
-    try:
-        import fcntl
-    except ImportError:  # not on this system; then nobody checks
-        return
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(folder, "a preparation", wait=math.inf):
+        remove_partials(folder)
+        before = set(folder.iterdir())
+        try:
+            yield
+        except UniprotoError:
+            take_away(set(folder.iterdir()) - before, [])
+            raise

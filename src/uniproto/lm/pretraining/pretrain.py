@@ -7,26 +7,21 @@ The folder OUT holds the settings and the results.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
-from uniproto.errors import (
-    InputFileError,
-    InvalidInputError,
-    MissingExtraError,
-    invalid,
-)
+from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.lm.pretraining.checkpoints import (
     CHECKPOINTS,
     Checkpoint,
     Checkpoints,
     remove_checkpoints,
 )
-from uniproto.lm.pretraining.learning_curves import curve_points, curves_chart
 from uniproto.lm.pretraining.model import ModelConfig, model_config
 from uniproto.lm.pretraining.preparation import prepare_tokens
 from uniproto.lm.pretraining.pretrain_settings import PretrainSettings, StepSettings
@@ -38,16 +33,11 @@ from uniproto.lm.pretraining.tokens import (
     load_vocabulary,
 )
 from uniproto.lm.pretraining.train import NAN_BATCH, Plan, train
-from uniproto.report.curves import CURVE_FILES, save_curves
+from uniproto.report.charts import BLUE, CURVE_FILES, GREEN, GREY, ORANGE, PINK, save_curves
 from uniproto.runs.atomic import unwritable, write_json
 from uniproto.runs.folder import require_run_folder, require_same
+from uniproto.runs.journal import METRICS, MetricsFile
 from uniproto.runs.lock import locked
-from uniproto.runs.metrics import METRICS, MetricsFile
-
-try:
-    import jax
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Pretraining", "jax") from error
 
 TOKENS, RESULT = "tokens", "result.json"
 SETTINGS = "pretrain.json"  # says whose folder it is
@@ -97,11 +87,7 @@ def pretrain(settings: PretrainSettings, fresh: bool = False) -> dict[str, Any]:
         mesh=mesh,
         training=training,
         validation=_validated(validation, settings),
-        steps=settings.steps,
-        seed=settings.seed,
-        eval_steps=settings.eval_steps,
-        save_steps=settings.save_steps,
-        logging_steps=settings.logging_steps,
+        settings=settings,
         shown=False if settings.quiet else None,
         configuration=configuration,
         vocabulary=None if settings.quiet else load_vocabulary(tokens.folder),
@@ -154,11 +140,10 @@ def _dtype(settings: PretrainSettings) -> str:
 def _mesh(devices: int) -> Any:
     found = jax.devices()
     if devices > len(found):
-        raise invalid(
-            "--devices",
-            f"must not exceed the {len(found)} that JAX finds here ({found[0].platform})",
-            devices,
-            "Lower it; on a CPU, XLA_FLAGS=--xla_force_host_platform_device_count=2 makes two.",
+        raise InvalidInputError(
+            f"--devices must not exceed the {len(found)} that JAX finds here "
+            f"({found[0].platform}). On a CPU, "
+            "XLA_FLAGS=--xla_force_host_platform_device_count=2 makes two."
         )
     return None if devices == 1 else jax.sharding.Mesh(np.array(found[:devices]), ("data",))
 
@@ -167,21 +152,18 @@ def _require_enough(
     settings: PretrainSettings, tokens: TokenFiles, training: Sequences, validation: Sequences
 ) -> None:
     if len(training) < settings.pool:
-        raise invalid(
-            "--data",
-            f"must hold {settings.pool} training sequences of {settings.length} + 1 tokens, for "
-            "one pool",
-            f"{len(training)} ({len(training.tokens):,} tokens)",
-            "Bring more text, or lower --pool or --length.",
+        raise InvalidInputError(
+            f"--data must hold {settings.pool} training sequences of {settings.length} + 1 tokens, "
+            f"not {len(training)} ({len(training.tokens):,} tokens). Bring more text, or lower "
+            "--pool or --length."
         )
     if len(validation) < settings.devices:
         held_out = tokens.header["validation_documents"]
-        raise invalid(
-            "--validation",
-            f"must hold out a sequence of {settings.length} + 1 tokens for every device",
-            f"{len(validation.tokens):,} tokens, of {held_out:,} of the "
-            f"{held_out + tokens.header['train_documents']:,} documents",
-            "Raise it, bring more documents (they are held out whole), or lower --length.",
+        raise InvalidInputError(
+            f"--validation holds out {len(validation.tokens):,} tokens, of {held_out:,} of the "
+            f"{held_out + tokens.header['train_documents']:,} documents: less than a sequence of "
+            f"{settings.length} + 1 for every device. Raise it, bring more documents, or lower "
+            "--length."
         )
 
 
@@ -211,7 +193,7 @@ def _publish(
     result = without_infinity(
         {
             "configuration": plan.configuration,
-            "steps": plan.steps,
+            "steps": settings.steps,
             "parameters": plan.config.parameters,
             "model": asdict(plan.config),
             "train_tokens": tokens.header["train_tokens"],
@@ -246,9 +228,8 @@ def finished_result(
         done, before = int(result["steps"]), dict(result["configuration"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidInputError(
-            f"{out / RESULT}: the file must hold the result of a pretraining run. It holds "
-            f"something else ({error}). Choose another folder with --out, or start over with "
-            "--fresh."
+            f"{out / RESULT}: no result of a pretraining run ({error}). Choose another folder with "
+            "--out, or start over with --fresh."
         ) from error
     require_continuing(before, configuration, done, out)
     return result if done == steps else None
@@ -258,9 +239,8 @@ def require_checkpoint(saved: Checkpoint | None, out: Path) -> None:
     """Refuse to go on with a finished run without a checkpoint: its results would be lost."""
     if saved is None and (out / RESULT).exists():
         raise InputFileError(
-            f"{out / CHECKPOINTS}: the folder must hold the last checkpoint of a run that is to go "
-            "on for more steps. Got none instead. Put it back, choose another folder with --out, "
-            "or start over with --fresh."
+            f"{out / CHECKPOINTS}: the last checkpoint is gone. Put it back, choose another folder "
+            "with --out, or start over with --fresh."
         )
 
 
@@ -283,3 +263,89 @@ def remove_run(out: Path) -> None:
             (out / name).unlink(missing_ok=True)
     except OSError as error:
         raise unwritable(out, error, "results") from error
+
+
+# --- curves ---------------------------------------------------------------------------------------
+
+
+METHOD_COLOURS = {
+    "uniproto": BLUE,
+    "colm": PINK,
+    "greats": ORANGE,
+    "gradnorm": "#D55E00",
+    "maxloss": GREEN,
+    "random": GREY,
+    "full": "#000000",
+}
+_ENTROPIC = {"uniproto-entropic": "#56B4E9"}  # a name of the experiment, not of a method
+
+
+def curve_points(rows: Sequence[Mapping[str, Any]], **run: Any) -> list[dict[str, Any]]:
+    """The validated rows of a run's metrics, tidy; `run` (method, seed, …) is added to each.
+
+    >>> rows = [{"step": 5, "seconds": 2.0, "tokens": 80, "train_loss": 3.5, "val_loss": 3.0},
+    ...         {"step": 6, "seconds": 2.4, "tokens": 96, "train_loss": 3.4, "val_loss": None}]
+    >>> curve_points(rows, method="full")
+    [{'method': 'full', 'step': 5, 'seconds': 2.0, 'tokens': 80, 'train_loss': 3.5,
+      'log_perplexity': 3.0}]
+    """
+    return [
+        {
+            **run,
+            **{name: row[name] for name in ("step", "seconds", "tokens", "train_loss")},
+            "log_perplexity": row["val_loss"],
+        }
+        for row in rows
+        if row["val_loss"] is not None
+    ]
+
+
+def curves_chart(points: Sequence[Mapping[str, Any]], title: str, subtitle: str = "") -> Any:
+    """One line per method against steps and against time; several seeds as a mean with a band.
+
+    Two methods or more are compared after equal steps and after equal time; one has its course.
+    A point has `method`, `step`, `seconds` and `log_perplexity`. Seeds take different times, so
+    in the panel of times a step stands at its mean time.
+    """
+    import altair as alt
+
+    from uniproto.report.charts import lines_and_bands, loose_scale, small_multiples, styled
+
+    times: dict[tuple[str, int], list[float]] = {}
+    for point in points:
+        times.setdefault((point["method"], point["step"]), []).append(point["seconds"])
+    shown = [
+        {**point, "mean_seconds": sum(same) / len(same)}
+        for point in points
+        for same in [times[point["method"], point["step"]]]
+    ]
+    # The model before any training is far above the rest, and the same for all.
+    trained = [point for point in shown if point["step"] > 0]
+    if len({point["step"] for point in trained}) < 2:  # no line without it
+        trained = shown
+    present = {point["method"] for point in points}
+    by = "after equal" if len(present) > 1 else "by"
+    options: dict[str, Any] = {
+        "y": alt.Y("log_perplexity:Q", title="validation log-perplexity", scale=loose_scale(alt)),
+        "series": "method",
+        "colours": {
+            name: hue for name, hue in (METHOD_COLOURS | _ENTROPIC).items() if name in present
+        },
+        "width": 380,
+        "height": 300,
+    }
+    panels = [
+        lines_and_bands(
+            trained,
+            x=alt.X("step:Q", title="step", scale=alt.Scale(zero=True)),
+            title=f"{by} steps",
+            **options,
+        ),
+        lines_and_bands(
+            trained,
+            x=alt.X("mean_seconds:Q", title="seconds of training", scale=alt.Scale(zero=True)),
+            title=f"{by} time",
+            **options,
+        ),
+    ]
+    return styled(small_multiples(panels, 2, shared=["y"]), title, subtitle)

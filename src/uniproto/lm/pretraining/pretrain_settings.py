@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
-from uniproto.errors import invalid, require_int, require_name
+from uniproto.errors import InvalidInputError, require_int, require_name
 from uniproto.runtime.settings import setting
 
 METHODS = ("uniproto", "colm", "greats", "gradnorm", "maxloss", "random", "full")
@@ -145,29 +145,21 @@ class StepSettings:
         for name in ("pool", "keep", "iterations", "anchors", "tokens_per_slice"):
             require_int(name, getattr(self, name))
         require_int("warmup", self.warmup, least=0)
-        if len(self.sketch) != 2 or min(self.sketch) < 1:
-            raise invalid("sketch", "must be two counts", self.sketch, "Try (128, 128).")
         if self.keep > self.pool:
-            raise invalid("keep", "must be at most 'pool'", self.keep, f"The pool is {self.pool}.")
+            raise InvalidInputError(f"keep={self.keep} must not exceed pool={self.pool}.")
         if self.pool * self.keep >= _LARGEST_MASS:
-            at_most = f"times 'keep' must be below {_LARGEST_MASS}"
-            raise invalid("pool", at_most, f"{self.pool} × {self.keep}", "Use a smaller pool.")
+            raise InvalidInputError(f"pool × keep must be below {_LARGEST_MASS}. Lower the pool.")
         if self.method == "greats" and self.anchors > self.pool:
-            raise invalid(
-                "anchors", "must be at most 'pool'", self.anchors, f"The pool is {self.pool}."
-            )
+            raise InvalidInputError(f"anchors={self.anchors} must not exceed pool={self.pool}.")
         for name in ("reg", "learning_rate", "clip"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise invalid(name, "must be a finite number above 0", value, "Try its default.")
+                raise InvalidInputError(f"{name} must be a finite number above 0, not {value}.")
         if not 0 <= self.weight_decay < math.inf:
-            raise invalid("weight_decay", "must be at least 0", self.weight_decay, "Try 0.1.")
+            raise InvalidInputError("weight_decay must be at least 0.")
         if self.schedule == "cosine" and (self.steps is None or self.steps <= self.warmup):
-            raise invalid(
-                "steps",
-                "must be above 'warmup' with schedule='cosine'",
-                self.steps,
-                "Give the number of steps of the whole run.",
+            raise InvalidInputError(
+                "schedule='cosine' needs steps, above warmup: those of the whole run."
             )
 
     @property
@@ -222,21 +214,16 @@ class PretrainSettings(StepSettings, Preparation):
         for name in (*counts, "logging_steps"):
             require_int(f"--{name.replace('_', '-')}", getattr(self, name))
         if not 0 <= self.seed < 2**32:  # JAX would use the last 32 bits alone
-            raise invalid("--seed", "must be from 0 to 2^32 - 1", self.seed, "Pass a small number.")
+            raise InvalidInputError("--seed must be from 0 to 2^32 - 1.")
         if self.data is None and self.tokens is None:
-            raise invalid(
-                "--data",
-                "must name the corpus where no --tokens are given",
-                "none",
-                "Name a file, a folder or a pattern.",
+            raise InvalidInputError(
+                "Name the corpus with --data (a file, a folder or a pattern), or prepared --tokens."
             )
         for name in ("pool", "keep"):
             if getattr(self, name) % self.devices:
-                raise invalid(
-                    f"--{name}",
-                    f"must be a multiple of the {self.devices} devices",
-                    getattr(self, name),
-                    "Every device takes an equal part.",
+                raise InvalidInputError(
+                    f"--{name} {getattr(self, name)} must be a multiple of the {self.devices} "
+                    "devices."
                 )
 
     def preparation(self) -> Preparation:

@@ -13,19 +13,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from uniproto.errors import MissingExtraError, invalid
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array, lax
+from jax.sharding import Mesh, PartitionSpec
 
-try:
-    import jax
-    import jax.numpy as jnp
-    import optax
-    from jax import Array, lax
-    from jax.sharding import Mesh, PartitionSpec
-except ModuleNotFoundError as error:
-    raise MissingExtraError("Pretraining", "jax") from error
-
-from uniproto.lm.pretraining.choose import choose
-from uniproto.lm.pretraining.gradients import mean_loss, token_losses
+from uniproto.errors import InvalidInputError, invalid, require_int, require_name
+from uniproto.lm.pretraining.choose import choose, cosine_costs, integer_costs, pick_by_fills
+from uniproto.lm.pretraining.gradients import inner_products, mean_loss, token_losses
 from uniproto.lm.pretraining.model import ModelConfig, Params, hidden_states, initial_params
 from uniproto.lm.pretraining.pretrain_settings import DTYPES, StepSettings
 
@@ -257,3 +253,51 @@ def _matrices(params: Any) -> Any:
     return jax.tree_util.tree_map_with_path(
         lambda path, _: not str(path[-1].key).endswith("norm"), params
     )
+
+
+# --- the choice alone -----------------------------------------------------------------------------
+
+
+METRICS = ("cosine", "dot")
+
+
+def choose_rows(
+    features: Array, keep: int, *, usable: Array | None = None, metric: str = "cosine"
+) -> Array:
+    """The `keep` rows which, all with equal weight, best represent all rows: int32[keep].
+
+    UniPROT with plan `extend`, in the order picked; the picks are those of
+    `uniproto.algorithm.uniprot` on the same costs.
+
+    Args:
+        features: (examples, dimensions) numbers of any type.
+        keep: how many rows to choose; a Python number, which decides the shape.
+        usable: which rows may be chosen and count as targets, bool[examples]. Rows with NaN or
+            infinity, and for cosines rows of zeros, never do. With fewer usable rows than `keep`
+            the last ones returned are arbitrary: compare `usable.sum()` with `keep`.
+        metric: `cosine`, 1 − cos, or `dot`, inner products (max − ⟨x, y⟩).
+
+    >>> import jax
+    >>> features = jnp.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [jnp.nan, 0.0], [0.1, 0.9]])
+    >>> jax.jit(choose_rows, static_argnums=1)(features, 2)
+    Array([0, 2], dtype=int32)
+    """
+    require_name("metric", metric, METRICS)
+    keep = require_int("keep", keep)
+    if features.ndim != 2 or keep > len(features):
+        raise InvalidInputError(
+            f"keep={keep} must not exceed the rows of features of shape (rows, numbers), not "
+            f"{features.shape}."
+        )
+    products = inner_products(jnp.asarray(features, jnp.float32))
+    own = jnp.diagonal(products)
+    fine = jnp.isfinite(own) & ((own > 0) | (metric != "cosine"))
+    if usable is not None:
+        fine &= usable
+    if metric == "cosine":
+        costs = cosine_costs(products)
+    else:
+        both = fine[:, None] & fine
+        costs = jnp.max(products, where=both, initial=-jnp.inf) - products
+    integers, _ = integer_costs(costs, fine)
+    return pick_by_fills(integers, fine, keep).rows

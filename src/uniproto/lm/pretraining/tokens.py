@@ -19,16 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tokenizers
 from numpy.typing import NDArray
 
-from uniproto.errors import InputFileError, MissingExtraError, invalid
+from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.lm.pretraining.pretrain_settings import VOCAB_SIZE
 from uniproto.runs.atomic import write_text
-
-try:
-    import tokenizers
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Pretraining", "jax") from error
 
 HEADER, TRAIN, VALIDATION = "tokens.json", "train.bin", "validation.bin"
 FORMAT = 1
@@ -76,11 +72,9 @@ def learn_vocabulary(documents: Callable[[], Iterator[str]], size: int) -> Vocab
     the model larger: it gets one token per 64 characters.
     """
     if size < _LEAST_SIZE - 63:
-        raise invalid(
-            "--vocab-size",
-            f"must be at least {_LEAST_SIZE - 63}: one for every byte, and the end of a text",
-            size,
-            f"{VOCAB_SIZE:,} is usual.",
+        raise InvalidInputError(
+            f"--vocab-size must be at least {_LEAST_SIZE - 63}, one for every byte and the end of "
+            f"a text; {VOCAB_SIZE:,} is usual."
         )
     characters = 0
     for document in documents():
@@ -106,28 +100,21 @@ def load_vocabulary(place: str | Path) -> Vocabulary:
     """A tokenizer.json, or a folder with one (and with tokenizer_config.json, if there is one)."""
     path = Path(place)
     file = path / TOKENIZER if path.is_dir() else path
-    if not file.is_file():
-        raise InputFileError(
-            f"{place}: the tokenizer must be a {TOKENIZER}, or a folder with one. Got none there "
-            "instead. Check the path; tokenizer.save_pretrained of transformers writes one."
-        )
     try:
         tokenizer = tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises bare exceptions
         raise InputFileError(
-            f"{file}: the file must hold a tokenizer of the library tokenizers. It could not be "
-            f"read ({str(error).splitlines()[0]}). Check that it is complete."
+            f"{file}: the tokenizer could not be read ({str(error).splitlines()[0]}). Name a "
+            "complete tokenizer.json; tokenizer.save_pretrained of transformers writes one."
         ) from error
     end = _configured_end(file.parent / "tokenizer_config.json")
     known = tokenizer.get_vocab(with_added_tokens=True)
     for name in (end, *_USUAL_ENDS):
         if name in known:
             return _vocabulary(tokenizer, name)
-    raise invalid(
-        "--tokenizer",
-        f"must have a token that ends a text, such as {END_OF_TEXT}",
-        f"{file.name} without one",
-        "Name it as eos_token in a tokenizer_config.json beside it.",
+    raise InvalidInputError(
+        f"--tokenizer {file.name} has no token that ends a text, such as {END_OF_TEXT}. Name it as "
+        "eos_token in a tokenizer_config.json beside it."
     )
 
 
@@ -172,8 +159,7 @@ class TokenFiles:
 
     def sequences(self, part: str, length: int) -> Sequences:
         """The sequences of `train.bin` or `validation.bin`."""
-        dtype = np.dtype(self.header["dtype"])
-        return Sequences(self.folder / part, dtype, length, self.vocab)
+        return Sequences(self.folder / part, np.dtype(self.header["dtype"]), length)
 
 
 def load_tokens(folder: str | Path) -> TokenFiles:
@@ -190,16 +176,10 @@ def load_tokens(folder: str | Path) -> TokenFiles:
         ):
             if (folder / name).stat().st_size != count * itemsize:
                 raise ValueError(f"{name} has another size than {count:,} tokens")
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise InputFileError(
-            f"{folder}: the folder must hold prepared tokens. Got no "
-            f"{Path(error.filename).name} there instead. Name the corpus with --data: it is then "
-            "prepared there."
-        ) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputFileError(
-            f"{folder}: the folder must hold prepared tokens. It is damaged ({error}). Delete it, "
-            "and name the corpus with --data."
+            f"{folder}: no complete folder of tokens ({error}). Name the corpus with --data "
+            "to prepare it; delete a damaged folder first."
         ) from error
     return TokenFiles(folder, header)
 
@@ -211,8 +191,8 @@ class Sequences:
     is predicted once. The rest at the end, shorter than a sequence, is dropped.
     """
 
-    def __init__(self, path: Path, dtype: np.dtype[Any], length: int, vocab: int) -> None:
-        self.path, self.length, self.vocab = path, length, vocab
+    def __init__(self, path: Path, dtype: np.dtype[Any], length: int) -> None:
+        self.length = length
         size = path.stat().st_size // dtype.itemsize
         # An empty file cannot be mapped.
         self.tokens = np.memmap(path, dtype, mode="r") if size else np.empty(0, dtype)
@@ -221,17 +201,9 @@ class Sequences:
         return max(0, (len(self.tokens) - 1) // self.length)
 
     def read(self, numbers: NDArray[np.int64]) -> NDArray[np.int32]:
-        """int32[number of sequences, length + 1], every token below the size of the vocabulary."""
+        """int32[number of sequences, length + 1]."""
         places = numbers[:, None] * self.length + np.arange(self.length + 1)
-        tokens = self.tokens[places]
-        # Checked here, not once for the whole file: a corpus may be too large to read twice.
-        if tokens.max(initial=0) >= self.vocab:
-            raise InputFileError(
-                f"{self.path}: every token must be below {self.vocab}, the size of the vocabulary. "
-                f"Got {tokens.max()} instead: the file is damaged. Delete the folder of tokens, "
-                "and name the corpus with --data."
-            )
-        return tokens.astype(np.int32)
+        return self.tokens[places].astype(np.int32)
 
 
 def batch_numbers(step: int, size: int, count: int, seed: int) -> NDArray[np.int64]:

@@ -16,28 +16,26 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array, lax
+from jax.sharding import NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
-from uniproto.errors import MissingExtraError, UniprotoError, printable
+from uniproto.errors import UniprotoError, printable
 from uniproto.lm.pretraining.checkpoints import Checkpoint, Checkpoints
-from uniproto.lm.pretraining.model import ModelConfig
-from uniproto.lm.pretraining.pretrain_settings import StepSettings
-from uniproto.lm.pretraining.sampling import sampled
+from uniproto.lm.pretraining.model import ModelConfig, Params, logits
+from uniproto.lm.pretraining.pretrain_settings import PretrainSettings, StepSettings
 from uniproto.lm.pretraining.step import initial_state, make_step, make_validation
 from uniproto.lm.pretraining.tokens import Sequences, Vocabulary, batch_numbers, read_ahead
-from uniproto.runs.metrics import MetricsFile
+from uniproto.runs.journal import MetricsFile
 from uniproto.runtime.interrupts import Terminated
 from uniproto.runtime.progress import Progress
-
-try:
-    import jax
-    from jax.sharding import NamedSharding, PartitionSpec
-except ModuleNotFoundError as error:  # pragma: no cover
-    raise MissingExtraError("Pretraining", "jax") from error
 
 NAN_BATCH = "nan_batch.npz"
 _TIMED_STEPS = 5  # from which the time of the whole run is estimated
@@ -60,11 +58,7 @@ class Plan:
     mesh: Any
     training: Sequences
     validation: NDArray[np.int32]
-    steps: int
-    seed: int
-    eval_steps: int
-    save_steps: int
-    logging_steps: int
+    settings: PretrainSettings
     configuration: Mapping[str, Any]
     shown: bool | None = None
     vocabulary: Vocabulary | None = None  # to show sampled text; None: show none
@@ -75,14 +69,14 @@ class Plan:
         return self.step.trained * self.config.length
 
     def is_logged(self, step: int) -> bool:
-        return step % self.logging_steps == 0 or self.is_validated(step)
+        return step % self.settings.logging_steps == 0 or self.is_validated(step)
 
     def is_validated(self, step: int) -> bool:
-        return step % self.eval_steps == 0 or step == self.steps
+        return step % self.settings.eval_steps == 0 or step == self.settings.steps
 
     def summary(self, done: int) -> str:
         """Size, work and data of the run."""
-        left = self.steps - done
+        left = self.settings.steps - done
         read = left * self.step.pool * self.config.length
         epochs = left * self.step.pool / len(self.training)
         times = f"{epochs:.2g}" if epochs < 10 else f"{epochs:,.0f}"
@@ -124,14 +118,16 @@ def train(
     out: Path,
 ) -> dict[str, Any]:
     """Train to the end, from a checkpoint where there is one; returns how long things took."""
-    state = initial_state(plan.config, plan.step, plan.seed)
+    state = initial_state(plan.config, plan.step, plan.settings.seed)
     if plan.mesh is not None:  # where the steps will leave it, so that one program serves them all
         state = jax.device_put(state, NamedSharding(plan.mesh, PartitionSpec()))
     run = Run()
     if saved is not None:
         state = checkpoints.restore(saved, state)
         run = Run(saved.step, saved.record["seconds"], saved.record["since_row"])
-    if run.step >= plan.steps:  # killed after the last step: only the results are left to write
+    if (
+        run.step >= plan.settings.steps
+    ):  # killed after the last step: only the results are left to write
         return {}
     _print(plan, None, plan.summary(run.step))
     validate = _validation(plan)
@@ -144,14 +140,18 @@ def train(
 
     with _bar(plan, first) as bar, _interruptible() as stopped:
         pending = _Pending(plan, run, out, bar)
-        batches = read_ahead(plan.training, range(first, plan.steps), plan.step.pool, plan.seed)
+        batches = read_ahead(
+            plan.training, range(first, plan.settings.steps), plan.step.pool, plan.settings.seed
+        )
         for tokens in batches:
             state, report = step(state, tokens)
             pending.add(report)
             if run.step == first + _TIMED_STEPS:
                 pending.settle()
                 each = pending.seconds / _TIMED_STEPS
-                _print(plan, bar, plan.time_estimate(each, compiling, plan.steps - run.step))
+                _print(
+                    plan, bar, plan.time_estimate(each, compiling, plan.settings.steps - run.step)
+                )
             if plan.is_logged(run.step):
                 pending.settle()
                 loss = validate(state.params) if plan.is_validated(run.step) else None
@@ -160,7 +160,11 @@ def train(
                 metrics.add(_row(plan, run, loss))
                 run.since_row.clear()
                 pending.restart_clock()
-            if run.step % plan.save_steps == 0 or run.step == plan.steps or stopped.error:
+            if (
+                run.step % plan.settings.save_steps == 0
+                or run.step == plan.settings.steps
+                or stopped.error
+            ):
                 pending.settle()  # a state after a loss of NaN is never saved
                 checkpoints.save(run.step, state, _record(plan, run))
                 pending.restart_clock()
@@ -225,7 +229,7 @@ class _Pending:
     def _stop(self, step: int, report: Any) -> None:
         """Save the pool of a step, which follows from its number alone, and end the run."""
         plan = self.plan
-        numbers = batch_numbers(step, plan.step.pool, len(plan.training), plan.seed)
+        numbers = batch_numbers(step, plan.step.pool, len(plan.training), plan.settings.seed)
         path = self.out / NAN_BATCH
         try:
             np.savez(
@@ -296,7 +300,7 @@ def _print_sample(plan: Plan, bar: Any, params: Any, step: int, loss: float) -> 
     if plan.vocabulary is None:
         return
     start = plan.validation[0, 0]
-    tokens = sampled(params, start, plan.config, plan.step.dtype, seed=(plan.seed, step))
+    tokens = sampled(params, start, plan.config, plan.step.dtype, seed=(plan.settings.seed, step))
     text = printable(plan.vocabulary.decode(tokens).replace("\n", " ").strip())
     _print(plan, bar, f"  step {step:,}   log-perplexity {loss:.3f}   {text}")
 
@@ -304,7 +308,9 @@ def _print_sample(plan: Plan, bar: Any, params: Any, step: int, loss: float) -> 
 def _compiled(plan: Plan, state: Any) -> Any:
     """The step, compiled: it runs once on a copy of the state, which a step uses up."""
     step: Any = make_step(plan.config, plan.step, plan.mesh)
-    tokens = plan.training.read(batch_numbers(0, plan.step.pool, len(plan.training), plan.seed))
+    tokens = plan.training.read(
+        batch_numbers(0, plan.step.pool, len(plan.training), plan.settings.seed)
+    )
     jax.block_until_ready(step(jax.tree.map(jax.numpy.copy, state), tokens))
     return step
 
@@ -317,7 +323,7 @@ def _bar(plan: Plan, done: int) -> Iterator[Any]:
         return
     from tqdm import tqdm
 
-    with tqdm(total=plan.steps, initial=done, unit="step", file=sys.stderr) as bar:
+    with tqdm(total=plan.settings.steps, initial=done, unit="step", file=sys.stderr) as bar:
         yield bar
 
 
@@ -364,3 +370,45 @@ def _interruptible() -> Iterator[_Interruption]:
 
 def _known(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
+
+
+# --- text from a model in training ----------------------------------------------------------------
+
+
+_GIVEN, _DRAWN = 8, 24  # tokens
+_TEMPERATURE = 0.8
+
+
+def sampled(
+    params: Params, start: Any, config: ModelConfig, dtype: str, seed: tuple[int, int]
+) -> list[int]:
+    """The first tokens of a text, and those that the model draws after them.
+
+    >>> from uniproto.lm.pretraining.model import initial_params, model_config
+    >>> config = model_config("tiny", vocab=50, length=16)
+    >>> params = initial_params(config, jax.random.key(0))
+    >>> found = sampled(params, np.arange(17), config, "float32", seed=(0, 1))
+    >>> len(found), found[:8]
+    (16, [0, 1, 2, 3, 4, 5, 6, 7])
+    """
+    length = min(config.length, _GIVEN + _DRAWN)
+    given = min(_GIVEN, length // 2)
+    window = np.zeros(length, np.int32)
+    window[:given] = np.asarray(start)[:given]
+    key = jax.random.fold_in(jax.random.PRNGKey(seed[0]), seed[1])
+    drawn = _drawn(config, dtype, given, params, jnp.asarray(window), key)
+    return [int(token) for token in jax.device_get(drawn)]
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _drawn(
+    config: ModelConfig, dtype: str, given: int, params: Params, window: Array, key: Array
+) -> Array:
+    """Fill the window from left to right; the whole of it is read again for every token."""
+
+    def draw(place: int, tokens: Array) -> Array:
+        scores = logits(params, tokens[None], config, dtype=jnp.dtype(dtype))[0, place - 1]
+        token = jax.random.categorical(jax.random.fold_in(key, place), scores / _TEMPERATURE)
+        return tokens.at[place].set(token.astype(tokens.dtype))
+
+    return lax.fori_loop(given, len(window), draw, window)

@@ -31,6 +31,7 @@ class Candidates:
         self.is_candidate = np.zeros(problem.m, np.bool_)
         self.is_candidate[problem.candidates] = True
         self._free = np.ones(problem.m, np.bool_)
+        self._twins_of: dict[int, Rows] = {}
         self.width = 1
         if isinstance(problem.costs, FeatureCosts):
             self.width = int(costs.source.shape[1])
@@ -111,8 +112,14 @@ class Candidates:
         if problem.limits is not None and len(rows):
             rows = rows[problem.limits.may_replace(chosen, place)[rows]]
         if problem.twin_distance is not None and len(rows):
-            free = np.ones(len(rows), np.bool_)
-            for other in np.delete(chosen, place).tolist():
-                free &= ~problem.costs.twins(other, problem.twin_distance, rows)
-            rows = rows[free]
+            near = [self._twins(other) for other in np.delete(chosen, place).tolist()]
+            rows = rows[~np.isin(rows, np.concatenate([rows[:0], *near]))]
         return rows
+
+    def _twins(self, row: int) -> Rows:
+        """The rows that are too close to one that is chosen; found once."""
+        if row not in self._twins_of:
+            assert self.problem.twin_distance is not None
+            close = self.problem.costs.twins(row, self.problem.twin_distance)
+            self._twins_of[row] = np.flatnonzero(close)
+        return self._twins_of[row]

@@ -186,7 +186,7 @@ class LocalSearch:
             self._spare = copied(self.cells)
 
     def _back_to(self, held: Cells) -> None:
-        if len(held.mass) == len(self.cells.mass):
+        if held.piece.shape == self.cells.piece.shape:
             restore(self.cells, held)
         else:
             self.cells = held._replace(costs=self.cells.costs)

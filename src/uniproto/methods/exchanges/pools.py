@@ -7,6 +7,7 @@ compared; elsewhere the prototypes that are missed least are compared with every
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,11 +54,20 @@ def improve_in_pool(costs: NDArray[np.float64], rows: Rows) -> Rows:
 @njit(cache=True, nogil=True, inner=True)
 def _restore(cells: Cells, saved: Cells) -> None:
     """As `restore` of the cells, compiled."""
-    cells.prices[:], cells.moves[:], cells.via[:] = saved.prices, saved.moves, saved.via
-    cells.held[:], cells.first[:], cells.part[:] = saved.held, saved.first, saved.part
-    cells.target[:], cells.holder[:], cells.mass[:] = saved.target, saved.holder, saved.mass
-    cells.after[:], cells.before[:], cells.other[:] = saved.after, saved.before, saved.other
-    cells.unused[:] = saved.unused
+    _copy(cells.prices, saved.prices)
+    _copy(cells.moves, saved.moves)
+    _copy(cells.via, saved.via)
+    _copy(cells.cell, saved.cell)
+    _copy(cells.part, saved.part)
+    _copy(cells.piece, saved.piece)
+    _copy(cells.unused, saved.unused)
+
+
+@njit(cache=True, nogil=True, inner=True)
+def _copy(into: NDArray[Any], what: NDArray[Any]) -> None:
+    """One by one: assigning a slice takes four seconds to compile."""
+    for place in range(what.size):
+        into.flat[place] = what.flat[place]
 
 
 @njit(cache=True, nogil=True)
@@ -76,7 +86,8 @@ def _best_set(
     while True:
         _restore(cells, empty)
         for place in range(k):
-            cells.costs[:, place] = costs[some[place]]
+            for j in range(costs.shape[1]):
+                cells.costs[j, place] = costs[some[place], j]
         cost = fill_cells(cells, offer, need)
         if cost != FULL and cost < least * (1 - 1e-9):
             best, least = some.copy(), cost
@@ -107,7 +118,7 @@ def _exchanged(
     most = cells.work[0] + _WORK
     is_free = np.ones(m, np.bool_)
     is_free[rows] = False
-    heirs, masses, targets = np.empty(n, np.int32), offer.astype(np.float64), np.arange(n)
+    heirs, masses, targets = np.empty(n, np.int64), offer.astype(np.float64), np.arange(n)
     least, losses, is_better = np.empty(n), np.empty(len(rows)), True
     while is_better:
         is_better = False
@@ -136,5 +147,6 @@ def _exchanged(
                     rows[place], total, is_better = row, after, True
                     break
                 _restore(cells, spare)
-                cells.costs[:, place] = column
+                for j in range(n):
+                    cells.costs[j, place] = column[j]
     return rows

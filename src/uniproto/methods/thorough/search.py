@@ -12,11 +12,11 @@ import numpy as np
 
 from uniproto.geometry.rounded_costs import least_mean
 from uniproto.methods.contract import INTERRUPTED, Optimum, Picks
+from uniproto.methods.search_choice import memory_of_table
 from uniproto.methods.thorough.conditions import Conditions
 from uniproto.methods.thorough.exchanges import LEAST_GAIN, Found, exchange, settle
 from uniproto.methods.thorough.limit import Limit
 from uniproto.methods.thorough.line import best_on_line, can_solve_on_line
-from uniproto.methods.thorough.ordering import picks_of
 from uniproto.methods.thorough.proof import (
     MOST_SETS,
     best_prices,
@@ -24,10 +24,11 @@ from uniproto.methods.thorough.proof import (
     count_of_sets,
     sets_below,
 )
-from uniproto.methods.thorough.starts import draw, pick_greedily
+from uniproto.methods.thorough.starts import draw, pick_greedily, picks_of, proof_of_cost
 from uniproto.methods.thorough.table import Numbers, Places, Table
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Advance, Progress
+from uniproto.transport.prototypes import transport
 
 _PROOF_ON_LINE = "the rows lie on a line, where the best ones are found exactly"
 _WORK = 4_000_000  # about a second
@@ -61,10 +62,30 @@ def pick_thoroughly(problem: Problem, seconds: float | None, progress: Progress)
     return picks_of(problem, search.table.rows[search.best.places], search.proof, notes)
 
 
+def proof_of(problem: Problem, rows: Places, slack: float = 0.0) -> Optimum | None:
+    """The proof that no choice costs less than these rows; None where there is none.
+
+    Nothing is searched for but prices: the sets that they do not rule out are compared.
+    """
+    if problem.groups:
+        return None
+    if (line := can_solve_on_line(problem)) is not None:
+        proof: Optimum | None = Optimum(_PROOF_ON_LINE, best_on_line(problem, line)[1])
+    elif memory_of_table(problem) > problem.memory:
+        return None
+    else:
+        search = _Search(problem, None, rows)
+        search.limit = Limit(search.table)
+        if not search.is_obvious():
+            search.prove(others=False)
+        proof = search.proof
+    return proof and proof_of_cost(proof, transport(problem, rows), slack)
+
+
 class _Search:
     """The best set so far, and what is known about all others."""
 
-    def __init__(self, problem: Problem, seconds: float | None) -> None:
+    def __init__(self, problem: Problem, seconds: float | None, rows: Places | None = None) -> None:
         begin = time.perf_counter()
         self.table = table = Table(problem)
         self.conditions = Conditions(table)
@@ -73,14 +94,14 @@ class _Search:
         self.deadline = None if seconds is None else begin + seconds
         self.proof: Optimum | None = None
         self.starts = 1
-        greedy = pick_greedily(table).places
-        self.best = Found(greedy, table.solve(greedy))
+        first = pick_greedily(table).places if rows is None else table.places_of(rows)
+        self.best = Found(first, table.solve(first))
 
     def run(self, advance: Advance) -> None:
         self._try(self.best)
-        if not self._is_obvious():
+        if not self.is_obvious():
             self._start_again(_FIRST_STARTS, self.limit.part(_FIRST_SHARE))
-            prices = self._prove()
+            prices = self.prove()
             if self.proof is None:
                 self._go_on(_FRUITLESS, prices)
             if self.proof is None and self.deadline is not None:
@@ -107,7 +128,8 @@ class _Search:
         self.best = found
         return True
 
-    def _is_obvious(self) -> bool:
+    def is_obvious(self) -> bool:
+        """Whether there is nothing to compare."""
         if self._sets == 1:
             self.proof = self._optimum("no other rows may be chosen", self.best.solved.least)
         elif self.best.cost <= 0:
@@ -147,14 +169,17 @@ class _Search:
             places[place] = self.random.choice(allowed)
         return places
 
-    def _prove(self) -> Numbers | None:
-        """Rule out every other set, where that is not too much; returns the prices it rests on."""
+    def prove(self, others: bool = True) -> Numbers | None:
+        """Rule out every other set, where that is not too much; returns the prices it rests on.
+
+        `others` tries to improve sets met on the way.
+        """
         if self.table.costs.size > _MOST_PRICED and self._sets > MOST_SETS:
             return None
         limit = self.limit.part(_PROOF_SHARE)
         prices, met = best_prices(self.table, self.best, limit.part(0.5))
         for places in met[-_MET:]:
-            if not self.conditions.any:
+            if others and not self.conditions.any:
                 self._try(Found(places, self.table.solve(places)))
         self._compare(prices)
         return prices

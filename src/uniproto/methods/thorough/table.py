@@ -75,6 +75,11 @@ class Table:
         self.work = 0
         self._lowest = 0.0  # cost of k rows so far, which is what gaps are held against
 
+    def places_of(self, rows: Places) -> Places:
+        """The positions of rows."""
+        order = np.argsort(self.rows)
+        return np.asarray(order[np.searchsorted(self.rows[order], rows)])
+
     def solve(self, places: Places) -> Solved:
         """The exact plan of k rows."""
         solved = self._solved(self.costs[places])

@@ -36,7 +36,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from uniproto.errors import invalid
+from uniproto.errors import InvalidInputError
 from uniproto.lm.judging.answers.equivalence import float_value, same_equation, same_formula
 from uniproto.lm.judging.answers.parser import Formula, negative, number, product
 from uniproto.lm.judging.answers.reading import (
@@ -76,15 +76,8 @@ def same_answer(predicted: str | None, gold: str, dataset: str, *, time_limit: f
     True
     """
     if not isinstance(gold, str) or not gold.strip():
-        raise invalid(
-            "gold",
-            "must be a text that is not empty",
-            repr(gold),
-            "Leave out questions without one.",
-        )
-    if not time_limit > 0:
-        raise invalid(
-            "time_limit", "must be above 0 seconds", time_limit, "Two seconds are plenty."
+        raise InvalidInputError(
+            f"gold must be a text that is not empty, not {gold!r}. Leave out questions without one."
         )
     if predicted is None or not predicted.strip() or len(predicted) > MAX_LENGTH:
         return False

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from uniproto.errors import invalid
+from uniproto.errors import InvalidInputError
 from uniproto.lm.judging.sandbox.process import (
     ContainmentError,
     ProgramResult,
@@ -57,7 +57,7 @@ def run_program(code: str, timeout: float = 5.0, *, trust: bool = False) -> Prog
     >>> run_program("print(6 * 7)").output  # doctest: +SKIP
     '42\\n'
     """
-    _check(code, timeout)
+    require_seconds("timeout", timeout)
     method, reasons = _offered()
     if method is not None:
         return run_contained(code, timeout, method)
@@ -74,10 +74,6 @@ def run_programs(
     >>> run_programs([])
     []
     """
-    if workers is not None and workers < 1:
-        raise invalid("workers", "must be at least 1", workers, "Leave it out: one per processor.")
-    for code in codes:
-        _check(code, timeout)
     pool = ThreadPoolExecutor(workers or _processors())  # threads: the work is done elsewhere
     try:
         futures = [pool.submit(run_program, code, timeout, trust=trust) for code in codes]
@@ -127,12 +123,10 @@ def _refusal(reasons: tuple[str, ...]) -> str:
     )
 
 
-def _check(code: object, timeout: float) -> None:
-    if not isinstance(code, str):
-        raise invalid("code", "must be a string", type(code).__name__, "Give the program's text.")
-    if not (isinstance(timeout, int | float) and 0 < timeout <= LONGEST):
-        raise invalid(
-            "timeout", f"must be a positive number up to {LONGEST}", repr(timeout), "Give seconds."
+def require_seconds(parameter: str, seconds: float) -> None:
+    if not 0 < seconds <= LONGEST:
+        raise InvalidInputError(
+            f"{parameter} must be above 0 and at most {LONGEST} seconds, not {seconds!r}."
         )
 
 
