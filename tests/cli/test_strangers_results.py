@@ -50,6 +50,17 @@ def change(folder: Path, **changes: Any) -> None:
     path.write_text(json.dumps(manifest))
 
 
+@pytest.mark.parametrize("beta", [1e308, -1e308])
+@pytest.mark.parametrize("command", ["verify", "report", "certify"])
+def test_gains_too_large_to_add_up(
+    command: str, beta: float, result: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = result / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "beta": beta}))
+    assert main([command, str(result)]) == 2
+    assert "It is damaged (its gains are not finite" in capsys.readouterr().err
+
+
 def test_a_sound_result_is_verified(result: Path) -> None:
     assert main(["verify", str(result)]) == 0
     place = json.loads((result / "manifest.json").read_text())["places"]["source"]

@@ -361,6 +361,14 @@ def test_prototypes_that_no_longer_have_equal_weights(select: Select, run: Run) 
     assert_no(run)
 
 
+def test_weights_that_only_the_method_could_find_again(select: Select, run: Run) -> None:
+    select("pool.npy", "--method", "kmedoids")
+    assert "(weights that kmedoids learned are not checked)" in assert_yes(run)
+    change_column("mass", lambda mass: mass[::-1])
+    forge()
+    assert "are not checked" in assert_yes(run)
+
+
 def test_ranks_in_another_order(select: Select, run: Run) -> None:
     select("pool.npy")
     change_column("rank", lambda ranks: ranks[::-1].copy())

@@ -288,7 +288,7 @@ def methods_box(
         (
             "Best possible",
             f"No choice of {k:,} rows{conditions_of(problem)} costs less: the search ruled out all "
-            "others."
+            "others, and 'uniproto verify' does so again."
             if selection.details.proof is not None
             else "A lower bound by linear-programming duality that holds for every choice of "
             f"{k:,} rows{conditions_of(problem)}; its prices are saved, and 'uniproto verify' "

@@ -348,9 +348,10 @@ def require_sums(selection: Selection) -> None:
     rows, plan = selection.indices, selection.plan
     if rows.min() < 0 or rows.max() >= selection.shape[0] or len(np.unique(rows)) < len(rows):
         raise ValueError("its rows are not different rows of the source")
-    if not np.isfinite([*selection.details.gains, selection.details.beta]).all():
-        raise ValueError("its gains are not finite")
     with np.errstate(all="ignore"):
+        gains = np.array([*selection.details.gains, selection.details.beta])
+        if not np.isfinite(2 * selection.k * gains).all():
+            raise ValueError("its gains are not finite, nor would their sum be")
         if not (_are_shares(selection.weights) and math.isclose(selection.weights.sum(), 1)):
             raise ValueError("its prototype weights do not sum to 1")
         if selection.method in _OURS and np.ptp(selection.weights) > _SHARES / selection.k:
