@@ -31,7 +31,6 @@ from uniproto.report import is_one_set, report_selection
 from uniproto.report.content import Content
 from uniproto.report.examples import Examples, examples
 from uniproto.report.figures import figures
-from uniproto.report.gather import gather
 from uniproto.report.page import as_json, render
 from uniproto.report.pictures import PictureError, as_pixels, data_uri, png
 from uniproto.report.targets import MOST_DRAWN
@@ -99,7 +98,7 @@ def content_of(selection: Selection, random: int | None = 0, **known: Any) -> Co
     source = examples(m, **known)
     problem = selection._problem
     same = is_one_set(problem, selection.shape)
-    return gather(
+    return Content(
         selection,
         source,
         source if same else Examples(n),
@@ -408,7 +407,7 @@ def test_nasty_texts_and_names_are_text() -> None:
         ids=np.array([f"{text[:99]} {row}" for row, text in enumerate(texts)], object),
     )
     page_text = render(
-        gather(
+        Content(
             selection,
             source,
             source,
@@ -459,7 +458,7 @@ def test_columns_count_targets_by_their_weights() -> None:
 
 
 def gathered(selection: Selection, rows: Examples) -> Content:
-    return gather(
+    return Content(
         selection, rows, rows, problem=selection._problem, same_set=True, title="", commands=[],
         random=0,
     )  # fmt: skip

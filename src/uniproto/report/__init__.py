@@ -41,7 +41,7 @@ def write_report(
     `certifier` is what proves a lower bound where there is none yet: by default the method of the
     selection, which one that no longer holds its data must have called before it was saved.
     """
-    from uniproto.report.gather import gather
+    from uniproto.report.content import Content
     from uniproto.report.page import render
 
     if random is not None:
@@ -49,7 +49,7 @@ def write_report(
     path = Path(path)
     in_python = "'selection.certify()'" + (" before saving" if problem is None else "")
     page = render(
-        gather(
+        Content(
             selection,
             source,
             target,

@@ -2,34 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.report.columns import ColumnChart, are_uneven
-from uniproto.report.targets import Projection
-from uniproto.report.words import LONGEST_NAME, cut
+from uniproto.data.arrays import as_matrix, is_table, take_rows
+from uniproto.data.columns import arrow_table
+from uniproto.features.compared_rows import Given
+from uniproto.features.preparation import Preparation
+from uniproto.geometry.feature_costs import FeatureCosts
+from uniproto.problem.problem import Problem
+from uniproto.report.columns import UNUSUAL, TableColumns
+from uniproto.report.coverage import as_codes, composition_of, coverage_of, weights_note
+from uniproto.report.examples import Examples
+from uniproto.report.pictures import Album
+from uniproto.report.targets import (
+    arc_costs,
+    cited_targets,
+    costs_of_targets,
+    drawn_targets,
+    map_of,
+    worst_targets,
+)
+from uniproto.report.verdict import (
+    conditions_of,
+    curve_of,
+    facts_of,
+    random_costs,
+    rivals_of,
+    verdict_of,
+)
+from uniproto.report.words import LONGEST_NAME, NO_DATA, cut, full_length
 
 if TYPE_CHECKING:
     from uniproto.selection.selection import Selection
 
-
-@dataclass(frozen=True)
-class Tile:
-    """One number of the verdict, and what it means."""
-
-    name: str
-    value: str
-    words: str
-
-
-@dataclass(frozen=True)
-class Verdict:
-    headline: str
-    sentence: str
-    tiles: list[Tile]
+# How much text the page may hold, in bytes, and the longest piece of each kind.
+_CARD_TEXT = (1_300_000, 6_000)
+_EXAMPLE_TEXT = (900_000, 280)
+_HOVER_TEXT = (900_000, 160)
+_WORST_TEXT = 600
+_MOST_APART = 3  # columns in which a target differs most from its prototype
+_FIELDS = (40, 96)  # columns of a card, bytes of a value
+_FIRST_VALUES = 12  # of an array
 
 
 @dataclass(frozen=True)
@@ -43,8 +63,8 @@ class Item:
     label: int | None
     group: int | None
     picture: int | None
-    x: float | None = None
-    y: float | None = None
+    x: float | None
+    y: float | None
 
 
 @dataclass(frozen=True)
@@ -65,7 +85,6 @@ class Card:
     name: str
     gain: float
     fill: float | None
-    mass: float
     targets: int
     label: int | None
     group: int | None
@@ -79,51 +98,8 @@ class Card:
     away: float | None  # what its targets cost on average
     represented: list[Represented]
     lights: list[int]  # items on the map it represents
-    x: float | None = None
-    y: float | None = None
-
-
-@dataclass(frozen=True)
-class Share:
-    """A class's share of the target against its share among prototypes.
-
-    `own` is the share of its mass that prototypes of the class itself represent.
-    """
-
-    code: int
-    name: str
-    targets: int
-    target_share: float
-    prototypes: int
-    prototype_share: float
-    mark: str  # "under", "over", "missing" or ""
-    own: float
-    cost: float | None = None
-
-    @property
-    def words(self) -> str:
-        return {"missing": "no prototype", "": "in step"}.get(self.mark, f"{self.mark}-represented")
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """The classes or groups, the largest first."""
-
-    kind: str  # "class" or "group"
-    names: list[str]  # by code
-    shares: list[Share]
-    note: str
-
-
-@dataclass(frozen=True)
-class Part:
-    """What one source gives: rows of the pool, and rows that were chosen."""
-
-    name: str
-    rows: int
-    row_share: float
-    chosen: int
-    chosen_share: float
+    x: float | None
+    y: float | None
 
 
 @dataclass(frozen=True)
@@ -137,229 +113,262 @@ class Worst:
     apart: list[tuple[str, str, str]]  # columns that differ most: name, its own value, prototype's
 
 
-@dataclass(frozen=True)
-class Curve:
-    """What the picks cost, added up, as shares of the total: the last is the cost."""
-
-    title: str
-    values: list[float]
-    words: str
-
-
-@dataclass(frozen=True)
-class Rival:
-    """A method's cost in the final comparison."""
-
-    name: str
-    cost: float
-    spread: float | None
-    runs: int
-
-
-@dataclass(frozen=True)
 class Content:
-    """The page."""
+    """The page of a selection; `certifier` is what proves a lower bound.
 
-    title: str
-    verdict: Verdict
-    shape: tuple[int, int]
-    k: int
-    cost: float
-    lower_bound: float | None
-    bound_note: str  # what proves a lower bound where nothing is known of the best cost
-    items: list[Item]
-    drawn: int  # the first of the items are on the map
-    projection: Projection | None
-    map_note: str
-    cards: list[Card]
-    columns: list[ColumnChart]
-    columns_note: str
-    table: list[str]  # the columns of the rows, in their order; empty for texts and pictures
-    coverage: list[Coverage]
-    composition: list[Part]  # by source, where the target has no such labels
-    worst: list[Worst]
-    worst_note: str
-    curve: Curve | None
-    rivals: list[Rival]
-    rivals_note: str
-    pictures: list[str]
-    gaps: list[str]
-    methods: list[tuple[str, str]]
-    facts: list[tuple[str, str]]
-    commands: list[tuple[str, str]] = field(default_factory=list)
+    Of the `items` the first `drawn` are on the map.
+    """
 
-
-_MOST_CLASSES = 200
-UNDER, OVER = 0.8, 1.25  # shares of what a class should have: beyond them it is marked
-
-
-@dataclass(frozen=True)
-class Codes:
-    """Labels as numbers: their names, and one number per source and per target row."""
-
-    names: list[str]
-    source: NDArray[np.intp]
-    target: NDArray[np.intp] | None
-    by_label: dict[Any, int]
-    others: int  # labels counted together as "others"
-
-
-def as_codes(
-    source: NDArray[Any] | None,
-    target: NDArray[Any] | None,
-    rows: NDArray[np.int64],
-    weights: NDArray[np.float64],
-) -> Codes | None:
-    """Labels as numbers, the largest in the target first; beyond many, the rest are "others"."""
-    if source is None:
-        return None
-    seen: dict[Any, int] = {}
-    coded = [
-        np.array([seen.setdefault(value, len(seen)) for value in values.tolist()], np.intp)
-        for values in (source, target)
-        if values is not None
-    ]
-    mass: NDArray[Any] = np.zeros(len(seen))
-    if target is not None:
-        mass = np.bincount(coded[1], weights, minlength=len(seen))
-    chosen = np.bincount(coded[0][rows], minlength=len(seen))
-    names = list(seen)
-    order = sorted(range(len(seen)), key=lambda code: (-mass[code], -chosen[code], code))
-    if _in_natural_order(names):  # numbers and short sets of words are easier to find sorted
-        order = sorted(range(len(seen)), key=lambda code: names[code])
-    named, rest = order, []
-    if len(order) > _MOST_CLASSES:
-        ranked = sorted(order, key=lambda code: (chosen[code] == 0, -mass[code]))
-        named, rest = ranked[:_MOST_CLASSES], ranked[_MOST_CLASSES:]
-    to = np.full(len(seen), len(named), np.intp)
-    to[named] = np.arange(len(named))
-    shown = _distinct([cut(names[code], LONGEST_NAME).strip() or "(empty)" for code in named])
-    if rest:
-        shown.append(f"others ({len(rest):,})")
-    by_label = {name: int(to[code]) for name, code in seen.items()}
-    coded_target = None if target is None else to[coded[1]]
-    return Codes(shown, to[coded[0]], coded_target, by_label, len(rest))
-
-
-def _distinct(names: list[str]) -> list[str]:
-    """Names that look alike once shortened, numbered."""
-    times: dict[str, int] = {}
-    found = []
-    for name in names:
-        times[name] = times.get(name, 0) + 1
-        found.append(name if times[name] == 1 else f"{name} ({times[name]})")
-    return found if len(set(found)) == len(found) else [f"{i}: {n}" for i, n in enumerate(names)]
-
-
-def _in_natural_order(names: list[Any]) -> bool:
-    numbers = all(isinstance(name, int | float) for name in names)
-    return len(names) <= _MOST_CLASSES and (
-        numbers or (len(names) <= 30 and all(isinstance(name, str) for name in names))
-    )
-
-
-def code_of(codes: Codes | None, row: int, *, of_target: bool = False) -> int | None:
-    """The number of a row's label."""
-    numbers = None if codes is None else codes.target if of_target else codes.source
-    return None if numbers is None else int(numbers[row])
-
-
-def weights_note(weights: NDArray[np.float64]) -> str:
-    """What shares of the target are, where its rows differ in weight."""
-    return "Shares of the target are shares of its weights. " if are_uneven(weights) else ""
-
-
-def coverage_of(
-    selection: Selection,
-    labels: Codes | None,
-    groups: Codes | None,
-    weights: NDArray[np.float64],
-) -> list[Coverage]:
-    found = []
-    for kind, codes in (("class", labels), ("group", groups)):
-        if codes is None or codes.target is None:
-            continue
-        costs = {}
-        if kind == "group":
-            costs = {
-                codes.by_label.get(label): cost for label, cost in selection.group_costs.items()
-            }
-        count = len(codes.names)
-        mass = np.bincount(codes.target, weights, minlength=count)
-        targets = np.bincount(codes.target[weights > 0], minlength=count)
-        chosen = np.bincount(codes.source[selection.indices], minlength=count)
-        own = _represented_by_its_own(selection, codes)
-        shares = [
-            Share(
-                code,
-                name,
-                int(targets[code]),
-                float(mass[code]),
-                int(chosen[code]),
-                float(chosen[code] / selection.k),
-                _mark(float(mass[code]), int(chosen[code]), selection.k),
-                float(own[code] / mass[code]) if mass[code] else 0.0,
-                costs.get(code),
-            )
-            for code, name in enumerate(codes.names)
-            if targets[code] or chosen[code]
+    def __init__(
+        self,
+        selection: Selection,
+        source: Examples,
+        target: Examples,
+        *,
+        problem: Problem | None,
+        same_set: bool,
+        title: str,
+        commands: Sequence[tuple[str, str]],
+        random: int | None = None,
+        comparison: Mapping[str, Any] | None = None,
+        certifier: str = "'selection.certify()'",
+    ) -> None:
+        self.selection, self.source, self.target, self.problem = selection, source, target, problem
+        self.title, self.commands, self.certifier = title, commands, certifier
+        self.shape, self.k, self.cost = selection.shape, selection.k, selection.cost
+        self.given = (None if problem is None else problem.given) or Given()
+        rows = selection.indices
+        self.plan = plan = _tidied(selection.plan)
+        self.weights = weights = np.asarray(plan.sum(axis=0)).ravel()
+        self.weighed = int((weights > 0).sum())
+        self.arcs = None if problem is None else arc_costs(problem, rows, plan)
+        self.costs = None if self.arcs is None else costs_of_targets(plan, self.arcs, weights)
+        worst = worst_targets(self.costs, weights)
+        drawn = drawn_targets(plan, weights, worst)
+        self.drawn = len(drawn)
+        self._cited = [
+            cited_targets(plan, self.arcs, place, rows if same_set else None)
+            for place in range(self.k)
         ]
-        note = weights_note(weights)
-        chosen_of = sum(share.prototypes > 0 for share in shares)
-        if (extra := len(shares) - selection.k) > 0:
-            without = len(shares) - chosen_of
-            note += (
-                f"{selection.k:,} prototypes can be of at most {selection.k:,} of "
-                f"{len(shares):,}: {extra:,} of the {without:,} without one "
-                f"({extra / without:.0%}) are unavoidable. "
+        on_cards = np.unique(np.concatenate([targets for targets, _ in self._cited]))
+        shown = np.concatenate([drawn, np.setdiff1d(on_cards, drawn)])
+        self._item_of = {int(row): place for place, row in enumerate(shown)}
+        self.projection, self.map_note = map_of(self, drawn)
+        self._album = Album(source, target, same_set)
+        self._album.prototypes(rows)
+        self._album.targets(np.union1d(worst, on_cards))
+        self._album.hovers(drawn)
+        self.pictures, self.gaps = self._album.uris, self._album.gaps()
+        self._labels = as_codes(source.labels, target.labels, rows, weights)
+        self._groups = as_codes(source.groups, target.groups, rows, weights)
+        self.coverage = coverage_of(selection, self._labels, self._groups, weights)
+        self.composition = composition_of(selection, self._labels)
+        # What each pick's fill cost. Other methods' gains are of objectives of their own.
+        has_fills = selection.method in ("uniproto", "greedy")
+        self.fills = selection.details.beta - selection.details.gains if has_fills else None
+        self._columns: TableColumns | None = None
+        if isinstance(source.table, pa.Table) and isinstance(target.table, pa.Table):
+            self._columns = TableColumns(source.table, target.table, rows, weights)
+        prepared = () if self.given.preparation is None else self.given.preparation.rows
+        became = {name: f"{kind}: {how}" for name, kind, how in prepared}
+        charts = None if self._columns is None else self._columns.charts(became, self.given.columns)
+        self.columns, self.columns_note = charts or [], weights_note(weights)
+        self.items = self._items(shown)
+        self.cards = self._cards()
+        self.worst = self._worst(worst)
+        self.worst_note = NO_DATA if self.costs is None else ""
+        certificate, proof = selection.certificate, selection.details.proof
+        self.lower_bound = None if certificate is None else certificate.lower_bound
+        is_bounded = certificate is not None or proof is not None
+        self.bound_note = "" if is_bounded else f"No lower bound is known: {certifier} proves one."
+        self.conditions = conditions_of(problem)
+        self.draws, self.rivals_note = random_costs(selection, problem, random, comparison)
+        self.rivals = rivals_of(selection, self.draws, comparison)
+        self.verdict = verdict_of(self)
+        self.curve = curve_of(self)
+        self.facts = facts_of(selection)
+
+    @property
+    def table(self) -> list[str]:
+        """The columns of the cards, in the order of the table; empty for texts and pictures."""
+        shown = dict.fromkeys(name for card in self.cards for name, _ in card.fields)
+        names = [] if self.source.table is None else self.source.table.column_names
+        order = [cut(name, LONGEST_NAME) for name in names]
+        return [name for name in order if name in shown] + [n for n in shown if n not in order]
+
+    def _items(self, shown: NDArray[np.intp]) -> list[Item]:
+        """The targets that the page shows, those of the map first."""
+        words = self._words(shown, _share_of(_HOVER_TEXT, len(shown)))
+        on_map = None if self.projection is None else self.projection.targets
+        return [
+            Item(
+                row=self.target.number(row),
+                name=_name_of(self.target, row),
+                text=words[row],
+                cost=None if self.costs is None else float(self.costs[row]),
+                label=None if self._labels is None else self._labels.of_target(row),
+                group=None if self._groups is None else self._groups.of_target(row),
+                picture=self._album.of_target(row),
+                x=_coordinate(on_map, place, 0),
+                y=_coordinate(on_map, place, 1),
             )
-        if codes.others:
-            note += f"{codes.others:,} smaller ones are counted together as others. "
-        found.append(Coverage(kind, codes.names, shares, note))
-    if len(found) == 2 and labels is not None and groups is not None:
-        same = labels.names == groups.names and np.array_equal(labels.source, groups.source)
-        if same:  # the groups are the classes: they are shown once, with their costs
-            return found[1:]
-    return found
+            for place, row in enumerate(shown.tolist())
+        ]
 
+    def _cards(self) -> list[Card]:
+        selection, source, plan, labels = self.selection, self.source, self.plan, self._labels
+        rows = selection.indices.astype(np.intp)
+        most = _share_of(_CARD_TEXT, self.k)
+        texts = None if source.text is None else source.text(rows)
+        most_fields = _FIELDS[0] if self.k <= 300 else _FIELDS[0] // 2
+        fields = None
+        if texts is None and source.pictures is None:
+            fields = self._values(rows)
+            if fields is None and selection.prototypes is not None:  # saved with the selection
+                fields = selection.prototypes.to_pylist()
+        on_cards = np.concatenate([targets for targets, _ in self._cited])
+        words = self._words(np.unique(on_cards), _share_of(_EXAMPLE_TEXT, len(on_cards)))
+        given = 0 if self.problem is None else len(self.problem.initial)
+        on_map = None if self.projection is None else self.projection.prototypes
+        cards = []
+        for place, row in enumerate(rows.tolist()):
+            carried = slice(plan.indptr[place], plan.indptr[place + 1])
+            represented = [self._item_of.get(int(t), self.drawn) for t in plan.indices[carried]]
+            text = None if texts is None else cut(texts[place], most)
+            length = 0 if texts is None else full_length(texts[place])
+            values = {} if fields is None else fields[place]
+            surprise = {name: self._surprise(name, place) for name in values}
+            ranked = sorted(values, key=lambda name: -surprise[name])
+            away = None
+            if self.arcs is not None:
+                away = float(np.average(self.arcs[carried], weights=plan.data[carried]))
+            cards.append(
+                Card(
+                    rank=place + 1,
+                    row=source.number(row),
+                    name=_name_of(source, row),
+                    gain=float(selection.details.gains[place]),
+                    fill=None if self.fills is None else float(self.fills[place]),
+                    targets=len(represented),
+                    label=None if labels is None else int(labels.source[row]),
+                    group=None if self._groups is None else int(self._groups.source[row]),
+                    given=place < given,
+                    picture=self._album.of_source(row),
+                    missing=self._album.reason(row),
+                    text=text,
+                    length=0 if text is None or length <= len(text) else length,
+                    fields=[
+                        (cut(name, LONGEST_NAME), cut(values[name], _FIELDS[1]))
+                        for name in ranked[:most_fields]
+                    ],
+                    unusual=[
+                        cut(name, LONGEST_NAME) for name in ranked if surprise[name] >= UNUSUAL
+                    ],
+                    away=away,
+                    represented=[
+                        Represented(self._item_of[int(t)], float(share), words[int(t)])
+                        for t, share in zip(*self._cited[place], strict=True)
+                    ],
+                    lights=[item for item in represented if item < self.drawn],
+                    x=_coordinate(on_map, place, 0),
+                    y=_coordinate(on_map, place, 1),
+                )
+            )
+        return cards
 
-def _represented_by_its_own(selection: Selection, codes: Codes) -> NDArray[np.float64]:
-    """Of each class, the target mass that goes to prototypes of that class."""
-    assert codes.target is not None
-    plan = selection.plan.tocoo()
-    classes = codes.source[selection.indices][plan.row]
-    same = classes == codes.target[plan.col]
-    found = np.bincount(classes[same], plan.data[same], minlength=len(codes.names))
-    return found.astype(np.float64)
+    def _surprise(self, name: str, place: int) -> float:
+        """How unusual a value is; columns that are not compared come last."""
+        if self._columns is None:
+            return 0.0
+        compared = not self.given.columns or name in self.given.columns
+        return self._columns.surprise(name, place) if compared else -1.0
 
+    def _worst(self, worst: NDArray[np.intp]) -> list[Worst]:
+        """The targets that cost most, their prototypes, and what sets them apart."""
+        words = self._words(worst, _WORST_TEXT)
+        by_target = sp.csc_array(self.plan)
+        found = []
+        for row in worst.tolist():
+            assert self.costs is not None
+            held = slice(by_target.indptr[row], by_target.indptr[row + 1])
+            places = by_target.indices[held][np.argsort(-by_target.data[held], kind="stable")]
+            apart = self._apart(row, int(self.selection.indices[places[0]]))
+            told, ranks = "" if apart else words[row], (places + 1).tolist()
+            found.append(Worst(self._item_of[row], told, float(self.costs[row]), ranks, apart))
+        return found
 
-def composition_of(selection: Selection, labels: Codes | None) -> list[Part]:
-    """How many rows each source gives, the largest first; where the target has labels, none."""
-    if labels is None or labels.target is not None:
-        return []
-    count = len(labels.names)
-    rows = np.bincount(labels.source, minlength=count)
-    chosen = np.bincount(labels.source[selection.indices], minlength=count)
-    order = sorted(range(count), key=lambda code: (-chosen[code], -rows[code], code))
-    return [
-        Part(
-            labels.names[code],
-            int(rows[code]),
-            float(rows[code] / rows.sum()),
-            int(chosen[code]),
-            float(chosen[code] / selection.k),
+    def _apart(self, row: int, prototype: int) -> list[tuple[str, str, str]]:
+        """The columns of a prepared table in which a target differs most from a prototype."""
+        prepared, costs = self.given.preparation, self.problem and self.problem.costs
+        if not isinstance(prepared, Preparation) or not isinstance(costs, FeatureCosts):
+            return []
+        own, others = (
+            self._values(np.array([row]), of_target=True),
+            self._values(np.array([prototype])),
         )
-        for code in order
-    ]
+        if own is None or others is None:
+            return []
+        apart = np.abs(costs.target[row] - costs.source[prototype])
+        begins = np.cumsum([0, *(column.width for column in prepared.columns[:-1])])
+        by_column = np.add.reduceat(apart, begins)
+        names = [prepared.columns[place].name for place in np.argsort(-by_column)[:_MOST_APART]]
+        pairs = [(name, own[0].get(name), others[0].get(name)) for name in names]
+        return [
+            (cut(name, LONGEST_NAME), cut(one, 40), cut(other, 40))
+            for name, one, other in pairs
+            if one != other
+        ]
+
+    def _words(self, rows: NDArray[np.intp], most: int) -> dict[int, str]:
+        """Targets in a line or a paragraph each: their text, or a few of their values."""
+        if self.target.text is not None:
+            texts = [cut(text, most) for text in self.target.text(rows)]
+            return dict(zip(rows.tolist(), texts, strict=True))
+        values = None
+        if self.target.pictures is None and len(rows):
+            values = self._values(rows, of_target=True)
+        first = {name: place for place, name in enumerate(self.given.columns)}  # what is compared
+        lines = []
+        for fields in [{}] * len(rows) if values is None else values:
+            names = sorted(fields, key=lambda name: first.get(name, len(first)))[:4]
+            parts = [f"{cut(name, LONGEST_NAME)}: {cut(fields[name], 40)}" for name in names]
+            lines.append(cut(" · ".join(parts), most))
+        return dict(zip(rows.tolist(), lines, strict=True))
+
+    def _values(
+        self, rows: NDArray[np.intp], *, of_target: bool = False
+    ) -> list[dict[str, Any]] | None:
+        """The rows' values by column, or the first of an array; None where they are not known."""
+        read = (self.target if of_target else self.source).fields
+        if read is not None:
+            return read(rows)
+        given = self.given.target if of_target else self.given.source
+        if given is None or not isinstance(self.problem and self.problem.costs, FeatureCosts):
+            return None
+        some = take_rows(given, rows)
+        if is_table(some):
+            return list(arrow_table(some, "source").to_pylist())
+        first = as_matrix(some, "source")[:, :_FIRST_VALUES]
+        dense = first.toarray() if sp.issparse(first) else first
+        return [{f"x{place}": value for place, value in enumerate(row)} for row in dense.tolist()]
 
 
-def _mark(share: float, chosen: int, k: int) -> str:
-    """Whether a class has clearly fewer or more prototypes than its share: by one at least."""
-    expected = share * k
-    if chosen == 0:
-        return "missing" if share > 0 else ""
-    if chosen < UNDER * expected and chosen <= expected - 1:
-        return "under"
-    if chosen > OVER * expected and chosen >= expected + 1:
-        return "over"
-    return ""
+def _tidied(plan: sp.csr_array) -> sp.csr_array:
+    """A copy without stored zeros, whose targets are in order."""
+    tidied = sp.csr_array(plan, copy=True)
+    tidied.eliminate_zeros()
+    tidied.sort_indices()
+    return tidied
+
+
+def _coordinate(points: NDArray[np.float64] | None, place: int, side: int) -> float | None:
+    return None if points is None or place >= len(points) else float(points[place, side])
+
+
+def _name_of(examples: Examples, row: int) -> str:
+    return "" if examples.ids is None else cut(examples.ids[row], LONGEST_NAME)
+
+
+def _share_of(budget: tuple[int, int], count: int) -> int:
+    total, longest = budget
+    return max(24, min(longest, total // max(1, count)))

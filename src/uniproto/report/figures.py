@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from uniproto.report.content import Content, Coverage
+from uniproto.report.content import Content
+from uniproto.report.coverage import Coverage
 
 _MOST_BARS = 40
 _ROW = 24

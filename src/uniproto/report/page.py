@@ -18,6 +18,7 @@ from uniproto.features.preparation import words_of
 from uniproto.problem.problem import Problem
 from uniproto.report.charts import BLUE, GREEN, GREY, HALO, INK, ORANGE, PINK
 from uniproto.report.content import Content
+from uniproto.report.coverage import OVER, UNDER
 from uniproto.report.figures import charted_shares, figures
 from uniproto.report.targets import drawn_targets, project
 from uniproto.report.words import LONGEST_NAME, counted, cut, figure, seconds
@@ -42,7 +43,10 @@ _DIGITS = 5  # of coordinates on the map: more cannot be seen
 def render(content: Content) -> str:
     """The page of a selection."""
     charted = {coverage.kind: charted_shares(coverage) for coverage in content.coverage}
-    return _page("template.html.j2", "page.js", page_data(content), c=content, charted=charted)
+    limits = {"under": UNDER, "over": OVER}
+    return _page(
+        "template.html.j2", "page.js", page_data(content), c=content, charted=charted, **limits
+    )
 
 
 def _page(template: str, script: str, data: Any, **more: Any) -> str:

@@ -13,11 +13,10 @@ from scipy.sparse.linalg import svds
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.problem.problem import Problem
-from uniproto.report.examples import Examples
 from uniproto.report.words import NO_DATA, counted
 
 if TYPE_CHECKING:
-    from uniproto.selection.selection import Selection
+    from uniproto.report.content import Content
 
 MOST_DRAWN = 8_000  # targets on the map
 _FEWEST_DRAWN = 3  # of every prototype
@@ -93,25 +92,19 @@ def cited_targets(
     return targets[order[:most]], shares[order[:most]]
 
 
-def map_of(
-    selection: Selection,
-    problem: Problem | None,
-    source: Examples,
-    target: Examples,
-    plan: sp.csr_array,
-    drawn: NDArray[np.intp],
-    n: int,
-) -> tuple[Projection | None, str]:
-    k = selection.k
+def map_of(content: Content, drawn: NDArray[np.intp]) -> tuple[Projection | None, str]:
+    """Where targets and prototypes lie on the map, and what to say of it."""
+    source, target, rows = content.source, content.target, content.selection.indices
+    k, n = content.k, content.weighed
     if source.positions is not None and target.positions is not None:
         projection = Projection(
             target.positions[drawn],
-            source.positions[selection.indices],
+            source.positions[rows],
             ("first coordinate", "second coordinate"),
             "Axes: the coordinates that were given.",
         )
-    elif problem is not None:
-        projection = project(problem.costs, plan, selection.indices, drawn)
+    elif content.problem is not None:
+        projection = project(content.problem.costs, content.plan, rows, drawn)
     else:
         return None, NO_DATA
     sampled = (

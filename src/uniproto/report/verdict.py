@@ -6,17 +6,16 @@ import importlib.metadata
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.geometry.metrics import metric_label
 from uniproto.methods.grouped import pick
 from uniproto.methods.random import Random
 from uniproto.problem.problem import Problem
-from uniproto.report.content import OVER, UNDER, Curve, Rival, Tile, Verdict
 from uniproto.report.words import (
     LONGEST_NAME,
     NO_DATA,
@@ -33,12 +32,48 @@ from uniproto.transport.prototypes import transport
 
 if TYPE_CHECKING:
     from uniproto.certificate.certificate import Certificate
+    from uniproto.report.content import Content
     from uniproto.selection.selection import Selection
 
 RANDOM_DRAWS = 5
 _RANDOM_SECONDS = 30.0
 _DISTANCES = ("cosine", "euclidean", "l1")
 _LOOSE = 1.0  # a cost this much above the bound, as a share of it: the bound says nothing
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One number of the verdict, and what it means."""
+
+    name: str
+    value: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    headline: str
+    sentence: str
+    tiles: list[Tile]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What the picks cost, added up, as shares of the total: the last is the cost."""
+
+    title: str
+    values: list[float]
+    words: str
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A method's cost in the final comparison."""
+
+    name: str
+    cost: float
+    spread: float | None
+    runs: int
 
 
 def random_costs(
@@ -116,15 +151,8 @@ def _median(costs: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
     return float(costs[order[int(np.argmax(reached))]])
 
 
-def verdict_of(
-    selection: Selection,
-    problem: Problem | None,
-    n: int,
-    random: Sequence[float],
-    certifier: str,
-    costs: NDArray[np.float64] | None = None,
-    weights: NDArray[np.float64] | None = None,
-) -> Verdict:
+def verdict_of(content: Content) -> Verdict:
+    selection, n, random = content.selection, content.weighed, content.draws
     k, (m, everyone), cost = selection.k, selection.shape, selection.cost
     word = "" if selection.cost_is_exact else "at most "
     tiles = [
@@ -136,8 +164,8 @@ def verdict_of(
         )
     ]
     parts = [f"On average a target is {word}{figure(cost)} from its prototype ({_unit(selection)})"]
-    if costs is not None and weights is not None:
-        parts.append(f", a typical one {figure(_median(costs, weights))}")
+    if content.costs is not None:
+        parts.append(f", a typical one {figure(_median(content.costs, content.weights))}")
     if random:
         mean, spread = mean_and_spread(random)
         assert mean is not None
@@ -146,8 +174,7 @@ def verdict_of(
         draws = counted(len(random), "random choice")
         tiles.append(Tile("Random", value, f"{draws} of {k:,}: this one is {below}"))
         parts.append(f"; with random ones {value} ({counted(len(random), 'draw')}: {below})")
-    conditions = conditions_of(problem)
-    certificate = selection.certificate
+    conditions, certificate = content.conditions, selection.certificate
     if selection.details.proof is not None:
         known = f"no choice of {k:,}{conditions} costs less: {selection.details.proof}"
         tiles.append(Tile("Best possible", figure(selection.cost), known))
@@ -164,7 +191,9 @@ def verdict_of(
         )
         parts.append(f"; no choice of {k:,}{conditions} can be below {bound}")
     else:
-        tiles.append(Tile("Best possible", "not known", f"{certifier} proves a lower bound"))
+        tiles.append(
+            Tile("Best possible", "not known", f"{content.certifier} proves a lower bound")
+        )
     tiles += [
         Tile("Prototypes", f"{k:,}", f"of {counted(m, 'source row')}, each with weight 1/{k:,}"),
         Tile(
@@ -214,15 +243,10 @@ def conditions_of(problem: Problem | None) -> str:
     return " under the same conditions" if problem.groups or len(problem.initial) or barred else ""
 
 
-def curve_of(
-    selection: Selection,
-    fills: NDArray[np.float64] | None,
-    plan: sp.csr_array,
-    arcs: NDArray[np.float64] | None,
-) -> Curve | None:
-    k = selection.k
-    if fills is not None:
-        values = np.cumsum(fills) / k
+def curve_of(content: Content) -> Curve | None:
+    selection, k, plan = content.selection, content.k, content.plan
+    if content.fills is not None:
+        values = np.cumsum(content.fills) / k
         end = figure(float(values[-1]))
         words = f"The fills of all {k:,} picks add up to {end}"
         if (
@@ -238,76 +262,16 @@ def curve_of(
                 f"{figure(selection.cost)}."
             )
         return Curve("Cumulative fill cost over picks", values.tolist(), words)
-    if arcs is None:
+    if content.arcs is None:
         return None
     places = np.repeat(np.arange(k), np.diff(plan.indptr))
-    values = np.cumsum(np.bincount(places, plan.data * arcs, minlength=k))
+    values = np.cumsum(np.bincount(places, plan.data * content.arcs, minlength=k))
     return Curve(
         "Cumulative cost over picks",
         values.tolist(),
         f"{selection.method} has no fills: this adds up what each prototype costs in the final "
         "plan, in pick order.",
     )
-
-
-def methods_box(
-    selection: Selection, problem: Problem | None, random: Sequence[float], certifier: str
-) -> list[tuple[str, str]]:
-    k = selection.k
-    exact = (
-        "an exact solve"
-        if selection.cost_is_exact
-        else "the plan at hand, as no exact solve fits: the true cost may be lower"
-    )
-    return [
-        (
-            "Cost",
-            f"The least total of {selection.metric} costs, weighted by mass, that carries {k:,} "
-            f"equal weights to the target's weights; by {exact}.",
-        ),
-        (
-            "Represents",
-            "The targets that a prototype sends mass to in the cheapest plan; a share is the part "
-            "of the prototype's mass that goes there.",
-        ),
-        (
-            "Gain and fill",
-            "A fill is the average cost of the unclaimed target mass that a row would take when "
-            f"it is picked; its gain is {figure(selection.details.beta)} (the largest possible "
-            "cost) less the fill."
-            if selection.method in ("uniproto", "greedy")
-            else f"A gain is what the pick added to the objective of {selection.method} itself.",
-        ),
-        (
-            "Random",
-            f"The mean cost of {counted(len(random), 'random choice')} of as many rows, judged the "
-            "same way, ± their standard deviation."
-            if random
-            else "Was not computed for this page.",
-        ),
-        (
-            "Best possible",
-            f"No choice of {k:,} rows{conditions_of(problem)} costs less: the search ruled out all "
-            "others, and 'uniproto verify' does so again."
-            if selection.details.proof is not None
-            else "A lower bound by linear-programming duality that holds for every choice of "
-            f"{k:,} rows{conditions_of(problem)}; its prices are saved, and 'uniproto verify' "
-            "checks them."
-            if selection.certificate is not None
-            else f"Was not computed; {certifier} does.",
-        ),
-        (
-            "Coverage",
-            f"A class is marked where its number of prototypes is below {UNDER:.0%} or above "
-            f"{OVER:.0%} of its share of the target, and off by one prototype at least. "
-            "'Represented by its own' is the share of a class's mass that the plan gives to "
-            "prototypes of the same class; 'metric=\"rbf\"' often raises it for small classes.",
-        ),
-        (
-            "Worst covered",
-            "The targets whose mass is carried furthest: the highest average cost in the plan.",
-        ),
-    ]
 
 
 def facts_of(selection: Selection) -> list[tuple[str, str]]:
