@@ -29,7 +29,7 @@ from PIL import Image
 
 from uniproto.errors import InputFileError, InvalidInputError, MissingExtraError, OutputError
 from uniproto.features import embed_images, embed_text
-from uniproto.features.cache import DATABASE, VectorCache, cache_folder
+from uniproto.features.cache import DATABASE, CachedVector, VectorCache, cache_folder
 from uniproto.features.pictures import large_pictures
 from uniproto.report.pictures import PictureError, data_uri
 
@@ -292,9 +292,9 @@ def test_damage_is_found_and_computed_again(
 
 @pytest.mark.parametrize("column", ["key", "flags", "vector"])
 def test_a_damaged_vector_is_not_used(tmp_path: Path, column: str) -> None:
-    keys, vectors = [b"k" * 32, b"l" * 32], np.ones((2, 4), np.float32)
+    keys, vector = [b"k" * 32, b"l" * 32], CachedVector(np.ones(4, np.float32), 0)
     with VectorCache(tmp_path / "c", required=True) as cache:
-        cache.add(keys, vectors, [0, 0])
+        cache.add(dict.fromkeys(keys, vector))
     changes = {"key": b"m" * 32, "flags": 1, "vector": np.full(4, 2, "<f4").tobytes()}
     with contextlib.closing(sqlite3.connect(tmp_path / "c" / DATABASE)) as database, database:
         database.execute(
@@ -303,7 +303,7 @@ def test_a_damaged_vector_is_not_used(tmp_path: Path, column: str) -> None:
     with VectorCache(tmp_path / "c", required=True) as cache:
         assert cache.find(keys[0]) is cache.find(b"m" * 32) is None
         assert cache.find(keys[1]) is not None
-        cache.add(keys[:1], vectors[:1], [0])
+        cache.add({keys[0]: vector})
     with VectorCache(tmp_path / "c", required=True) as cache:
         assert cache.find(keys[0]) is not None
 
@@ -312,7 +312,7 @@ def test_a_damaged_vector_is_not_used(tmp_path: Path, column: str) -> None:
 def test_no_flipped_byte_gives_a_wrong_vector(tmp_path: Path) -> None:
     keys, vectors = [b"k" * 32, b"l" * 32], np.arange(1, 9, dtype=np.float32).reshape(2, 4)
     with VectorCache(tmp_path / "c", required=True) as cache:
-        cache.add(keys, vectors, [0, 1])
+        cache.add(dict(zip(keys, map(CachedVector, vectors, (0, 1)), strict=True)))
     database = tmp_path / "c" / DATABASE
     content = database.read_bytes()
     write_version = 18  # another one makes the file read-only, as permissions would
@@ -326,7 +326,7 @@ def test_no_flipped_byte_gives_a_wrong_vector(tmp_path: Path) -> None:
                 found = cache.find(key)
                 if found is not None:
                     assert (found.vector.tolist(), found.flags) == (vector.tolist(), flags)
-            cache.add(keys, vectors, [0, 1])
+            cache.add(dict(zip(keys, map(CachedVector, vectors, (0, 1)), strict=True)))
         with VectorCache(tmp_path / "c", required=True) as cache:
             assert all(cache.find(key) is not None for key in keys)
 
@@ -347,8 +347,8 @@ def test_several_processes_fill_one_cache(tmp_path: Path) -> None:
 def _fill_cache(folder: Path, worker: int) -> None:
     with VectorCache(folder, required=True) as cache:
         for number in range(20):
-            vector = np.array([[worker + 1, number]], np.float32)
-            cache.add([bytes([worker, number]) * 16], vector, [0])
+            vector = np.array([worker + 1, number], np.float32)
+            cache.add({bytes([worker, number]) * 16: CachedVector(vector, 0)})
             cache.flush()
 
 
@@ -574,7 +574,7 @@ def test_vectors_that_no_model_gave_are_computed_again(own_cache: Path, tiny_ber
 
     def forge(vector: np.ndarray) -> None:
         with VectorCache(database.parent, required=True) as cache:
-            cache.add([key], vector[None].astype(np.float32), [0])
+            cache.add({key: CachedVector(vector.astype(np.float32), 0)})
 
     forge(np.full(16, np.nan))
     found = embed_text(["a", "b"], model=tiny_bert)

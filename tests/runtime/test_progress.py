@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from uniproto.features.embedded import Readable, embed
+from uniproto.features.embedded import ReadItem, embed
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.cpu_lists import CpuLists
 from uniproto.geometry.lists import lists_of
@@ -181,8 +181,8 @@ class Model:
     name = identity = "ones"
     batch_size = 4
 
-    def read(self, items: Any, is_known: Any) -> list[Readable]:
-        return [Readable(item.encode(), item) for item in items]
+    def read(self, items: Any, is_known: Any) -> list[ReadItem]:
+        return [ReadItem(item.encode(), item) for item in items]
 
     def vectors(self, inputs: Any) -> Any:
         return np.ones((len(inputs), 3), np.float32)
@@ -192,7 +192,7 @@ def test_embedding_tells_of_every_batch(monkeypatch: pytest.MonkeyPatch) -> None
     bars = Counted()
     monkeypatch.setattr("uniproto.features.embedded.Progress", lambda shown: bars)
     texts = map(str, range(64))
-    embed(texts, 64, Model(), cache=False, on_error="fail", progress=None, what="texts")
+    embed(texts, 64, Model, "texts", cache=False)
     assert bars.stages == [("embedding texts", 64)]
     assert sum(bars.told) == 64
     assert len(bars.told) >= 16

@@ -18,7 +18,7 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,7 @@ class VectorCache:
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, VectorCache(Path(folder), required=True) as c:
-    ...     c.add([b"key"], np.ones((1, 3), np.float32), [0])
+    ...     c.add({b"key": CachedVector(np.ones(3, np.float32), 0)})
     ...     c.find(b"key"), c.find(b"other")
     (CachedVector(vector=array([1., 1., 1.], dtype=float32), flags=0), None)
     """
@@ -145,13 +145,11 @@ class VectorCache:
                     self._recover(error)
         return None if row is None else _checked(key, *row)
 
-    def add(
-        self, keys: Sequence[bytes], vectors: NDArray[np.float32], flags: Sequence[int]
-    ) -> None:
+    def add(self, vectors: Mapping[bytes, CachedVector]) -> None:
         """Save these vectors within a few seconds, or on leaving the context."""
         if self._database is None:
             return
-        self._pending.update(zip(keys, map(CachedVector, vectors, flags), strict=True))
+        self._pending.update(vectors)
         if time.monotonic() - self._written >= SECONDS_BETWEEN_WRITES:
             self.flush()
 

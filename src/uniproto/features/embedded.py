@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -55,22 +56,19 @@ class Embedded:
 
 
 @dataclass(frozen=True)
-class Readable:
-    """An item that was read: the digest of its content and, unless known, the model's input."""
+class ReadItem:
+    """An item that was read: the digest of its content and, unless known, the model's input.
 
-    key: bytes
+    `reason` says why it has no vector; where that is `expected`, it is skipped and counted,
+    whatever is done about errors.
+    """
+
+    key: bytes = b""
     model_input: Any = None
     size: int = 0  # inputs of one size are put into one batch
     flags: int = 0
-
-
-@dataclass(frozen=True)
-class Unreadable:
-    """An item without a vector, and why."""
-
-    reason: str
-    key: bytes = b""
-    expected: bool = False  # skipped and counted, whatever is done about errors
+    reason: str = ""
+    expected: bool = False
 
 
 class _Lookup:
@@ -94,27 +92,67 @@ class Model(Protocol):
     identity: str  # of everything that vectors depend on
     batch_size: int
 
-    def read(
-        self, items: Sequence[Any], is_known: Callable[[bytes], bool]
-    ) -> list[Readable | Unreadable]:
+    def read(self, items: Sequence[Any], is_known: Callable[[bytes], bool]) -> list[ReadItem]:
         """Check items and make the model's inputs of those whose vector is not known."""
 
     def vectors(self, inputs: Sequence[Any]) -> NDArray[np.float32]:
         """One batch."""
 
 
+class ModelOfTexts(ABC):
+    """What models of texts and examples share: each content is checked, looked up, read once."""
+
+    what_is_wrong: Callable[[Any], str | None]  # why an item has no vector
+    expected = ""  # such a reason that is none to fail
+    content: Callable[[Any], bytes]  # what an item's vector is known by
+
+    @abstractmethod
+    def inputs(self, items: list[Any]) -> list[tuple[Any, int, int]]:
+        """The model's inputs, with their sizes and flags."""
+
+    def read(self, items: Sequence[Any], is_known: Callable[[bytes], bool]) -> list[ReadItem]:
+        found: list[ReadItem] = []
+        unknown: dict[bytes, list[int]] = {}
+        for place, item in enumerate(items):
+            if (reason := self.what_is_wrong(item)) is not None:
+                found.append(ReadItem(reason=reason, expected=reason == self.expected))
+                continue
+            key = hashlib.sha256(self.content(item)).digest()
+            found.append(ReadItem(key))
+            if key in unknown or not is_known(key):
+                unknown.setdefault(key, []).append(place)
+        if unknown:
+            inputs = self.inputs([items[places[0]] for places in unknown.values()])
+            for (key, places), (value, size, flags) in zip(unknown.items(), inputs, strict=True):
+                for place in places:
+                    found[place] = ReadItem(key, value, size, flags)
+        return found
+
+
 def embed(
     items: Iterable[Any],
     total: int,
-    model: Model,
-    *,
-    cache: bool | str | os.PathLike[str],
-    on_error: str,
-    progress: bool | None,
+    find: Callable[[], Model],
     what: str,
+    *,
+    check: type[ModelOfTexts] | None = None,
+    cache: bool | str | os.PathLike[str] = True,
+    on_error: str = "fail",
+    progress: bool | None = None,
+    spread: Callable[[Model], Model] | None = None,
 ) -> Embedded:
-    """Embed every item that can be read."""
+    """Embed every item that can be read, with the model that `find` finds.
+
+    Where every item must be readable, `check` looks at all of them first: better before a model is
+    loaded than after hours.
+    """
     require_name("on_error", on_error, ON_ERROR)
+    if check is not None and on_error == "fail":
+        reasons = enumerate(map(check.what_is_wrong, items))
+        wrong = [(row, why) for row, why in reasons if why not in (None, check.expected)]
+        if wrong:
+            raise unembeddable(wrong, what)
+    model = find() if spread is None else spread(find())
     begin = time.perf_counter()
     digest = identity_digest(model.identity)
     rows: list[int] = []
@@ -136,10 +174,9 @@ def embed(
             computed.update(made)
             for (row, _), item in zip(window, found, strict=True):
                 content.update(item.key.ljust(32, b"\0"))
-                if isinstance(item, Unreadable) or item.key in refused:
-                    reason = item.reason if isinstance(item, Unreadable) else refused[item.key]
+                if reason := item.reason or refused.get(item.key):
                     skipped.append((row, reason))
-                    expected += isinstance(item, Unreadable) and item.expected
+                    expected += item.expected
                     continue
                 vector = made[item.key] if item.key in made else known.found[item.key]
                 if not rows:  # one array for all: what is not filled takes no memory
@@ -170,17 +207,13 @@ def embed(
 
 
 def _compute(
-    found: Sequence[Readable | Unreadable],
+    found: Sequence[ReadItem],
     model: Model,
     stored: VectorCache,
     advance: Advance,
 ) -> tuple[dict[bytes, CachedVector], dict[bytes, str]]:
     """Vectors of the items that have a model input, each content once, like sizes together."""
-    fresh = {
-        item.key: item
-        for item in found
-        if isinstance(item, Readable) and item.model_input is not None
-    }
+    fresh = {item.key: item for item in found if item.model_input is not None}
     ordered = sorted(fresh.values(), key=lambda item: -item.size)
     made: dict[bytes, CachedVector] = {}
     refused: dict[bytes, str] = {}
@@ -190,16 +223,14 @@ def _compute(
         usable: NDArray[np.bool_] = np.asarray(
             np.isfinite(vectors).all(axis=1) & vectors.any(axis=1)
         )
-        for item, vector, good in zip(batch, vectors, usable, strict=True):
-            if good:
-                made[item.key] = CachedVector(vector, item.flags)
+        good = {}
+        for item, vector, is_usable in zip(batch, vectors, usable, strict=True):
+            if is_usable:
+                good[item.key] = CachedVector(vector, item.flags)
             else:
                 refused[item.key] = "the model gives it no usable vector (zero, or not finite)"
-        stored.add(
-            [item.key for item, good in zip(batch, usable, strict=True) if good],
-            vectors[usable],
-            [item.flags for item, good in zip(batch, usable, strict=True) if good],
-        )
+        stored.add(good)
+        made |= good
         advance(int(usable.sum()))
     return made, refused
 

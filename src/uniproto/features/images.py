@@ -18,8 +18,7 @@ from uniproto.errors import InputFileError, InvalidInputError, MissingExtraError
 from uniproto.features.embedded import (
     Embedded,
     Model,
-    Readable,
-    Unreadable,
+    ReadItem,
     batch_size_of,
     checked_vectors,
     embed,
@@ -106,15 +105,15 @@ def embed_images(
     if hasattr(images, "to_pylist"):  # an Arrow array: one value at a time
         values: Any = images
         images = (value.as_py() for value in values)
-    found = find_image_model(model, batch_size, device, where, model_digest)
     return embed(
         images,
         count,
-        found if spread is None else spread(found),
+        lambda: find_image_model(model, batch_size, device, where, model_digest),
+        "pictures",
         cache=cache,
         on_error=on_error,
         progress=progress,
-        what="pictures",
+        spread=spread,
     )
 
 
@@ -130,30 +129,29 @@ def find_image_model(
     Where the model's `digest` is given, no other is accepted, and nothing is downloaded.
     """
     require_model(name, ("torch", "PIL"), _PURPOSE, "images")
-    model = _found(name, batch_size, device, folder, download=digest is None)
+    size = batch_size_of(batch_size, _BATCH_ON_GPU if sees_gpu(device) else _BATCH)
+    kind, place = _kind_and_place(name, download=digest is None)
+    model: _ImageModel = kind(name, place, size, device, folder)
     require_digest(model.identity, name, digest)
     return model
 
 
-def _found(
-    name: str, batch_size: int | None, device: str, folder: Path | None, *, download: bool
-) -> _ImageModel:
-    size = batch_size_of(batch_size, _BATCH_ON_GPU if sees_gpu(device) else _BATCH)
-    given = (name, size, device, folder)
+def _kind_and_place(name: str, *, download: bool) -> tuple[Any, Any]:
+    """The class that runs a model, and its folder, or what timm calls it."""
     if name.lower() == DEFAULT and not Path(name).is_dir():
-        return EfficientNetLite0(*given)
+        return EfficientNetLite0, None
     if _is_timm_name(name):
         if not download:
             _require_timm_weights(name)
-        return TimmModel(*given, name.removeprefix("timm/"))
-    home = find_model(_hub_name(name), download=download)
+        return TimmModel, name.removeprefix("timm/")
+    home = find_model(name.removeprefix("hf-hub:").removeprefix("hf_hub:"), download=download)
     config = read_settings(home / "config.json")
     if "architecture" in config and "model_type" not in config:
         _require_timm(name)
-        return TimmFolder(*given, home)
+        return TimmFolder, home
     if find_spec("transformers") is None:
         raise MissingExtraError(_PURPOSE, "images")
-    return TransformersImageModel(*given, home)
+    return TransformersImageModel, home
 
 
 def _is_timm_name(name: str) -> bool:
@@ -196,34 +194,28 @@ def _require_timm_weights(name: str) -> None:
     find_model(config.hf_hub_id, download=False)
 
 
-def _hub_name(name: str) -> str:
-    return name.removeprefix("hf-hub:").removeprefix("hf_hub:")
-
-
 class _ImageModel(ABC):
     """What picture models share: reading and decoding, on all cores."""
 
-    extra_identity = ""
-
-    def __init__(self, name: str, batch_size: int, device: str, folder: Path | None) -> None:
-        self.name, self.batch_size, self.device = name, batch_size, device
+    def __init__(
+        self, name: str, place: Any, batch_size: int, device: str, folder: Path | None
+    ) -> None:
+        self.name, self.place = name, place
+        self.batch_size, self.device = batch_size, device
         self.pictures = folder
         self._network: Any = None
+        self._processor: Any = None
         self.identity = f"picture {_VERSION} {type(self).__name__} {self._weights()}"
 
-    def read(
-        self, items: Sequence[Any], is_known: Callable[[bytes], bool]
-    ) -> list[Readable | Unreadable]:
-        def one(item: Any) -> Readable | Unreadable:
+    def read(self, items: Sequence[Any], is_known: Callable[[bytes], bool]) -> list[ReadItem]:
+        def one(item: Any) -> ReadItem:
             key = b""
             try:
                 key, content = content_of(item, self.pictures)
-                if is_known(key):
-                    return Readable(key)
-                return Readable(key, self._input(decoded(content)))
+                return ReadItem(key, None if is_known(key) else self._input(decoded(content)))
             except UnreadableError as error:
                 name = f"{item}: " if isinstance(item, str | os.PathLike) else ""
-                return Unreadable(f"{name}{error}", key)
+                return ReadItem(key, reason=f"{name}{error}")
 
         self._prepare()
         with large_pictures():
@@ -298,15 +290,8 @@ class EfficientNetLite0(_ImageModel):
 class TransformersImageModel(_ImageModel):
     """A transformers model of pictures, with the preprocessing in its folder."""
 
-    def __init__(
-        self, name: str, batch_size: int, device: str, folder: Path | None, home: Path
-    ) -> None:
-        self._home = home
-        super().__init__(name, batch_size, device, folder)
-        self._processor: Any = None
-
     def _weights(self) -> str:
-        return model_identity(self._home)
+        return model_identity(self.place)
 
     def _prepare(self) -> None:
         if self._processor is None:
@@ -314,7 +299,7 @@ class TransformersImageModel(_ImageModel):
                 from transformers import AutoImageProcessor
 
                 self._processor = AutoImageProcessor.from_pretrained(
-                    str(self._home), local_files_only=True, trust_remote_code=False
+                    str(self.place), local_files_only=True, trust_remote_code=False
                 )
 
     def _input(self, image: Image) -> dict[str, NDArray[Any]]:
@@ -325,7 +310,7 @@ class TransformersImageModel(_ImageModel):
         from transformers import AutoModel
 
         network, self._has_pooler = load_network(
-            AutoModel.from_pretrained, self._home, self.name, ("pooler",)
+            AutoModel.from_pretrained, self.place, self.name, ("pooler",)
         )
         return network
 
@@ -350,12 +335,7 @@ class TransformersImageModel(_ImageModel):
 class TimmModel(_ImageModel):
     """A timm network without its classifier, with the preprocessing it was trained with."""
 
-    def __init__(
-        self, name: str, batch_size: int, device: str, folder: Path | None, timm_name: str
-    ) -> None:
-        self._timm_name = timm_name
-        self._created: Any = None
-        super().__init__(name, batch_size, device, folder)
+    timm_prefix = ""
 
     def _weights(self) -> str:
         """The weights themselves: timm keeps them in many places."""
@@ -367,18 +347,19 @@ class TimmModel(_ImageModel):
         return digest.hexdigest()
 
     def _prepare(self) -> None:
-        if self._created is not None:
+        if self._processor is not None:
             return
         with loading(self.name):
             import timm
 
-            network = timm.create_model(self._timm_name, pretrained=True, num_classes=0).eval()
+            timm_name = f"{self.timm_prefix}{self.place}"
+            network = timm.create_model(timm_name, pretrained=True, num_classes=0).eval()
             self._config = timm.data.resolve_model_data_config(network)
-            self._transform = timm.data.create_transform(**self._config, is_training=False)
+            self._processor = timm.data.create_transform(**self._config, is_training=False)
             self._created = network
 
     def _input(self, image: Image) -> NDArray[Any]:
-        return np.asarray(self._transform(image))
+        return np.asarray(self._processor(image))
 
     def _load(self) -> Any:
         self._prepare()
@@ -393,11 +374,7 @@ class TimmModel(_ImageModel):
 class TimmFolder(TimmModel):
     """A timm network in a folder, whose files are known by their digest before they are loaded."""
 
-    def __init__(
-        self, name: str, batch_size: int, device: str, folder: Path | None, home: Path
-    ) -> None:
-        self._home = home
-        super().__init__(name, batch_size, device, folder, f"local-dir:{home}")
+    timm_prefix = "local-dir:"
 
     def _weights(self) -> str:
-        return model_identity(self._home)
+        return model_identity(self.place)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,18 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import InputFileError, MissingExtraError, invalid, require_name
+from uniproto.errors import InputFileError, MissingExtraError, invalid
 from uniproto.features.embedded import (
-    ON_ERROR,
     TRUNCATED,
     Embedded,
     Model,
-    Readable,
-    Unreadable,
+    ModelOfTexts,
     batch_size_of,
     checked_vectors,
     embed,
-    unembeddable,
 )
 from uniproto.features.models import (
     find_model,
@@ -85,21 +81,17 @@ def embed_text(
         raise invalid(
             "texts", "must be several texts", f"one {type(texts).__name__}", "Put it into a list."
         )
-    require_name("on_error", on_error, ON_ERROR)
     listed = _lasting(texts)
-    if on_error == "fail":  # better before a model is loaded than after hours
-        wrong = [(row, why) for row, text in enumerate(listed) if (why := what_is_wrong(text))]
-        if wrong:
-            raise unembeddable(wrong, "texts")
-    found = find_text_model(model, batch_size, device, model_digest)
     return embed(
         listed,
         len(listed),
-        found if spread is None else spread(found),
+        lambda: find_text_model(model, batch_size, device, model_digest),
+        "texts",
+        check=_TextModel,
         cache=cache,
         on_error=on_error,
         progress=progress,
-        what="texts",
+        spread=spread,
     )
 
 
@@ -128,11 +120,11 @@ def find_text_model(
         folder = find_model(name, download=digest is None)
     size = batch_size_of(batch_size, _BATCH_ON_GPU if sees_gpu(device) else _BATCH)
     pooling = _pooling(folder)
-    model = (
-        SentenceTransformersModel(name, folder, size, device)
-        if pooling is None
-        else TransformersModel(name, folder, size, device, **pooling)
-    )
+    model: _TextModel
+    if pooling is None:
+        model = SentenceTransformersModel(name, folder, size, device)
+    else:
+        model = TransformersModel(name, folder, size, device, **pooling)
     require_digest(model.identity, name, digest)
     return model
 
@@ -178,38 +170,54 @@ def _pooling_mode(config: Mapping[str, Any]) -> str | None:
     return known.get(chosen[0]) if len(chosen) == 1 else None
 
 
-class _TextModel(ABC):
-    """What text models share: which texts there are, and what they are known by."""
+def is_unicode(text: str) -> bool:
+    """Whether a text has no half of a surrogate pair, which is no character: no tokenizer takes it.
+
+    >>> is_unicode("é"), is_unicode("\\ud800")
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def what_is_wrong(text: Any) -> str | None:
+    """Why a value is no text that can be embedded.
+
+    >>> what_is_wrong("  "), what_is_wrong(None), what_is_wrong("x")
+    ('only white space', 'missing', None)
+    """
+    if isinstance(text, str):
+        if not is_unicode(text):
+            return "half of a surrogate pair in it"
+        if not text:
+            return "empty"
+        if not text.strip():
+            return "only white space"
+        return None if any(map(str.isprintable, text.strip())) else "only invisible characters"
+    if text is None or type(text).__name__ in ("NAType", "NaTType"):
+        return "missing"
+    if isinstance(text, float | np.floating) and np.isnan(text):
+        return "missing"
+    return f"no text but {type(text).__name__}"
+
+
+class _TextModel(ModelOfTexts):
+    """What models of texts share: which texts there are, and what they are known by."""
+
+    what_is_wrong = staticmethod(what_is_wrong)
+    content = staticmethod(lambda text: text.encode("utf-8", "surrogatepass"))
 
     def __init__(self, name: str, folder: Path, batch_size: int, device: str) -> None:
         self.name, self.folder = name, folder
         self.batch_size, self.device = batch_size, device
         self.identity = f"text {_VERSION} {type(self).__name__} {model_identity(folder)}"
-
-    def read(
-        self, items: Sequence[Any], is_known: Callable[[bytes], bool]
-    ) -> list[Readable | Unreadable]:
-        found: list[Readable | Unreadable] = []
-        unknown: dict[bytes, list[int]] = {}
-        for place, text in enumerate(items):
-            reason = what_is_wrong(text)
-            if reason is not None:
-                found.append(Unreadable(reason))
-                continue
-            key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-            found.append(Readable(key))
-            if key in unknown or not is_known(key):
-                unknown.setdefault(key, []).append(place)
-        if unknown:
-            firsts = [places[0] for places in unknown.values()]
-            inputs = self._inputs([items[place] for place in firsts])
-            for key, (value, size, flags) in zip(unknown, inputs, strict=True):
-                for place in unknown[key]:
-                    found[place] = Readable(key, value, size, flags)
-        return found
+        self._network: Any = None
 
     @abstractmethod
-    def _inputs(self, texts: list[str]) -> list[tuple[Any, int, int]]: ...
+    def vectors(self, inputs: Sequence[Any]) -> NDArray[np.float32]: ...
 
 
 class TransformersModel(_TextModel):
@@ -220,16 +228,15 @@ class TransformersModel(_TextModel):
     ) -> None:
         super().__init__(name, folder, batch_size, device)
         self.pooling, self.normalised = pooling, normalised
-        self._network: Any = None
         self._tokenizer: Any = None
 
-    def _inputs(self, texts: list[str]) -> list[tuple[Any, int, int]]:
+    def inputs(self, items: list[str]) -> list[tuple[Any, int, int]]:
         if self._tokenizer is None:
             with loading(self.name):
                 self._load_tokenizer()
-        tokens = self._tokens(texts, self._longest)
+        tokens = self._tokens(items, self._longest)
         full = [place for place, ids in enumerate(tokens) if len(ids) >= self._longest]
-        uncut = self._tokens([texts[place] for place in full], None) if full else []
+        uncut = self._tokens([items[place] for place in full], None) if full else []
         cut = {place for place, ids in zip(full, uncut, strict=True) if len(ids) > self._longest}
         return [
             (ids, len(ids), TRUNCATED if place in cut else 0) for place, ids in enumerate(tokens)
@@ -328,14 +335,13 @@ class SentenceTransformersModel(_TextModel):
                 "which is not installed. Install it with: pip install sentence-transformers"
             )
         _require_known_parts(name, folder)
-        self._network: Any = None
 
-    def _inputs(self, texts: list[str]) -> list[tuple[Any, int, int]]:
+    def inputs(self, items: list[str]) -> list[tuple[Any, int, int]]:
         self._load()
         longest = self._network.max_seq_length
         return [
             (text, count, TRUNCATED if longest is not None and count > longest else 0)
-            for text, count in zip(texts, self._counts(texts), strict=True)
+            for text, count in zip(items, self._counts(items), strict=True)
         ]
 
     def vectors(self, inputs: Sequence[str]) -> NDArray[np.float32]:
@@ -375,37 +381,3 @@ def _require_known_parts(name: str, folder: Path) -> None:
             f"The model {name!r} must be made of parts of sentence-transformers. It asks for "
             f"{foreign[0]!r}, which is code of its own and is never run. Use another model."
         )
-
-
-def is_unicode(text: str) -> bool:
-    """Whether a text has no half of a surrogate pair, which is no character: no tokenizer takes it.
-
-    >>> is_unicode("é"), is_unicode("\\ud800")
-    (True, False)
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def what_is_wrong(text: Any) -> str | None:
-    """Why a value is no text that can be embedded.
-
-    >>> what_is_wrong("  "), what_is_wrong(None), what_is_wrong("x")
-    ('only white space', 'missing', None)
-    """
-    if isinstance(text, str):
-        if not is_unicode(text):
-            return "half of a surrogate pair in it"
-        if not text:
-            return "empty"
-        if not text.strip():
-            return "only white space"
-        return None if any(map(str.isprintable, text.strip())) else "only invisible characters"
-    if text is None or type(text).__name__ in ("NAType", "NaTType"):
-        return "missing"
-    if isinstance(text, float | np.floating) and np.isnan(text):
-        return "missing"
-    return f"no text but {type(text).__name__}"

@@ -18,7 +18,7 @@ from uniproto.errors import (
     UniprotoError,
     require_int,
 )
-from uniproto.features.embedded import Model, Readable, Unreadable
+from uniproto.features.embedded import Model, ReadItem
 from uniproto.runtime.memory import readable
 from uniproto.version import __version__
 
@@ -235,9 +235,7 @@ class ModelOnRay:
         self.name, self.identity = model.name, model.identity
         self.batch_size = self._size * _BATCHES_PER_WORKER * len(self._workers)
 
-    def read(
-        self, items: Sequence[Any], is_known: Callable[[bytes], bool]
-    ) -> list[Readable | Unreadable]:
+    def read(self, items: Sequence[Any], is_known: Callable[[bytes], bool]) -> list[ReadItem]:
         return self._model.read(items, is_known)
 
     def vectors(self, inputs: Sequence[Any]) -> NDArray[np.float32]:

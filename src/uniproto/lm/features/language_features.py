@@ -6,10 +6,9 @@ together, whatever their words are. The code is that of the selection inside a t
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,10 @@ from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.features.embedded import (
     TRUNCATED,
     Embedded,
-    Model,
-    Readable,
-    Unreadable,
+    ModelOfTexts,
     batch_size_of,
     checked_vectors,
     embed,
-    unembeddable,
 )
 from uniproto.features.files import Items
 from uniproto.features.models import (
@@ -170,33 +166,27 @@ def embed_examples(
     *,
     batch_size: int | None = None,
     device: str = "auto",
-    cache: bool | str | os.PathLike[str] = True,
-    on_error: str = "fail",
-    progress: bool | None = None,
     model_digest: str | None = None,
-    spread: Callable[[Model], Model] | None = None,
+    **options: Any,
 ) -> Embedded:
     """The vectors of examples, each of them computed once and saved."""
     listed: Any = examples if isinstance(examples, Sized) else list(examples)
-    if on_error == "fail":  # better before a model is loaded than after hours
-        found = [(row, what_is_wrong_with(example)) for row, example in enumerate(listed)]
-        wrong = [(row, why) for row, why in found if why is not None and why != NO_ANSWER]
-        if wrong:
-            raise unembeddable(wrong, "examples")
-    looks: Model = LanguageModelFeatures(model, features, batch_size, device, model_digest)
     return embed(
         listed,
         len(listed),
-        looks if spread is None else spread(looks),
-        cache=cache,
-        on_error=on_error,
-        progress=progress,
-        what="examples",
+        lambda: LanguageModelFeatures(model, features, batch_size, device, model_digest),
+        "examples",
+        check=LanguageModelFeatures,
+        **options,
     )
 
 
-class LanguageModelFeatures:
+class LanguageModelFeatures(ModelOfTexts):
     """A language model as `features.embedded` runs models: it loads when a vector is needed."""
+
+    what_is_wrong = staticmethod(what_is_wrong_with)
+    expected = NO_ANSWER
+    content = staticmethod(lambda example: json.dumps(example).encode())
 
     def __init__(
         self,
@@ -222,31 +212,13 @@ class LanguageModelFeatures:
         self._tokenizer: Any = None
         self._moments: AdamMoments | None = None
 
-    def read(
-        self, items: Sequence[Any], is_known: Callable[[bytes], bool]
-    ) -> list[Readable | Unreadable]:
-        found: list[Readable | Unreadable] = []
-        unknown: dict[bytes, list[int]] = {}
-        for place, example in enumerate(items):
-            if (reason := what_is_wrong_with(example)) is not None:
-                found.append(Unreadable(reason, expected=reason == NO_ANSWER))
-                continue
-            key = hashlib.sha256(json.dumps(example).encode()).digest()
-            found.append(Readable(key))
-            if key in unknown or not is_known(key):
-                unknown.setdefault(key, []).append(place)
-        if not unknown:
-            return found
+    def inputs(self, items: list[Any]) -> list[tuple[Any, int, int]]:
         self._load_tokenizer()
-        firsts = [items[places[0]] for places in unknown.values()]
-        template = self.features.template
-        tokens = tokens_of(firsts, self._tokenizer, template, self._longest)
-        for (key, places), one in zip(unknown.items(), tokens, strict=True):
-            value = {"input_ids": one.input_ids, "labels": one.labels}
-            size, flags = len(one.input_ids), TRUNCATED if one.cut else 0
-            for place in places:
-                found[place] = Readable(key, value, size, flags)
-        return found
+        tokens = tokens_of(items, self._tokenizer, self.features.template, self._longest)
+        values = [{"input_ids": one.input_ids, "labels": one.labels} for one in tokens]
+        sizes = [len(one.input_ids) for one in tokens]
+        flags = [TRUNCATED if one.cut else 0 for one in tokens]
+        return list(zip(values, sizes, flags, strict=True))
 
     def vectors(self, inputs: Sequence[Any]) -> NDArray[np.float32]:
         self._load()
