@@ -44,7 +44,7 @@ def fill_cells(cells: Cells, offer: NDArray[np.int64], need: int) -> float:
     total = 0.0
     for j in range(n):
         if offer[j] > 0:
-            p, _ = _cheapest(cells, j, -1)
+            p, _ = _cheapest(cells, j, k)
             _give(cells, j, p, offer[j])
             total += offer[j] * cells.costs[j, p]
     for p in range(k):
@@ -160,7 +160,8 @@ def exchange(
             mass[size] = cells.piece[MASS, piece]
             size += 1
             piece = cells.piece[OTHER, piece]
-    _, whole, portion = cheapest_first(net, mass, pieces, size, need)
+    # int: the 0 that size began with would have it compiled once more, for that number
+    _, whole, portion = cheapest_first(net, mass, pieces, int(size), need)
     cells.prices[place] = net[whole]
     for position in range(size):
         taken = mass[position] if position < whole else portion if position == whole else 0
@@ -275,7 +276,7 @@ def _nearest_below(
 
 @njit(cache=True, nogil=True, inner=True)
 def _cheapest(cells: Cells, target: int, but: int) -> tuple[int, float]:
-    """The prototype that is cheapest for a target at the prices, but for one; and its cost.
+    """The prototype that is cheapest for a target at the prices, but for one (k: none); its cost.
 
     Where there is no other, leaving the target alone costs nothing.
     """
