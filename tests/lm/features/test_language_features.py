@@ -23,7 +23,7 @@ from uniproto.lm.features.adam_moments import Moments, adam_steps  # noqa: E402
 from uniproto.lm.features.gradient_features import projected  # noqa: E402
 from uniproto.lm.features.language import what_is_wrong_with  # noqa: E402
 from uniproto.lm.features.losses import NO_LABEL  # noqa: E402
-from uniproto.lm.finetune.tokens import tokens_of  # noqa: E402
+from uniproto.lm.finetune.tokens import as_row, encoded  # noqa: E402
 from uniproto.lm.models import load_model, lora_targets  # noqa: E402
 
 TEMPLATE = "Q {instruction} A "
@@ -82,10 +82,10 @@ def own_cache(tmp_path, monkeypatch):
 def one_by_one(network, tokenizer, rows, parameters):
     """Gradients by single backward passes, concatenated over the parameters."""
     found = []
-    tokens = tokens_of([(r["instruction"], r["output"]) for r in rows], tokenizer, TEMPLATE, 128)
-    for one in tokens:
+    pairs = [as_row((row["instruction"], row["output"])) for row in rows]
+    for one in encoded(pairs, tokenizer, TEMPLATE, 128):
         network.zero_grad()
-        batch = {"input_ids": torch.tensor([one.input_ids]), "labels": torch.tensor([one.labels])}
+        batch = {"input_ids": torch.tensor([one.tokens]), "labels": torch.tensor([one.labels])}
         network(**batch).loss.backward()
         found.append(torch.cat([p.grad.reshape(-1) for p in parameters]).clone())
     return torch.stack(found)
@@ -139,10 +139,10 @@ def test_gradients_of_lora_layers(model, adapter, adam):
 def test_hidden_states_are_means_over_tokens(model):
     found = hidden_states(ROWS[:4], model=model, template=TEMPLATE)
     network, tokenizer = load_model(model)
-    pairs = [(row["instruction"], row["output"]) for row in ROWS[:4]]
-    for vector, one in zip(found.vectors, tokens_of(pairs, tokenizer, TEMPLATE, 128), strict=True):
+    pairs = [as_row((row["instruction"], row["output"])) for row in ROWS[:4]]
+    for vector, one in zip(found.vectors, encoded(pairs, tokenizer, TEMPLATE, 128), strict=True):
         with torch.no_grad():
-            states = network.model(torch.tensor([one.input_ids])).last_hidden_state
+            states = network.model(torch.tensor([one.tokens])).last_hidden_state
         np.testing.assert_allclose(vector, states[0].mean(dim=0).numpy(), atol=1e-5)
 
 
@@ -181,10 +181,10 @@ def test_conversations_go_through_the_chat_template(chat_model):
         {"role": "assistant", "content": "5"},
     ]
     tokenizer = transformers.AutoTokenizer.from_pretrained(chat_model)
-    (one,) = tokens_of([talk], tokenizer, TEMPLATE, 128)
+    (one,) = encoded([as_row(talk)], tokenizer, TEMPLATE, 128)
     said = "".join(
         tokenizer.decode([token]) if label != NO_LABEL else "_"
-        for token, label in zip(one.input_ids, one.labels, strict=True)
+        for token, label in zip(one.tokens, one.labels, strict=True)
     )
     assert said.replace("_", "") == "4</assistant>5</assistant>"
     pair = gradients([("2+2", "4")], model=chat_model, template="chat", width=64)

@@ -149,9 +149,9 @@ def test_sizes_hold_what_their_names_say(size, millions):
 def test_bad_shapes_are_refused_with_a_remedy():
     with pytest.raises(InvalidInputError, match="Did you mean '60m'"):
         model_config("60mb", vocab=10, length=4)
-    with pytest.raises(InvalidInputError, match="'kv_heads'"):
+    with pytest.raises(InvalidInputError, match="kv_heads="):
         ModelConfig(vocab=9, width=16, layers=1, heads=4, kv_heads=3, hidden=8, length=4)
     with pytest.raises(InvalidInputError, match="even multiple"):
         ModelConfig(vocab=9, width=12, layers=1, heads=4, kv_heads=4, hidden=8, length=4)
-    with pytest.raises(InvalidInputError, match="'vocab' must be at least 1"):
+    with pytest.raises(InvalidInputError, match="vocab=0 must be at least 1"):
         model_config(next(iter(SIZES)), vocab=0, length=4)

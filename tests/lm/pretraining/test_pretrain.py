@@ -455,14 +455,10 @@ def test_the_bar_has_tokens_per_second(tokens, whole, tmp_path, capsys, monkeypa
     assert re.search(r"14/14 .*loss [\d.]+, [\d,]+ tokens/s", capsys.readouterr().err)
 
 
-def test_random_keys_survive_a_checkpoint(tmp_path):
+def test_a_checkpoint_of_another_state_is_refused(tmp_path):
     checkpoints = Checkpoints(tmp_path)
-    state = {"key": jax.random.key(7), "n": jax.numpy.arange(3)}
-    checkpoints.save(1, state, {"configuration": {}})
-    like = {"key": jax.random.key(0), "n": jax.numpy.zeros(3, "int32")}
+    checkpoints.save(1, {"n": jax.numpy.arange(3)}, {"configuration": {}})
     saved = checkpoints.latest()
-    found = checkpoints.restore(saved, like)
-    assert jax.random.uniform(found["key"]) == jax.random.uniform(state["key"])
     with pytest.raises(InputFileError, match="could not be read"):
         checkpoints.restore(saved, {"other": jax.numpy.zeros(3)})
     checkpoints.close()

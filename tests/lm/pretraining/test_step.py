@@ -223,5 +223,5 @@ def test_bad_settings_are_refused_with_a_remedy(wrong, said):
 
 
 def test_a_pool_of_another_shape_is_refused():
-    with pytest.raises(InvalidInputError, match=r"must have the shape \(8, 9\)"):
+    with pytest.raises(InvalidInputError, match=r"\(pool, length \+ 1\), \(8, 9\)"):
         step_of(SETTINGS)(initial_state(CONFIG, SETTINGS, seed=0), some_pool(rows=6))

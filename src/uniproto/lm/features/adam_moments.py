@@ -198,39 +198,27 @@ def adam_steps(gradients: Tensor, moments: Moments) -> Tensor:
     return mean / torch.sqrt(square + moments.eps)
 
 
-class AdamMoments:
-    """The moments of a model's trained parameters, from the folder of a checkpoint."""
+def read_moments(folder: str, model: Any) -> dict[Any, Moments]:
+    """The moments of a model's trained parameters, from the folder of a checkpoint.
 
-    def __init__(self, by_parameter: dict[int, Moments]) -> None:
-        self._by_parameter = by_parameter
-
-    def of(self, parameter: Any) -> Moments:
-        return self._by_parameter[id(parameter)]
-
-    @classmethod
-    def read(cls, folder: str, model: Any) -> AdamMoments:
-        """Match what the optimizer has saved, by order, with the model's trainable parameters."""
-        path = Path(folder).expanduser() / _FILE
-        try:
-            saved = torch.load(path, map_location="cpu", weights_only=True)
-            groups, states = saved["param_groups"], saved["state"]
-            numbers = [(group, number) for group in groups for number in group["params"]]
-            found = {}
-            trainable = [each for each in model.parameters() if each.requires_grad]
-            for parameter, (group, number) in zip(trainable, numbers, strict=True):
-                state = states[number]
-                if state["exp_avg"].shape != parameter.shape:
-                    raise ValueError("its parameters are not those of the adapter")
-                found[id(parameter)] = Moments(
-                    state["exp_avg"].reshape(-1).float(),
-                    state["exp_avg_sq"].reshape(-1).float(),
-                    (float(group["betas"][0]), float(group["betas"][1])),
-                    float(group["eps"]),
-                )
-        except Exception as error:  # what is made of a damaged file can be anything
-            reason = str(error).partition("\n")[0] or repr(error)
-            raise InputFileError(
-                f"{path}: the optimizer of the checkpoint could not be read ({reason}). "
-                "Name a checkpoint-… folder of 'uniproto finetune', or leave Adam out."
-            ) from error
-        return cls(found)
+    What the optimizer has saved is matched by order with the model's trainable parameters.
+    """
+    path = Path(folder).expanduser() / _FILE
+    found = {}
+    try:
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+        numbers = [(group, n) for group in saved["param_groups"] for n in group["params"]]
+        trainable = [each for each in model.parameters() if each.requires_grad]
+        for parameter, (group, number) in zip(trainable, numbers, strict=True):
+            mean, square = (saved["state"][number][name] for name in ("exp_avg", "exp_avg_sq"))
+            if mean.shape != parameter.shape:
+                raise ValueError("its parameters are not those of the adapter")
+            rows = mean.reshape(-1).float(), square.reshape(-1).float()
+            found[parameter] = Moments(*rows, tuple(group["betas"]), group["eps"])
+    except Exception as error:  # what is made of a damaged file can be anything
+        reason = str(error).partition("\n")[0] or repr(error)
+        raise InputFileError(
+            f"{path}: the optimizer of the checkpoint could not be read ({reason}). Name a "
+            "checkpoint-… folder of 'uniproto finetune', or leave Adam out."
+        ) from error
+    return found

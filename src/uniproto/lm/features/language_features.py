@@ -36,7 +36,7 @@ from uniproto.features.models import (
     sees_gpu,
     torch_device,
 )
-from uniproto.lm.features.adam_moments import AdamMoments, adam_steps
+from uniproto.lm.features.adam_moments import Moments, adam_steps, read_moments
 from uniproto.lm.features.gradient_features import gradient_features, outer_sums, projected
 from uniproto.lm.features.inner_products import differentiated, layer_pairs
 from uniproto.lm.features.language import NO_ANSWER, TEMPLATE, LanguageFeatures, what_is_wrong_with
@@ -47,7 +47,7 @@ from uniproto.lm.features.layers import (
     value_projection,
 )
 from uniproto.lm.features.losses import before_the_head, micro_batches
-from uniproto.lm.finetune.tokens import PaddingCollator, tokens_of
+from uniproto.lm.finetune.tokens import PaddingCollator, as_row, encoded
 from uniproto.lm.models import (
     ADAPTER,
     load_config,
@@ -210,14 +210,15 @@ class LanguageModelFeatures(ModelOfTexts):
             require_layer(self.place, name, features.layer)
         self._network: Any = None
         self._tokenizer: Any = None
-        self._moments: AdamMoments | None = None
+        self._moments: dict[Any, Moments] | None = None
 
     def inputs(self, items: list[Any]) -> list[tuple[Any, int, int]]:
         self._load_tokenizer()
-        tokens = tokens_of(items, self._tokenizer, self.features.template, self._longest)
-        values = [{"input_ids": one.input_ids, "labels": one.labels} for one in tokens]
-        sizes = [len(one.input_ids) for one in tokens]
-        flags = [TRUNCATED if one.cut else 0 for one in tokens]
+        rows = list(map(as_row, items))
+        tokens = list(encoded(rows, self._tokenizer, self.features.template, self._longest))
+        values = [{"input_ids": one.tokens, "labels": one.labels} for one in tokens]
+        sizes = [len(one.tokens) for one in tokens]
+        flags = [TRUNCATED if one.length > self._longest else 0 for one in tokens]
         return list(zip(values, sizes, flags, strict=True))
 
     def vectors(self, inputs: Sequence[Any]) -> NDArray[np.float32]:
@@ -252,7 +253,7 @@ class LanguageModelFeatures(ModelOfTexts):
             remedy = "Name the model it was made for with --model (in Python model=)."
             network = with_adapter(network, adapter, remedy, trainable=True)
             if self.features.adam:
-                self._moments = AdamMoments.read(self.features.adapter, network)
+                self._moments = read_moments(self.features.adapter, network)
         self._network = network.to(torch_device(self.device)).eval()
 
 
@@ -295,7 +296,7 @@ def _mean_hidden_states(network: Any, batch: dict[str, Any]) -> Any:
 
 
 def _lora_gradients(
-    network: Any, batch: dict[str, Any], width: int, moments: AdamMoments | None
+    network: Any, batch: dict[str, Any], width: int, moments: dict[Any, Moments] | None
 ) -> Any:
     """The gradients by all LoRA parameters, projected together into one row each."""
     network = unwrapped(network)
@@ -309,7 +310,7 @@ def _lora_gradients(
             for part, (left, right) in zip(projection.parts(), pairs, strict=True):
                 rows = outer_sums(left, right)
                 if moments is not None:
-                    rows = adam_steps(rows, moments.of(part.parameter))
+                    rows = adam_steps(rows, moments[part.parameter])
                 # The sketches of parts, each dealt out by itself, add up to one of them all. Short
                 # parts are lengthened by zeros, for without need nothing is dealt out.
                 lacking = max(0, width + 1 - rows.shape[1])

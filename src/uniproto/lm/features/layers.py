@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -323,10 +323,11 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
     modes = [(module, module.training) for module in model.modules()]
     parameters = [(each, each.grad, each.requires_grad) for each in model.parameters()]
     buffers = [(module._buffers, dict(module._buffers)) for module in model.modules()]
-    states = _random_states(model)
-    with ExitStack() as eager:
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 (a model may draw)
+    with ExitStack() as around:
+        around.enter_context(_forked_rng(model))
         if hasattr(torch.compiler, "set_stance"):  # compiled modules would not run our hooks
-            eager.enter_context(torch.compiler.set_stance("force_eager"))
+            around.enter_context(torch.compiler.set_stance("force_eager"))
         try:
             model.eval()
             yield
@@ -341,24 +342,13 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
             # Autocast keeps the weights it has cast; those cast without a graph would leave the
             # next training step inside the same autocast region without gradients.
             torch.clear_autocast_cache()
-            _restore_random_states(states)
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002
 
 
-def _random_states(model: nn.Module) -> dict[Any, Any]:
-    states: dict[Any, Any] = {
-        "python": random.getstate(),
-        "numpy": np.random.get_state(),  # noqa: NPY002 (a model may draw from it)
-        "cpu": torch.get_rng_state(),
-    }
-    for device in {each.device for each in model.parameters()}:
-        if device.type not in ("cpu", "meta"):
-            states[device] = torch.get_device_module(device).get_rng_state(device)
-    return states
-
-
-def _restore_random_states(states: dict[Any, Any]) -> None:
-    random.setstate(states.pop("python"))
-    np.random.set_state(states.pop("numpy"))  # noqa: NPY002
-    torch.set_rng_state(states.pop("cpu"))
-    for device, state in states.items():
-        torch.get_device_module(device).set_rng_state(state, device)
+def _forked_rng(model: nn.Module) -> AbstractContextManager[None]:
+    """Keeps the random states of torch, on the CPU and on the model's accelerators."""
+    used = {each.device for each in model.parameters()}
+    used = {device for device in used if device.type not in ("cpu", "meta")}
+    kind = next((device.type for device in used), "cuda")
+    return torch.random.fork_rng([device.index for device in used], device_type=kind)

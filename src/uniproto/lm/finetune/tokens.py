@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.utils.rnn import pad_sequence
 
 from uniproto.errors import InvalidInputError
 from uniproto.lm.features.language import CHAT
@@ -127,54 +128,50 @@ def tokenise(
     fitting: list[InstructionRow] = []
     tokens, ends, learned = array("i"), array("q"), array("b")
     longer = 0
-    for number, (row, prompt, answer, known) in enumerate(encoded(rows, tokenizer, template)):
-        length = len(prompt) + len(answer)
-        if length > max_length:
+    found = encoded(rows, tokenizer, template, max_length)
+    for number, (row, one) in enumerate(zip(rows, found, strict=True)):
+        if one.length > max_length:
             longer += 1
             if too_long == "refuse":
                 raise InvalidInputError(
-                    f"Row {number} ({row.source}) has {length} tokens, more than --max-length "
+                    f"Row {number} ({row.source}) has {one.length} tokens, more than --max-length "
                     f"{max_length}. Raise it, or choose --too-long truncate or skip."
                 )
             if too_long == "skip":
                 continue
-            prompt, answer = cut_to_length(prompt, answer, max_length)
-            known = known[len(known) - len(prompt) :]
         fitting.append(row)
-        tokens.extend([*prompt, *answer])
-        learned.extend([*known, *[1] * len(answer)])
+        tokens.extend(one.tokens)
+        learned.extend(one.learned)
         ends.append(len(tokens))
     if not fitting:
         raise InvalidInputError(
             f"--data holds no example of at most {max_length} tokens. Raise --max-length, or "
             "choose --too-long truncate."
         )
-    found = TokenisedRows(
-        fitting,
-        np.frombuffer(tokens, np.int32),
-        np.frombuffer(ends, np.int64),
-        np.frombuffer(learned, np.int8),
-    )
-    return found, longer
+    arrays = map(np.frombuffer, (tokens, ends, learned), (np.int32, np.int64, np.int8))
+    return TokenisedRows(fitting, *arrays), longer
 
 
-def cut_to_length(
-    prompt: list[int], answer: list[int], max_length: int
-) -> tuple[list[int], list[int]]:
-    """At least one token of the answer stays; the prompt is cut at the front.
+@dataclass(frozen=True)
+class ExampleTokens:
+    """The tokens of an example, cut to what fits; `learned` says which (1) belong to answers."""
 
-    >>> cut_to_length([1, 2, 3], [4, 5], 4), cut_to_length([1, 2, 3], [4, 5], 2)
-    (([1, 2, 3], [4]), ([3], [4]))
-    """
-    answer = answer[: max(1, max_length - len(prompt))]
-    return prompt[-(max_length - len(answer)) :], answer
+    tokens: list[int]
+    learned: list[int]
+    length: int  # before it was cut
+
+    @property
+    def labels(self) -> list[int]:
+        """What is to be predicted: the tokens of answers."""
+        return [
+            token if own else NO_LABEL for token, own in zip(self.tokens, self.learned, strict=True)
+        ]
 
 
 def encoded(
-    rows: Sequence[InstructionRow], tokenizer: Any, template: str
-) -> Iterator[tuple[InstructionRow, list[int], list[int], list[int]]]:
-    """Of every row: the tokens before its last answer, those of that answer with the end of the
-    text, and which of the first (1) belong to earlier answers."""
+    rows: Sequence[InstructionRow], tokenizer: Any, template: str, max_length: int
+) -> Iterator[ExampleTokens]:
+    """The tokens of every row, the end of the text included."""
     end = [tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else []
     for first in range(0, len(rows), _AT_ONCE):
         some = rows[first : first + _AT_ONCE]
@@ -189,12 +186,33 @@ def encoded(
         for row in some:
             if _is_chat(row, template):
                 turns = row.turns or (("user", row.prompt or ""), ("assistant", row.answer))
-                yield row, *encoded_chat(tokenizer, turns)
+                yield cut_to_length(*encoded_chat(tokenizer, turns), max_length)
                 continue
             before = list(next(prompts))
             if end and before[-1:] == end:  # some tokenizers end every text
                 before.pop()
-            yield row, before, [*next(answers), *end], [0] * len(before)
+            answer = [*next(answers), *end]
+            yield cut_to_length(before, answer, [0] * len(before), max_length)
+
+
+def cut_to_length(
+    prompt: list[int], answer: list[int], known: list[int], max_length: int
+) -> ExampleTokens:
+    """At least one token of the answer stays; the prompt is cut at the front.
+
+    `known` says which tokens of the prompt (1) belong to earlier answers.
+
+    >>> cut_to_length([1, 2, 3], [4, 5], [0, 0, 0], 4).tokens
+    [1, 2, 3, 4]
+    >>> cut_to_length([1, 2, 3], [4, 5], [0, 0, 0], 2)
+    ExampleTokens(tokens=[3, 4], learned=[0, 1], length=5)
+    """
+    length = len(prompt) + len(answer)
+    if length > max_length:
+        answer = answer[: max(1, max_length - len(prompt))]
+        prompt = prompt[-(max_length - len(answer)) :]
+        known = known[len(known) - len(prompt) :]
+    return ExampleTokens([*prompt, *answer], [*known, *[1] * len(answer)], length)
 
 
 def _is_chat(row: InstructionRow, template: str) -> bool:
@@ -213,51 +231,13 @@ class PaddingCollator:
     pad_token_id: int
 
     def __call__(self, examples: list[Mapping[str, Any]]) -> dict[str, Any]:
-        longest = max(len(each["input_ids"]) for each in examples)
-        shape = len(examples), longest
-        batch = {
-            "input_ids": torch.full(shape, self.pad_token_id),
-            "attention_mask": torch.zeros(shape, dtype=torch.int64),
-            "labels": torch.full(shape, NO_LABEL),
+        ids = [torch.tensor(each["input_ids"]) for each in examples]
+        labels = [torch.tensor(each["labels"]) for each in examples]
+        return {
+            "input_ids": pad_sequence(ids, True, self.pad_token_id),
+            "attention_mask": pad_sequence([torch.ones_like(row) for row in ids], True),
+            "labels": pad_sequence(labels, True, NO_LABEL),
         }
-        for place, each in enumerate(examples):
-            length = len(each["input_ids"])
-            batch["input_ids"][place, :length] = torch.tensor(each["input_ids"])
-            batch["attention_mask"][place, :length] = 1
-            batch["labels"][place, :length] = torch.tensor(each["labels"])
-        return batch
-
-
-# --- examples for scoring, as they would be trained on --------------------------------------------
-
-
-@dataclass(frozen=True)
-class ExampleTokens:
-    """The tokens of an example, its labels, and whether it was longer than the model reads."""
-
-    input_ids: list[int]
-    labels: list[int]
-    cut: bool
-
-
-def tokens_of(
-    examples: Sequence[Any], tokenizer: Any, template: str, max_length: int
-) -> list[ExampleTokens]:
-    """The tokens of examples that nothing is wrong with."""
-    rows = encoded(list(map(as_row, examples)), tokenizer, template)
-    return [_tokens(prompt, answer, known, max_length) for _, prompt, answer, known in rows]
-
-
-def _tokens(
-    prompt: list[int], answer: list[int], known: list[int], max_length: int
-) -> ExampleTokens:
-    """The tokens of an example; `known` says which of its prompt (1) are earlier answers."""
-    is_cut = len(prompt) + len(answer) > max_length
-    if is_cut:
-        prompt, answer = cut_to_length(prompt, answer, max_length)
-        known = known[len(known) - len(prompt) :]
-    labels = [token if own else NO_LABEL for token, own in zip(prompt, known, strict=True)]
-    return ExampleTokens([*prompt, *answer], [*labels, *answer], is_cut)
 
 
 # --- chats, laid out by the tokenizer's own chat template -----------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from uniproto.lm.judging.benchmark_files import Question
 from uniproto.lm.judging.benchmarks import BENCHMARKS, DataSet, digest, read_questions
 from uniproto.lm.judging.evaluation import ITEMS, RESULTS, SETTINGS, Evaluation
 from uniproto.lm.judging.sandbox import containment, require_seconds, run_program
-from uniproto.lm.judging.session import AnsweringModel, Item, Session, fill, stop_strings
+from uniproto.lm.judging.session import AnsweringModel, Session, fill, stop_strings
 from uniproto.report.words import counted
 from uniproto.runs.atomic import unwritable, write_json
 from uniproto.runs.folder import require_run_folder, require_same
@@ -99,10 +99,11 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
         "bf16": bf16,
     }
     questions = [question for each in datasets.values() for question in each.questions]
-    with _open_items(folder, settings, fresh=fresh) as items:
-        for line in _counts(datasets, items):
+    with _open_answers(folder, settings, fresh=fresh) as journal:
+        done = {item["id"] for item in journal.entries}
+        for line in _counts(datasets, done):
             log(line)
-        if len(items) < len(questions):
+        if waiting := [question for question in questions if question.id not in done]:
             for name in RESULTS:  # of an earlier run
                 (folder / name).unlink(missing_ok=True)
             answering = source.load(
@@ -115,10 +116,11 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
             )
             session = Session(answering, template, program_seconds, trust_generated_code)
             together = batch_size * _BATCHES_TOGETHER
-            _ask_all(session, questions, items, together, Progress(progress))
+            _ask_all(session, waiting, journal, together, Progress(progress))
+        items = {item["id"]: item for item in journal.entries}
         evaluation = Evaluation(
             source.name,
-            items.in_order_of(question.id for question in questions),
+            [items[question.id] for question in questions],
             {name: note for name, each in datasets.items() if (note := each.note())},
             settings,
         )
@@ -126,11 +128,11 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
     return evaluation
 
 
-def _counts(datasets: Mapping[str, DataSet], items: Items) -> list[str]:
+def _counts(datasets: Mapping[str, DataSet], answered: Collection[str]) -> list[str]:
     """A line per data set: how many questions, and how many of them are answered."""
     lines = []
     for name, each in datasets.items():
-        done = sum(question.id in items for question in each.questions)
+        done = sum(question.id in answered for question in each.questions)
         line = f"{BENCHMARKS[name].title}: {counted(len(each.questions), 'question')}"
         line += f" ({each.note()})" if each.note() else ""
         lines.append(line + (f", {done:,} answered before" if done else ""))
@@ -140,48 +142,22 @@ def _counts(datasets: Mapping[str, DataSet], items: Items) -> list[str]:
 def _ask_all(
     session: Session,
     questions: Sequence[Question],
-    items: Items,
+    journal: Journal,
     together: int,
     progress: Progress,
 ) -> None:
     # Longest first: a memory that is too small shows at once, and the work gets faster, not
     # slower, than the time left that is shown.
     waiting = sorted(questions, key=lambda question: (-len(question.text), question.id))
-    waiting = [question for question in waiting if question.id not in items]
     with progress.stage("asking", len(waiting)) as advance:
         for first in range(0, len(waiting), together):
             some = waiting[first : first + together]
-            items.add(session.ask(some))
+            journal.append(*session.ask(some))  # on the disk when this returns
             advance(len(some))
 
 
-class Items:
-    """The answered questions in a journal, and a place for more."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        try:
-            self._items: dict[str, Item] = {item["id"]: item for item in journal.entries}
-        except (KeyError, TypeError) as error:
-            raise journal.damaged(error) from error
-
-    def __contains__(self, id: str) -> bool:
-        return id in self._items
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def add(self, items: Sequence[Item]) -> None:
-        """Save answered questions; when this returns, they are on the disk."""
-        self._journal.append(*items)
-        self._items |= {item["id"]: item for item in items}
-
-    def in_order_of(self, ids: Iterable[str]) -> list[Item]:
-        return [self._items[id] for id in ids]
-
-
 @contextmanager
-def _open_items(folder: Path, settings: Mapping[str, Any], *, fresh: bool) -> Iterator[Items]:
+def _open_answers(folder: Path, settings: Mapping[str, Any], *, fresh: bool) -> Iterator[Journal]:
     """Lock the folder, and read what an evaluation of the same settings has answered."""
     wanted = json.loads(json.dumps(settings))
     with locked(folder, "an evaluation"):
@@ -193,7 +169,7 @@ def _open_items(folder: Path, settings: Mapping[str, Any], *, fresh: bool) -> It
                 require_same(earlier or {}, wanted, folder, "answers of the same evaluation")
             else:
                 _write_settings(folder, wanted)
-            yield Items(journal)
+            yield journal
 
 
 def _read_settings(folder: Path) -> dict[str, Any] | None:

@@ -94,16 +94,9 @@ class Checkpoints:
         with _reading(checkpoint.folder):
             args = ocp.args.Composite(**{_STATE: ocp.args.StandardRestore(abstract)})
             found = self._manager.restore(checkpoint.step, args=args)[_STATE]
-        leaves, form = jax.tree_util.tree_flatten_with_path(like)
-        values = []
-        for path, leaf in leaves:
-            value: Any = found
-            for key in path:
-                value = value[_name(key)]
-            if _is_key(leaf):
-                value = jax.random.wrap_key_data(value, impl=jax.random.key_impl(leaf))
-            values.append(value)
-        return jax.tree_util.tree_unflatten(form, values)
+            arrays = _named_parts(found)
+        ordered = [arrays[name] for name in _named_parts(like)]
+        return jax.tree.unflatten(jax.tree.structure(like), ordered)
 
     def close(self) -> None:
         self._manager.close()
@@ -154,31 +147,24 @@ def _silent_threads() -> Iterator[None]:
 
 
 def plain_tree(state: Any) -> dict[str, Any]:
-    """A state as dictionaries of arrays, by the names of its parts; random keys as numbers.
+    """A state as dictionaries of arrays, by the names of its parts.
 
     >>> from uniproto.lm.pretraining.step import TrainState
     >>> nothing = jax.numpy.zeros(())
     >>> plain_tree(TrainState({"head": nothing}, (nothing,), nothing, nothing)).keys()
     dict_keys(['params', 'optimizer', 'step', 'key'])
     """
-    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
     tree: dict[str, Any] = {}
-    for path, leaf in leaves:
-        *folders, last = map(_name, path)
+    for name, leaf in _named_parts(state).items():
+        *folders, last = name.split("/")
         place = tree
-        for name in folders:
-            place = place.setdefault(name, {})
-        place[last] = jax.random.key_data(leaf) if _is_key(leaf) else leaf
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[last] = leaf
     return tree
 
 
-def _name(key: Any) -> str:
-    """What a part is called: its key in a dictionary, its name in a tuple, or its place."""
-    for kind in ("key", "name", "idx"):
-        if hasattr(key, kind):
-            return str(getattr(key, kind))
-    raise TypeError(f"a part of a tree without a name: {key!r}")
-
-
-def _is_key(leaf: Any) -> bool:
-    return bool(jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+def _named_parts(tree: Any) -> dict[str, Any]:
+    """Each array by the keys, names or places on the way to it: `params/layers/qkv`."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}

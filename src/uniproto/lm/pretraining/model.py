@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from uniproto.errors import invalid, require_name
+from uniproto.errors import InvalidInputError, require_name
 from uniproto.lm.pretraining.pretrain_settings import SIZES
 
 Params = dict[str, Any]
@@ -49,20 +49,16 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name in ("vocab", "width", "layers", "heads", "kv_heads", "hidden", "length"):
             if getattr(self, name) < 1:
-                raise invalid(name, "must be at least 1", getattr(self, name), "Give a count.")
+                raise InvalidInputError(f"{name}={getattr(self, name)} must be at least 1.")
         if self.width % (2 * self.heads):
-            raise invalid(
-                "width",
-                "must be an even multiple of 'heads'",
-                f"{self.width} for {self.heads} heads",
-                "Rotary positions turn pairs of numbers of each head.",
+            raise InvalidInputError(
+                f"width={self.width} must be an even multiple of heads={self.heads}: rotary "
+                "positions turn pairs of numbers of each head."
             )
         if self.heads % self.kv_heads:
-            raise invalid(
-                "heads",
-                "must be a multiple of 'kv_heads'",
-                f"{self.heads} heads for {self.kv_heads} of keys and values",
-                "Equal groups of heads share keys and values.",
+            raise InvalidInputError(
+                f"heads={self.heads} must be a multiple of kv_heads={self.kv_heads}: equal groups "
+                "of heads share keys and values."
             )
 
     @property

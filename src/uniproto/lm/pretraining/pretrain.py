@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from uniproto.lm.pretraining.checkpoints import (
 )
 from uniproto.lm.pretraining.model import ModelConfig, model_config
 from uniproto.lm.pretraining.preparation import prepare_tokens
-from uniproto.lm.pretraining.pretrain_settings import PretrainSettings, StepSettings
+from uniproto.lm.pretraining.pretrain_settings import PretrainSettings
 from uniproto.lm.pretraining.tokens import (
     TRAIN,
     VALIDATION,
@@ -59,14 +59,12 @@ def prepare(settings: PretrainSettings, fresh: bool = False) -> TokenFiles:
     own, unused = settings.tokens is None, not (Path(settings.out) / METRICS).exists()
     folder = Path(settings.out) / TOKENS if settings.tokens is None else Path(settings.tokens)
     shown = False if settings.quiet else None
-    return prepare_tokens(
-        folder, settings.preparation(), settings.seed, shown, replace=own and (fresh or unused)
-    )
+    return prepare_tokens(folder, settings, settings.seed, shown, replace=own and (fresh or unused))
 
 
 def pretrain(settings: PretrainSettings, fresh: bool = False) -> dict[str, Any]:
     """Start or resume a pretraining run; returns the content of OUT/result.json."""
-    step_settings = settings.step_settings(_dtype(settings))  # refuses before anything is read
+    settings = replace(settings, dtype=_dtype(settings))
     model_config(settings.size, vocab=1, length=1)
     mesh = _mesh(settings.devices)
     out = Path(settings.out)
@@ -75,20 +73,17 @@ def pretrain(settings: PretrainSettings, fresh: bool = False) -> dict[str, Any]:
     training = tokens.sequences(TRAIN, settings.length)
     validation = tokens.sequences(VALIDATION, settings.length)
     _require_enough(settings, tokens, training, validation)
-    config = padded_model(settings.size, tokens.vocab, settings.length)
-    configuration = _configuration(settings, step_settings, tokens)
+    configuration = _configuration(settings, tokens)
     if not fresh:
         finished = finished_result(out, settings.steps, configuration)
         if finished is not None:
             return finished
     plan = Plan(
-        config=config,
-        step=step_settings,
+        config=padded_model(settings.size, tokens.vocab, settings.length),
+        settings=settings,
         mesh=mesh,
         training=training,
         validation=_validated(validation, settings),
-        settings=settings,
-        shown=False if settings.quiet else None,
         configuration=configuration,
         vocabulary=None if settings.quiet else load_vocabulary(tokens.folder),
     )
@@ -98,7 +93,7 @@ def pretrain(settings: PretrainSettings, fresh: bool = False) -> dict[str, Any]:
         if not (out / SETTINGS).exists():
             write_json(out / SETTINGS, configuration)
         metrics, timing = _train(plan, out)
-        return _publish(out, settings, plan, tokens, metrics, timing)
+        return _publish(out, plan, tokens, metrics, timing)
 
 
 def padded_model(size: str, vocab: int, length: int) -> ModelConfig:
@@ -122,13 +117,10 @@ def _train(plan: Plan, out: Path) -> tuple[MetricsFile, dict[str, Any]]:
         checkpoints.close()
 
 
-def _configuration(
-    settings: PretrainSettings, step_settings: StepSettings, tokens: TokenFiles
-) -> dict[str, Any]:
+def _configuration(settings: PretrainSettings, tokens: TokenFiles) -> dict[str, Any]:
     """What must be the same for a run to go on as if it had never stopped."""
     fixed = {name: value for name, value in asdict(settings).items() if name not in _MAY_CHANGE}
-    fixed |= {"dtype": str(step_settings.dtype), "tokens": tokens.identity()}
-    return dict(json.loads(json.dumps(fixed)))
+    return dict(json.loads(json.dumps({**fixed, "tokens": tokens.identity()})))
 
 
 def _dtype(settings: PretrainSettings) -> str:
@@ -179,16 +171,12 @@ def _validated(validation: Sequences, settings: PretrainSettings) -> np.ndarray[
 
 
 def _publish(
-    out: Path,
-    settings: PretrainSettings,
-    plan: Plan,
-    tokens: TokenFiles,
-    metrics: MetricsFile,
-    timing: Mapping[str, Any],
+    out: Path, plan: Plan, tokens: TokenFiles, metrics: MetricsFile, timing: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Write the curves, then result.json, which marks the run as complete."""
     from uniproto.runs.records import versions, without_infinity
 
+    settings = plan.settings
     validated = [row for row in metrics.rows if row["val_loss"] is not None]
     result = without_infinity(
         {
@@ -207,7 +195,7 @@ def _publish(
             "versions": versions() | {"jax": jax.__version__},
         }
     )
-    title = f"{settings.size}: {settings.method}, {plan.step.trained} of {settings.pool}"
+    title = f"{settings.size}: {settings.method}, {settings.trained} of {settings.pool}"
     points = curve_points(metrics.rows, method=settings.method)
     save_curves(out, points, lambda: curves_chart(points, title))
     try:

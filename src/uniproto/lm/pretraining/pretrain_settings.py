@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from uniproto.errors import InvalidInputError, require_int, require_name
 from uniproto.runtime.settings import setting
@@ -225,15 +224,3 @@ class PretrainSettings(StepSettings, Preparation):
                     f"--{name} {getattr(self, name)} must be a multiple of the {self.devices} "
                     "devices."
                 )
-
-    def preparation(self) -> Preparation:
-        """What the tokens are made from."""
-        return Preparation(**_shared(self, Preparation))
-
-    def step_settings(self, dtype: str) -> StepSettings:
-        """The settings of the compiled step."""
-        return StepSettings(**{**_shared(self, StepSettings), "dtype": dtype})
-
-
-def _shared(settings: PretrainSettings, base: type[Any]) -> dict[str, Any]:
-    return {each.name: getattr(settings, each.name) for each in fields(base)}

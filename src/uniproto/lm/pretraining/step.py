@@ -19,7 +19,7 @@ import optax
 from jax import Array, lax
 from jax.sharding import Mesh, PartitionSpec
 
-from uniproto.errors import InvalidInputError, invalid, require_int, require_name
+from uniproto.errors import InvalidInputError, require_int, require_name
 from uniproto.lm.pretraining.choose import choose, cosine_costs, integer_costs, pick_by_fills
 from uniproto.lm.pretraining.gradients import inner_products, mean_loss, token_losses
 from uniproto.lm.pretraining.model import ModelConfig, Params, hidden_states, initial_params
@@ -95,9 +95,10 @@ def make_step(
     (1, (2,), True)
     """
     axis = None if mesh is None else mesh.axis_names[0]
-    if mesh is not None:
-        _require_even("pool", settings.pool, mesh)
-        _require_even("keep", settings.trained, mesh)
+    devices = 1 if mesh is None else mesh.shape[axis]
+    for name, count in (("pool", settings.pool), ("keep", settings.trained)):
+        if count % devices:
+            raise InvalidInputError(f"{name}={count} must be a multiple of the {devices} devices.")
     step = partial(_step, config, settings, axis)
     if mesh is not None:
         whole, shared = PartitionSpec(), PartitionSpec(axis)
@@ -110,11 +111,9 @@ def make_step(
 
     def checked(state: TrainState, pool_tokens: Array) -> tuple[TrainState, StepReport]:
         if pool_tokens.shape != expected:
-            raise invalid(
-                "pool_tokens",
-                f"must have the shape {expected}",
-                pool_tokens.shape,
-                "Give 'pool' sequences of 'length' + 1 tokens.",
+            raise InvalidInputError(
+                f"pool_tokens must have the shape (pool, length + 1), {expected}, not "
+                f"{pool_tokens.shape}."
             )
         return compiled(state, pool_tokens)
 
@@ -128,8 +127,7 @@ def make_validation(
 
     With a mesh the rows must be a multiple of its devices.
     """
-    if dtype not in DTYPES:
-        raise invalid("dtype", f"must be one of {', '.join(DTYPES)}", dtype, "Try bfloat16.")
+    require_name("dtype", dtype, DTYPES)
     axis = None if mesh is None else mesh.axis_names[0]
     per_slice = StepSettings().tokens_per_slice
 
@@ -203,17 +201,6 @@ def _share(pool: Array, rows: Array, axis: str | None) -> Array:
     whole = lax.all_gather(pool, axis, tiled=True)
     share = len(rows) // lax.axis_size(axis)
     return whole[lax.dynamic_slice_in_dim(rows, lax.axis_index(axis) * share, share)]
-
-
-def _require_even(name: str, count: int, mesh: Mesh) -> None:
-    devices = mesh.shape[mesh.axis_names[0]]
-    if count % devices:
-        raise invalid(
-            name,
-            "must be a multiple of the number of devices",
-            f"{count} for {devices} devices",
-            "Choose another count, or use fewer devices.",
-        )
 
 
 def make_optimizer(settings: StepSettings) -> Any:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from uniproto.errors import UniprotoError, printable
 from uniproto.lm.pretraining.checkpoints import Checkpoint, Checkpoints
 from uniproto.lm.pretraining.model import ModelConfig, Params, logits
-from uniproto.lm.pretraining.pretrain_settings import PretrainSettings, StepSettings
+from uniproto.lm.pretraining.pretrain_settings import PretrainSettings
 from uniproto.lm.pretraining.step import initial_state, make_step, make_validation
 from uniproto.lm.pretraining.tokens import Sequences, Vocabulary, batch_numbers, read_ahead
 from uniproto.runs.journal import MetricsFile
@@ -50,23 +50,21 @@ class Plan:
     """What a run will do, and what that costs.
 
     `validation` is int32[batches, size, length + 1]. `configuration` is what must be the same for
-    a run to go on from its checkpoint. `shown` is as in `Progress`; False: print nothing.
+    a run to go on from its checkpoint.
     """
 
     config: ModelConfig
-    step: StepSettings
+    settings: PretrainSettings
     mesh: Any
     training: Sequences
     validation: NDArray[np.int32]
-    settings: PretrainSettings
     configuration: Mapping[str, Any]
-    shown: bool | None = None
     vocabulary: Vocabulary | None = None  # to show sampled text; None: show none
 
     @property
     def tokens_per_step(self) -> int:
         """Tokens trained on; those of the pool that are only scored do not count."""
-        return self.step.trained * self.config.length
+        return self.settings.trained * self.config.length
 
     def is_logged(self, step: int) -> bool:
         return step % self.settings.logging_steps == 0 or self.is_validated(step)
@@ -76,13 +74,13 @@ class Plan:
 
     def summary(self, done: int) -> str:
         """Size, work and data of the run."""
-        left = self.settings.steps - done
-        read = left * self.step.pool * self.config.length
-        epochs = left * self.step.pool / len(self.training)
+        asked, left = self.settings, self.settings.steps - done
+        read = left * asked.pool * self.config.length
+        epochs = left * asked.pool / len(self.training)
         times = f"{epochs:.2g}" if epochs < 10 else f"{epochs:,.0f}"
         lines = [
-            f"{self.step.method}: {self.step.trained} of {self.step.pool} sequences of "
-            f"{self.config.length} tokens per step, {self.step.dtype}",
+            f"{asked.method}: {asked.trained} of {asked.pool} sequences of "
+            f"{self.config.length} tokens per step, {asked.dtype}",
             f"  model        {self.config.parameters:,} parameters, a vocabulary of "
             f"{self.config.vocab:,}",
             f"  in all       {left:,} steps{f' after {done:,}' if done else ''}",
@@ -118,16 +116,14 @@ def train(
     out: Path,
 ) -> dict[str, Any]:
     """Train to the end, from a checkpoint where there is one; returns how long things took."""
-    state = initial_state(plan.config, plan.step, plan.settings.seed)
+    state = initial_state(plan.config, plan.settings, plan.settings.seed)
     if plan.mesh is not None:  # where the steps will leave it, so that one program serves them all
         state = jax.device_put(state, NamedSharding(plan.mesh, PartitionSpec()))
     run = Run()
     if saved is not None:
         state = checkpoints.restore(saved, state)
         run = Run(saved.step, saved.record["seconds"], saved.record["since_row"])
-    if (
-        run.step >= plan.settings.steps
-    ):  # killed after the last step: only the results are left to write
+    if run.step >= plan.settings.steps:  # killed after the last: only results are left to write
         return {}
     _print(plan, None, plan.summary(run.step))
     validate = _validation(plan)
@@ -141,7 +137,7 @@ def train(
     with _bar(plan, first) as bar, _interruptible() as stopped:
         pending = _Pending(plan, run, out, bar)
         batches = read_ahead(
-            plan.training, range(first, plan.settings.steps), plan.step.pool, plan.settings.seed
+            plan.training, range(first, plan.settings.steps), plan.settings.pool, plan.settings.seed
         )
         for tokens in batches:
             state, report = step(state, tokens)
@@ -229,7 +225,7 @@ class _Pending:
     def _stop(self, step: int, report: Any) -> None:
         """Save the pool of a step, which follows from its number alone, and end the run."""
         plan = self.plan
-        numbers = batch_numbers(step, plan.step.pool, len(plan.training), plan.settings.seed)
+        numbers = batch_numbers(step, plan.settings.pool, len(plan.training), plan.settings.seed)
         path = self.out / NAN_BATCH
         try:
             np.savez(
@@ -275,8 +271,8 @@ def _row(plan: Plan, run: Run, val_loss: float | None) -> dict[str, Any]:
         "val_loss": val_loss,
         "seconds": run.seconds,
         "tokens": run.step * plan.tokens_per_step,
-        "kept": plan.step.trained,
-        "pool": plan.step.pool,
+        "kept": plan.settings.trained,
+        "pool": plan.settings.pool,
         "pool_loss": mean("pool_loss"),
         "selection_cost": mean("selection_cost"),
         "marginal_violation": mean("marginal_violation"),
@@ -286,7 +282,7 @@ def _row(plan: Plan, run: Run, val_loss: float | None) -> dict[str, Any]:
 
 
 def _validation(plan: Plan) -> Callable[[Any], float]:
-    total: Any = make_validation(plan.config, plan.step.dtype, plan.mesh)
+    total: Any = make_validation(plan.config, plan.settings.dtype, plan.mesh)
 
     def validate(params: Any) -> float:
         found = jax.device_get([total(params, batch) for batch in plan.validation])
@@ -300,16 +296,18 @@ def _print_sample(plan: Plan, bar: Any, params: Any, step: int, loss: float) -> 
     if plan.vocabulary is None:
         return
     start = plan.validation[0, 0]
-    tokens = sampled(params, start, plan.config, plan.step.dtype, seed=(plan.settings.seed, step))
+    tokens = sampled(
+        params, start, plan.config, plan.settings.dtype, seed=(plan.settings.seed, step)
+    )
     text = printable(plan.vocabulary.decode(tokens).replace("\n", " ").strip())
     _print(plan, bar, f"  step {step:,}   log-perplexity {loss:.3f}   {text}")
 
 
 def _compiled(plan: Plan, state: Any) -> Any:
     """The step, compiled: it runs once on a copy of the state, which a step uses up."""
-    step: Any = make_step(plan.config, plan.step, plan.mesh)
+    step: Any = make_step(plan.config, plan.settings, plan.mesh)
     tokens = plan.training.read(
-        batch_numbers(0, plan.step.pool, len(plan.training), plan.settings.seed)
+        batch_numbers(0, plan.settings.pool, len(plan.training), plan.settings.seed)
     )
     jax.block_until_ready(step(jax.tree.map(jax.numpy.copy, state), tokens))
     return step
@@ -318,7 +316,7 @@ def _compiled(plan: Plan, state: Any) -> Any:
 @contextmanager
 def _bar(plan: Plan, done: int) -> Iterator[Any]:
     """A bar of steps where a person is watching, else None."""
-    if not Progress(plan.shown).shown:
+    if not Progress(False if plan.settings.quiet else None).shown:
         yield None
         return
     from tqdm import tqdm
@@ -329,7 +327,7 @@ def _bar(plan: Plan, done: int) -> Iterator[Any]:
 
 def _print(plan: Plan, bar: Any, text: str) -> None:
     """Print a text above the progress bar, unless nothing is to be shown."""
-    if plan.shown is False:
+    if plan.settings.quiet:
         return
     if bar is None:
         print(text, flush=True)
