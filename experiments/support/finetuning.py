@@ -20,9 +20,10 @@ from support.once import once
 from support.runs import DATA_VARIABLE, Setup
 from uniproto.errors import InputFileError
 from uniproto.lm.finetune import finetune
-from uniproto.lm.finetune.folder import RESULT, read_result
+from uniproto.lm.finetune.folder import RESULT
 from uniproto.lm.finetune.settings import FinetuneSettings
 from uniproto.runs.atomic import write_text
+from uniproto.runs.folder import read_record
 from uniproto.runs.journal import read_metrics
 from uniproto.runtime.progress import Progress
 
@@ -44,7 +45,7 @@ def run_study(setup: Setup, runs: Mapping[str, FinetuneSettings]) -> list[dict[s
             if setup.finished_only and not (out / RESULT).exists():
                 continue
             result = (
-                read_result(out)
+                read_record(out / RESULT)
                 if setup.finished_only
                 else finetune(replace(runs[name], out=str(out), quiet=True))
             )

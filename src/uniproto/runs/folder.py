@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import InvalidInputError
+from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.runs.atomic import require_writable
 from uniproto.runs.publish import refuse_inputs_inside, require_unused
 
@@ -47,6 +48,17 @@ def require_same(
             f"{folder}: the folder must hold {what}. Got {'; '.join(different)} instead. Choose "
             "another folder with --out, or start over with --fresh."
         )
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """What an earlier run has written about itself, as JSON."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputFileError(
+            f"{path}: the file of an earlier run is damaged ({error}). Choose another folder with "
+            "--out, or start over with --fresh."
+        ) from error
 
 
 def missing_folders(folder: Path) -> list[Path]:

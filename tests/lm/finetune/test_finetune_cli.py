@@ -684,22 +684,14 @@ def test_files_of_a_run_that_hold_something_else_are_told(model_folder, data, tm
     assert "the folder must hold a run of the same" in error_of(
         capsys, words(model_folder, data, out)
     )
-    (out / "finetune.json").write_text("7")
-    assert "It cannot be used" in error_of(capsys, words(model_folder, data, out))
-    (out / "finetune.json").write_bytes(whole)
-    for content in ("null", "[]"):  # no state of a trainer: the checkpoint before it serves
-        (out / "checkpoint-4" / "trainer_state.json").write_text(content)
-        assert last_checkpoint(out) == out / "checkpoint-2"
-
-
-@pytest.mark.slow
-def test_a_damaged_result_is_one_clear_error(model_folder, data, tmp_path, capsys):
-    out = tmp_path / "run"
-    assert main(words(model_folder, data, out, "--steps", "1")) == 0
-    truncate(out / "result.json", 0.5)
-    said = error_of(capsys, words(model_folder, data, out, "--steps", "1"))
-    assert said.startswith(f"uniproto: error: {out / 'result.json'}: the result")
-    assert "--fresh" in said
+    for name in ("finetune.json", "result.json"):
+        (out / name).write_bytes(whole[:-9])
+        said = error_of(capsys, words(model_folder, data, out))
+        assert f"{out / name}: the file of an earlier run is damaged" in said
+        (out / name).write_bytes(whole)
+    # no state of a trainer: the checkpoint before it serves
+    (out / "checkpoint-4" / "trainer_state.json").write_text("[]")
+    assert last_checkpoint(out) == out / "checkpoint-2"
 
 
 def truncate(path, length):

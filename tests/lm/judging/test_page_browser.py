@@ -47,9 +47,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = {"template": NASTY[1], "contained": False}
     notes = {"svamp": NASTY[0]}
     found = Evaluation(NASTY[1], [item(number) for number in range(COUNT)], notes, settings)
-    path.write_text(
-        render(found.model, found.items, found.scores, found.notes, found.settings or {}), "utf-8"
-    )
+    path.write_text(render(found), "utf-8")
     return path
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.data.tables import file_digest
-from uniproto.errors import InputFileError, OutputError
+from uniproto.errors import InputFileError
 from uniproto.lm.finetune.settings import FinetuneSettings
 from uniproto.report.charts import CURVE_FILES
-from uniproto.runs.atomic import write_json
-from uniproto.runs.folder import require_run_folder, require_same
+from uniproto.runs.atomic import unwritable, write_json
+from uniproto.runs.folder import read_record, require_run_folder, require_same
 from uniproto.runs.journal import METRICS
 from uniproto.runs.lock import locked
 
@@ -37,23 +37,9 @@ def require_usable(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
     require_run_folder(out, SETTINGS, {*_WRITTEN, *checkpoints}, inputs)
     begun = (out / RESULT).exists() or last_checkpoint(out) is not None
     if begun and not fresh:
-        try:
-            recorded = dict(json.loads((out / SETTINGS).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
-            raise _unusable(out, error) from error
+        recorded = read_record(out / SETTINGS)
         recorded.pop(CHATS, None)  # which the data decide
         require_same(recorded, _identity(settings), out, "a run of the same settings")
-
-
-def read_result(out: Path) -> dict[str, Any]:
-    """The result of a finished run."""
-    try:
-        return dict(json.loads((out / RESULT).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise InputFileError(
-            f"{out / RESULT}: the result of the run is damaged ({error}). Delete it to write it "
-            "anew from the last checkpoint, or start over with --fresh."
-        ) from error
 
 
 @contextmanager
@@ -71,7 +57,7 @@ def claimed(
             if not (out / SETTINGS).exists() or last_checkpoint(out) is None:
                 write_json(out / SETTINGS, {**_identity(settings), CHATS: chats})
         except OSError as error:
-            raise _unusable(out, error) from error
+            raise unwritable(out, error, "results") from error
         yield
 
 
@@ -98,14 +84,6 @@ def _clear(out: Path) -> None:
     for folder in _checkpoints(out):
         shutil.rmtree(folder)
     (out / SETTINGS).unlink()
-
-
-def _unusable(out: Path, error: OSError | ValueError | TypeError) -> OutputError:
-    return OutputError(
-        f"{out}: the results must go to a folder that can be written. It cannot be used "
-        f"({getattr(error, 'strerror', None) or error}). Choose another one with --out, or start "
-        "over with --fresh."
-    )
 
 
 def last_checkpoint(out: Path) -> Path | None:

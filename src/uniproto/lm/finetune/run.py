@@ -26,7 +26,6 @@ from uniproto.lm.finetune.folder import (
     RESULT,
     claimed,
     last_checkpoint,
-    read_result,
     require_complete,
     require_usable,
     step_of,
@@ -44,7 +43,7 @@ from uniproto.lm.finetune.tokens import PaddingCollator, TokenisedRows
 from uniproto.lm.models import load_model, padding_token, require_quantisation, with_lora
 from uniproto.report.charts import save_curves
 from uniproto.runs.atomic import write_json
-from uniproto.runs.folder import missing_folders, take_away
+from uniproto.runs.folder import missing_folders, read_record, take_away
 from uniproto.runs.journal import read_metrics
 from uniproto.runtime.progress import Progress
 
@@ -73,7 +72,7 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
         if args.process_index == 0:
             require_usable(out, settings, fresh)
     if not fresh and (out / RESULT).exists():
-        return read_result(out)
+        return read_record(out / RESULT)
     rows = read_files(settings, settings.data_files)
     transformers.set_seed(settings.seed)
     half = settings.bf16 and settings.lora_r > 0

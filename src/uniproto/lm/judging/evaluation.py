@@ -163,8 +163,7 @@ class Evaluation:
         try:
             write_text(folder / TABLE, self.table() + "\n")
             write_text(folder / TABLE_CSV, table.getvalue())
-            page = render(self.model, self.items, self.scores, self.notes, self.settings or {})
-            write_text(folder / PAGE, page)
+            write_text(folder / PAGE, render(self))
             write_json(folder / SCORES, without_infinity(record))  # last: it says all is there
         except OSError as error:
             raise unwritable(folder, error, "results") from error
@@ -287,33 +286,28 @@ _SHOWN = ("id", "question", "gold", "predicted", "verdict", "how", "stopped", "s
 _TEXTS = ("output", "program", "program_status", "printed", "program_output", "unreadable")
 
 
-def render(
-    model: str,
-    items: Sequence[Mapping[str, Any]],
-    scores: Mapping[str, Mapping[str, Any]],
-    notes: Mapping[str, str],
-    settings: Mapping[str, Any],
-) -> str:
+def render(found: Evaluation) -> str:
     """The page of an evaluation. What models wrote reaches it as compressed data, shown as text."""
     from markupsafe import Markup
 
     style = _file("uniproto.report", "style.css") + _file("uniproto.lm.judging", "page.css")
     script = _file("uniproto.lm.judging", "page.js")
-    headline, averages = _headline(scores)
+    headline, averages = _headline(found.scores)
+    settings = found.settings or {}
     page = template_environment("uniproto.lm.judging").get_template("page.html.j2")
     rendered = page.render(
-        model=model,
+        model=found.model,
         headline=headline,
         averages=averages,
-        rows=_rows(scores),
-        notes=[f"{BENCHMARKS[name].title}: {note}" for name, note in notes.items()],
+        rows=_rows(found.scores),
+        notes=[f"{BENCHMARKS[name].title}: {note}" for name, note in found.notes.items()],
         template=settings.get("template"),
         trusted=settings.get("contained") is False,
-        count=len(items),
+        count=len(found.items),
         policy=content_policy(style, script),
         style=Markup(style),
         script=Markup(script),
-        data=packed(page_items(items)),
+        data=packed(page_items(found.items)),
     )
     return str(rendered)
 

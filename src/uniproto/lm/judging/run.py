@@ -25,7 +25,7 @@ from uniproto.lm.judging.sandbox import containment, require_seconds, run_progra
 from uniproto.lm.judging.session import AnsweringModel, Session, fill, stop_strings
 from uniproto.report.words import counted
 from uniproto.runs.atomic import unwritable, write_json
-from uniproto.runs.folder import require_run_folder, require_same
+from uniproto.runs.folder import read_record, require_run_folder, require_same
 from uniproto.runs.journal import Journal
 from uniproto.runs.lock import locked
 from uniproto.runtime.progress import Progress
@@ -174,19 +174,14 @@ def _open_answers(folder: Path, settings: Mapping[str, Any], *, fresh: bool) -> 
 
 def _read_settings(folder: Path) -> dict[str, Any] | None:
     """The settings of the evaluation in a folder, None where there is none."""
-    path = folder / SETTINGS
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-        if _OUR_MARK not in settings:
-            raise ValueError(f"it has no {_OUR_MARK}")
-    except FileNotFoundError:
+    if not (folder / SETTINGS).exists():
         return None
-    except (OSError, ValueError, TypeError) as error:
+    settings = read_record(folder / SETTINGS)
+    if _OUR_MARK not in settings:
         raise InputFileError(
-            f"{path}: no settings of an evaluation by uniproto ({error}). Choose another folder "
-            "with --out, or move that file away."
-        ) from error
-    return dict(settings)
+            f"{folder / SETTINGS} is of another program. Choose another folder with --out."
+        )
+    return settings
 
 
 def _write_settings(folder: Path, settings: Mapping[str, Any]) -> None:

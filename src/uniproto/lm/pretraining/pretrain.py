@@ -35,7 +35,7 @@ from uniproto.lm.pretraining.tokens import (
 from uniproto.lm.pretraining.train import NAN_BATCH, Plan, train
 from uniproto.report.charts import BLUE, CURVE_FILES, GREEN, GREY, ORANGE, PINK, save_curves
 from uniproto.runs.atomic import unwritable, write_json
-from uniproto.runs.folder import require_run_folder, require_same
+from uniproto.runs.folder import read_record, require_run_folder, require_same
 from uniproto.runs.journal import METRICS, MetricsFile
 from uniproto.runs.lock import locked
 
@@ -211,16 +211,9 @@ def finished_result(
     """The result of a finished run, or None if it is to go on for more steps."""
     if not (out / RESULT).exists():
         return None
-    try:
-        result = dict(json.loads((out / RESULT).read_text(encoding="utf-8")))
-        done, before = int(result["steps"]), dict(result["configuration"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidInputError(
-            f"{out / RESULT}: no result of a pretraining run ({error}). Choose another folder with "
-            "--out, or start over with --fresh."
-        ) from error
-    require_continuing(before, configuration, done, out)
-    return result if done == steps else None
+    result = read_record(out / RESULT)
+    require_continuing(result["configuration"], configuration, result["steps"], out)
+    return result if result["steps"] == steps else None
 
 
 def require_checkpoint(saved: Checkpoint | None, out: Path) -> None:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -99,15 +99,6 @@ class Plan:
         )
 
 
-@dataclass
-class Run:
-    """The progress of a run: what a checkpoint holds besides the state."""
-
-    step: int = 0
-    seconds: float = 0.0  # of training; compiling, validating and saving do not count
-    since_row: list[dict[str, float | None]] = field(default_factory=list)  # one per step
-
-
 def train(
     plan: Plan,
     checkpoints: Checkpoints,
@@ -119,67 +110,73 @@ def train(
     state = initial_state(plan.config, plan.settings, plan.settings.seed)
     if plan.mesh is not None:  # where the steps will leave it, so that one program serves them all
         state = jax.device_put(state, NamedSharding(plan.mesh, PartitionSpec()))
-    run = Run()
+    run = _Run(plan, out, saved)
     if saved is not None:
         state = checkpoints.restore(saved, state)
-        run = Run(saved.step, saved.record["seconds"], saved.record["since_row"])
     if run.step >= plan.settings.steps:  # killed after the last: only results are left to write
         return {}
     _print(plan, None, plan.summary(run.step))
     validate = _validation(plan)
     if saved is None:
-        metrics.add(_row(plan, run, validate(state.params)))
+        metrics.add(run.row(validate(state.params)))
     began = time.perf_counter()
     step = _compiled(plan, state)
     compiling = time.perf_counter() - began
     first = run.step
 
     with _bar(plan, first) as bar, _interruptible() as stopped:
-        pending = _Pending(plan, run, out, bar)
+        run.bar = bar
+        run.restart_clock()
         batches = read_ahead(
             plan.training, range(first, plan.settings.steps), plan.settings.pool, plan.settings.seed
         )
         for tokens in batches:
             state, report = step(state, tokens)
-            pending.add(report)
+            run.add(report)
             if run.step == first + _TIMED_STEPS:
-                pending.settle()
-                each = pending.seconds / _TIMED_STEPS
+                run.settle()
+                each = run.session_seconds / _TIMED_STEPS
                 _print(
                     plan, bar, plan.time_estimate(each, compiling, plan.settings.steps - run.step)
                 )
             if plan.is_logged(run.step):
-                pending.settle()
+                run.settle()
                 loss = validate(state.params) if plan.is_validated(run.step) else None
                 if loss is not None:
                     _print_sample(plan, bar, state.params, run.step, loss)
-                metrics.add(_row(plan, run, loss))
+                metrics.add(run.row(loss))
                 run.since_row.clear()
-                pending.restart_clock()
+                run.restart_clock()
             if (
                 run.step % plan.settings.save_steps == 0
                 or run.step == plan.settings.steps
                 or stopped.error
             ):
-                pending.settle()  # a state after a loss of NaN is never saved
-                checkpoints.save(run.step, state, _record(plan, run))
-                pending.restart_clock()
+                run.settle()  # a state after a loss of NaN is never saved
+                checkpoints.save(run.step, state, run.record())
+                run.restart_clock()
             if stopped.error:
                 raise stopped.error
     return {
         "compile_seconds": compiling,
-        "seconds_per_step": pending.seconds / (run.step - first),
+        "seconds_per_step": run.session_seconds / (run.step - first),
     }
 
 
-class _Pending:
-    """Steps whose results have not been read yet, and the time that training takes."""
+class _Run:
+    """The progress of a run, the steps whose results have not been read yet, and the time."""
 
-    def __init__(self, plan: Plan, run: Run, out: Path, bar: Any) -> None:
-        self.plan, self.run, self.out, self.bar = plan, run, out, bar
+    def __init__(self, plan: Plan, out: Path, saved: Checkpoint | None) -> None:
+        self.plan, self.out = plan, out
+        self.bar: Any = None
+        self.step = 0 if saved is None else saved.step
+        before: dict[str, Any] = (
+            {"seconds": 0.0, "since_row": []} if saved is None else saved.record
+        )
+        self.seconds: float = before["seconds"]  # of training; not of compiling and validating
+        self.since_row: list[dict[str, float | None]] = before["since_row"]  # one per step
+        self.session_seconds = 0.0
         self.reports: list[Any] = []
-        self.seconds = 0.0  # in this session
-        self.restart_clock()
 
     def restart_clock(self) -> None:
         """The time since the last results was not training."""
@@ -187,7 +184,7 @@ class _Pending:
 
     def add(self, report: Any) -> None:
         self.reports.append(report)
-        self.run.step += 1
+        self.step += 1
 
     def settle(self) -> None:
         """Wait for the steps, and record their numbers; the first without a finite loss stops.
@@ -200,13 +197,13 @@ class _Pending:
         self.reports = []
         now = time.perf_counter()
         took = now - self.began
+        self.session_seconds += took
         self.seconds += took
-        self.run.seconds += took
-        first = self.run.step - len(found)
+        first = self.step - len(found)
         for place, report in enumerate(found):
             if not report.finite:
                 self._stop(first + place, report)
-            self.run.since_row.append(
+            self.since_row.append(
                 {
                     "train_loss": float(report.loss),
                     "pool_loss": _known(report.pool_loss),
@@ -248,37 +245,36 @@ class _Pending:
             "--learning-rate, raise --warmup, or set --clip 1, in another folder or with --fresh."
         )
 
+    def record(self) -> dict[str, Any]:
+        """What a checkpoint holds besides the state."""
+        return {
+            "configuration": dict(self.plan.configuration),
+            "seconds": self.seconds,
+            "since_row": self.since_row,
+        }
 
-def _record(plan: Plan, run: Run) -> dict[str, Any]:
-    return {
-        "configuration": dict(plan.configuration),
-        "seconds": run.seconds,
-        "since_row": run.since_row,
-    }
+    def row(self, val_loss: float | None) -> dict[str, Any]:
+        """A row of metrics: means over the steps since the row before it."""
 
+        def mean(name: str) -> float | None:
+            values = [each[name] for each in self.since_row]
+            known = [value for value in values if value is not None]
+            return sum(known) / len(known) if known else None
 
-def _row(plan: Plan, run: Run, val_loss: float | None) -> dict[str, Any]:
-    """A row of metrics: means over the steps since the row before it."""
-
-    def mean(name: str) -> float | None:
-        values = [each[name] for each in run.since_row]
-        known = [value for value in values if value is not None]
-        return sum(known) / len(known) if known else None
-
-    return {
-        "step": run.step,
-        "train_loss": mean("train_loss"),
-        "val_loss": val_loss,
-        "seconds": run.seconds,
-        "tokens": run.step * plan.tokens_per_step,
-        "kept": plan.settings.trained,
-        "pool": plan.settings.pool,
-        "pool_loss": mean("pool_loss"),
-        "selection_cost": mean("selection_cost"),
-        "marginal_violation": mean("marginal_violation"),
-        "gradient_norm": mean("gradient_norm"),
-        "left_out": sum(each["left_out"] or 0 for each in run.since_row),
-    }
+        return {
+            "step": self.step,
+            "train_loss": mean("train_loss"),
+            "val_loss": val_loss,
+            "seconds": self.seconds,
+            "tokens": self.step * self.plan.tokens_per_step,
+            "kept": self.plan.settings.trained,
+            "pool": self.plan.settings.pool,
+            "pool_loss": mean("pool_loss"),
+            "selection_cost": mean("selection_cost"),
+            "marginal_violation": mean("marginal_violation"),
+            "gradient_norm": mean("gradient_norm"),
+            "left_out": sum(each["left_out"] or 0 for each in self.since_row),
+        }
 
 
 def _validation(plan: Plan) -> Callable[[Any], float]:

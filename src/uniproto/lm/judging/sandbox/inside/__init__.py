@@ -12,35 +12,22 @@ import marshal
 class Job:
     """One program and its sandbox, in types that `marshal` carries."""
 
-    def __init__(
-        self,
-        method: str,
-        code: bytes,
-        command: list[str],
-        program: str,
-        scratch: str,
-        scratch_bytes: int,
-        scratch_files: int,
-        links: list[tuple[str, str]],
-        binds: list[str],
-        masks: list[str],
-        rlimits: list[tuple[int, int]],
-        cpu: int | None,
-        parent: int,
-    ) -> None:
-        self.method = method  # "root", "user", or "trust": no namespaces, no seccomp
-        self.code = code
-        self.command = command  # what to execute: the interpreter and its arguments
-        self.program = program  # where the interpreter finds the code
-        self.scratch = scratch  # the one folder the program may write to, and starts in
-        self.scratch_bytes = scratch_bytes
-        self.scratch_files = scratch_files
-        self.links = links  # (path, target): symbolic links of the new root
-        self.binds = binds  # files and folders shown read-only, at their own paths
-        self.masks = masks  # folders under a bind that are shown empty
-        self.rlimits = rlimits  # (resource, value), soft and hard alike
-        self.cpu = cpu  # the one processor it may use
-        self.parent = parent  # whose death ends everything
+    method: str  # "root", "user", or "trust": no namespaces, no seccomp
+    code: bytes
+    command: list[str]  # what to execute: the interpreter and its arguments
+    program: str  # where the interpreter finds the code
+    scratch: str  # the one folder the program may write to, and starts in
+    scratch_bytes: int
+    scratch_files: int
+    links: list[tuple[str, str]]  # (path, target): symbolic links of the new root
+    binds: list[str]  # files and folders shown read-only, at their own paths
+    masks: list[str]  # folders under a bind that are shown empty
+    rlimits: list[tuple[int, int]]  # (resource, value), soft and hard alike
+    cpu: int | None  # the one processor it may use
+    parent: int  # whose death ends everything
+
+    def __init__(self, **parts: object) -> None:
+        vars(self).update(parts)
 
     def packed(self) -> bytes:
         """As bytes. `marshal`, because both ends are the same Python and `json` is slow to load."""
