@@ -8,15 +8,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra 'train'")
-transformers = pytest.importorskip("transformers", reason="needs the extra 'train'")
-pytest.importorskip("peft", reason="needs the extra 'train'")
-pytest.importorskip("accelerate", reason="needs the extra 'train'")
-pytest.importorskip("tokenizers", reason="needs the extra 'train'")
+import torch
 
 sys.path.append(str(Path(__file__).parent))
-from test_selection_trainer import (  # noqa: E402
+from test_selection_trainer import (
     collate,
     examples,
     losses_logged,
@@ -26,10 +21,10 @@ from test_selection_trainer import (  # noqa: E402
     weights,
 )
 
-from uniproto.errors import InvalidInputError  # noqa: E402
-from uniproto.lm import SelectionConfig, SelectionTrainer  # noqa: E402
-from uniproto.lm.batches.flat_batches import ExampleLoss, counted_examples  # noqa: E402
-from uniproto.lm.features.losses import example_losses  # noqa: E402
+from uniproto.errors import InvalidInputError
+from uniproto.lm import SelectionConfig, SelectionTrainer
+from uniproto.lm.batches.flat_batches import ExampleLoss, counted_examples
+from uniproto.lm.features.losses import example_losses
 
 pytestmark = [pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")]
 

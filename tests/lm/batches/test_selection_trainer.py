@@ -12,19 +12,17 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import peft
 import pytest
+import tokenizers
+import torch
+import transformers
 
-torch = pytest.importorskip("torch", reason="needs the extra 'train'")
-transformers = pytest.importorskip("transformers", reason="needs the extra 'train'")
-peft = pytest.importorskip("peft", reason="needs the extra 'train'")
-tokenizers = pytest.importorskip("tokenizers", reason="needs the extra 'train'")
-pytest.importorskip("accelerate", reason="needs the extra 'train'")
-
-from uniproto.errors import InvalidInputError, UniprotoError  # noqa: E402
-from uniproto.lm import SelectionConfig, SelectionMixin, SelectionTrainer  # noqa: E402
-from uniproto.lm.batches import trainer as batches_trainer  # noqa: E402
-from uniproto.lm.finetune import monitoring  # noqa: E402
-from uniproto.lm.finetune.run import CHECKPOINTING  # noqa: E402
+from uniproto.errors import InvalidInputError, UniprotoError
+from uniproto.lm import SelectionConfig, SelectionMixin, SelectionTrainer
+from uniproto.lm.batches import trainer as batches_trainer
+from uniproto.lm.finetune import monitoring
+from uniproto.lm.finetune.run import CHECKPOINTING
 
 TRAINING = Path(__file__).parents[3] / "docs" / "training.md"
 

@@ -3,25 +3,24 @@
 import copy
 import random
 
+import accelerate
 import numpy as np
+import peft
 import pytest
+import torch
+import transformers
 
-torch = pytest.importorskip("torch", reason="needs the extra 'train'")
-transformers = pytest.importorskip("transformers", reason="needs the extra 'train'")
-peft = pytest.importorskip("peft", reason="needs the extra 'train'")
-accelerate = pytest.importorskip("accelerate", reason="needs the extra 'train'")
-
-from uniproto.errors import InvalidInputError, UniprotoError  # noqa: E402
-from uniproto.lm.features import inner_products  # noqa: E402
-from uniproto.lm.features.gradient_features import (  # noqa: E402
+from uniproto.errors import InvalidInputError, UniprotoError
+from uniproto.lm.features import inner_products
+from uniproto.lm.features.gradient_features import (
     adam_divisor,
     gradient_features,
     zeroth_order_features,
 )
-from uniproto.lm.features.inner_products import gradient_inner_products  # noqa: E402
-from uniproto.lm.features.layers import lora_projections, value_projection  # noqa: E402
-from uniproto.lm.features.losses import example_losses  # noqa: E402
-from uniproto.lm.finetune.run import CHECKPOINTING  # noqa: E402
+from uniproto.lm.features.inner_products import gradient_inner_products
+from uniproto.lm.features.layers import lora_projections, value_projection
+from uniproto.lm.features.losses import example_losses
+from uniproto.lm.finetune.run import CHECKPOINTING
 
 
 def build(lora=True, dtype=torch.float32, layers=2, dropout=0.3, random_b=True):

@@ -5,15 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra 'train'")
-transformers = pytest.importorskip("transformers", reason="needs the extra 'train'")
-pytest.importorskip("peft", reason="needs the extra 'train'")
-pytest.importorskip("accelerate", reason="needs the extra 'train'")
-pytest.importorskip("tokenizers", reason="needs the extra 'train'")
+import torch
+import transformers
 
 sys.path.append(str(Path(__file__).parent))
-from test_selection_trainer import (  # noqa: E402
+from test_selection_trainer import (
     arguments,
     collate,
     examples,
@@ -24,12 +20,12 @@ from test_selection_trainer import (  # noqa: E402
     weights,
 )
 
-from uniproto.errors import InvalidInputError  # noqa: E402
-from uniproto.lm import SelectionConfig, SelectionMixin, SelectionTrainer  # noqa: E402
-from uniproto.lm.batches.flat_batches import as_rows, end_to_end, spans  # noqa: E402
-from uniproto.lm.features.gradient_features import gradient_features  # noqa: E402
-from uniproto.lm.features.losses import example_losses  # noqa: E402
-from uniproto.lm.finetune.run import CHECKPOINTING  # noqa: E402
+from uniproto.errors import InvalidInputError
+from uniproto.lm import SelectionConfig, SelectionMixin, SelectionTrainer
+from uniproto.lm.batches.flat_batches import as_rows, end_to_end, spans
+from uniproto.lm.features.gradient_features import gradient_features
+from uniproto.lm.features.losses import example_losses
+from uniproto.lm.finetune.run import CHECKPOINTING
 
 needs_trl = pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="needs trl")
 pytestmark = [pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")]

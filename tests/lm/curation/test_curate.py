@@ -17,18 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the extra 'train'")
-pytest.importorskip("transformers", reason="needs the extra 'train'")
-pytest.importorskip("peft", reason="needs the extra 'train'")
-pytest.importorskip("accelerate", reason="needs the extra 'train'")
-
-import uniproto  # noqa: E402
-from support.finetuning import tiny_model  # noqa: E402
-from uniproto.cli import main  # noqa: E402
-from uniproto.cli.curate import CHOSEN  # noqa: E402
-from uniproto.errors import InfeasibleError, InputFileError, InvalidInputError  # noqa: E402
-from uniproto.lm import gradients  # noqa: E402
-from uniproto.runs.records import sha256_of  # noqa: E402
+import uniproto
+from support.finetuning import tiny_model
+from uniproto.cli import main
+from uniproto.cli.curate import CHOSEN
+from uniproto.errors import InfeasibleError, InputFileError, InvalidInputError
+from uniproto.lm import gradients
+from uniproto.runs.records import sha256_of
 
 K, POOL, TARGET = 24, 120, 15
 TEMPLATE = "Q {instruction} A "

@@ -5,17 +5,16 @@ import os
 import types
 from pathlib import Path
 
+import peft
 import pytest
+import torch
+import transformers
 
-torch = pytest.importorskip("torch", reason="needs the extra 'train'")
-transformers = pytest.importorskip("transformers", reason="needs the extra 'train'")
-peft = pytest.importorskip("peft", reason="needs the extra 'train'")
-
-from uniproto.errors import InvalidInputError, UniprotoError  # noqa: E402
-from uniproto.lm.features import gradient_features  # noqa: E402
-from uniproto.lm.features import losses as losses_module  # noqa: E402
-from uniproto.lm.features.layers import value_projection  # noqa: E402
-from uniproto.lm.finetune.run import CHECKPOINTING  # noqa: E402
+from uniproto.errors import InvalidInputError
+from uniproto.lm.features import gradient_features
+from uniproto.lm.features import losses as losses_module
+from uniproto.lm.features.layers import value_projection
+from uniproto.lm.finetune.run import CHECKPOINTING
 
 features_of = gradient_features.gradient_features
 
@@ -333,13 +332,15 @@ def test_logits_changed_in_an_unknown_way_are_noticed():
     plain = model.forward
 
     @functools.wraps(plain)
-    def forward(self, **inputs):
+    def forward(self, labels=None, **inputs):
         output = plain(**inputs)
         output.logits = output.logits.sin()
+        if labels is not None:
+            output.loss = self.loss_function(output.logits, labels, self.config.vocab_size)
         return output
 
     model.forward = types.MethodType(forward, model)
-    with pytest.raises(UniprotoError, match="after the head"):
+    with pytest.raises(InvalidInputError, match="has not the loss of a causal language model"):
         features_of(model, make_batch())
 
 

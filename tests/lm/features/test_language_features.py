@@ -7,24 +7,22 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import peft
 import pyarrow.parquet as pq
 import pytest
+import torch
+import transformers
 
-torch = pytest.importorskip("torch", reason="needs the extra 'train'")
-transformers = pytest.importorskip("transformers", reason="needs the extra 'train'")
-peft = pytest.importorskip("peft", reason="needs the extra 'train'")
-pytest.importorskip("tokenizers", reason="needs the extra 'train'")
-
-from support.finetuning import tiny_model  # noqa: E402
-from uniproto.cli import main  # noqa: E402
-from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
-from uniproto.lm import gradients, hidden_states  # noqa: E402
-from uniproto.lm.features.adam_moments import Moments, adam_steps  # noqa: E402
-from uniproto.lm.features.gradient_features import projected  # noqa: E402
-from uniproto.lm.features.language import what_is_wrong_with  # noqa: E402
-from uniproto.lm.features.losses import NO_LABEL  # noqa: E402
-from uniproto.lm.finetune.tokens import as_row, encoded  # noqa: E402
-from uniproto.lm.models import load_model, lora_targets  # noqa: E402
+from support.finetuning import tiny_model
+from uniproto.cli import main
+from uniproto.errors import InputFileError, InvalidInputError
+from uniproto.lm import gradients, hidden_states
+from uniproto.lm.features.adam_moments import Moments, adam_steps
+from uniproto.lm.features.gradient_features import projected
+from uniproto.lm.features.language import what_is_wrong_with
+from uniproto.lm.features.losses import NO_LABEL
+from uniproto.lm.finetune.tokens import as_row, encoded
+from uniproto.lm.models import load_model, lora_targets
 
 TEMPLATE = "Q {instruction} A "
 ROWS = [

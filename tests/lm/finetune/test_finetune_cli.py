@@ -17,25 +17,21 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+import torch
+import transformers
 
-torch = pytest.importorskip("torch", reason="needs the extra 'train'")
-transformers = pytest.importorskip("transformers", reason="needs the extra 'train'")
-pytest.importorskip("peft", reason="needs the extra 'train'")
-pytest.importorskip("accelerate", reason="needs the extra 'train'")
-pytest.importorskip("tokenizers", reason="needs the extra 'train'")
-
-from support.finetuning import tiny_model, validations  # noqa: E402
-from uniproto.cli import main  # noqa: E402
-from uniproto.cli.finetune import read_config  # noqa: E402
-from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
-from uniproto.lm import SelectionConfig  # noqa: E402
-from uniproto.lm.batches.methods import BATCH_METHODS  # noqa: E402
-from uniproto.lm.finetune.data import read_rows, split_places  # noqa: E402
-from uniproto.lm.finetune.folder import claimed, last_checkpoint  # noqa: E402
-from uniproto.lm.finetune.settings import FinetuneSettings, preset  # noqa: E402
-from uniproto.lm.finetune.tokens import InstructionRow, tokenise  # noqa: E402
-from uniproto.lm.models import load_model, lora_targets  # noqa: E402
-from uniproto.runs.journal import read_metrics  # noqa: E402
+from support.finetuning import tiny_model, validations
+from uniproto.cli import main
+from uniproto.cli.finetune import read_config
+from uniproto.errors import InputFileError, InvalidInputError
+from uniproto.lm import SelectionConfig
+from uniproto.lm.batches.methods import BATCH_METHODS
+from uniproto.lm.finetune.data import read_rows, split_places
+from uniproto.lm.finetune.folder import claimed, last_checkpoint
+from uniproto.lm.finetune.settings import FinetuneSettings, preset
+from uniproto.lm.finetune.tokens import InstructionRow, tokenise
+from uniproto.lm.models import load_model, lora_targets
+from uniproto.runs.journal import read_metrics
 
 
 @pytest.fixture(scope="module")

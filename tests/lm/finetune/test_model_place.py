@@ -7,15 +7,12 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import huggingface_hub as hub
 import pytest
 
-hub = pytest.importorskip("huggingface_hub", reason="needs the extra 'train'")
-pytest.importorskip("transformers", reason="needs the extra 'train'")
-pytest.importorskip("torch", reason="needs the extra 'train'")
-
-from uniproto.errors import InputFileError  # noqa: E402
-from uniproto.features.models import find_model  # noqa: E402
-from uniproto.lm.models import load_model, place_of  # noqa: E402
+from uniproto.errors import InputFileError
+from uniproto.features.models import find_model
+from uniproto.lm.models import load_model, place_of
 
 
 @pytest.fixture

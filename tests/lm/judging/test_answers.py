@@ -15,8 +15,6 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("sympy", reason="comparing formulas needs the extra 'judge'")
-
 from uniproto.errors import InvalidInputError, MissingExtraError, SolverError
 from uniproto.lm.judging.answers import extract_answer, helpers, program_answer, same_answer
 from uniproto.lm.judging.answers.equivalence import exact_value

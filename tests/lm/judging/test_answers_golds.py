@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("sympy", reason="comparing formulas needs the extra 'judge'")
-
 from uniproto.lm.judging.answers import extract_answer, program_answer, same_answer
 
 DATA = Path(

@@ -11,10 +11,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("sympy", reason="comparing formulas needs the extra 'judge'")
-
 from uniproto.lm.judging.answers import extract_answer, program_answer, same_answer
 
 ROWS = [

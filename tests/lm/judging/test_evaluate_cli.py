@@ -13,9 +13,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="needs the extra 'judge'")
-pytest.importorskip("peft", reason="needs the extra 'judge'")
-
 from uniproto.cli import main
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -7,23 +7,22 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
+import torch
+import transformers
 
-torch = pytest.importorskip("torch", reason="needs the extra 'judge'")
-transformers = pytest.importorskip("transformers", reason="needs the extra 'judge'")
-peft = pytest.importorskip("peft", reason="needs the extra 'judge'")
-
-from uniproto.errors import InputFileError, InvalidInputError  # noqa: E402
-from uniproto.features import cache as cache_module  # noqa: E402
-from uniproto.lm.features.language import TEMPLATE  # noqa: E402
-from uniproto.lm.finetune.tokens import encoded_chat  # noqa: E402
-from uniproto.lm.judging import evaluate, language_model  # noqa: E402
-from uniproto.lm.judging.language_model import (  # noqa: E402
+from uniproto.errors import InputFileError, InvalidInputError
+from uniproto.features import cache as cache_module
+from uniproto.lm.features.language import TEMPLATE
+from uniproto.lm.finetune.tokens import encoded_chat
+from uniproto.lm.judging import evaluate, language_model
+from uniproto.lm.judging.language_model import (
     Batches,
     LanguageModel,
     load_language_model,
 )
-from uniproto.lm.models import ModelPlace, locate  # noqa: E402
+from uniproto.lm.models import ModelPlace, locate
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 STORIES = Path(__file__).resolve().parents[4] / "shared" / "data" / "models" / "stories260k"

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("sympy", reason="comparing formulas needs the extra 'judge'")
-
 from uniproto.lm.judging.answers import extract_answer, program_answer, same_answer
 from uniproto.lm.judging.answers.comparison import repeats_the_question
 from uniproto.lm.judging.answers.equivalence import TooLargeError, exact_value

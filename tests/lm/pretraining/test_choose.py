@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-jax = pytest.importorskip("jax")
-jnp = jax.numpy
-
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-
-from uniproto.algorithm import fill_costs, uniprot  # noqa: E402
-from uniproto.lm.batches.kernels import pick_by_coverage  # noqa: E402
-from uniproto.lm.pretraining import choose  # noqa: E402
-from uniproto.problem.masses import integer_masses  # noqa: E402
-from uniproto.transport import entropic  # noqa: E402
+from uniproto.algorithm import fill_costs, uniprot
+from uniproto.lm.batches.kernels import pick_by_coverage
+from uniproto.lm.pretraining import choose
+from uniproto.problem.masses import integer_masses
+from uniproto.transport import entropic
 
 POOL = 24  # one size for all: a size of its own is a compilation of its own
 pick_by_fills = jax.jit(choose.pick_by_fills, static_argnums=2)

@@ -9,8 +9,6 @@ import sys
 
 import pytest
 
-pytest.importorskip("jax")
-
 # Devices are counted when JAX starts, so that two of them need a Python of their own.
 PROGRAM = """
 import json

@@ -9,12 +9,8 @@ import pytest
 
 from support.runs import Setup
 from uniproto.cli.experiment import find_scripts, load_script
-
-for name in ("jax", "optax", "orbax.checkpoint", "tokenizers"):
-    pytest.importorskip(name, reason="needs the extra 'jax'")
-
-from uniproto.lm.pretraining import pretrain as pretraining  # noqa: E402
-from uniproto.lm.pretraining.pretrain import curves_chart  # noqa: E402
+from uniproto.lm.pretraining import pretrain as pretraining
+from uniproto.lm.pretraining.pretrain import curves_chart
 
 experiment = load_script(find_scripts()["pretraining"])
 

@@ -2,31 +2,27 @@
 
 import json
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-jax = pytest.importorskip("jax", reason="needs the extra 'jax'")
-pytest.importorskip("optax", reason="needs the extra 'jax'")
-ocp = pytest.importorskip("orbax.checkpoint", reason="needs the extra 'jax'")
-pytest.importorskip("tokenizers", reason="needs the extra 'jax'")
-
-import jax.numpy as jnp  # noqa: E402
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-
-from uniproto.algorithm import uniprot  # noqa: E402
-from uniproto.cli import main  # noqa: E402
-from uniproto.errors import InvalidInputError  # noqa: E402
-from uniproto.lm.pretraining import choose_rows, initial_params, model_config  # noqa: E402
-from uniproto.lm.pretraining.checkpoints import plain_tree  # noqa: E402
-from uniproto.lm.pretraining.gradients import (  # noqa: E402
+from uniproto.algorithm import uniprot
+from uniproto.cli import main
+from uniproto.errors import InvalidInputError
+from uniproto.lm.pretraining import choose_rows, initial_params, model_config
+from uniproto.lm.pretraining.checkpoints import plain_tree
+from uniproto.lm.pretraining.gradients import (
     exact_distances,
     l1_distances,
     largest_gradients,
 )
-from uniproto.lm.pretraining.model import hidden_states  # noqa: E402
-from uniproto.lm.pretraining.train import sampled  # noqa: E402
-from uniproto.problem.masses import integer_masses  # noqa: E402
+from uniproto.lm.pretraining.model import hidden_states
+from uniproto.lm.pretraining.train import sampled
+from uniproto.problem.masses import integer_masses
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "while", "rain", "fell", "and", "nobody", "came"]
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from benchmarks.flops import sequence_flops, step_flops
+from benchmarks.pretraining_step import bare_products
 
-jax = pytest.importorskip("jax")
-
-from benchmarks.flops import sequence_flops, step_flops  # noqa: E402
-from benchmarks.pretraining_step import bare_products  # noqa: E402
-
-from uniproto.lm.pretraining.model import ModelConfig, model_config  # noqa: E402
-from uniproto.lm.pretraining.pretrain_settings import StepSettings  # noqa: E402
+from uniproto.lm.pretraining.model import ModelConfig, model_config
+from uniproto.lm.pretraining.pretrain_settings import StepSettings
 
 CONFIG = model_config("60m", vocab=32_000, length=512)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-jax = pytest.importorskip("jax")
-jnp = jax.numpy
-
-from uniproto.lm.pretraining import gradients as module  # noqa: E402
-from uniproto.lm.pretraining.model import (  # noqa: E402
+from uniproto.lm.pretraining import gradients as module
+from uniproto.lm.pretraining.model import (
     hidden_states,
     initial_params,
     logits,

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-jax = pytest.importorskip("jax")
-jnp = jax.numpy
-
-from uniproto.errors import InvalidInputError  # noqa: E402
-from uniproto.lm.pretraining.gradients import mean_loss, token_losses  # noqa: E402
-from uniproto.lm.pretraining.model import (  # noqa: E402
+from uniproto.errors import InvalidInputError
+from uniproto.lm.pretraining.gradients import mean_loss, token_losses
+from uniproto.lm.pretraining.model import (
     SIZES,
     ModelConfig,
     hidden_states,
     initial_params,
     model_config,
 )
-from uniproto.lm.pretraining.model import logits as uncompiled_logits  # noqa: E402
+from uniproto.lm.pretraining.model import logits as uncompiled_logits
 
 CONFIG = ModelConfig(vocab=60, width=32, layers=2, heads=4, kv_heads=2, hidden=48, length=12)
 logits = jax.jit(uncompiled_logits, static_argnames=("config", "dtype"))

@@ -10,34 +10,30 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
-jax = pytest.importorskip("jax", reason="needs the extra 'jax'")
-pytest.importorskip("optax", reason="needs the extra 'jax'")
-pytest.importorskip("orbax.checkpoint", reason="needs the extra 'jax'")
-pytest.importorskip("tokenizers", reason="needs the extra 'jax'")
-
-from uniproto.cli import main  # noqa: E402
-from uniproto.errors import InputFileError, InvalidInputError, OutputError  # noqa: E402
-from uniproto.lm.pretraining import pretrain as pretraining  # noqa: E402
-from uniproto.lm.pretraining import train as training_loop  # noqa: E402
-from uniproto.lm.pretraining.checkpoints import CHECKPOINTS, Checkpoints  # noqa: E402
-from uniproto.lm.pretraining.pretrain import (  # noqa: E402
+from uniproto.cli import main
+from uniproto.errors import InputFileError, InvalidInputError, OutputError
+from uniproto.lm.pretraining import pretrain as pretraining
+from uniproto.lm.pretraining import train as training_loop
+from uniproto.lm.pretraining.checkpoints import CHECKPOINTS, Checkpoints
+from uniproto.lm.pretraining.pretrain import (
     METHOD_COLOURS,
     PretrainSettings,
     pretrain,
     remove_run,
 )
-from uniproto.lm.pretraining.pretrain_settings import METHODS  # noqa: E402
-from uniproto.lm.pretraining.tokens import (  # noqa: E402
+from uniproto.lm.pretraining.pretrain_settings import METHODS
+from uniproto.lm.pretraining.tokens import (
     TRAIN,
     batch_numbers,
     load_tokens,
 )
-from uniproto.runs.journal import MetricsFile, read_metrics  # noqa: E402
-from uniproto.runs.lock import locked  # noqa: E402
-from uniproto.runtime.settings import described  # noqa: E402
+from uniproto.runs.journal import MetricsFile, read_metrics
+from uniproto.runs.lock import locked
+from uniproto.runtime.settings import described
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "while", "rain", "fell", "and", "nobody", "came"]
 

@@ -5,25 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-jax = pytest.importorskip("jax")
-jnp = jax.numpy
-
-from uniproto.algorithm import uniprot  # noqa: E402
-from uniproto.errors import InvalidInputError, UniprotoError  # noqa: E402
-from uniproto.lm.pretraining import choose  # noqa: E402
-from uniproto.lm.pretraining.model import ModelConfig, logits  # noqa: E402
-from uniproto.lm.pretraining.pretrain_settings import METHODS, StepSettings  # noqa: E402
-from uniproto.lm.pretraining.step import (  # noqa: E402  # noqa: E402
+from uniproto.algorithm import uniprot
+from uniproto.errors import InvalidInputError, UniprotoError
+from uniproto.lm.pretraining import choose
+from uniproto.lm.pretraining.model import ModelConfig, logits
+from uniproto.lm.pretraining.pretrain_settings import METHODS, StepSettings
+from uniproto.lm.pretraining.step import (
     initial_state,
     learning_rates,
     make_optimizer,
     make_step,
     make_validation,
 )
-from uniproto.problem.masses import integer_masses  # noqa: E402
+from uniproto.problem.masses import integer_masses
 
 CONFIG = ModelConfig(vocab=40, width=16, layers=2, heads=2, kv_heads=1, hidden=24, length=8)
 SETTINGS = StepSettings(

@@ -11,19 +11,18 @@ import time
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-tokenizers = pytest.importorskip("tokenizers", reason="needs the extra 'jax'")
-
-from uniproto.errors import InputFileError, InvalidInputError, OutputError  # noqa: E402
-from uniproto.lm.pretraining.preparation import (  # noqa: E402
+from uniproto.errors import InputFileError, InvalidInputError, OutputError
+from uniproto.lm.pretraining.preparation import (
     Preparation,
     exclusive_folder,
     held_out,
     prepare_tokens,
 )
-from uniproto.lm.pretraining.tokens import (  # noqa: E402
+from uniproto.lm.pretraining.tokens import (
     END_OF_TEXT,
     TRAIN,
     VALIDATION,

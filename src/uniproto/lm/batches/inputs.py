@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import as_labels, float_type
+from uniproto.data.arrays import float_type
 from uniproto.errors import InvalidInputError
 from uniproto.geometry.bandwidth import MedianShare
 from uniproto.geometry.costs import MATRIX_METRICS
@@ -61,10 +61,6 @@ def as_features(values: Any, matrix_metric: bool) -> NDArray[Any] | Gram:
     return _square(features, "features") if matrix_metric else features
 
 
-def as_sources(values: Any, n: int) -> NDArray[Any]:
-    return as_labels(_off_device(values), "sources", n)
-
-
 def group_by_source(
     sources: NDArray[Any], rows: NDArray[np.int64]
 ) -> tuple[NDArray[Any], list[NDArray[np.int64]]]:
@@ -79,7 +75,7 @@ def as_numbers(values: Any, parameter: str, dimensions: int) -> NDArray[Any]:
 
     Takes NumPy and JAX arrays and torch tensors, on any device and in any precision.
     """
-    array = np.asarray(_off_device(values))
+    array = np.asarray(off_device(values))
     if array.dtype.name == "bfloat16":  # of JAX; NumPy alone has no such type
         array = array.astype(np.float32)
     if array.ndim != dimensions or 0 in array.shape:
@@ -91,7 +87,7 @@ def as_numbers(values: Any, parameter: str, dimensions: int) -> NDArray[Any]:
     return np.ascontiguousarray(array, dtype=float_type(array.dtype))
 
 
-def _off_device(values: Any) -> Any:
+def off_device(values: Any) -> Any:
     """A torch tensor in main memory and in a type NumPy knows, without importing torch."""
     if not hasattr(values, "detach"):
         return values
@@ -302,13 +298,4 @@ def require_directions(features: NDArray[Any] | Gram) -> None:
         raise InvalidInputError(
             "metric must not be 'cosine' for features of rank one, whose cosines are all 1 or -1. "
             "Use metric='l1', or gradients from backpropagation."
-        )
-
-
-def require_gradients(metric: str, method: str) -> None:
-    """Norms and inner products cannot be read off a matrix of costs."""
-    if metric in MATRIX_METRICS:
-        raise InvalidInputError(
-            f"method={method!r} needs gradients, not metric={metric!r}. Pass gradients, or a Gram "
-            "of their inner products."
         )

@@ -132,13 +132,9 @@ def pick_greats(part: Part, k: int) -> Rows:
     return picks
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def validation_gain(features: NDArray[Any] | Gram, anchors: Any) -> NDArray[np.float64]:
     """mean over validation anchors v of ⟨g_i, g_v⟩; anchors that are not finite do not count."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _validation_gain(features, anchors)
-
-
-def _validation_gain(features: NDArray[Any] | Gram, anchors: Any) -> NDArray[np.float64]:
     if isinstance(features, Gram):
         products = features.validation
         if products is None:

@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.data.arrays import as_labels
 from uniproto.errors import InfeasibleError, InvalidInputError, require_int, require_name
 from uniproto.geometry.costs import MATRIX_METRICS, METRICS, checked_bandwidth
 from uniproto.lm.batches.inputs import (
     Gram,
     as_features,
     as_numbers,
-    as_sources,
     finite_examples,
     finite_rows,
     group_by_source,
     nonzero,
+    off_device,
     products_on_one_core,
     require_costs_of_at_least_zero,
     require_directions,
-    require_gradients,
 )
 from uniproto.lm.batches.methods import (
     BATCH_METHODS,
@@ -211,8 +211,11 @@ class BatchSelector:
             require_name("budgets", self.budgets, ("proportional", "balanced"))
         elif self.keep_small:
             raise InvalidInputError("budgets gives every source its count: leave keep_small out.")
-        if self._chooses.gradients:
-            require_gradients(self._metric, self._chooses.name)
+        if self._chooses.gradients and self._metric in MATRIX_METRICS:
+            raise InvalidInputError(
+                f"method={self._chooses.name!r} needs gradients, not metric={self._metric!r}. Pass "
+                "gradients, or a Gram of their inner products."
+            )
 
     def _check_keep_small(self) -> None:
         small = self.keep_small
@@ -245,7 +248,9 @@ class BatchSelector:
         pool = self._read(features, losses, validation_features, sources)
         one_core = products_on_one_core(pool.features, pool.metric)
         with one_core, np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            labels = None if sources is None else as_sources(sources, pool.size)
+            labels = (
+                None if sources is None else as_labels(off_device(sources), "sources", pool.size)
+            )
             usable = self._usable(pool)
             blocks = self._blocks(usable, labels)
             self._require_comparable(pool.only(usable))

@@ -23,7 +23,6 @@ import unicodedata
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,7 @@ from uniproto.problem.near import NearRows
 
 Words = list[str]
 Run = tuple[str, ...]
+Repeated = tuple[int, int, str]  # a row of the pool, the row that it repeats, and in what
 _WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+")
 _LONG_RUN, _SHORT_RUN = 13, 5
 _LONG = 2 * _LONG_RUN  # words of a text that is compared by long runs
@@ -52,22 +52,13 @@ def words_of(text: str) -> Words:
     return _WORD.findall(text.lower())
 
 
-@dataclass(frozen=True)
-class Match:
-    """A row of the pool, the row of the reference that it repeats, and in what."""
-
-    row: int
-    of: int
-    part: str  # "prompt" or "answer"
-
-
 class Overlap:
     """Finds the rows of a pool that repeat prompts or answers of a reference.
 
     >>> reference = Overlap([("What is 3 + 4?", "7")])
     >>> pool = [("please solve: what is 3 + 4", "It is 7."), ("What is 3 + 5?", "8")]
     >>> list(reference.matches(pool))
-    [Match(row=0, of=0, part='prompt')]
+    [(0, 0, 'same prompt')]
     """
 
     def __init__(self, examples: Iterable[tuple[str, str]]) -> None:
@@ -93,7 +84,7 @@ class Overlap:
         for run in runs:
             self._runs[part].setdefault(run, []).append(number)
 
-    def matches(self, pool: Iterable[tuple[str, str]]) -> Iterator[Match]:
+    def matches(self, pool: Iterable[tuple[str, str]]) -> Iterator[Repeated]:
         """Each row that repeats something, with the first thing found."""
         for row, (prompt, answer) in enumerate(pool):
             words = words_of(prompt)
@@ -103,12 +94,12 @@ class Overlap:
             if found is None:
                 found = self._long_match("prompt", words)
             if found is not None:
-                yield Match(row, found, "prompt")
+                yield row, found, "same prompt"
                 continue
             if self._runs["answer"]:
                 found = self._long_match("answer", words_of(answer))
                 if found is not None:
-                    yield Match(row, found, "answer")
+                    yield row, found, "same answer"
 
     def _short_match(self, words: Words) -> int | None:
         candidates = self._short.get(numbers_in(words))
@@ -166,7 +157,8 @@ def repeated_rows(pool: Iterable[Any], others: Iterable[Any]) -> NearRows:
     >>> found.rows, found.why
     (array([0]), ('same prompt',))
     """
-    return _as_rows(Overlap(map(prompt_and_answer, others)).matches(map(prompt_and_answer, pool)))
+    reference = Overlap(map(prompt_and_answer, others))
+    return _near_rows(list(reference.matches(map(prompt_and_answer, pool))))
 
 
 def prompt_and_answer(example: Any) -> tuple[str, str]:
@@ -186,24 +178,11 @@ def prompt_and_answer(example: Any) -> tuple[str, str]:
     return str(example or ""), ""
 
 
-def _as_rows(matches: Iterable[Match]) -> NearRows:
-    found = list(matches)
-    return found_rows(
-        [match.row for match in found],
-        [match.of for match in found],
-        tuple(f"same {match.part}" for match in found),
-    )
-
-
-def found_rows(rows: Sequence[int], of: Sequence[int], why: tuple[str, ...]) -> NearRows:
+def _near_rows(found: Sequence[Repeated]) -> NearRows:
     """Rows that repeat others, for what drops rows near to others."""
-    return NearRows(
-        distance=0.0,
-        rows=np.array(rows, np.intp),
-        nearest=np.array(of, np.intp),
-        distances=np.full(len(rows), np.nan),
-        why=why,
-    )
+    rows, of = (np.array([each[place] for each in found], np.intp) for place in (0, 1))
+    why = tuple(each[2] for each in found)
+    return NearRows(0.0, rows, of, distances=np.full(len(found), np.nan), why=why)
 
 
 # --- copies inside a pool -------------------------------------------------------------------------
@@ -257,7 +236,7 @@ def repeated_in_itself(pool: Iterable[Any]) -> NearRows:
             continue
         if compared[later].repeats(compared[earlier]):
             first[later] = earlier
-    return found_rows(list(first), list(first.values()), ("same prompt and answer",) * len(first))
+    return _near_rows([(row, of, "same prompt and answer") for row, of in first.items()])
 
 
 class _Hashed:

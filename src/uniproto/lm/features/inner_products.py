@@ -23,7 +23,6 @@ from uniproto.errors import require_int, require_name
 from uniproto.lm.features.gradient_features import Calls, outer_sums, projected, watched
 from uniproto.lm.features.layers import Projection, lora_projections, preserve_state, unwrapped
 from uniproto.lm.features.losses import (
-    check_batch,
     in_pool_order,
     micro_batches,
     run_model,
@@ -83,8 +82,6 @@ def gradient_inner_products(
     model = unwrapped(model)
     projections = lora_projections(model, layers)
     sets = [pool] if validation is None else [pool, validation]
-    for batch in sets:
-        check_batch(model, batch)
     counts = [len(batch["labels"]) for batch in sets]
     tokens = max(batch["labels"].shape[1] for batch in sets)
     share = keep_bytes // len(projections)

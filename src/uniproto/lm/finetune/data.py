@@ -125,16 +125,13 @@ def prepare_examples(
         own = [own[place] for place in train]
     if others:  # half of what is trained on
         others *= max(1, round(len(own) / len(others)))
-    return Examples(_enough(tokens.part([*own, *others]), settings.pool), validation, too_long)
-
-
-def _enough(train: TokenisedRows, pool: int) -> TokenisedRows:
-    if len(train) < pool:
+    trained = tokens.part([*own, *others])
+    if len(trained) < settings.pool:
         raise InvalidInputError(
-            f"--pool {pool} must not exceed the {len(train)} training examples. Lower it, or bring "
-            "more data."
+            f"--pool {settings.pool} must not exceed the {len(trained)} training examples. Lower "
+            "it, or bring more data."
         )
-    return train
+    return Examples(trained, validation, too_long)
 
 
 def split_places(
