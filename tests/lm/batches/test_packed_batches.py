@@ -10,13 +10,14 @@ import transformers
 
 sys.path.append(str(Path(__file__).parent))
 from test_selection_trainer import (
-    arguments,
     collate,
     examples,
     recorded,
     small_tokenizer,
     tiny_model,
+    trl_settings,
 )
+from test_selection_trainer import make as make_trainer
 
 from uniproto.errors import InvalidInputError
 from uniproto.lm import (
@@ -29,7 +30,6 @@ from uniproto.lm.batches.flat_batches import spans
 from uniproto.lm.batches.pools import Pool, PoolCollator, as_pool
 from uniproto.lm.features.gradient_features import gradient_features
 from uniproto.lm.features.losses import example_losses
-from uniproto.lm.finetune.run import CHECKPOINTING
 
 needs_trl = pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="needs trl")
 pytestmark = [pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")]
@@ -92,13 +92,9 @@ def gradient_of(model):
 
 
 def make(folder, data, model=None, selection=None, base=Watched, collator=end_to_end, **settings):
-    return base(
-        model=tiny_model() if model is None else model,
-        args=arguments(folder, remove_unused_columns=False, **settings),
-        train_dataset=data,
-        data_collator=collator,
-        selection=SelectionConfig(**{"pool": 4, "keep": 2, **(selection or {})}),
-    )
+    selection = {"pool": 4, "keep": 2, "mode": "batch", **(selection or {})}
+    options = {"collator": collator, "remove_unused_columns": False, **settings}
+    return make_trainer(folder, model, data, base, selection, **options)
 
 
 def unpacked(batch):
@@ -334,23 +330,10 @@ def trl_trainer(folder, selection=None, data=None, **settings):
     class Selecting(Watch, SelectionMixin, trl.SFTTrainer):
         pass
 
-    defaults = {
-        "output_dir": str(folder),
-        "max_steps": 1,
-        "max_length": 24,
-        "save_strategy": "no",
-        "report_to": [],
-        "use_cpu": True,
-        "bf16": False,
-        "disable_tqdm": True,
-        "dataloader_pin_memory": False,
-        CHECKPOINTING: False,
-        "logging_steps": 1,
-        "packing": True,
-    }
+    usual = trl_settings(folder, max_steps=1, max_length=24, packing=True)
     return Selecting(
         model=tiny_model(),
-        args=trl.SFTConfig(**defaults | settings),
+        args=trl.SFTConfig(**usual | settings),
         train_dataset=datasets.Dataset.from_list(answers() if data is None else data),
         processing_class=small_tokenizer(),
         selection=SelectionConfig(**{"pool": 4, "keep": 2, **(selection or {})}),

@@ -17,15 +17,15 @@ from test_selection_trainer import (
     recorded,
     small_tokenizer,
     tiny_model,
+    trl_settings,
     weights,
 )
 
 from uniproto.errors import InvalidInputError
-from uniproto.lm import SelectionConfig, SelectionMixin, SelectionTrainer
+from uniproto.lm import SelectionConfig, SelectionMixin
 from uniproto.lm.batches.flat_batches import as_rows, end_to_end, spans
 from uniproto.lm.features.gradient_features import gradient_features
 from uniproto.lm.features.losses import example_losses
-from uniproto.lm.finetune.run import CHECKPOINTING
 
 needs_trl = pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="needs trl")
 pytestmark = [pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")]
@@ -67,13 +67,8 @@ def test_without_padding_the_same_is_chosen_and_learned(tmp_path, loss, micro_ba
     padded = make(tmp_path / "a", tiny_model(), data, selection=selection)
     seen = recorded(padded)
     padded.train()
-    flat = SelectionTrainer(
-        model=tiny_model(),
-        args=arguments(tmp_path / "b"),
-        train_dataset=data,
-        data_collator=transformers.DataCollatorWithFlattening(),
-        selection=SelectionConfig(pool=12, keep=5, mode="source", **selection),
-    )
+    collator = transformers.DataCollatorWithFlattening()
+    flat = make(tmp_path / "b", data=data, selection=selection, collator=collator)
     seen_flat = recorded(flat)
     flat.train()
     assert seen_flat.selections == seen.selections
@@ -100,15 +95,9 @@ def test_packed_rows_are_refused(tmp_path):
 
     for collator, words in ((packed, "several examples each"), (merged, "6 rows for 12 examples")):
         for method in ("uniproto", "random", "full"):
-            trainer = SelectionTrainer(
-                model=tiny_model(),
-                args=arguments(tmp_path),
-                train_dataset=plain_rows(),
-                data_collator=collator,
-                selection=SelectionConfig(method=method, pool=12, keep=5),
-            )
+            selection = {"method": method, "mode": "batch"}
             with pytest.raises(InvalidInputError, match=words):
-                trainer.train()
+                make(tmp_path, data=plain_rows(), selection=selection, collator=collator).train()
 
 
 @pytest.mark.parametrize("method", ["uniproto", "random"])
@@ -119,15 +108,9 @@ def test_pairs_are_refused(tmp_path, method):
         batch = collate(rows)
         return {key: torch.cat([value, value]) for key, value in batch.items()}
 
-    trainer = SelectionTrainer(
-        model=tiny_model(),
-        args=arguments(tmp_path),
-        train_dataset=plain_rows(),
-        data_collator=pairs,
-        selection=SelectionConfig(method=method, pool=12, keep=5),
-    )
+    selection = {"method": method, "mode": "batch"}
     with pytest.raises(InvalidInputError, match="24 rows for 12 examples"):
-        trainer.train()
+        make(tmp_path, data=plain_rows(), selection=selection, collator=pairs).train()
 
 
 # --- other Trainers ------------------------------------------------------------------------------
@@ -169,17 +152,7 @@ def test_trl_pairs_are_refused_and_padding_free_works(tmp_path):
     class SelectingDPO(SelectionMixin, trl.DPOTrainer):
         pass
 
-    settings = {
-        "output_dir": str(tmp_path),
-        "max_steps": 2,
-        "save_strategy": "no",
-        "report_to": [],
-        "use_cpu": True,
-        "bf16": False,
-        "disable_tqdm": True,
-        "dataloader_pin_memory": False,
-        CHECKPOINTING: False,
-    }
+    settings = trl_settings(tmp_path)
     answers = datasets.Dataset.from_list(
         [{"prompt": f"a b{n}", "completion": " c d", "source": f"s{n % 3}"} for n in range(24)]
     )
@@ -313,19 +286,14 @@ def test_a_loss_function_gives_the_gradients_of_any_layer(layer):
 
 @pytest.mark.parametrize("method", ["uniproto", "colm", "maxloss", "random", "gradnorm"])
 def test_a_model_of_ones_own_trains(tmp_path, method):
-    trainer = SelectionTrainer(
-        model=Own(),
-        args=arguments(tmp_path, remove_unused_columns=False, max_steps=2),
-        train_dataset=vectors(),
-        data_collator=lambda rows: stacked(rows) | {"source": [row["source"] for row in rows]},
-        selection=SelectionConfig(
-            method=method,
-            mode="source",
-            pool=12,
-            keep=5,
-            loss_fn=own_losses,
-            layer="classifier",
-        ),
+    trainer = make(
+        tmp_path,
+        Own(),
+        vectors(),
+        selection={"method": method, "loss_fn": own_losses, "layer": "classifier"},
+        collator=lambda rows: stacked(rows) | {"source": [row["source"] for row in rows]},
+        remove_unused_columns=False,
+        max_steps=2,
     )
     trainer.train()
     assert trainer.last_batch["x"].shape == (5, 6)
@@ -333,13 +301,8 @@ def test_a_model_of_ones_own_trains(tmp_path, method):
 
 def test_a_model_of_ones_own_needs_a_loss_and_a_layer(tmp_path):
     def of(**options):
-        return SelectionTrainer(
-            model=Own(),
-            args=arguments(tmp_path, remove_unused_columns=False),
-            train_dataset=vectors(),
-            data_collator=stacked,
-            selection=SelectionConfig(pool=12, keep=5, **options),
-        )
+        settings = {"collator": stacked, "remove_unused_columns": False}
+        return make(tmp_path, Own(), vectors(), selection={"mode": "batch", **options}, **settings)
 
     with pytest.raises(InvalidInputError, match=r"Own .*Pass loss_fn=…"):
         of()

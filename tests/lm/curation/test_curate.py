@@ -397,16 +397,9 @@ def test_messages(model, tmp_path, capsys):
     tokenizer.chat_template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
     tokenizer.save_pretrained(folder)
     for name, rows in (("pool.jsonl", POOL_ROWS), ("wanted.jsonl", TARGET_ROWS)):
-        talks = [
-            {
-                "messages": [
-                    {"role": "user", "content": row["instruction"]},
-                    {"role": "assistant", "content": row["output"]},
-                ]
-            }
-            for row in rows
-        ]
-        write(name, talks)
+        pairs = [{"user": row["instruction"], "assistant": row["output"]} for row in rows]
+        talks = [[{"role": who, "content": said} for who, said in each.items()] for each in pairs]
+        write(name, [{"messages": talk} for talk in talks])
     assert curate(folder) == 0, capsys.readouterr().err
     assert chosen()[0]["messages"][1]["role"] == "assistant"
     assert trained(capsys)["messages"] is None  # by its usual name

@@ -50,11 +50,14 @@ def rows(count=80):
     return found
 
 
+def write_rows(path, listed):
+    path.write_text("".join(json.dumps(row) + "\n" for row in listed), encoding="utf-8")
+    return path
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "train.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows()), encoding="utf-8")
-    return path
+    return write_rows(tmp_path_factory.mktemp("data") / "train.jsonl", rows())
 
 
 def words(model_folder, data, out, *more):
@@ -153,12 +156,14 @@ def test_killed_and_run_again_gives_the_same_as_one_run(model_folder, data, tmp_
 
 
 @pytest.mark.slow
-def test_two_processes_train_one_model_and_leave_together(model_folder, data, tmp_path):
+@pytest.mark.parametrize("device", ["cpu", "auto"])
+def test_two_processes_train_one_model_and_leave_together(model_folder, data, tmp_path, device):
+    """The processes must find one another: two first ones would lock each other out."""
     out = tmp_path / "run"
     done = subprocess.run(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"),
-            *("-m", "uniproto", *words(model_folder, data, out)),
+            *("-m", "uniproto", *words(model_folder, data, out, "--device", device)),
         ],
         capture_output=True,
         text=True,
@@ -168,30 +173,6 @@ def test_two_processes_train_one_model_and_leave_together(model_folder, data, tm
     assert done.returncode == 0, done.stderr[-4000:]
     assert [row["kept"] for row in read_metrics(out)[1:]] == [8] * 4  # 2 processes × 4
     assert json.loads((out / "result.json").read_text())["last"]["step"] == 4
-
-
-@pytest.mark.slow
-def test_torchrun_without_a_gpu_and_without_being_told(model_folder, data, tmp_path):
-    """The processes must find one another: two first ones would lock each other out."""
-    out = tmp_path / "run"
-    arguments = words(model_folder, data, out, "--device", "auto", "--steps", "2")
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"),
-            *("-m", "uniproto", *arguments),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert [row["kept"] for row in read_metrics(out)[1:]] == [8] * 2
-
-
-def write_rows(path, listed):
-    path.write_text("".join(json.dumps(row) + "\n" for row in listed), encoding="utf-8")
-    return path
 
 
 CHAT = (
@@ -233,13 +214,7 @@ def test_chats_are_laid_out_by_the_tokenizer_and_all_answers_are_learned(chat_fo
 @pytest.mark.slow
 def test_messages_several_files_and_validation_data(chat_folder, tmp_path):
     listed = [
-        {
-            "source": row["source"],
-            "messages": [
-                {"role": "user", "content": row["instruction"]},
-                {"role": "assistant", "content": row["output"]},
-            ],
-        }
+        {"source": row["source"], "messages": talk(row["instruction"], row["output"])}
         for row in rows()
     ]
     first = write_rows(tmp_path / "first.jsonl", listed[:40])
@@ -428,8 +403,7 @@ def test_last_step_is_validated_and_written_again_after_a_late_kill(model_folder
 @pytest.mark.slow
 def test_full_fine_tuning_without_lora_or_sources(model_folder, tmp_path):
     plain = [{"q": row["instruction"], "a": row["output"]} for row in rows()]
-    path = tmp_path / "plain.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in plain), encoding="utf-8")
+    path = write_rows(tmp_path / "plain.jsonl", plain)
     out = tmp_path / "run"
     more = ("--lora-r", "0", "--no-source", "--prompt", "q", "--answer", "a", "--steps", "2")
     assert main(words(model_folder, path, out, *more, "--accumulate", "2", "--bf16")) == 0
@@ -600,8 +574,7 @@ def test_an_adapter_is_not_a_model(model_folder, data, tmp_path, capsys):
 def test_half_a_character_is_told(chat_folder, tmp_path, capsys, chats):
     """JSON can hold it; no tokenizer takes it."""
     path, half = tmp_path / "half.jsonl", "1 + \ud83d"
-    messages = [{"role": "user", "content": half}, {"role": "assistant", "content": "2"}]
-    row = {"source": "a", "instruction": half, "output": "2", "messages": messages}
+    row = {"source": "a", "instruction": half, "output": "2", "messages": talk(half, "2")}
     write_rows(path, [row])
     more = ["--messages", "messages"] if chats else []
     said = error_of(capsys, words(chat_folder, path, tmp_path / "run", *more))
@@ -714,13 +687,8 @@ def test_truncated_examples_are_counted(model_folder, data, tmp_path, capsys):
 
 def test_only_answer_tokens_have_labels(model_folder):
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
-    found, too_long = tokenise(
-        [InstructionRow("s", "12", "34"), InstructionRow("s", "5" * 20, "6")],
-        tokenizer,
-        max_length=8,
-        too_long="truncate",
-        template="Q{instruction}A",
-    )
+    given = [InstructionRow("s", "12", "34"), InstructionRow("s", "5" * 20, "6")], tokenizer, 8
+    found, too_long = tokenise(*given, "truncate", "Q{instruction}A")
     first, second = found[0], found[1]
     text = tokenizer.decode(first["input_ids"]).replace(" ", "")
     assert text == "Q12A34</s>"
@@ -729,13 +697,7 @@ def test_only_answer_tokens_have_labels(model_folder):
     assert len(second["input_ids"]) == 8
     assert second["labels"][-1] == second["input_ids"][-1]  # an answer token stays
     assert too_long == 1
-    skipped, left_out = tokenise(
-        [InstructionRow("s", "12", "34"), InstructionRow("s", "5" * 20, "6")],
-        tokenizer,
-        max_length=8,
-        too_long="skip",
-        template="Q{instruction}A",
-    )
+    skipped, left_out = tokenise(*given, "skip", "Q{instruction}A")
     assert (len(skipped), left_out) == (1, 1)
 
 
@@ -804,8 +766,7 @@ def test_what_is_left_out_as_too_long_is_held_out_of_no_source(model_folder, tmp
         {"source": "mixed", "instruction": "1" * (1 if n % 10 == 0 else 60), "output": "2"}
         for n in range(40)
     ]
-    path = tmp_path / "mixed.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in short + mixed))
+    path = write_rows(tmp_path / "mixed.jsonl", short + mixed)
     out = tmp_path / "run"
     arguments = words(model_folder, path, out, "--too-long", "skip", "--steps", "1")
     arguments.remove("--quiet")
@@ -823,8 +784,7 @@ def test_an_example_that_is_refused_has_its_row_in_the_file(model_folder, tmp_pa
         {"source": "s", "instruction": "1" * (60 if n == 50 else 1), "output": "2"}
         for n in range(60)
     ]
-    path = tmp_path / "long.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in long))
+    path = write_rows(tmp_path / "long.jsonl", long)
     arguments = words(model_folder, path, tmp_path / "run", "--too-long", "refuse")
     assert "Row 50 (s) has" in error_of(capsys, arguments)
 
@@ -901,8 +861,8 @@ def test_epochs_and_rows_mixed_in(model_folder, data, tmp_path, capsys):
     held, mixed = rows()[:6], rows(9)
     for row in (*held, *mixed):
         del row["source"]  # files beside the training data need none
-    for name, some in (("held.jsonl", held), ("mixed.jsonl", mixed)):
-        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in some))
+    write_rows(tmp_path / "held.jsonl", held)
+    write_rows(tmp_path / "mixed.jsonl", mixed)
     more = ("--epochs", "0.5", "--mix", str(tmp_path / "mixed.jsonl"))
     more += ("--validation-data", str(tmp_path / "held.jsonl"))
     assert main(words(model_folder, data, tmp_path / "run", *more)) == 0

@@ -31,98 +31,80 @@ class Scores:
     validation_features: Any = None
 
 
-@dataclass(frozen=True)
-class Scorer:
-    """Looks at pools, in the way a selection needs.
+def scores_of(
+    pool: Pool,
+    config: SelectionConfig,
+    model: Any,
+    optimizer: Any,
+    seed: tuple[int, ...],
+    embeddings: Any,
+    draw_anchors: Callable[[tuple[int, ...]], Mapping[str, Any]],
+) -> Scores:
+    """Look at a pool in the way a selection needs.
 
-    `model`, `optimizer`: those that are trained. `embedding_of`: row numbers to vectors.
+    `model`, `optimizer`: those that are trained. `embeddings`: one vector per row of the data.
     `draw_anchors`: validation examples for `greats`, drawn with a seed.
     """
-
-    config: SelectionConfig
-    model: Any
-    optimizer: Any
-    embedding_of: Callable[[list[int]], Any]
-    draw_anchors: Callable[[tuple[int, ...]], Mapping[str, Any]]
-
-    def __call__(self, pool: Pool, seed: tuple[int, ...]) -> Scores:
-        config = self.config
-        needs = config.needs
-        if "features" not in needs:
-            if "losses" not in needs:
-                return Scores(losses=np.zeros(pool.size))
-            return Scores(losses=self._losses(pool))
-        if config.usual_features == "embedding":
-            return Scores(features=self._embeddings(pool))
-        if "validation_features" in needs:
-            return self._with_anchors(pool, seed)
-        return self._gradients(pool, seed)
-
-    def _losses(self, pool: Pool) -> Any:
-        return example_losses(
-            self.model,
-            pool.inputs,
-            score_batch_size=self.config.score_batch_size,
-            loss_fn=self.config.loss_fn,
-        )
-
-    def _embeddings(self, pool: Pool) -> Any:
+    if "features" not in config.needs:
+        if "losses" not in config.needs:
+            return Scores(losses=np.zeros(pool.size))
+        how: dict[str, Any] = {
+            "score_batch_size": config.score_batch_size,
+            "loss_fn": config.loss_fn,
+        }
+        return Scores(losses=example_losses(model, pool.inputs, **how))
+    if config.usual_features == "embedding":
         assert pool.rows is not None  # `NumberedRows` has put them in
         if len(pool.rows) != pool.size:
             raise InvalidInputError(
                 "features='embedding' takes no packed rows, which are not one text. Pass "
                 "features='gradient', or do not pack."
             )
-        return self.embedding_of(pool.rows)
+        return Scores(features=embeddings[pool.rows])
+    # How gradients are taken
+    same = ("layer", "align_after", "score_batch_size", "loss_fn", "width")
+    options: dict[str, Any] = {name: getattr(config, name) for name in same}
+    options["normalise"] = optimizer if config.aligned else None
+    options["moments"] = config.usual_moments
+    if "validation_features" in config.needs:
+        return _with_anchors(pool, config, model, draw_anchors(seed), options)
+    if config.usual_features == "adapters":
+        inner = gradient_inner_products(
+            model, pool.inputs, score_batch_size=config.score_batch_size or _AT_ONCE
+        )
+        return Scores(features=Gram(inner.pool), losses=inner.losses)
+    if config.usual_features == "zeroth-order":
+        # Another direction at every step: the seed is that of the step.
+        drawn = int(np.random.SeedSequence(seed).generate_state(1)[0])
+        found = zeroth_order_features(model, pool.inputs, seed=drawn, **options)
+    else:
+        momentum = config.name == "gradnorm"
+        found = gradient_features(model, pool.inputs, momentum=momentum, **options)
+    return Scores(features=_compact(found.features, config.usual_metric), losses=found.losses)
 
-    def _gradients(self, pool: Pool, seed: tuple[int, ...]) -> Scores:
-        config = self.config
-        if config.usual_features == "adapters":
-            inner = gradient_inner_products(
-                self.model, pool.inputs, score_batch_size=config.score_batch_size or _AT_ONCE
-            )
-            return Scores(features=Gram(inner.pool), losses=inner.losses)
-        if config.usual_features == "zeroth-order":
-            # Another direction at every step: the seed is that of the step.
-            drawn = int(np.random.SeedSequence(seed).generate_state(1)[0])
-            found = zeroth_order_features(self.model, pool.inputs, seed=drawn, **self._options)
-        else:
-            momentum = config.name == "gradnorm"
-            found = gradient_features(self.model, pool.inputs, momentum=momentum, **self._options)
-        return Scores(features=_compact(found.features, config.usual_metric), losses=found.losses)
 
-    @property
-    def _options(self) -> dict[str, Any]:
-        """How gradients are taken."""
-        config = self.config
-        same = ("layer", "align_after", "score_batch_size", "loss_fn", "width")
-        return {name: getattr(config, name) for name in same} | {
-            "normalise": self.optimizer if config.aligned else None,
-            "moments": config.usual_moments,
-        }
-
-    def _with_anchors(self, pool: Pool, seed: tuple[int, ...]) -> Scores:
-        """GREATS: the whole LoRA gradient where there is LoRA, otherwise the value projection."""
-        config, anchors = self.config, self.draw_anchors(seed)
-        if config.layer is None and not config.aligned and _has_lora(self.model):
-            inner = gradient_inner_products(
-                self.model,
-                pool.inputs,
-                anchors,
-                score_batch_size=config.score_batch_size or _AT_ONCE,
-            )
-            usable = torch.isfinite(inner.validation_losses)
-            return Scores(
-                features=Gram(inner.pool, _required(inner.validation[:, usable])),
-                losses=inner.losses,
-            )
-        found = gradient_features(self.model, pool.inputs, **self._options)
-        others = gradient_features(self.model, anchors, **self._options)
-        across = _required(others.features[others.usable].T)
-        if found.features.device.type != "cpu":
-            products = found.features @ found.features.T
-            return Scores(Gram(products, found.features @ across), found.losses)
-        return Scores(found.features, found.losses, validation_features=across.T)
+def _with_anchors(
+    pool: Pool,
+    config: SelectionConfig,
+    model: Any,
+    anchors: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> Scores:
+    """GREATS: the whole LoRA gradient where there is LoRA, otherwise the value projection."""
+    if config.layer is None and not config.aligned and _has_lora(model):
+        inner = gradient_inner_products(
+            model, pool.inputs, anchors, score_batch_size=config.score_batch_size or _AT_ONCE
+        )
+        usable = torch.isfinite(inner.validation_losses)
+        across = _required(inner.validation[:, usable])
+        return Scores(features=Gram(inner.pool, across), losses=inner.losses)
+    found = gradient_features(model, pool.inputs, **options)
+    others = gradient_features(model, anchors, **options)
+    across = _required(others.features[others.usable].T)
+    if found.features.device.type != "cpu":
+        products = found.features @ found.features.T
+        return Scores(Gram(products, found.features @ across), found.losses)
+    return Scores(found.features, found.losses, validation_features=across.T)
 
 
 def _compact(features: Any, metric: str) -> Any:

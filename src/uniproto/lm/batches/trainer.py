@@ -50,7 +50,7 @@ from uniproto.lm.batches.pools import (
     rows_per_source,
 )
 from uniproto.lm.batches.quotas import small_sources
-from uniproto.lm.batches.scoring import Scorer
+from uniproto.lm.batches.scoring import embeddings_of, scores_of
 from uniproto.lm.batches.supported import (
     dispatches,
     own_loss,
@@ -277,7 +277,9 @@ class SelectionMixin(_Hooks):
         require_within_context(self.model, pool)
         step = self.state.global_step * self.args.gradient_accumulation_steps + place
         seed = (self._seed, step, self.args.process_index)
-        scores = self._scorer(pool, seed)
+        scores = scores_of(
+            pool, config, self.model, self.optimizer, seed, self._embeddings, self._anchors
+        )
         keep = pool.examples_in(config.keep * max(1, self.args.n_gpu))
         mixed = _mixed(self._seed, self.args.process_index)
         selector = config.selector(keep, seed=mixed, small=self._small)
@@ -316,16 +318,6 @@ class SelectionMixin(_Hooks):
         given = self.selection.seed
         return int(self.args.seed if given is None else given)
 
-    @property
-    def _scorer(self) -> Scorer:
-        return Scorer(
-            self.selection,
-            self.model,
-            self.optimizer,
-            embedding_of=lambda rows: self._embeddings[rows],
-            draw_anchors=self._anchors,
-        )
-
     def _anchors(self, seed: tuple[int, ...]) -> dict[str, Any]:
         """Random training examples as validation, for GREATS."""
         data = self.train_dataset
@@ -344,8 +336,6 @@ class SelectionMixin(_Hooks):
 
     def _embed(self, dataset: Any) -> None:
         """Vectors of all training examples, once; on several processes the first computes them."""
-        from uniproto.lm.batches.scoring import embeddings_of
-
         if self._embeddings is None:
             with self.args.main_process_first(desc="embedding the training texts"):
                 self._embeddings = embeddings_of(

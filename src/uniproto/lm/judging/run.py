@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,20 +76,23 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
     log = log or partial(print, file=sys.stderr)
     folder = Path(out)
     datasets = read_questions(suite, data, limit=limit, allow_partial=allow_partial)
-    source: _LoadedModel | _ModelOnDisk = (
-        _ModelOnDisk(model, base) if isinstance(model, str | Path) else _LoadedModel(model)
-    )
-    inputs = map(str, [data, *source.files])
+    subject = _subject(model, base)
+    inputs = map(str, [data, *subject.files])
     require_run_folder(folder, SETTINGS, (ITEMS, *RESULTS), inputs)
-    template = template or source.template or TEMPLATE
+    template = template or subject.template or TEMPLATE
     if template == CHAT:
-        template = source.chat_prompt()
+        if subject.chat_prompt is None:
+            raise InvalidInputError(
+                "template must hold {instruction} for a model that is loaded already. Write out "
+                "its chat template."
+            )
+        template = subject.chat_prompt()
     fill(template, "")  # refuses a template without a place for the question before any work
     writes_programs = any(BENCHMARKS[name].is_math for name in datasets)
     if writes_programs:
         run_program("pass", timeout=30.0, trust=trust_generated_code)  # or say now why not
     settings = {
-        **source.identity,
+        **subject.identity(),
         "template": template,
         "datasets": list(datasets),
         _OUR_MARK: digest(datasets),
@@ -106,7 +110,7 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
         if waiting := [question for question in questions if question.id not in done]:
             for name in RESULTS:  # of an earlier run
                 (folder / name).unlink(missing_ok=True)
-            answering = source.load(
+            answering = subject.load(
                 bf16=bf16,
                 device=device,
                 batch_size=batch_size,
@@ -119,7 +123,7 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
             _ask_all(session, waiting, journal, together, Progress(progress))
         items = {item["id"]: item for item in journal.entries}
         evaluation = Evaluation(
-            source.name,
+            subject.name,
             [items[question.id] for question in questions],
             {name: note for name, each in datasets.items() if (note := each.note())},
             settings,
@@ -191,56 +195,39 @@ def _write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
         raise unwritable(folder, error, "results") from error
 
 
-class _LoadedModel:
-    """A model that the caller has loaded."""
+@dataclass(frozen=True)
+class _Subject:
+    """The model that is judged: its name, what tells it from others, and how it is loaded."""
 
+    name: str
+    identity: Callable[[], dict[str, Any]]
+    load: Callable[..., AnsweringModel]
     template: str | None = None
     files: Sequence[str | Path] = ()
-
-    def __init__(self, model: Any) -> None:
-        self.model, self.name = model, str(model.name)
-        self.identity: dict[str, Any] = {"model": self.name}
-
-    def chat_prompt(self) -> str:
-        raise InvalidInputError(
-            "template must hold {instruction} for a model that is loaded already. Write out its "
-            "chat template."
-        )
-
-    def load(self, **_: Any) -> AnsweringModel:
-        return self.model
+    chat_prompt: Callable[[], str] | None = None  # its chat template, with a place for the question
 
 
-class _ModelOnDisk:
-    """A model that is loaded when there is something left to ask."""
-
-    def __init__(self, model: str | Path, base: str | None) -> None:
-        # Now, not when it is needed: a missing extra is reported before anything is written.
-        with needing("Judging a model", "judge"):
-            from uniproto.lm.judging.language_model import load_language_model
-            from uniproto.lm.models import locate
-
-        self._load = load_language_model
-        self.place, self.name = locate(model, base), str(model)
-        self.files = [model, self.place.base]
-        self.template = self.place.template
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What tells this model from others; every file of it is read, unless it is known."""
-        adapter = self.place.adapter
-        return {
-            "model": self.place.base,
-            "adapter": None if adapter is None else str(adapter),
-            "weights": self.place.fingerprint(),
-        }
-
-    def chat_prompt(self) -> str:
-        """The model's chat template, as a prompt with a place for the question."""
+def _subject(model: Any, base: str | None) -> _Subject:
+    """A model that the caller has loaded, or one on the disk, loaded when something is asked."""
+    if not isinstance(model, str | Path):
+        name = str(model.name)
+        return _Subject(name, lambda: {"model": name}, load=lambda **_: model)
+    # Now, not when it is needed: a missing extra is reported before anything is written.
+    with needing("Judging a model", "judge"):
         from uniproto.lm.finetune.tokens import chat_prompt
-        from uniproto.lm.models import load_tokenizer
+        from uniproto.lm.judging.language_model import load_language_model
+        from uniproto.lm.models import load_tokenizer, locate
 
-        return chat_prompt(load_tokenizer(self.place.base))
-
-    def load(self, **options: Any) -> AnsweringModel:
-        return self._load(self.place, **options)
+    place = locate(model, base)
+    return _Subject(
+        str(model),
+        lambda: {
+            "model": place.base,
+            "adapter": None if place.adapter is None else str(place.adapter),
+            "weights": place.fingerprint(),  # every file of it is read, unless it is known
+        },
+        partial(load_language_model, place),
+        place.template,
+        [model, place.base],
+        lambda: chat_prompt(load_tokenizer(place.base)),
+    )
