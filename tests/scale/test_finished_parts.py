@@ -14,7 +14,15 @@ from uniproto.scale.shards import Shard
 
 NOTHING = np.empty(0, np.int64)
 SHARD = Shard("a", "", rows=9, first=0, stamp="1")
-PART = Part(np.array([1, 4, 5]), np.ones((3, 2), np.float32), 0.0, 2.0, "0f" * 32, 1.5)
+PART = Part(
+    np.array([1, 4, 5]),
+    np.ones((3, 2), np.float32),
+    0.0,
+    2.0,
+    "0f" * 32,
+    1.5,
+    np.zeros(3, np.int64),
+)
 
 
 def store(out: Path, **identity: Any) -> FinishedParts:
@@ -54,7 +62,7 @@ def test_a_truncated_part_is_refused(tmp_path: Path) -> None:
         {"rows": np.array([1, 4])},
         {"features": np.ones((3, 3), np.float32)},
         {"features": np.ones((2, 2), np.float32)},
-        {"numbers": np.array([0.0, 1.0])},
+        {"reach": np.array([0.0, 1.0])},
     ],
 )
 def test_a_part_of_another_selection_is_refused(tmp_path: Path, forged: dict[str, Any]) -> None:

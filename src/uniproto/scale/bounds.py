@@ -27,7 +27,7 @@ from uniproto.geometry.costs import Costs
 from uniproto.geometry.rounded_costs import LeastCosts
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
-from uniproto.runtime.threads import one_thread, parallel_map, pieces_of
+from uniproto.runtime.threads import parallel_map, pieces_of
 from uniproto.scale.cluster import Cluster
 from uniproto.scale.parts import Request, Settings, Union, free_rows, groups_of_rows, problem_of
 from uniproto.scale.shards import Shard, read_features
@@ -203,27 +203,26 @@ def low_rows(
 
     With the features of new rows whose values are below the group's limit.
     """
-    with one_thread():
-        free = free_rows(shard, excluded)
-        nothing = np.empty(0, np.int64)
-        if len(free) == 0:
-            return LowRows(nothing, nothing, np.empty(0), nothing, target.rows[:0])
-        features = read_features(shard, content, settings.columns)
-        costs = target.costs_of(features, shard.name, scale)
-        problem = problem_of(costs, settings.k, free, settings, target)
-        places = groups_of_rows(shard, content, settings)
-        found = [
-            lowest_values(problem, own, prices, max(count, fewest))
-            for own, count in _quotas(problem, places, settings)
-            if count and len(own)
-        ]
-        if not found:
-            return LowRows(nothing, nothing, np.empty(0), nothing, target.rows[:0])
-        rows = np.concatenate([some for some, _ in found])
-        values = np.concatenate([some for _, some in found])
-        groups = places[rows]
-        new = np.flatnonzero((values < np.array(limits)[groups]) & ~np.isin(rows, known))
-        return LowRows(rows.astype(np.int64), groups, values, new, features[rows[new]])
+    free = free_rows(shard, excluded)
+    nothing = np.empty(0, np.int64)
+    if len(free) == 0:
+        return LowRows(nothing, nothing, np.empty(0), nothing, target.rows[:0])
+    features = read_features(shard, content, settings.columns)
+    costs = target.costs_of(features, shard.name, scale)
+    problem = problem_of(costs, settings.k, free, settings, target)
+    places = groups_of_rows(shard, content, settings)
+    found = [
+        lowest_values(problem, own, prices, max(count, fewest))
+        for own, count in _quotas(problem, places, settings)
+        if count and len(own)
+    ]
+    if not found:
+        return LowRows(nothing, nothing, np.empty(0), nothing, target.rows[:0])
+    rows = np.concatenate([some for some, _ in found])
+    values = np.concatenate([some for _, some in found])
+    groups = places[rows]
+    new = np.flatnonzero((values < np.array(limits)[groups]) & ~np.isin(rows, known))
+    return LowRows(rows.astype(np.int64), groups, values, new, features[rows[new]])
 
 
 def lowest_values(

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from uniproto.errors import (
 )
 from uniproto.features.embedded import Model, ReadItem
 from uniproto.runtime.memory import readable
+from uniproto.runtime.threads import one_thread
 from uniproto.version import __version__
 
 _SECONDS_TO_ANSWER = 10.0
@@ -39,16 +41,14 @@ class Cluster:
     """
 
     def __init__(self, address: str | None = None, num_cpus: int | None = None) -> None:
-        if address is not None and num_cpus is not None:
-            raise InvalidInputError("'num_cpus' is for a local Ray, without an 'address'.")
         if num_cpus is not None:
             require_int("num_cpus", num_cpus)
+            if address is not None:
+                raise InvalidInputError("'num_cpus' is for a local Ray, without an 'address'.")
         self.address, self.num_cpus = address, num_cpus
         self._ray: Any = None
         self._ours = False
-        self._tasks: dict[
-            tuple[Callable[..., Any], int], Any
-        ] = {}  # each function is sent out once
+        self._tasks: dict[Any, Any] = {}  # each function is sent out once
 
     def __enter__(self) -> Cluster:
         self._ray = _import_ray()
@@ -67,7 +67,11 @@ class Cluster:
                 address="local", num_cpus=self.num_cpus, include_dashboard=False, **quiet
             )
         else:
-            self._connect(address, quiet)
+            _require_answer(address)
+            try:
+                self._ray.init(address=address, **quiet)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                raise _no_answer(address, str(error)) from error
         self._ours = True
         return self
 
@@ -75,13 +79,6 @@ class Cluster:
         if self._ours:
             self._ray.shutdown()
             self._ours = False
-
-    def _connect(self, address: str, quiet: dict[str, Any]) -> None:
-        _require_answer(address)
-        try:
-            self._ray.init(address=address, **quiet)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise _no_answer(address, str(error)) from error
 
     @property
     def workers(self) -> int:
@@ -112,7 +109,7 @@ class Cluster:
         taken = 1 if on_gpus and self.gpus else 0
         if (function, taken) not in self._tasks:
             options = {"num_cpus": 1, "num_gpus": taken, "max_retries": _RETRIES}
-            self._tasks[function, taken] = self._ray.remote(**options)(function)
+            self._tasks[function, taken] = self._ray.remote(**options)(_on_one_core(function))
         return self._tasks[function, taken].remote(*arguments)
 
     def start_workers(self, worker: type[Any], *arguments: Any) -> list[Any]:
@@ -121,10 +118,9 @@ class Cluster:
         The arguments must be small: Ray sends those along, while it may have forgotten what lies
         in the object store when a worker that was killed is started again.
         """
-        gpus = int(self._ray.cluster_resources().get("GPU", 0))
-        each = {"num_gpus": 1} if gpus else {"num_cpus": 1}
+        each = {"num_gpus": 1} if self.gpus else {"num_cpus": 1}
         remote = self._ray.remote(**each, max_restarts=-1, max_task_retries=_RETRIES)(worker)
-        return [remote.remote(*arguments) for _ in range(gpus or self.workers)]
+        return [remote.remote(*arguments) for _ in range(self.gpus or self.workers)]
 
     def put(self, value: Any) -> Any:
         """Put a value into the object store, for every task to read."""
@@ -178,6 +174,15 @@ class Cluster:
         """The results of a function for each tuple of arguments, in their order."""
         found = dict(self.as_finished(function, tasks))
         return [found[place] for place in range(len(tasks))]
+
+
+def _on_one_core(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def task(*arguments: Any) -> Any:
+        with one_thread():
+            return function(*arguments)
+
+    return task
 
 
 def _import_ray() -> Any:

@@ -11,7 +11,7 @@ import json
 import re
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.data.arrays import distinct_labels
 from uniproto.errors import InputFileError, OutputError, TooFewApartError
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.feature_costs import FeatureCosts
@@ -29,12 +30,37 @@ from uniproto.problem.problem import Problem
 from uniproto.runs.atomic import atomic_write
 from uniproto.runs.lock import PRIVATE, private_folder
 from uniproto.runtime.progress import Progress
-from uniproto.runtime.threads import one_thread
-from uniproto.scale.shards import Shard, Shards, read_digest, read_features
-from uniproto.scale.target import Budgets, GroupQuotas, Target, TargetOptions, labels_of
+from uniproto.scale.shards import Shard, Shards, read_digest, read_features, read_values
+from uniproto.scale.target import Target, TargetOptions
 
 PARTS_FOLDER = f"{PRIVATE}/parts"
 _OWN_NAME = re.compile(r"[0-9a-f]{32}\.npz|\.uniproto-[0-9a-f]{32}")  # or one being written
+
+
+Budgets = str | Mapping[Hashable, int]
+
+
+@dataclass(frozen=True)
+class GroupQuotas:
+    """The groups of the target in order. Rows carry the place of theirs, or -1."""
+
+    column: str
+    labels: tuple[Any, ...]
+    quotas: tuple[int, ...]
+    sent: tuple[int, ...]  # rows of each group that a shard sends at most
+
+    def places(self, labels: NDArray[Any]) -> NDArray[np.int64]:
+        """Each row's group by its label.
+
+        >>> GroupQuotas("kind", ("a", "b"), (1, 1), (1, 1)).places(np.array(["b", "c", "a"]))
+        array([ 1, -1,  0])
+        """
+        place = {label: number for number, label in enumerate(self.labels)}
+        return np.array([place.get(label, -1) for label in labels.tolist()], np.int64)
+
+    @property
+    def budgets(self) -> dict[Hashable, int]:
+        return dict(zip(self.labels, self.quotas, strict=True))
 
 
 @dataclass(frozen=True)
@@ -72,7 +98,7 @@ class Part:
     """The result of one shard: its picks with their features, and the scale of its costs.
 
     `reach` bounds the distances that its costs are made from, which `shift` is added to. `groups`
-    are the places of the rows' groups, where there are groups.
+    are the places of the rows' groups.
     """
 
     rows: NDArray[np.int64]
@@ -81,7 +107,7 @@ class Part:
     reach: float
     digest: str
     seconds: float
-    groups: NDArray[np.int64] | None = None
+    groups: NDArray[np.int64]
 
 
 def problem_of(
@@ -157,42 +183,50 @@ def pick_part(
 ) -> Part:
     """Select from one shard, on one core. A shard with too few rows to choose from sends all."""
     begin = time.perf_counter()
-    with one_thread():
-        digest = read_digest(shard)
-        free = free_rows(shard, excluded)
-        if shard.rows == 0 or len(free) == 0:
-            nothing = np.empty((0, target.rows.shape[1]), target.rows.dtype)
-            none = np.empty(0, np.int64)
-            return Part(
-                none, nothing, 0.0, 0.0, digest, 0.0, None if settings.groups is None else none
-            )
-        features = read_features(shard, content, settings.columns)
-        costs = target.costs_of(features, shard.name)
-        groups = groups_of_rows(shard, content, settings)
-        rows = np.sort(
-            np.concatenate(
-                [
-                    _picked(costs, free[groups[free] == place], settings, *question)
-                    for place, question in enumerate(_questions(settings, target))
-                ]
-            )
+    digest = read_digest(shard)
+    free = free_rows(shard, excluded)
+    if len(free) == 0:
+        none = np.empty(0, np.int64)
+        return Part(none, target.rows[:0], 0.0, 0.0, digest, 0.0, none)
+    features = read_features(shard, content, settings.columns)
+    costs = target.costs_of(features, shard.name)
+    groups = groups_of_rows(shard, content, settings)
+    rows = np.sort(
+        np.concatenate(
+            [
+                _picked(costs, free[groups[free] == place], settings, *question)
+                for place, question in enumerate(_questions(settings, target))
+            ]
         )
-        return Part(
-            rows.astype(np.int64),
-            features[rows],
-            costs.shift,
-            costs.reach,
-            digest,
-            time.perf_counter() - begin,
-            None if settings.groups is None else groups[rows],
-        )
+    )
+    return Part(
+        rows.astype(np.int64),
+        features[rows],
+        costs.shift,
+        costs.reach,
+        digest,
+        time.perf_counter() - begin,
+        groups[rows],
+    )
 
 
 def groups_of_rows(shard: Shard, content: Any, settings: Settings) -> NDArray[np.int64]:
     """The place of the group of every row of a shard; 0 where there are no groups."""
     if settings.groups is None:
         return np.zeros(shard.rows, np.int64)
-    return settings.groups.places(labels_of(shard, content, settings.groups.column))
+    return settings.groups.places(read_values(shard, content, settings.groups.column, "groups"))
+
+
+def count_labels(
+    shard: Shard, content: Any, column: str, excluded: NDArray[np.int64]
+) -> dict[Any, int]:
+    """How many rows of a shard may be chosen of each group; 0 where all are excluded."""
+    values = read_values(shard, content, column, "groups")
+    free = np.ones(shard.rows, bool)
+    free[excluded] = False
+    names, group = distinct_labels(values, "groups")
+    counts = np.bincount(group[free], minlength=len(names))
+    return dict(zip(names.tolist(), counts.tolist(), strict=True))
 
 
 def _questions(settings: Settings, target: Target) -> list[tuple[Any, int, Target, Method | None]]:
@@ -271,7 +305,7 @@ class FinishedParts:
                 return self._checked(dict(arrays), free_rows(shard, excluded))
         except FileNotFoundError:
             return None
-        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        except (OSError, TypeError, ValueError, zipfile.BadZipFile) as error:
             raise InputFileError(
                 f"{path} is damaged ({error}). Delete it, and it is computed again."
             ) from error
@@ -282,15 +316,7 @@ class FinishedParts:
         try:
             _make_ours(self.folder)
             with atomic_write(path) as file:
-                arrays: dict[str, Any] = {
-                    "rows": part.rows,
-                    "features": part.features,
-                    "numbers": np.array([part.shift, part.reach, part.seconds]),
-                    "digest": np.array(part.digest),
-                }
-                if part.groups is not None:
-                    arrays["groups"] = part.groups
-                np.savez(file, **arrays)
+                np.savez(file, **vars(part))
         except OutputError:
             raise
         except OSError as error:
@@ -306,12 +332,12 @@ class FinishedParts:
 
     def _checked(self, arrays: Mapping[str, NDArray[Any]], free: NDArray[np.intp]) -> Part:
         """The part in these arrays, or a `ValueError` where they are of another selection."""
-        rows, features = arrays["rows"], arrays["features"]
-        if not np.isin(rows, free).all() or features.shape != (len(rows), self._width):
+        lists = ("rows", "features", "groups")
+        values: Any = {n: one if n in lists else one.item() for n, one in arrays.items()}
+        part, shape = Part(**values), (len(values["rows"]), self._width)
+        if not np.isin(part.rows, free).all() or part.features.shape != shape:
             raise ValueError("it is of another selection")
-        shift, reach, seconds = arrays["numbers"].tolist()
-        groups = arrays.get("groups")
-        return Part(rows, features, shift, reach, str(arrays["digest"]), seconds, groups)
+        return part
 
 
 def remove_finished_parts(out: Path) -> None:

@@ -8,6 +8,7 @@ not from how many workers there are, which of them dies, or the order in which t
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.certificate.certificate import Certificate
-from uniproto.errors import InvalidInputError
+from uniproto.data.arrays import distinct_labels
+from uniproto.errors import InfeasibleError, InvalidInputError
+from uniproto.geometry.bandwidth import MedianShare, origin_of, sampled_pairs
+from uniproto.geometry.costs import make_costs
 from uniproto.methods import Greedy, UniProto
+from uniproto.problem.groups import quotas
 from uniproto.runtime.memory import free_bytes, require_memory
 from uniproto.runtime.progress import Progress
 from uniproto.scale.bounds import certify_shards
 from uniproto.scale.cluster import Cluster
-from uniproto.scale.parts import FinishedParts, Part, Request, Union, pick_part
-from uniproto.scale.shards import Shards, read_first_row
-from uniproto.scale.target import PlacedTarget, Target, make_groups, place_target, with_bandwidth
+from uniproto.scale.parts import (
+    FinishedParts,
+    GroupQuotas,
+    Part,
+    Request,
+    Union,
+    count_labels,
+    pick_part,
+)
+from uniproto.scale.shards import Shards, read_features, read_first_row
+from uniproto.scale.target import PlacedTarget, Target, TargetOptions, place_target, sampled_targets
 from uniproto.select import run_method
 from uniproto.selection.selection import Selection
 from uniproto.version import __version__
@@ -61,9 +74,8 @@ def run_rounds(
     first_row = _first_row(cluster, source, settings.columns)
     _require_room_for_union(request, first_row)
     aim = request.target or source
-    options = with_bandwidth(cluster, source, settings.columns, aim, request.target_options)
-    request = replace(request, target_options=options)
-    placed = place_target(cluster, aim, options, first_row)
+    request = replace(request, target_options=_with_bandwidth(cluster, request))
+    placed = place_target(cluster, aim, request.target_options, first_row)
     rounds.append(
         {
             "round": "target",
@@ -74,13 +86,7 @@ def run_rounds(
     )
     target: Target = cluster.get(placed.reference)
     if request.groups is not None:
-        assert target.groups is not None
-        excluded = source.split(request.excluded)
-        groups = make_groups(
-            *(cluster, source, excluded, request.groups, request.budgets),
-            *(settings.k, settings.per_part, target.groups, target.weights),
-        )
-        settings = replace(settings, groups=groups)
+        settings = replace(settings, groups=_group_quotas(cluster, request, target))
         request = replace(request, settings=settings)
     finished = None
     if saved_in is not None:
@@ -122,6 +128,74 @@ def _first_row(cluster: Cluster, source: Shards, columns: tuple[str, ...]) -> ND
     """One row of the source, for the type and number of its features."""
     shard = next(shard for shard in source.parts if shard.rows)
     return cluster.get(cluster.submit(read_first_row, shard, shard.content, columns))
+
+
+def _with_bandwidth(cluster: Cluster, request: Request) -> TargetOptions:
+    """The options with a bandwidth in numbers, from the rows that one machine would look at.
+
+    A share of the median costs one more reading of the shards.
+    """
+    source, options = request.source, request.target_options
+    target = request.target or source
+    if not isinstance(options.bandwidth, MedianShare):
+        return options
+    drawn = sampled_targets(target, options)
+    m, n = source.rows, target.rows if drawn is None else len(drawn)
+    rows, places = sampled_pairs(m, n)
+    others = places if drawn is None else drawn[places]
+    costs = make_costs(
+        _rows_of(cluster, source, request.settings.columns, rows),
+        _rows_of(cluster, target, options.columns, others),
+        options.metric,
+        str(options.bandwidth),
+    )
+    origin = origin_of(options.bandwidth, m, n)
+    return replace(options, bandwidth=costs.bandwidth, bandwidth_origin=origin)
+
+
+def _rows_of(
+    cluster: Cluster, shards: Shards, columns: tuple[str, ...], rows: NDArray[np.integer[Any]]
+) -> NDArray[Any]:
+    """The features of some rows, in their order within the data set."""
+    wanted = zip(shards.parts, shards.split(np.sort(rows).astype(np.int64)), strict=True)
+    tasks = [(shard, shard.content, columns, some) for shard, some in wanted if len(some)]
+    return np.concatenate(cluster.all(read_features, tasks))
+
+
+def _group_quotas(cluster: Cluster, request: Request, target: Target) -> GroupQuotas:
+    """Share k among the groups of the target, as one machine does that sees every row."""
+    assert request.groups is not None
+    assert target.groups is not None
+    source, budgets, k = request.source, request.budgets, request.settings.k
+    names, group = distinct_labels(target.groups, "groups")
+    labels = names.tolist()
+    excluded = source.split(request.excluded)
+    tasks = [
+        (shard, shard.content, request.groups, barred)
+        for shard, barred in zip(source.parts, excluded, strict=True)
+        if shard.rows
+    ]
+    present: set[Any] = set()
+    free = np.zeros(len(labels), np.int64)
+    for counts in cluster.all(count_labels, tasks):
+        present |= counts.keys()
+        free += np.array([counts.get(label, 0) for label in labels])
+    if missing := [label for label in labels if label not in present]:
+        raise InfeasibleError(
+            f"'groups' must have source rows for every group of the target, also for {missing}."
+        )
+    if isinstance(budgets, Mapping):  # on the command line labels are texts
+        known = {str(label): label for label in labels}
+        budgets = {
+            label if label in labels else known.get(str(label), label): count
+            for label, count in budgets.items()
+        }
+    mass = np.bincount(group, target.weights, minlength=len(labels)) / (
+        len(group) if target.weights is None else 1.0
+    )
+    quota = quotas(k, budgets, names, mass, np.zeros_like(free), free)
+    sent = [max(1, -(-request.settings.per_part * int(count) // k)) for count in quota]
+    return GroupQuotas(request.groups, tuple(labels), tuple(quota.tolist()), tuple(sent))
 
 
 def _require_room_for_union(request: Request, first_row: NDArray[Any]) -> None:
@@ -200,9 +274,7 @@ def _union(source: Shards, parts: list[Part]) -> Union:
         source.name,
         np.concatenate(numbers),
         np.concatenate([part.features for part in parts]),
-        np.concatenate(
-            [np.zeros_like(part.rows) if part.groups is None else part.groups for part in parts]
-        ),
+        np.concatenate([part.groups for part in parts]),
         (shift, max(part.reach for part in parts)),
     )
 

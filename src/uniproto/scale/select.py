@@ -120,13 +120,10 @@ def select(
             **problem,
         )
         saved_in = None if checkpoint is None else Path(checkpoint)
-        if saved_in is not None and not (request.source.from_files and _from_files(request.target)):
+        given = (request.source, request.target or request.source)
+        if saved_in is not None and not all(shards.from_files for shards in given):
             raise InvalidInputError("'checkpoint' needs files, not a Ray Dataset. Leave it out.")
         return run_rounds(request, cluster, saved_in=saved_in, progress=progress).selection
-
-
-def _from_files(shards: Shards | None) -> bool:
-    return shards is None or shards.from_files
 
 
 def make_request(

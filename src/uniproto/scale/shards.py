@@ -25,6 +25,7 @@ from pyarrow import fs
 from uniproto.data.arrays import as_matrix
 from uniproto.data.columns import numeric_matrix
 from uniproto.data.disk import is_pattern, joined_digest, names_inside, parquet_files
+from uniproto.data.tables import InputData
 from uniproto.errors import InputFileError, InvalidInputError, UniprotoError
 from uniproto.runs import records
 from uniproto.runtime.memory import readable
@@ -275,22 +276,34 @@ def read_columns(shard: Shard, content: Any, columns: Sequence[str] | None) -> p
     return _reading(shard, content, columns, lambda table: table)
 
 
-def read_features(shard: Shard, content: Any, columns: Sequence[str]) -> NDArray[Any]:
-    """The features of a shard, checked; what is wrong with them is said with the shard's name."""
-
-    def as_features(table: pa.Table) -> NDArray[Any]:
-        return as_matrix(numeric_matrix(table, shard.name), shard.name)
-
-    return _reading(shard, content, columns, as_features)
+def read_features(
+    shard: Shard, content: Any, columns: Sequence[str], rows: NDArray[np.int64] | None = None
+) -> NDArray[Any]:
+    """The features of a shard or of some rows, checked; what is wrong is said with its name."""
+    found = _reading(shard, content, columns, lambda table: _features(shard, table))
+    return found if rows is None else found[rows]
 
 
 def read_first_row(shard: Shard, content: Any, columns: Sequence[str]) -> NDArray[Any]:
     """The features of a shard's first row, without reading the others."""
 
     def as_row(table: pa.Table) -> NDArray[Any]:
-        return as_matrix(numeric_matrix(table.slice(0, 1).combine_chunks(), shard.name), shard.name)
+        return _features(shard, table.slice(0, 1).combine_chunks())
 
     return _reading(shard, content, columns, as_row, first=True)
+
+
+def _features(shard: Shard, table: pa.Table) -> NDArray[Any]:
+    return as_matrix(numeric_matrix(table, shard.name), shard.name)
+
+
+def read_values(
+    shard: Shard, content: Any, name: str, parameter: str, rows: NDArray[np.int64] | None = None
+) -> NDArray[Any]:
+    """A column of a shard, or of some rows, without gaps."""
+    table = read_columns(shard, content, [name])
+    values = InputData(Path(shard.name), "", None, table).column(name, parameter)
+    return values if rows is None else values[rows]
 
 
 def read_digest(shard: Shard) -> str:
@@ -319,24 +332,16 @@ def _reading(
     try:
         if isinstance(content, str):
             store, inside = file_system(content)
-            wanted = None if columns is None else list(columns)
             with pq.ParquetFile(inside, filesystem=store) as file:
-                missing = set(columns or ()) - set(file.schema_arrow.names)
-                if first and not missing:
+                wanted = _columns_of(shard, file.schema_arrow.names, columns)
+                if first:
                     some = next(file.iter_batches(1, columns=wanted))
                     table = pa.Table.from_batches([some])
-                elif not missing:
+                else:
                     table = file.read(columns=wanted)
         else:
-            missing = set(columns or ()) - set(content.column_names)
-            table = content if columns is None or missing else content.select(list(columns))
-        if missing:
-            raise InputFileError(
-                f"{shard.name} must have the columns of the first file, also "
-                f"{', '.join(sorted(missing))}."
-            )
-        if columns is not None:
-            table = table.select(list(columns))
+            table, wanted = content, _columns_of(shard, content.column_names, columns)
+        table = table.select(wanted)
         if not first and table.num_rows != shard.rows:
             raise InputFileError(f"{shard.name} has changed while it was read. Run it again.")
         return use(table)
@@ -346,7 +351,13 @@ def _reading(
         raise unreadable(shard.name, error) from error
 
 
-_CHUNK = 2**22
+def _columns_of(shard: Shard, names: list[str], columns: Sequence[str] | None) -> list[str]:
+    """Those to read of the columns there are."""
+    if missing := sorted(set(columns or ()) - set(names)):
+        raise InputFileError(
+            f"{shard.name} must have the columns of the first file, also {', '.join(missing)}."
+        )
+    return names if columns is None else list(columns)
 
 
 def fetched(address: str, folder: Path) -> Path:
@@ -375,7 +386,6 @@ def _copy(file: StoredFile, folder: Path, address: str) -> None:
     store, inside = file_system(file.path)
     try:
         with store.open_input_stream(inside) as stream, place.open("xb") as copy:
-            while chunk := stream.read(_CHUNK):
-                copy.write(chunk)
+            shutil.copyfileobj(stream, copy)
     except OSError as error:
         raise InputFileError(f"{file.path} cannot be read ({error}). Check your access.") from error
