@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +23,9 @@ from uniproto.data.columns import (
 )
 from uniproto.data.disk import (
     LargeTable,
-    has_texts,
     is_pattern,
     joined_digest,
     names_inside,
-    parquet_bytes,
     parquet_files,
     require_room,
 )
@@ -42,7 +40,7 @@ from uniproto.runs.records import sha256_of
 from uniproto.runtime.memory import memory_budget
 
 Memory = int | float | str | None
-_ROWS_OF_TEXT = 2**14
+_ROWS_AT_ONCE = 2**14
 
 
 @dataclass(frozen=True)
@@ -301,50 +299,42 @@ def read_folder(path: Path, column: str | None, memory: Memory) -> pa.Table | La
 
 
 def read_parquet(path: Path, column: str | None, memory: Memory) -> pa.Table | LargeTable:
+    """The table of Parquet files, or one that stays on disk where it takes too much memory.
+
+    A value that is repeated a million times is stored once: what a file takes is known for sure
+    only while it is read.
+    """
     files = parquet_files(path)
-    footers = [_footer(file) for file in files]
-    allowed = memory_budget(memory)
-    if sum(map(parquet_bytes, footers)) > allowed:
-        return LargeTable(files)
     tables: list[pa.Table] = []
-    for file, footer in zip(files, footers, strict=True):
+    left = memory_budget(memory)
+    if sum(map(_stored_bytes, files)) > left:
+        return LargeTable(files)
+    for file in files:
         try:
-            table = read_within(file, allowed - sum(table.nbytes for table in tables), footer)
-            if table is None:
-                return LargeTable(files)
-            tables.append(checked_table(table, file))
+            with pq.ParquetFile(file) as content:
+                batches = []
+                for batch in content.iter_batches(_ROWS_AT_ONCE):
+                    batches.append(batch)
+                    left -= batch.nbytes
+                    if left < 0:
+                        return LargeTable(files)
+                table = pa.Table.from_batches(batches, content.schema_arrow)
+            tables.append(checked_table(table.unify_dictionaries(), file))
         except UniprotoError:
             raise
         except (pa.ArrowException, OSError) as error:
             raise unreadable(file, error) from error
-    for file, table in zip(files, tables, strict=True):
         if not table.schema.equals(tables[0].schema):
             raise InputFileError(f"{file} must have the same columns as {files[0].name}.")
     return pa.concat_tables(tables)
 
 
-def _footer(file: Path) -> Any:
+def _stored_bytes(file: Path) -> int:
     try:
-        return pq.read_metadata(file)
+        footer = pq.read_metadata(file)
     except (pa.ArrowException, OSError) as error:
         raise unreadable(file, error) from error
-
-
-def read_within(file: Path | IO[bytes], most: int, footer: Any = None) -> pa.Table | None:
-    """The table of a Parquet file, or None where it takes more bytes than that."""
-    footer = pq.read_metadata(file) if footer is None else footer
-    if parquet_bytes(footer) > most:
-        return None
-    if not has_texts(footer):
-        return pq.read_table(file, partitioning=None)
-    batches, taken = [], 0
-    with pq.ParquetFile(file) as content:
-        for batch in content.iter_batches(_ROWS_OF_TEXT):
-            taken += batch.nbytes
-            if taken > most:
-                return None
-            batches.append(batch)
-        return pa.Table.from_batches(batches, content.schema_arrow).unify_dictionaries()
+    return sum(footer.row_group(place).total_byte_size for place in range(footer.num_row_groups))
 
 
 READERS: dict[str, Callable[[Path, str | None, Memory], Any]] = {
