@@ -30,8 +30,8 @@ from PIL import Image
 from uniproto.errors import InputFileError, InvalidInputError, MissingExtraError, OutputError
 from uniproto.features import embed_images, embed_text
 from uniproto.features.cache import DATABASE, CachedVector, VectorCache, cache_folder
-from uniproto.features.pictures import large_pictures
-from uniproto.report.pictures import PictureError, data_uri
+from uniproto.features.pictures import UnreadableError, large_pictures
+from uniproto.report.pictures import data_uri
 
 RNG = np.random.default_rng(5)
 TEXTS = ["A cat sleeps on the sofa.", "A kitten naps on a couch.", "Interest rates rose again."]
@@ -532,7 +532,7 @@ def test_postscript_is_no_picture_whatever_its_name(
     found = embed_images(items, on_error="skip", cache=False)
     assert found.rows.tolist() == [1]
     assert "not a picture of a known format" in found.left_out[0][1]
-    with pytest.raises(PictureError, match="not a picture of a known format"):
+    with pytest.raises(UnreadableError, match="not a picture of a known format"):
         data_uri(items[0], 64)
 
 
@@ -549,7 +549,7 @@ def test_pictures_are_measured_before_they_are_decoded(monkeypatch: pytest.Monke
     monkeypatch.setattr(ImageFile.ImageFile, "load", unfolded)
     with pytest.raises(InputFileError, match="million pixels"):
         embed_images([content], cache=False)
-    with large_pictures(), pytest.raises(PictureError, match="million pixels"):
+    with large_pictures(), pytest.raises(UnreadableError, match="million pixels"):
         data_uri(content, 64)
 
 
@@ -562,7 +562,7 @@ def test_pictures_must_be_regular_files(tmp_path: Path) -> None:
     assert [reason for _, reason in found.left_out] == [
         f"{name}: it is a folder, a pipe or a device" for name in names
     ]
-    with pytest.raises(PictureError, match="a pipe or a device"):
+    with pytest.raises(UnreadableError, match="a pipe or a device"):
         data_uri(tmp_path / "pipe.png", 64)
 
 

@@ -26,13 +26,14 @@ from hypothesis import strategies as st
 import uniproto
 from uniproto.cli import main
 from uniproto.errors import InvalidInputError, MissingExtraError, OutputError
+from uniproto.features.pictures import UnreadableError
 from uniproto.problem.problem import Problem
 from uniproto.report import is_one_set, report_selection
 from uniproto.report.content import Content
 from uniproto.report.examples import Examples, examples
 from uniproto.report.figures import figures
 from uniproto.report.page import as_json, render
-from uniproto.report.pictures import PictureError, as_pixels, data_uri, png
+from uniproto.report.pictures import as_pixels, data_uri, png
 from uniproto.report.targets import MOST_DRAWN
 from uniproto.report.words import cut, page_text
 from uniproto.selection.details import Details
@@ -570,7 +571,7 @@ def test_pixels_of_other_numbers() -> None:
     assert (first.min(), first.max()) == (0, 255)
     assert as_pixels(np.zeros((3, 4, 5))).shape == (4, 5, 3)  # channels first
     assert as_pixels(np.array([[np.nan, -1.0, 2.0]]))[0, :, 0].tolist() == [0, 0, 255]
-    with pytest.raises(PictureError, match="no picture"):
+    with pytest.raises(UnreadableError, match="no picture"):
         as_pixels(np.zeros((3, 4, 5, 6)))
 
 
@@ -618,7 +619,7 @@ def test_broken_pictures_are_named() -> None:
 
 
 def test_addresses_are_never_fetched() -> None:
-    with pytest.raises(PictureError, match="nothing is fetched"):
+    with pytest.raises(UnreadableError, match="nothing is fetched"):
         data_uri("https://example.invalid/a.png", 64)
 
 
@@ -627,7 +628,7 @@ def test_a_picture_that_would_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -
     file = io.BytesIO()
     image.new("1", (500, 500)).save(file, "PNG")
     monkeypatch.setattr(image, "MAX_IMAGE_PIXELS", 1000)
-    with pytest.raises(PictureError):
+    with pytest.raises(UnreadableError):
         data_uri(file.getvalue(), 64)
 
 

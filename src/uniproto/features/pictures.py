@@ -158,13 +158,19 @@ def upright(image: Any) -> Image:
         raise UnreadableError(f"damaged ({first_line(error)[:_LONGEST_REASON]})") from None
 
 
+def require_pillow(purpose: str) -> None:
+    try:
+        import PIL  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(purpose, "images") from error
+
+
 @contextmanager
 def large_pictures() -> Iterator[None]:
     """Pillow warns of pictures that are too large; `open_picture` refuses them."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingExtraError("Reading pictures", "images") from error
+    require_pillow("Reading pictures")
+    from PIL import Image
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         # Notes on metadata (odd TIFF tags, broken EXIF) do not touch the pixels.

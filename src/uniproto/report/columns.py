@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -185,42 +185,36 @@ class ColumnValues:
         return f"{value:,.0f}" if value == round(value) else figure(float(value), 3)
 
 
-class TableColumns:
-    """All columns of a table, as far as they can be looked at."""
+def columns_of(
+    source: Any, target: Any, rows: NDArray[np.int64], weights: NDArray[Any]
+) -> dict[str, ColumnValues]:
+    """The columns of both tables by name, as far as they can be looked at."""
+    if not isinstance(source, pa.Table) or not isinstance(target, pa.Table):
+        return {}
+    counted = np.flatnonzero(weights > 0)
+    chosen = source.take(rows)
+    return {
+        name: ColumnValues(
+            plain_column(target.column(name)).take(counted),
+            plain_column(chosen.column(name)),
+            name,
+            weights[counted],
+        )
+        for name in source.column_names
+        if name in target.column_names and _can_be_read(source.schema.field(name).type)
+    }
 
-    def __init__(
-        self, source: pa.Table, target: pa.Table, rows: NDArray[np.int64], weights: NDArray[Any]
-    ) -> None:
-        counted = np.flatnonzero(weights > 0)
-        chosen = source.take(rows)
-        self.values = {}
-        for name in source.column_names:
-            if name not in target.column_names or not _can_be_read(source.schema.field(name).type):
-                continue
-            column = plain_column(target.column(name)).take(counted)
-            self.values[name] = ColumnValues(
-                column, plain_column(chosen.column(name)), name, weights[counted]
-            )
 
-    def charts(self, became: dict[str, str], compared: Sequence[str]) -> list[ColumnChart]:
-        """A chart for every column that has a distribution, the compared ones first."""
-        first = [name for name in compared if name in self.values]
-        names = first + [name for name in self.values if name not in first]
-        shown = [
-            name
-            for name in names
-            if self.values[name].is_distributed and _ID not in became.get(name, "")
-        ]
-        return [
-            self.values[name].chart(
-                became.get(name, "compared as it is" if name in first else "not compared")
-            )
-            for name in shown[:_MOST_CHARTS]
-        ]
-
-    def surprise(self, name: str, place: int) -> float:
-        found = self.values.get(name)
-        return -1.0 if found is None else found.surprise(place)
+def charts_of(
+    columns: Mapping[str, ColumnValues], became: Mapping[str, str], compared: Sequence[str]
+) -> list[ColumnChart]:
+    """A chart for every column that has a distribution, the compared ones first."""
+    usual = {name: "compared as it is" for name in compared if name in columns}
+    said = {
+        name: became.get(name, usual.get(name, "not compared")) for name in {**usual, **columns}
+    }
+    shown = [name for name in said if columns[name].is_distributed and _ID not in said[name]]
+    return [columns[name].chart(said[name]) for name in shown[:_MOST_CHARTS]]
 
 
 def are_uneven(weights: NDArray[np.float64]) -> bool:

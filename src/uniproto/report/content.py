@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
@@ -17,7 +16,7 @@ from uniproto.features.compared_rows import Given
 from uniproto.features.preparation import Preparation
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.problem.problem import Problem
-from uniproto.report.columns import UNUSUAL, TableColumns
+from uniproto.report.columns import UNUSUAL, charts_of, columns_of
 from uniproto.report.coverage import as_codes, composition_of, coverage_of, weights_note
 from uniproto.report.examples import Examples
 from uniproto.report.pictures import Album
@@ -166,13 +165,11 @@ class Content:
         # What each pick's fill cost. Other methods' gains are of objectives of their own.
         has_fills = selection.method in ("uniproto", "greedy")
         self.fills = selection.details.beta - selection.details.gains if has_fills else None
-        self._columns: TableColumns | None = None
-        if isinstance(source.table, pa.Table) and isinstance(target.table, pa.Table):
-            self._columns = TableColumns(source.table, target.table, rows, weights)
+        self._columns = columns_of(source.table, target.table, rows, weights)
         prepared = () if self.given.preparation is None else self.given.preparation.rows
         became = {name: f"{kind}: {how}" for name, kind, how in prepared}
-        charts = None if self._columns is None else self._columns.charts(became, self.given.columns)
-        self.columns, self.columns_note = charts or [], weights_note(weights)
+        self.columns = charts_of(self._columns, became, self.given.columns)
+        self.columns_note = weights_note(weights)
         self.items = self._items(shown)
         self.cards = self._cards()
         self.worst = self._worst(worst)
@@ -278,10 +275,11 @@ class Content:
 
     def _surprise(self, name: str, place: int) -> float:
         """How unusual a value is; columns that are not compared come last."""
-        if self._columns is None:
+        if not self._columns:
             return 0.0
         compared = not self.given.columns or name in self.given.columns
-        return self._columns.surprise(name, place) if compared else -1.0
+        column = self._columns.get(name)
+        return column.surprise(place) if compared and column is not None else -1.0
 
     def _worst(self, worst: NDArray[np.intp]) -> list[Worst]:
         """The targets that cost most, their prototypes, and what sets them apart."""

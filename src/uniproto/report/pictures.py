@@ -8,8 +8,8 @@ import os
 import struct
 import time
 import zlib
-from collections import Counter
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from uniproto.data.files import first_line
 from uniproto.errors import MissingExtraError
-from uniproto.features.pictures import UnreadableError, open_picture, read_picture
+from uniproto.features.pictures import UnreadableError, open_picture, read_picture, require_pillow
 from uniproto.report.examples import Examples
 from uniproto.report.words import counted, cut
 from uniproto.runtime.threads import parallel_map
@@ -25,10 +25,6 @@ from uniproto.runtime.threads import parallel_map
 _SMALL = 48  # pixels a side: below this a grey picture is smallest as PNG
 _QUALITY = 72
 _COLOUR_TYPES = {1: 0, 3: 2, 4: 6}  # channels -> what PNG calls them
-
-
-class PictureError(Exception):
-    """A picture that cannot be shown, and why. The page names it and goes on."""
 
 
 def data_uri(picture: Any, edge: int, white: float | None = None) -> str:
@@ -40,24 +36,18 @@ def data_uri(picture: Any, edge: int, white: float | None = None) -> str:
     if isinstance(picture, Mapping):
         picture = picture.get("bytes") or picture.get("path")
     if picture is None or (isinstance(picture, float) and np.isnan(picture)):
-        raise PictureError("there is no picture")
+        raise UnreadableError("there is no picture")
     try:
-        if isinstance(picture, str | os.PathLike):
-            path = _local(picture)
-            _require_pillow()
-            return _encoded(open_picture(read_picture(path)), edge)
-        if isinstance(picture, bytes | bytearray | memoryview):
-            _require_pillow()
-            return _encoded(open_picture(bytes(picture)), edge)
+        if isinstance(picture, str | os.PathLike | bytes | bytearray | memoryview):
+            require_pillow("Showing pictures from files")
+            return _encoded(open_picture(_content(picture)), edge)
         if hasattr(picture, "convert") and hasattr(picture, "thumbnail"):  # a Pillow image
             return _encoded(picture, edge)
         pixels = as_pixels(np.asarray(picture), white)
-    except (PictureError, MissingExtraError):
+    except (UnreadableError, MissingExtraError):
         raise
-    except UnreadableError as error:
-        raise PictureError(str(error)) from None
     except Exception as error:  # what a decoder makes of a damaged file can be anything
-        raise PictureError(first_line(error)) from error
+        raise UnreadableError(first_line(error)) from error
     if max(pixels.shape[:2]) > _SMALL or pixels.shape[2] > 1:
         try:
             from PIL import Image
@@ -81,7 +71,7 @@ def as_pixels(values: NDArray[Any], white: float | None = None) -> NDArray[np.ui
     if values.ndim == 3 and values.shape[2] not in _COLOUR_TYPES and values.shape[0] in (1, 3, 4):
         values = np.moveaxis(values, 0, 2)  # channels first, as torch has them
     if values.ndim != 3 or values.shape[2] not in _COLOUR_TYPES or 0 in values.shape:
-        raise PictureError(f"an array of shape {values.shape} is no picture")
+        raise UnreadableError(f"an array of shape {values.shape} is no picture")
     if values.dtype == np.uint8 and white in (None, 255):
         return values
     numbers = np.nan_to_num(values.astype(np.float64))
@@ -103,18 +93,12 @@ def png(pixels: NDArray[np.uint8]) -> bytes:
     )
 
 
-def _local(path: str | os.PathLike[str]) -> str:
-    text = os.fspath(path)
-    if "://" in text[:32]:
-        raise PictureError("it is an address on the network, and nothing is fetched")
-    return text
-
-
-def _require_pillow() -> None:
-    try:
-        import PIL  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("Showing pictures from files", "images") from None
+def _content(picture: Any) -> bytes:
+    if not isinstance(picture, str | os.PathLike):
+        return bytes(picture)
+    if "://" in os.fspath(picture)[:32]:
+        raise UnreadableError("it is an address on the network, and nothing is fetched")
+    return read_picture(os.fspath(picture))
 
 
 def _encoded(image: Any, edge: int) -> str:
@@ -122,7 +106,7 @@ def _encoded(image: Any, edge: int) -> str:
 
     width, height = image.size
     if width * height > (Image.MAX_IMAGE_PIXELS or np.inf):
-        raise PictureError(f"it unfolds to {width:,} x {height:,} pixels")
+        raise UnreadableError(f"it unfolds to {width:,} x {height:,} pixels")
     if image.format == "JPEG":
         image.draft("RGB", (2 * edge, 2 * edge))  # decode no finer than needed
     image = ImageOps.exif_transpose(image)
@@ -174,19 +158,29 @@ class Album:
         first = rows[:: max(1, len(rows) // 24)][:24]
         edge = _EDGES[-1]
         for edge in _EDGES:
-            sizes = [len(uri) for _, uri in self._encode(False, first, edge) if uri is not None]
+            sizes = [len(uri) for uri in self._encode(False, first, edge).values()]
             if not sizes or np.mean(sizes) * len(rows) <= _PROTOTYPE_BYTES:
                 break
-        for row, uri in self._encode(False, rows, edge):
-            self._store(False, row, uri)
+        self._store(False, self._encode(False, rows, edge))
 
-    def targets(self, rows: NDArray[np.intp]) -> None:
-        """The pictures of targets that cards show."""
-        self._add(rows, np.inf)
+    def targets(self, rows: NDArray[np.intp], limit: float = np.inf) -> None:
+        """The pictures of targets that cards show, as many as there is room and time for."""
+        if self.target.pictures is None:
+            return
+        other = not self.same_set
+        known = self._places.keys() | self._broken.keys()
+        wanted = [int(row) for row in rows if (other, int(row)) not in known]
+        begin = time.perf_counter()
+        for start in range(0, len(wanted), _BATCH):
+            if self._size > _ALL_BYTES or time.perf_counter() - begin > limit:
+                self._without_picture += len(wanted) - start
+                return
+            some = np.array(wanted[start : start + _BATCH], np.intp)
+            self._store(other, self._encode(other, some, _TARGET_EDGE))
 
     def hovers(self, rows: NDArray[np.intp]) -> None:
         """The pictures of targets on the map."""
-        self._add(np.random.default_rng(0).permutation(rows), _HOVER_SECONDS)
+        self.targets(np.random.default_rng(0).permutation(rows), _HOVER_SECONDS)
 
     def of_source(self, row: int) -> int | None:
         return self._places.get((False, row))
@@ -208,7 +202,7 @@ class Album:
                 number = (self.target if of_target else self.source).number(row)
                 found.append(f"{'target' if of_target else 'row'} {number}: {why}")
             if count > _NAMED_GAPS:
-                reasons = Counter(why for why in self._broken.values())
+                reasons = set(self._broken.values())
                 found.append(f"and {count - _NAMED_GAPS:,} more ({len(reasons):,} reasons)")
         if self._without_picture:
             found.append(
@@ -217,46 +211,25 @@ class Album:
             )
         return found
 
-    def _add(self, rows: NDArray[Any], limit: float) -> None:
-        if self.target.pictures is None:
-            return
-        other = not self.same_set
-        known = self._places.keys() | self._broken.keys()
-        wanted = [int(row) for row in rows if (other, int(row)) not in known]
-        begin = time.perf_counter()
-        for start in range(0, len(wanted), _BATCH):
-            if self._size > _ALL_BYTES or time.perf_counter() - begin > limit:
-                self._without_picture += len(wanted) - start
-                return
-            some = np.array(wanted[start : start + _BATCH], np.intp)
-            for row, uri in self._encode(other, some, _TARGET_EDGE):
-                self._store(other, row, uri)
-
-    def _encode(
-        self, of_target: bool, rows: NDArray[Any], edge: int
-    ) -> list[tuple[int, str | None]]:
+    def _encode(self, of_target: bool, rows: NDArray[Any], edge: int) -> dict[int, str]:
+        """The pictures of some rows, as far as they can be shown."""
         examples = self.target if of_target else self.source
         assert examples.pictures is not None
-        listed = [int(row) for row in rows]
-        pictures = zip(listed, examples.pictures(np.asarray(rows)), strict=True)
 
-        def encode(pair: tuple[int, Any]) -> tuple[int, str | None]:
-            row, picture = pair
+        def encode(row: int, picture: Any) -> str:
             try:
-                return row, data_uri(picture, edge, examples.white)
-            except PictureError as error:
-                name = f"{cut(getattr(picture, 'name', ''), 80)}: " if _is_path(picture) else ""
+                return data_uri(picture, edge, examples.white)
+            except UnreadableError as error:
+                name = f"{cut(picture.name, 80)}: " if isinstance(picture, PurePath) else ""
                 self._broken[of_target, row] = name + cut(str(error), 160)
-                return row, None
+                return ""
 
-        return list(parallel_map(encode, pictures))
+        pairs = zip(rows.tolist(), examples.pictures(rows), strict=True)
+        found = zip(rows.tolist(), parallel_map(lambda pair: encode(*pair), pairs), strict=True)
+        return {row: uri for row, uri in found if uri}
 
-    def _store(self, of_target: bool, row: int, uri: str | None) -> None:
-        if uri is not None and (of_target, row) not in self._places:
+    def _store(self, of_target: bool, encoded: dict[int, str]) -> None:
+        for row, uri in encoded.items():
             self._places[of_target, row] = len(self.uris)
             self.uris.append(uri)
             self._size += len(uri)
-
-
-def _is_path(picture: Any) -> bool:
-    return hasattr(picture, "name") and hasattr(picture, "parts")
