@@ -24,6 +24,7 @@ from uniproto.lm.batches import trainer as batches_trainer
 from uniproto.lm.batches.methods import BATCH_METHODS
 from uniproto.lm.finetune import monitoring
 from uniproto.lm.finetune.run import CHECKPOINTING
+from uniproto.lm.finetune.tokens import InstructionRow, PaddingCollator, tokenise
 
 TRAINING = Path(__file__).parents[3] / "docs" / "training.md"
 
@@ -750,28 +751,58 @@ def test_the_private_hooks_of_the_trainer_are_there():
     assert used <= listed
 
 
-def test_mixin_in_front_of_trl(tmp_path):
+class GradientsSeen(transformers.TrainerCallback):
+    """The gradient of every step."""
+
+    def __init__(self):
+        self.gradients = []
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **_):
+        parts = [each.grad.flatten() for each in model.parameters() if each.grad is not None]
+        self.gradients.append(torch.cat(parts).clone())
+
+
+@pytest.mark.parametrize("loss", ["example", "token"])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_trl_trains_with_the_gradients_of_finetune(tmp_path, loss, accumulate):
     trl = pytest.importorskip("trl", reason="needs trl")
     datasets = pytest.importorskip("datasets", reason="needs datasets")
 
     class SelectingSFT(SelectionMixin, trl.SFTTrainer):
         pass
 
-    tokenizer = small_tokenizer()
-    data = datasets.Dataset.from_list(
-        [{"prompt": f"a b{n}", "completion": " c d", "source": f"s{n % 3}"} for n in range(24)]
-    )
-    trainer = SelectingSFT(
-        model=tiny_model(),
-        args=trl.SFTConfig(**trl_settings(tmp_path)),
-        train_dataset=data,
-        processing_class=tokenizer,
-        selection=SelectionConfig(mode="source", pool=12, keep=5),
-    )
-    trainer.train()
-    assert len(trainer.last_batch["input_ids"]) == 5
-    log = next(row for row in trainer.state.log_history if "loss" in row)
-    assert {name for name in log if "selected/" in name} == {f"selected/s{n}" for n in range(3)}
+    rows = [InstructionRow(f"s{n % 3}", f"A B{n % 7}", " C" * (1 + n % 5)) for n in range(48)]
+    tokenizer, found = small_tokenizer(), []
+    steps = {"gradient_accumulation_steps": accumulate, "learning_rate": 1e-3}
+    settings = trl_settings(tmp_path, **steps)
+    for kind in (SelectionTrainer, SelectingSFT):
+        if kind is SelectionTrainer:
+            args = transformers.TrainingArguments(**settings)
+            data, _ = tokenise(rows, tokenizer, 512, "truncate", "{instruction}")
+            options = {"data_collator": PaddingCollator(tokenizer.pad_token_id)}
+        else:
+            args = trl.SFTConfig(**settings)
+            columns = {"prompt": "prompt", "completion": "answer", "source": "source"}
+            data = datasets.Dataset.from_list(
+                [{name: getattr(row, ours) for name, ours in columns.items()} for row in rows]
+            )
+            options = {}
+        seen = GradientsSeen()
+        trainer = kind(
+            model=tiny_model(),
+            args=args,
+            train_dataset=data,
+            processing_class=tokenizer,
+            callbacks=[seen],
+            selection=SelectionConfig(mode="source", pool=12, keep=5, loss=loss),
+            **options,
+        )
+        trainer.train()
+        assert len(trainer.last_batch["input_ids"]) == 5
+        log = next(row for row in trainer.state.log_history if "loss" in row)
+        assert {f"selected/s{n}" for n in range(3)} <= set(log)
+        found.append(torch.stack(seen.gradients))
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-7)
 
 
 def small_tokenizer():
