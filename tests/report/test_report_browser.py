@@ -12,17 +12,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import uniproto
 from uniproto.cli import main
+from uniproto.comparing.path import path_of
+from uniproto.report.columns import ColumnValues
 
 RNG = np.random.default_rng(5)
 COUNT, K = 60, 12
 X = np.concatenate([RNG.normal(place, 0.4, size=(20, 4)) for place in (-3, 0, 3)])
 LABELS = np.repeat(["left", "<b>middle</b>", "right"], 20)
+MANY, POOL = 230, 600
+ROWS = 400
+FRAME = pd.DataFrame(
+    {
+        "age": RNG.integers(18, 90, ROWS),
+        "income": RNG.lognormal(10, 0.5, ROWS).round(2),
+        "country": RNG.choice(["DE", "FR", "IT"], ROWS, p=[0.7, 0.28, 0.02]),
+        "note": [f"<b>note</b> {row}" for row in range(ROWS)],
+    }
+)
 NASTY = [
     "<script>window.hacked = 1</script>",
     "</script><script>window.hacked = 1</script>",
@@ -50,7 +63,19 @@ def pages(selection: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     ids = [f"{NASTY[0]}{row}" for row in range(COUNT)]
     text = selection.report(folder / "t.html", text=TEXTS, labels=LABELS, ids=ids, title=NASTY[1])
     image = selection.report(folder / "i.html", images=pictures, labels=LABELS, groups=LABELS)
-    return {"text": text, "images": image, "rows": selection.report(folder / "r.html", random=0)}
+    rows = selection.report(folder / "r.html", random=0)
+    many = uniproto.select(RNG.normal(size=(POOL, 6)), MANY, RNG.normal(size=(40, 6))).report(
+        folder / "m.html",
+        labels=np.array(["gsm", "aqua"])[np.arange(POOL) % 2],
+        text=(
+            [f"text number {row}" for row in range(POOL)],
+            [f"target {row}" for row in range(40)],
+        ),
+        random=0,
+    )
+    labels = [f"class {row % 150}" for row in range(ROWS)]
+    table = uniproto.select(FRAME, 130).report(folder / "f.html", labels=labels, random=0)
+    return {"text": text, "images": image, "rows": rows, "many": many, "table": table}
 
 
 class Visit:
@@ -366,3 +391,141 @@ def test_names_in_tables_stay_readable_on_a_phone(visit: Any) -> None:
         "tbody th", "cells => cells.map(cell => cell.getBoundingClientRect().width)"
     )
     assert min(widths) > 60  # and not a letter to a line
+
+
+# Thousands of rows: page by page, and where they come from
+
+
+def test_composition_by_source(pages: dict[str, Path]) -> None:
+    page = pages["many"].read_text("utf-8")
+    section = page.partition('<section id="sources"')[2].partition("</section>")[0]
+    assert "<bdi>gsm</bdi>" in section
+    assert "<bdi>aqua</bdi>" in section
+    assert 'href="#sources"' in page
+    counts = [int(part.partition("</td>")[0]) for part in section.split("<td>")[3::4]]
+    assert sum(counts) == MANY
+    assert 'id="sources"' not in pages["text"].read_text("utf-8")  # the target has labels, too
+
+
+@pytest.mark.slow
+def test_pages_of_prototypes(visit: Any) -> None:
+    one = visit("many")
+    number = "document.querySelector('#page').textContent"
+    assert len(one.visible()) == 60
+    assert one.text("#page") == "1 – 60 of 230"
+    assert one.page.is_disabled("#before")
+    for begins in ("61 ", "121 ", "181 "):
+        one.page.click("#after")
+        one.until(f"{number}.startsWith('{begins}')")
+    assert (len(one.visible()), one.text("#page")) == (50, "181 – 230 of 230")
+    assert one.page.is_disabled("#after")
+    one.page.fill("#search", "no such text")
+    one.page.wait_for_selector("#none:not([hidden])")
+    assert one.visible() == []
+    assert one.page.is_hidden("#pages")
+    one.page.fill("#search", "")
+    one.until("document.querySelector('#none').hidden")
+    one.page.evaluate("location.hash = '#p150'")
+    one.until(f"{number}.startsWith('121')")
+    one.page.focus("#p180")
+    one.page.keyboard.press("ArrowRight")  # to the next page
+    one.until(f"{number}.startsWith('181')")
+    one.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert len(one.visible()) == 230  # on paper there are no pages to turn
+    one.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert len(one.visible()) == 50
+
+
+# Tables: all columns, their distributions, and other pages like this one
+
+
+@pytest.mark.slow
+def test_a_table_with_every_column_in_pages(visit: Any) -> None:
+    opened = visit("table").page
+    heads = opened.locator("#table thead th").all_inner_texts()
+    assert heads == ["", "row", "class", *FRAME.columns, "represents", "away"]
+    assert opened.locator("#table tbody tr").count() == 60
+    row = int(opened.locator("#table tbody tr td").first.inner_text())
+    shown = opened.locator("#table tbody tr").first.locator("td").all_inner_texts()
+    assert shown[2:6] == [str(FRAME[name][row]) for name in ("age",)] + [
+        f"{FRAME['income'][row]:.6g}",
+        FRAME["country"][row],
+        FRAME["note"][row],
+    ]
+    assert opened.inner_text("#page") == "1 – 60 of 130"
+    opened.click("#after")
+    opened.locator("#page", has_text="61 – 120 of 130").wait_for()
+    opened.click("#after")
+    opened.locator("#page", has_text="121 – 130 of 130").wait_for()
+    assert opened.locator("#table tbody tr").count() == 10
+    assert opened.is_disabled("#after")
+    opened.locator("#table tbody tr").first.click()
+    assert opened.inner_text("#detail .rank") == "121"
+    opened.click("#as-cards")
+    assert opened.locator("#cards > li:not([hidden])").count() == 10
+    opened.focus("#p121")
+    opened.keyboard.press("Home")
+    assert opened.evaluate("document.activeElement.id") == "p1"
+
+
+@pytest.mark.slow
+def test_the_panel_is_never_empty_and_there_is_one_legend(visit: Any) -> None:
+    one = visit("table")
+    assert one.text("#detail .rank") == "1"
+    assert one.page.locator("#legend .shape").count() == 3
+    one.page.keyboard.press("Escape")
+    assert one.text("#detail .rank") == "1"
+
+
+@pytest.mark.slow
+def test_distributions_and_what_is_unusual(visit: Any, pages: dict[str, Path]) -> None:
+    one = visit("table").page
+    names = one.locator("#columns figure strong").all_inner_texts()
+    assert names == ["age", "income", "country"]  # notes are another text in every row
+    assert one.locator("#table td.unusual").count() > 0
+    text = pages["table"].read_text("utf-8")
+    assert "130 prototypes can be of at most 130 of 150: 20 of the" in text
+    assert re.search(r"20 of the \d+ without one \(\d+%\) are unavoidable", text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_other_pages_look_alike(scheme: str, chromium: Any, tmp_path: Path) -> None:
+    few = FRAME.head(60)
+    uniproto.compare(few, 5, methods=["uniproto", "random"], seeds=2, progress=False).save(tmp_path)
+    options = {"random_seeds": 2, "certify": False, "progress": False}
+    path_of(uniproto.Problem(few), [2, 4, 8], **options).save(tmp_path)  # type: ignore[arg-type]
+    for name, charts, rows in (("comparison", 2, 2), ("path", 1, 3)):
+        size = {"width": 390, "height": 800}
+        one = Visit(chromium, tmp_path / f"{name}.html", color_scheme=scheme, viewport=size)
+        assert one.page.locator(".chart svg").count() == charts
+        wide = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+        assert one.page.evaluate(wide)
+        assert one.page.locator("#numbers tbody tr").count() == rows
+        one.close()
+
+
+# Bars of columns: years, ends and whole numbers as a person writes them
+
+
+def names_of(values: object) -> list[str]:
+    column = pa.chunked_array([pa.array(values)])
+    chart = ColumnValues(column, column, "x", np.ones(len(column))).chart("")
+    return [bar.name for bar in chart.bars]
+
+
+def test_years_have_no_thousands() -> None:
+    assert names_of([2007, 2008, 2009] * 5) == ["2007", "2008", "2009"]
+    assert names_of(list(range(1900, 2000)))[0].startswith("1900 – 19")
+    assert names_of([1000, 5000, 9000] * 5)[0].startswith("1,000 – ")
+
+
+def test_the_ends_are_those_of_the_values() -> None:
+    values = np.random.default_rng(0).normal(size=2000).round(3)
+    names = names_of(values)
+    assert names[0].startswith(f"{values.min():.3g}"[:4])
+    assert names[-1].split(" – ")[1].startswith(f"{values.max():.3g}"[:3])
+
+
+def test_few_whole_numbers_have_a_bar_each() -> None:
+    assert names_of([1, 2, 2, 3, 4] * 4) == ["1", "2", "3", "4"]
