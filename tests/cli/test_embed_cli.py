@@ -512,8 +512,7 @@ def test_a_killed_run_goes_on(run: Run) -> None:
     slow = """
 import signal
 from uniproto.cli import main
-from uniproto.features import cache, text
-cache.SECONDS_BETWEEN_WRITES = 0.0
+from uniproto.features import text
 whole, calls = text.TransformersModel.vectors, []
 def four_times(self, inputs):
     calls.append(1)

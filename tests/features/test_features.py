@@ -349,7 +349,6 @@ def _fill_cache(folder: Path, worker: int) -> None:
         for number in range(20):
             vector = np.array([worker + 1, number], np.float32)
             cache.add({bytes([worker, number]) * 16: CachedVector(vector, 0)})
-            cache.flush()
 
 
 def test_a_cache_that_cannot_be_written(

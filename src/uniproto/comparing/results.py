@@ -103,12 +103,9 @@ def save_results(
     rows: Sequence[Mapping[str, Any]],
     record: Any,
     chart: Any,
-    page: ResultsPage | None = None,
+    page: ResultsPage,
 ) -> Path:
-    """Write NAME.parquet, .csv, .json, .png, .svg and .html, all or none, beside what is there.
-
-    The .html file is the page, or where there is none the chart alone.
-    """
+    """Write NAME.parquet, .csv, .json, .png, .svg and .html, all or none, beside what is there."""
     from uniproto.report.charts import save_chart
     from uniproto.report.page import render_results
 
@@ -116,11 +113,10 @@ def save_results(
     with publishing(folder, f"{name}.json") as stage:
         pq.write_table(table, stage / f"{name}.parquet")
         pyarrow.csv.write_csv(table, stage / f"{name}.csv")
-        for ending in ("png", "svg") if page else ("png", "svg", "html"):
+        for ending in ("png", "svg"):
             save_chart(chart, stage / f"{name}.{ending}")
-        if page:
-            text = render_results(page)
-            (stage / f"{name}.html").write_text(text, encoding="utf-8", errors="backslashreplace")
+        text = render_results(page)
+        (stage / f"{name}.html").write_text(text, encoding="utf-8", errors="backslashreplace")
         write_record(stage, f"{name}.json", without_infinity(record))
     return folder
 

@@ -15,7 +15,6 @@ import shutil
 import sqlite3
 import sys
 import threading
-import time
 import uuid
 import zlib
 from collections.abc import Iterable, Mapping
@@ -34,7 +33,6 @@ from uniproto.runs.publish import note_saved
 VARIABLE = "UNIPROTO_CACHE"
 DATABASE = "vectors.sqlite"
 _DIGESTS, _MOST_DIGESTS = "file_digests.json", 4096
-SECONDS_BETWEEN_WRITES = 2.0  # at most this much work is lost when a run is killed
 _SECONDS_TO_WAIT = 60.0  # for another process that is writing
 # What SQLite says of a disk, a folder or another process; anything else it says is damage.
 # (Its error codes would be plainer; Python 3.10 does not give them.)
@@ -98,10 +96,9 @@ def open_cache(cache: bool | str | os.PathLike[str], model_digest: str) -> Vecto
 
 
 class VectorCache:
-    """The vectors of one model: those on disk, and those of this run, written every two seconds.
+    """The vectors of one model on disk, as a context manager.
 
-    Use it as a context manager: leaving it saves what was computed, also when the run failed. A
-    folder that somebody named is `required` to be writable; without the customary one a run goes
+    A folder that somebody named is `required` to be writable; without the customary one a run goes
     on and saves nothing. `note` says so.
 
     >>> import tempfile
@@ -115,8 +112,6 @@ class VectorCache:
         self.folder = folder
         self.note = ""
         self._required = required
-        self._pending: dict[bytes, CachedVector] = {}
-        self._written = time.monotonic()
         self._lock = threading.Lock()  # pictures are looked up by several threads
         self._database: sqlite3.Connection | None = None
         if folder is not None:
@@ -126,15 +121,10 @@ class VectorCache:
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self.flush()
-        finally:
-            self._close()
+        self._close()
 
     def find(self, key: bytes) -> CachedVector | None:
         """The vector of this content, if it is there and undamaged."""
-        if key in self._pending:
-            return self._pending[key]
         select = "SELECT flags, checksum, vector FROM vectors WHERE key = ?"
         row = None
         with self._lock:
@@ -146,16 +136,8 @@ class VectorCache:
         return None if row is None else _checked(key, *row)
 
     def add(self, vectors: Mapping[bytes, CachedVector]) -> None:
-        """Save these vectors within a few seconds, or on leaving the context."""
-        if self._database is None:
-            return
-        self._pending.update(vectors)
-        if time.monotonic() - self._written >= SECONDS_BETWEEN_WRITES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what is not yet on disk."""
-        rows = [_row(key, one) for key, one in self._pending.items()]
+        """Save these vectors."""
+        rows = [_row(key, one) for key, one in vectors.items()]
         insert = "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)"
         with self._lock:
             while rows and self._database is not None:
@@ -167,8 +149,6 @@ class VectorCache:
                 else:
                     rows = []
                     note_saved("the vectors that are in the cache")
-            self._pending = {}
-            self._written = time.monotonic()
 
     def _open(self, folder: Path) -> None:
         try:

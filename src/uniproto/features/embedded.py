@@ -71,20 +71,6 @@ class ReadItem:
     expected: bool = False
 
 
-class _Lookup:
-    """Whether the vector of some content is known; remembers those found."""
-
-    def __init__(self, stored: VectorCache) -> None:
-        self.found: dict[bytes, CachedVector] = {}
-        self._stored = stored
-
-    def __call__(self, key: bytes) -> bool:
-        known = self._stored.find(key)
-        if known is not None:
-            self.found[key] = known
-        return known is not None
-
-
 class Model(Protocol):
     """What turns items into vectors. Nothing heavy is loaded before a vector must be computed."""
 
@@ -160,7 +146,14 @@ def embed(
     skipped: list[tuple[int, str]] = []
     content = hashlib.sha256()
     computed: set[bytes] = set()  # a later window finds these in the cache, too
+    known: dict[bytes, CachedVector] = {}  # of the window, from the cache
     counts, expected = {"computed": 0, "from_cache": 0, "truncated": 0}, 0
+
+    def is_known(key: bytes) -> bool:
+        if (vector := stored.find(key)) is not None:
+            known[key] = vector
+        return vector is not None
+
     with (
         open_cache(cache, digest) as stored,
         Progress(progress).stage(f"embedding {what}", total) as advance,
@@ -168,8 +161,8 @@ def embed(
         remaining, batches = enumerate(items), 1  # a short first window: people see it move
         while window := list(itertools.islice(remaining, batches * model.batch_size)):
             batches = min(2 * batches, _BATCHES_PER_WINDOW)
-            known = _Lookup(stored)
-            found = model.read([item for _, item in window], known)
+            known.clear()
+            found = model.read([item for _, item in window], is_known)
             made, refused = _compute(found, model, stored, advance)
             computed.update(made)
             for (row, _), item in zip(window, found, strict=True):
@@ -178,7 +171,7 @@ def embed(
                     skipped.append((row, reason))
                     expected += item.expected
                     continue
-                vector = made[item.key] if item.key in made else known.found[item.key]
+                vector = made[item.key] if item.key in made else known[item.key]
                 if not rows:  # one array for all: what is not filled takes no memory
                     vectors = np.empty((max(total, 1), len(vector.vector)), np.float32)
                 vectors[len(rows)] = vector.vector

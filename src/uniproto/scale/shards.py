@@ -9,8 +9,9 @@ import fnmatch
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
@@ -25,6 +26,7 @@ from pyarrow import fs
 from uniproto.data.arrays import as_matrix
 from uniproto.data.columns import numeric_matrix
 from uniproto.data.disk import is_pattern, joined_digest, names_inside, parquet_files
+from uniproto.data.files import first_line
 from uniproto.data.tables import InputData
 from uniproto.errors import InputFileError, InvalidInputError, UniprotoError
 from uniproto.runs import records
@@ -115,14 +117,10 @@ def _is_single_file(paths: Sequence[str], found: Sequence[tuple[StoredFile, str]
 
 def _footer(file: StoredFile) -> tuple[int, pa.Schema]:
     """How many rows a Parquet file has, and which columns: all from its last few kilobytes."""
-    try:
+    with _naming(file.path):
         store, inside = file_system(file.path)
         with pq.ParquetFile(inside, filesystem=store) as content:
             return content.metadata.num_rows, content.schema_arrow
-    except UniprotoError:
-        raise
-    except Exception as error:  # what a parser makes of a damaged file can be anything
-        raise unreadable(file.path, error) from error
 
 
 def _blocks(dataset: Any, parameter: str, cluster: Cluster) -> Shards:
@@ -200,10 +198,8 @@ def files_of(path: str) -> list[StoredFile]:
                 f"{file}: on Ray every file must be a .parquet file. Convert it, or use --engine "
                 "local."
             )
-        try:
+        with _naming(str(file)):
             status = file.stat()
-        except OSError as error:
-            raise unreadable(str(file), error) from error
         stamp = f"{status.st_size} {status.st_mtime_ns}"
         # Workers may have another current folder than the driver.
         found.append(StoredFile(str(file.resolve()), name, status.st_size, stamp))
@@ -258,43 +254,63 @@ def digest_of(path: str) -> str:
         return records.digest_of(stream)
 
 
-def unreadable(name: str, error: BaseException) -> InputFileError:
-    """The error for a shard that cannot be read."""
-    reason = "there is no such file" if isinstance(error, FileNotFoundError) else str(error)
-    return InputFileError(
-        f"{name}: the shard must be a readable .parquet file. It could not be read "
-        f"({reason.strip().splitlines()[0] if reason.strip() else type(error).__name__}). Check "
-        "that it is complete and that every node can reach it."
-    )
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Whatever goes wrong while a shard is read becomes one message that names it."""
+    try:
+        yield
+    except UniprotoError:
+        raise
+    except Exception as error:  # what a parser makes of a damaged file can be anything
+        missing = isinstance(error, FileNotFoundError)
+        reason = "there is no such file" if missing else first_line(error)
+        raise InputFileError(
+            f"{name}: the shard must be a readable .parquet file. It could not be read ({reason}). "
+            "Check that it is complete and that every node can reach it."
+        ) from error
 
 
 # --- in the cluster: what follows runs where a shard is -------------------------------------------
 
 
-def read_columns(shard: Shard, content: Any, columns: Sequence[str] | None) -> pa.Table:
-    """Some columns of a shard, or all of them, whole."""
-    return _reading(shard, content, columns, lambda table: table)
+def read_columns(
+    shard: Shard, content: Any, columns: Sequence[str] | None, *, first: bool = False
+) -> pa.Table:
+    """Some columns of a shard, or all of them: whole, or only their first row."""
+    with _naming(shard.name):
+        if isinstance(content, str):
+            store, inside = file_system(content)
+            with pq.ParquetFile(inside, filesystem=store) as file:
+                wanted = _columns_of(shard, file.schema_arrow.names, columns)
+                if first:
+                    some = next(file.iter_batches(1, columns=wanted))
+                    table = pa.Table.from_batches([some])
+                else:
+                    table = file.read(columns=wanted)
+        else:
+            wanted = _columns_of(shard, content.column_names, columns)
+            table = content.slice(0, 1).combine_chunks() if first else content
+        if not first and table.num_rows != shard.rows:
+            raise InputFileError(f"{shard.name} has changed while it was read. Run it again.")
+        return table.select(wanted)
 
 
 def read_features(
     shard: Shard, content: Any, columns: Sequence[str], rows: NDArray[np.int64] | None = None
 ) -> NDArray[Any]:
     """The features of a shard or of some rows, checked; what is wrong is said with its name."""
-    found = _reading(shard, content, columns, lambda table: _features(shard, table))
+    found = _features(shard, read_columns(shard, content, columns))
     return found if rows is None else found[rows]
 
 
 def read_first_row(shard: Shard, content: Any, columns: Sequence[str]) -> NDArray[Any]:
     """The features of a shard's first row, without reading the others."""
-
-    def as_row(table: pa.Table) -> NDArray[Any]:
-        return _features(shard, table.slice(0, 1).combine_chunks())
-
-    return _reading(shard, content, columns, as_row, first=True)
+    return _features(shard, read_columns(shard, content, columns, first=True))
 
 
 def _features(shard: Shard, table: pa.Table) -> NDArray[Any]:
-    return as_matrix(numeric_matrix(table, shard.name), shard.name)
+    with _naming(shard.name):
+        return as_matrix(numeric_matrix(table, shard.name), shard.name)
 
 
 def read_values(
@@ -310,45 +326,13 @@ def read_digest(shard: Shard) -> str:
     """The digest of a shard's file; a block of a Dataset has none."""
     if not isinstance(shard.content, str):
         return ""
-    try:
+    with _naming(shard.name):
         return digest_of(shard.content)
-    except OSError as error:
-        raise unreadable(shard.name, error) from error
 
 
 def take_rows(shard: Shard, content: Any, rows: NDArray[np.int64]) -> pa.Table:
     """Some rows of a shard with all their columns, in the given order."""
     return read_columns(shard, content, None).take(pa.array(rows))
-
-
-def _reading(
-    shard: Shard,
-    content: Any,
-    columns: Sequence[str] | None,
-    use: Callable[[pa.Table], Any],
-    *,
-    first: bool = False,
-) -> Any:
-    try:
-        if isinstance(content, str):
-            store, inside = file_system(content)
-            with pq.ParquetFile(inside, filesystem=store) as file:
-                wanted = _columns_of(shard, file.schema_arrow.names, columns)
-                if first:
-                    some = next(file.iter_batches(1, columns=wanted))
-                    table = pa.Table.from_batches([some])
-                else:
-                    table = file.read(columns=wanted)
-        else:
-            table, wanted = content, _columns_of(shard, content.column_names, columns)
-        table = table.select(wanted)
-        if not first and table.num_rows != shard.rows:
-            raise InputFileError(f"{shard.name} has changed while it was read. Run it again.")
-        return use(table)
-    except UniprotoError:
-        raise
-    except Exception as error:  # what a parser makes of a damaged file can be anything
-        raise unreadable(shard.name, error) from error
 
 
 def _columns_of(shard: Shard, names: list[str], columns: Sequence[str] | None) -> list[str]:
