@@ -28,13 +28,13 @@ from uniproto.cli import main
 from uniproto.errors import InvalidInputError, MissingExtraError, OutputError
 from uniproto.features.pictures import UnreadableError
 from uniproto.problem.problem import Problem
-from uniproto.report import is_one_set, report_selection
+from uniproto.report import report_selection
 from uniproto.report.content import Content
 from uniproto.report.examples import Examples, examples
 from uniproto.report.figures import figures
 from uniproto.report.page import as_json, render
 from uniproto.report.pictures import as_pixels, data_uri, png
-from uniproto.report.targets import MOST_DRAWN
+from uniproto.report.targets import MOST_DRAWN, is_one_set
 from uniproto.report.words import cut, page_text
 from uniproto.selection.details import Details
 from uniproto.selection.selection import Selection
@@ -104,7 +104,6 @@ def content_of(selection: Selection, random: int | None = 0, **known: Any) -> Co
         source,
         source if same else Examples(n),
         problem=problem,
-        same_set=same,
         title="Test",
         commands=[("This page", "a command")],
         random=random,
@@ -413,7 +412,6 @@ def test_nasty_texts_and_names_are_text() -> None:
             source,
             source,
             problem=selection._problem,
-            same_set=True,
             title=NASTY[1],
             commands=[("This page", NASTY[0])],
             random=0,
@@ -460,7 +458,7 @@ def test_columns_count_targets_by_their_weights() -> None:
 
 def gathered(selection: Selection, rows: Examples) -> Content:
     return Content(
-        selection, rows, rows, problem=selection._problem, same_set=True, title="", commands=[],
+        selection, rows, rows, problem=selection._problem, title="", commands=[],
         random=0,
     )  # fmt: skip
 

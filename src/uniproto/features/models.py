@@ -161,34 +161,19 @@ def model_identity(place: Path) -> str:
     return hashlib.sha256(listed.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def read_settings(path: Path) -> dict[str, Any]:
-    """A configuration file, or an empty one where there is none."""
-    found = _read_json(path, {})
-    if not isinstance(found, dict):
-        raise _no_configuration(path, f"it holds no object but {type(found).__name__}")
-    return found
-
-
-def read_parts(folder: Path) -> list[dict[str, Any]]:
-    """The parts that sentence-transformers makes a model of; none for a plain model."""
-    path = folder / "modules.json"
-    found = _read_json(path, [])
-    if not isinstance(found, list) or not all(isinstance(part, dict) for part in found):
-        raise _no_configuration(path, "it holds no list of parts")
-    return found
-
-
-def _read_json(path: Path, otherwise: Any) -> Any:
+def read_settings(path: Path, kind: type[Any] = dict) -> Any:
+    """A configuration file: an object, or a list of them; an empty one where there is none."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
+        parts = found if isinstance(found, list) else [found]
+        if isinstance(found, kind) and all(isinstance(part, dict) for part in parts):
+            return found
+        reason = f"it holds {type(found).__name__}"
     except FileNotFoundError:
-        return otherwise
+        return kind()
     except (OSError, ValueError, RecursionError) as error:
-        raise _no_configuration(path, first_line(error)) from error
-
-
-def _no_configuration(path: Path, reason: str) -> InputFileError:
-    return InputFileError(
+        reason = first_line(error)
+    raise InputFileError(
         f"{path}: a model's configuration must be JSON of the customary form. It could not be read "
         f"({reason}). Get the model again."
     )
@@ -198,8 +183,6 @@ def torch_device(device: str) -> Any:
     """The device of that name; `auto` takes a GPU where there is one."""
     import torch
 
-    if not isinstance(device, str):
-        raise invalid("device", "must be a name such as 'cpu'", repr(device), "Pass 'auto'.")
     if device == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -207,7 +190,7 @@ def torch_device(device: str) -> Any:
     try:
         torch.empty(0, device=device)
         return torch.device(device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         raise invalid(
             "device",
             "must name a device torch can use",

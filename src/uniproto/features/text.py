@@ -27,7 +27,6 @@ from uniproto.features.models import (
     load_network,
     loading,
     model_identity,
-    read_parts,
     read_settings,
     require_digest,
     require_model,
@@ -145,7 +144,7 @@ def _pooling(folder: Path) -> dict[str, Any] | None:
 
     A folder without modules.json is a plain model: the mean over its tokens.
     """
-    modules = read_parts(folder)
+    modules = read_settings(folder / "modules.json", list)
     if not modules:
         return {"pooling": "mean", "normalised": False}
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
@@ -374,7 +373,7 @@ class SentenceTransformersModel(_TextModel):
 
 def _require_known_parts(name: str, folder: Path) -> None:
     """Refuse a folder whose parts are classes of other packages: those can be any code."""
-    parts = [str(module.get("type", "")) for module in read_parts(folder)]
+    parts = [str(module.get("type", "")) for module in read_settings(folder / "modules.json", list)]
     foreign = [part for part in parts if not part.startswith("sentence_transformers.")]
     if foreign:
         raise InputFileError(

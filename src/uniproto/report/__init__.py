@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uniproto.errors import require_int
-from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.runs.publish import write_page
 
 if TYPE_CHECKING:
@@ -30,40 +29,18 @@ def write_report(
     target: Examples,
     *,
     problem: Problem | None,
-    title: str | None = None,
-    commands: Sequence[tuple[str, str]] = (),
     random: int | None = None,
-    comparison: Mapping[str, Any] | None = None,
-    certifier: str | None = None,
+    **options: Any,
 ) -> Path:
-    """Write the page in one step and return its path.
-
-    `certifier` is what proves a lower bound where there is none yet: by default the method of the
-    selection, which one that no longer holds its data must have called before it was saved.
-    """
+    """Write the page in one step and return its path; `options` are those of `Content`."""
     from uniproto.report.content import Content
     from uniproto.report.page import render
 
     if random is not None:
         require_int("random", random, least=0)
-    path = Path(path)
-    in_python = "'selection.certify()'" + (" before saving" if problem is None else "")
-    page = render(
-        Content(
-            selection,
-            source,
-            target,
-            problem=problem,
-            same_set=is_one_set(problem, selection.shape),
-            title=title or "Prototypes",
-            commands=commands,
-            random=random,
-            comparison=comparison,
-            certifier=certifier or in_python,
-        )
-    )
-    write_page(path, page)
-    return path
+    content = Content(selection, source, target, problem=problem, random=random, **options)
+    write_page(Path(path), render(content))
+    return Path(path)
 
 
 def report_selection(
@@ -77,6 +54,7 @@ def report_selection(
 ) -> Path:
     """The page of a selection in Python; `known` are pairs of sequences: source, target."""
     from uniproto.report.examples import examples
+    from uniproto.report.targets import is_one_set
 
     m, n = selection.shape
     of_source = {name: first for name, (first, _) in known.items()}
@@ -112,13 +90,6 @@ def _with_tables(given: Given, source: Examples, target: Examples) -> tuple[Exam
     first = shown_table(given.source)
     second = first if given.target is given.source else shown_table(given.target)
     return replace(source, table=first), replace(target, table=second)
-
-
-def is_one_set(problem: Problem | None, shape: tuple[int, int]) -> bool:
-    """Whether the target is the source."""
-    if problem is not None and isinstance(problem.costs, FeatureCosts):
-        return problem.costs.source is problem.costs.target
-    return shape[0] == shape[1]
 
 
 def _with_groups(problem: Problem, source: Examples, target: Examples) -> tuple[Examples, Examples]:

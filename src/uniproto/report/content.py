@@ -25,6 +25,7 @@ from uniproto.report.targets import (
     cited_targets,
     costs_of_targets,
     drawn_targets,
+    is_one_set,
     map_of,
     worst_targets,
 )
@@ -113,9 +114,10 @@ class Worst:
 
 
 class Content:
-    """The page of a selection; `certifier` is what proves a lower bound.
+    """The page of a selection. Of the `items` the first `drawn` are on the map.
 
-    Of the `items` the first `drawn` are on the map.
+    `certifier` is what proves a lower bound where there is none yet: by default the method of the
+    selection, which one that no longer holds its data must have called before it was saved.
     """
 
     def __init__(
@@ -125,15 +127,17 @@ class Content:
         target: Examples,
         *,
         problem: Problem | None,
-        same_set: bool,
-        title: str,
-        commands: Sequence[tuple[str, str]],
+        title: str | None = None,
+        commands: Sequence[tuple[str, str]] = (),
         random: int | None = None,
         comparison: Mapping[str, Any] | None = None,
-        certifier: str = "'selection.certify()'",
+        certifier: str | None = None,
     ) -> None:
         self.selection, self.source, self.target, self.problem = selection, source, target, problem
-        self.title, self.commands, self.certifier = title, commands, certifier
+        self.title, self.commands = title or "Prototypes", commands
+        in_python = "'selection.certify()'" + (" before saving" if problem is None else "")
+        self.certifier = certifier or in_python
+        same_set = is_one_set(problem, selection.shape)
         self.shape, self.k, self.cost = selection.shape, selection.k, selection.cost
         self.given = (None if problem is None else problem.given) or Given()
         rows = selection.indices
@@ -174,10 +178,11 @@ class Content:
         self.cards = self._cards()
         self.worst = self._worst(worst)
         self.worst_note = NO_DATA if self.costs is None else ""
-        certificate, proof = selection.certificate, selection.details.proof
+        certificate = selection.certificate
         self.lower_bound = None if certificate is None else certificate.lower_bound
-        is_bounded = certificate is not None or proof is not None
-        self.bound_note = "" if is_bounded else f"No lower bound is known: {certifier} proves one."
+        self.bound_note = ""
+        if certificate is None and selection.details.proof is None:
+            self.bound_note = f"No lower bound is known: {self.certifier} proves one."
         self.conditions = conditions_of(problem)
         self.draws, self.rivals_note = random_costs(selection, problem, random, comparison)
         self.rivals = rivals_of(selection, self.draws, comparison)

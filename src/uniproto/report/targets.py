@@ -23,6 +23,13 @@ _FEWEST_DRAWN = 3  # of every prototype
 _WORST = 24
 
 
+def is_one_set(problem: Problem | None, shape: tuple[int, int]) -> bool:
+    """Whether the target is the source."""
+    if problem is not None and isinstance(problem.costs, FeatureCosts):
+        return problem.same_set
+    return shape[0] == shape[1]
+
+
 def arc_costs(problem: Problem, rows: NDArray[np.int64], plan: sp.csr_array) -> NDArray[np.float64]:
     """The cost of every entry of the plan."""
     found = np.empty(plan.nnz)
