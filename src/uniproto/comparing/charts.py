@@ -30,19 +30,12 @@ def comparison_chart(comparison: Comparison) -> Any:
     import altair as alt
 
     summaries = comparison.summary_rows
-    panels = [_cost_panel(comparison.rows, summaries)]
-    if summaries[0]["accuracy"] is not None:
-        panels.append(_accuracy_panel(summaries))
-    panels.append(_time_panel(summaries))
-    panels = [
-        panel if place == 0 else panel.encode(y=_method_axis(summaries))
-        for place, panel in enumerate(panels)
-    ]
-    size = {"width": _PANEL_WIDTH, "height": _ROW_HEIGHT * len(summaries)}
+    panels = [each.chart for each in _panels(comparison)]
+    panels = [panels[0], *(panel.encode(y=_method_axis(summaries)) for panel in panels[1:])]
     m, n = comparison.shape
     drawn = any(summary["runs"] > 1 for summary in summaries)
     return styled(
-        alt.hconcat(*(panel.properties(**size) for panel in panels), spacing=24),
+        alt.hconcat(*(panel.properties(width=_PANEL_WIDTH) for panel in panels), spacing=24),
         f"{comparison.k} prototypes of {m:,} source rows for {n:,} targets",
         f"{metric_label(comparison.metric, comparison.bandwidth)} costs"
         + (
@@ -54,27 +47,25 @@ def comparison_chart(comparison: Comparison) -> Any:
     )
 
 
-def comparison_panels(comparison: Comparison) -> list[PageChart]:
-    """The same panels, one below the other, for a page."""
+def _panels(comparison: Comparison, **changes: Any) -> list[PageChart]:
+    """A panel for each thing that methods are compared by."""
     summaries = comparison.summary_rows
-    height = _ROW_HEIGHT * len(summaries)
-    words = "Circles: runs; diamonds: means; lines: ± one standard deviation."
-    found = [PageChart("cost", "Cost", words, _cost_panel(comparison.rows, summaries))]
+    found = [
+        (
+            "Cost",
+            "Circles: runs; diamonds: means; lines: ± one standard deviation.",
+            _cost_panel(comparison.rows, summaries),
+        )
+    ]
     if summaries[0]["accuracy"] is not None:
         words = "Every target gets the label of its nearest prototype."
-        found.append(PageChart("accuracy", "Accuracy", words, _accuracy_panel(summaries)))
-    found.append(PageChart("time", "Time", "Of picking alone.", _time_panel(summaries)))
+        found.append(("Accuracy", words, _accuracy_panel(summaries)))
+    found.append(("Time", "Of picking alone.", _time_panel(summaries)))
+    changes["height"] = _ROW_HEIGHT * len(summaries)
     return [
-        PageChart(each.name, each.title, each.words, _bare(each.chart).properties(height=height))
-        for each in found
+        PageChart(title.lower(), title, words, chart.properties(**{"title": title, **changes}))
+        for title, words, chart in found
     ]
-
-
-def _bare(chart: Any) -> Any:
-    """A chart without its own title, which the page prints."""
-    chart = chart.copy()
-    chart.title = ""
-    return chart
 
 
 def _cost_panel(rows: list[dict[str, Any]], summaries: list[dict[str, Any]]) -> Any:
@@ -93,7 +84,6 @@ def _cost_panel(rows: list[dict[str, Any]], summaries: list[dict[str, Any]]) -> 
         means.mark_point(color=BLUE, filled=True, size=90, shape="diamond", opacity=1).encode(
             x="cost:Q", y=y
         ),
-        title="Cost",
     )
 
 
@@ -112,7 +102,7 @@ def _accuracy_panel(summaries: list[dict[str, Any]]) -> Any:
     colours = alt.Scale(domain=present, range=[BLUE, ORANGE, PINK][: len(present)])
     legend = alt.Legend(orient="bottom")
     return (
-        alt.Chart(alt.Data(values=judged), title="Accuracy")
+        alt.Chart(alt.Data(values=judged))
         .mark_point(filled=True, size=80, opacity=0.9)
         .encode(
             x=alt.X(
@@ -133,7 +123,7 @@ def _time_panel(summaries: list[dict[str, Any]]) -> Any:
     import altair as alt
 
     return (
-        alt.Chart(alt.Data(values=_means(summaries)), title="Time")
+        alt.Chart(alt.Data(values=_means(summaries)))
         .mark_point(color=GREEN, filled=True, size=80, opacity=1)
         .encode(
             x=alt.X(
@@ -314,7 +304,7 @@ def comparison_page(comparison: Comparison) -> ResultsPage:
         f"{counted(n, 'target')}, {comparison.metric} costs",
         headline=f"{cut(best['method'], LONGEST_NAME)} costs least",
         lead=f"{lead}.",
-        charts=comparison_panels(comparison),
+        charts=_panels(comparison, title=""),  # the page prints it
         table=["method", "cost", *shown.values(), "time", "memory", "weight ratio", "runs"],
         rows=rows,
         notes=[
