@@ -311,12 +311,26 @@ def test_what_is_left_over_goes_to_the_largest_remainders_and_is_carried_over() 
     assert counts_of(selector, sizes) == {"a": 5, "b": 3, "c": 1, "d": 1}
     assert selector.carried == {"a": 0.5, "b": 0.0, "c": 0.0, "d": -0.5}
     assert counts_of(selector, sizes) == {"a": 6, "b": 3, "c": 1, "d": 0}
-    # 0.8 · (9, 4, 2): remainders 0.2, 0.2, 0.6
-    assert counts_of(BatchSelector("uniproto", "source", 12), {"a": 9, "b": 4, "c": 2}) == {
-        "a": 7,
-        "b": 3,
-        "c": 2,
-    }
+
+
+@pytest.mark.parametrize(
+    ("keep", "options", "sizes", "expected"),
+    [
+        (12, {}, [9, 4, 2], [7, 3, 2]),  # 0.8 · (9, 4, 2): remainders 0.2, 0.2, 0.6
+        (19, {}, [18, 1, 1], [17, 1, 1]),  # none above its source
+        (9, {"budgets": "balanced"}, [30, 20, 10], [3, 3, 3]),
+        (3, {"budgets": {"a": 3, "b": 0}}, [10], [3]),  # one that wants nothing may be missing
+        # An equal share of 16 is 4: c and d are taken whole, the other 10 go 6 to 4.
+        (16, {"keep_small": True}, [30, 20, 4, 2], [6, 4, 4, 2]),
+        # A pool with more of the small ones than there are places: they share those.
+        (3, {"keep_small": {"c", "d"}}, [30, 20, 4, 2], [0, 0, 2, 1]),
+    ],
+)
+def test_quotas(keep: int, options: dict[str, Any], sizes: list[int], expected: list[int]) -> None:
+    for method in ("uniproto", "random", "kmedoids"):
+        selector = BatchSelector(method, "source", keep, **options)
+        counts = counts_of(selector, dict(zip("abcd", sizes, strict=False)))
+        assert counts == dict(zip("abcd", expected, strict=False))
 
 
 @pytest.mark.parametrize("budgets", ["proportional", "balanced"])
@@ -357,20 +371,8 @@ def test_no_quota_is_a_whole_example_from_its_share(
     assert abs(sum(selector.carried.values())) < 1e-6
 
 
-def test_no_quota_is_above_its_source() -> None:
-    sizes = {"a": 18, "b": 1, "c": 1}
-    assert counts_of(BatchSelector("uniproto", "source", 19), sizes) == {"a": 17, "b": 1, "c": 1}
-
-
 def test_small_sources_are_kept_whole_where_asked_for() -> None:
     sizes = {"a": 30, "b": 20, "c": 4, "d": 2}
-    # An equal share of 16 is 4: c and d are taken whole, the other 10 go 6 to 4.
-    assert counts_of(BatchSelector("uniproto", "source", 16, keep_small=True), sizes) == {
-        "a": 6,
-        "b": 4,
-        "c": 4,
-        "d": 2,
-    }
     assert counts_of(BatchSelector("colm", "source", 16), sizes)["c"] == 4
     plain = counts_of(BatchSelector("colm", "source", 16, keep_small=False), sizes)
     assert plain == counts_of(BatchSelector("uniproto", "source", 16), sizes)
@@ -385,13 +387,6 @@ def test_a_fixed_list_of_small_sources_is_kept_whole_by_every_method(method: str
     counts = counts_of(selector, sizes)
     assert counts["c"] == 4
     assert sum(counts.values()) == 16
-    # A pool with more of them than there are places: they share those.
-    assert counts_of(BatchSelector(method, "source", 3, keep_small={"c", "d"}), sizes) == {
-        "a": 0,
-        "b": 0,
-        "c": 2,
-        "d": 1,
-    }
 
 
 def test_small_sources_of_a_data_set() -> None:
@@ -421,21 +416,10 @@ def test_quotas_always_sum_to_keep(sizes: list[int], share: float, keep_small: b
                 assert selector.last.per_source[source] == size
 
 
-def test_balanced_budgets() -> None:
-    sizes = {"a": 30, "b": 20, "c": 10}
-    counts = counts_of(BatchSelector("uniproto", "source", 9, budgets="balanced"), sizes)
-    assert counts == {"a": 3, "b": 3, "c": 3}
-
-
 def test_a_source_smaller_than_its_quota_is_refused() -> None:
     selector = BatchSelector("uniproto", "source", 8, budgets={"a": 2, "b": 6})
     with pytest.raises(InfeasibleError, match=r"'b' must lie between 0 .* and 5 .*Got 6"):
         counts_of(selector, {"a": 10, "b": 5})
-
-
-def test_a_source_that_wants_nothing_may_be_missing_from_a_pool() -> None:
-    selector = BatchSelector("uniproto", "source", 3, budgets={"a": 3, "b": 0})
-    assert counts_of(selector, {"a": 10}) == {"a": 3}
 
 
 def test_small_sources_that_do_not_fit_are_refused() -> None:
@@ -639,30 +623,19 @@ def test_a_selector_survives_pickling() -> None:
 # --- arrays of other frameworks -----------------------------------------------------------------
 
 
-def test_torch_tensors_are_taken_as_they_are() -> None:
-    torch = pytest.importorskip("torch")
+@pytest.mark.parametrize("library", ["torch", "jax.numpy"])
+def test_arrays_of_other_frameworks_are_taken_as_they_are(library: str) -> None:
+    other = pytest.importorskip(library)
     given = everything()
     expected = BatchSelector("greats", "source", 15, learning_rate=ETA)(**given)
-    given["features"] = torch.tensor(given["features"], requires_grad=True)
-    given["losses"] = torch.tensor(given["losses"], requires_grad=True)
-    given["validation_features"] = torch.tensor(given["validation_features"])
-    given["sources"] = torch.tensor(np.unique(given["sources"], return_inverse=True)[1])
+    given["sources"] = np.unique(given["sources"], return_inverse=True)[1]
+    given = {name: other.asarray(values) for name, values in given.items()}
+    if library == "torch":
+        for name in ("features", "losses"):
+            given[name].requires_grad_()
     chosen = BatchSelector("greats", "source", 15, learning_rate=ETA)(**given)
     assert chosen.tolist() == expected.tolist()
-    half = torch.tensor(pool(), dtype=torch.bfloat16)
-    assert len(BatchSelector("uniproto", "batch", 7)(half)) == 7
-
-
-def test_jax_arrays_are_taken_as_they_are() -> None:
-    jnp = pytest.importorskip("jax.numpy")
-    given = everything()
-    expected = BatchSelector("greats", "source", 15, learning_rate=ETA)(**given)
-    for name in ("features", "losses", "validation_features"):
-        given[name] = jnp.asarray(given[name])
-    given["sources"] = jnp.asarray(np.unique(given["sources"], return_inverse=True)[1])
-    chosen = BatchSelector("greats", "source", 15, learning_rate=ETA)(**given)
-    assert chosen.tolist() == expected.tolist()
-    half = jnp.asarray(pool(), dtype=jnp.bfloat16)
+    half = other.asarray(pool(), dtype=other.bfloat16)
     assert len(BatchSelector("uniproto", "batch", 7)(half)) == 7
 
 

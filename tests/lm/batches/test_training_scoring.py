@@ -373,10 +373,6 @@ class TestZerothOrder:
         wide = zeroth_order_features(model, pool, normalise=adam).features
         assert torch.equal(wide, whole)
 
-    def test_bad_options(self):
-        with pytest.raises(InvalidInputError, match="width"):
-            zeroth_order_features(build(), make_batch(), width=0)
-
     def test_examples_without_answers_are_marked(self):
         model, pool = build(), make_batch()
         pool["labels"][2] = -100
@@ -456,13 +452,6 @@ class TestInnerProducts:
         bad[2], bad[:, 2] = True, True
         assert torch.equal(found.pool.isnan(), bad)
         assert torch.equal(found.validation.isnan(), bad)
-
-    def test_bad_options(self):
-        model, pool = build(), make_batch()
-        with pytest.raises(InvalidInputError, match="ghost"):
-            gradient_inner_products(model, pool, form="gost")
-        with pytest.raises(InvalidInputError, match="keep_bytes"):
-            gradient_inner_products(model, pool, keep_bytes=0)
 
 
 def test_a_layer_that_does_not_run_is_named():

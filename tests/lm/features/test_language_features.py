@@ -212,17 +212,6 @@ def test_an_adapter_that_fits_in_part_is_refused(model, adapter, tmp_path):
             look(ROWS, **options)
 
 
-@pytest.mark.parametrize(
-    "option", [["--width", "8"], ["--bf16"], ["--prompt", "text"], ["--adapter", "somewhere"]]
-)
-def test_an_option_that_would_do_nothing_is_refused(tmp_path, capsys, option):
-    data = tmp_path / "t.csv"
-    data.write_text("text\nA\nB\n")
-    command = ["embed", str(data), "--text", "text", "-o", str(tmp_path / "v.parquet")]
-    assert main([*command, *option]) == 2
-    assert f"{option[0]} needs --gradients or --hidden" in capsys.readouterr().err
-
-
 def test_half_a_character_is_skipped_or_told(model):
     rows = [*ROWS[:2], {"instruction": "\ud83d", "output": "2"}]
     options = {"model": model, "template": TEMPLATE}
@@ -290,6 +279,8 @@ def test_embed_gradients(rows_file, model, capsys):
         (["--gradients", "both"], "must be value or lora"),
         (["--prompt", "instruction"], "--prompt needs --gradients or --hidden"),
         (["--width", "12", "--text", "output"], "--width needs --gradients or --hidden"),
+        (["--bf16", "--text", "output"], "--bf16 needs --gradients or --hidden"),
+        (["--adapter", "a", "--text", "output"], "--adapter needs --gradients or --hidden"),
         (["--num-cpus", "2", "--text", "output"], "--num-cpus needs --engine ray"),
     ],
 )

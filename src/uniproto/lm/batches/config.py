@@ -127,24 +127,19 @@ class SelectionConfig:
         for name, known in (("features", FEATURES), ("loss", LOSSES), ("moments", MOMENTS)):
             if getattr(self, name) is not None:
                 require_name(name, getattr(self, name), known)
-        self._check_loss_fn()
+        if self.loss_fn is not None and self.name == "greats":
+            raise InvalidInputError(
+                "method='greats' takes no loss_fn: it compares whole gradients of language models."
+            )
+        if self.loss_fn is not None and self.differentiates and self.layer is None:
+            raise InvalidInputError(
+                "With a loss_fn, name the linear layer to differentiate, such as "
+                "layer='classifier'."
+            )
         wrong = {"greats": FEATURES[1:], "gradnorm": ("embedding",)}.get(self.name, ())
         if self.usual_features in wrong:
             raise InvalidInputError(
                 f"Leave features out with method={self.method!r}: it needs gradients."
-            )
-
-    def _check_loss_fn(self) -> None:
-        if self.loss_fn is None:
-            return
-        if self.name == "greats":
-            raise InvalidInputError(
-                "method='greats' takes no loss_fn: it compares whole gradients of language models."
-            )
-        if self.differentiates and self.layer is None:
-            raise InvalidInputError(
-                "With a loss_fn, name the linear layer to differentiate, such as "
-                "layer='classifier'."
             )
 
     @property

@@ -102,7 +102,8 @@ def gradient_features(
     divisor = None
     if normalise is not None and linear:
         divisor = adam_divisor(normalise, parts, align_after)
-    check_width(width)
+    if width is not None:
+        require_int("width", width, too_small="None keeps all dimensions.")
     features, losses, places = [], [], []
     with preserve_state(model), torch.inference_mode(False):
         for inputs, labels, rows in micro_batches(model, batch, score_batch_size, loss_fn):
@@ -127,11 +128,6 @@ def scored(features: Tensor, losses: Tensor) -> Scored:
     losses = losses.to(features.device)
     spoilt = ~(torch.isfinite(losses) & torch.isfinite(features).all(dim=1))
     return Scored(features.masked_fill(spoilt[:, None], torch.nan), losses)
-
-
-def check_width(width: int | None) -> None:
-    if width is not None:
-        require_int("width", width, too_small="None keeps all dimensions.")
 
 
 def _differentiated(
@@ -296,7 +292,6 @@ def zeroth_order_features(
     two evaluations. Parameters are swapped for perturbed copies and back, never written to.
     """
     model = unwrapped(model)
-    check_width(width)
     projection = value_projection(model, layer)
     parts = projection.parts()
     for part in parts:
@@ -305,7 +300,6 @@ def zeroth_order_features(
                 f"layer {projection.name} has weights of type {part.parameter.dtype}. Name one "
                 "with floating-point weights, or adapt this one by LoRA."
             )
-    require_name("moments", moments, MOMENTS)
     linear = normalise is None or moments == "optimizer"
     divisor = None
     if normalise is not None and linear:

@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from uniproto.errors import require_int, require_name
 from uniproto.lm.features.gradient_features import Calls, outer_sums, projected, watched
 from uniproto.lm.features.layers import Projection, lora_projections, preserve_state, unwrapped
 from uniproto.lm.features.losses import (
@@ -29,7 +28,6 @@ from uniproto.lm.features.losses import (
 )
 
 Pairs = list[tuple[Tensor, Tensor]]  # left (examples, tokens, p), right (examples, tokens, q)
-_FORMS = ("ghost", "explicit", "sketch")
 _KEEP_BYTES = 2**30
 _GHOST_BYTES = 2**28  # one block of token-by-token products
 _NARROWEST_SKETCH = 64
@@ -75,10 +73,8 @@ def gradient_inner_products(
     This differentiates the whole model, a few examples at a time (`score_batch_size`): memory is
     that of a training step on so few, and `keep_bytes` for the factors of each example.
     `form="auto"` takes for each layer the exact way with the fewest operations that fits its
-    share of `keep_bytes`, and the sketch where none fits.
+    share of `keep_bytes`, and the sketch where none fits; or `form` is one of them for all.
     """
-    require_name("form", form, ("auto", *_FORMS))
-    require_int("keep_bytes", keep_bytes, too_small="It is a number of bytes.")
     model = unwrapped(model)
     projections = lora_projections(model, layers)
     sets = [pool] if validation is None else [pool, validation]

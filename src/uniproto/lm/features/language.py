@@ -40,10 +40,7 @@ class LanguageFeatures:
         require_name("kind", self.kind, KINDS)
         require_int("width", self.width, too_small="1024 is usual.")
         require_int("max_length", self.max_length, 2, too_small="512 is usual.")
-        if self.template != CHAT and "{instruction}" not in self.template:
-            raise InvalidInputError(
-                f"template must hold {{instruction}}, where the prompt goes, or be {CHAT!r}."
-            )
+        require_template("template", self.template)
         if self.kind == "lora" and self.adapter is None:
             raise InvalidInputError(
                 "Gradients of LoRA layers need an adapter. Train one on a few examples with "
@@ -56,6 +53,14 @@ class LanguageFeatures:
         """Everything but the adapter's weights that vectors depend on."""
         return repr(
             sorted((name, value) for name, value in asdict(self).items() if name != "adapter")
+        )
+
+
+def require_template(parameter: str, template: str) -> None:
+    if template != CHAT and "{instruction}" not in template:
+        raise InvalidInputError(
+            f"{parameter} must hold {{instruction}}, where the prompt goes, or be {CHAT!r} for the "
+            "tokenizer's own."
         )
 
 

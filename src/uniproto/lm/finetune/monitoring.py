@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -25,34 +25,28 @@ _MOST_SOURCES = 24  # panels of a figure that a person still looks at
 # --- validation -------------------------------------------------------------------------------
 
 
-def log_perplexities(
-    model: Any,
-    rows: Any,
-    collator: Callable[[list[Any]], Mapping[str, Any]],
-    batch_size: int,
-    *,
-    process: int = 0,
-    processes: int = 1,
-    gather: Callable[[Any], Any] | None = None,
-) -> tuple[float, dict[str, float]]:
-    """Σ losses / Σ answer tokens: of all examples, and of each source's.
+def log_perplexities(trainer: Any) -> tuple[float, dict[str, float]]:
+    """Σ losses / Σ answer tokens of the evaluation data: of all examples, and of each source's.
 
-    Every process looks at its share of the rows; `gather` joins their sums. Examples without a
+    Every process looks at its share of the rows, and their sums are joined. Examples without a
     finite loss make the number of their source NaN: nothing is skipped here.
     """
+    rows, args = trainer.eval_dataset, trainer.args
     sources = sorted({row["source"] for row in rows})
     place = {source: number for number, source in enumerate(sources)}
     sums = torch.zeros(len(sources), 2, dtype=torch.float64)
-    mine = sorted(range(process, len(rows), processes), key=lambda row: len(rows[row]["input_ids"]))
-    for first in range(0, len(mine), batch_size):
-        some = [rows[row] for row in mine[first : first + batch_size]]
-        batch = collator([{k: v for k, v in each.items() if k != "source"} for each in some])
-        losses = example_losses(model, batch).double().cpu()
+    share = range(args.process_index, len(rows), args.world_size)
+    mine = sorted(share, key=lambda row: len(rows[row]["input_ids"]))
+    for first in range(0, len(mine), args.eval_batch_size):
+        some = [rows[row] for row in mine[first : first + args.eval_batch_size]]
+        plain = [{k: v for k, v in each.items() if k != "source"} for each in some]
+        batch = trainer.data_collator(plain)
+        losses = example_losses(trainer.model, batch).double().cpu()
         tokens = batch["labels"][:, 1:].ne(NO_LABEL).sum(dim=1).double().cpu()
         for each, loss, count in zip(some, losses, tokens, strict=True):
             sums[place[each["source"]]] += torch.stack((loss * count, count))
-    if processes > 1 and gather is not None:
-        sums = gather(sums[None]).sum(dim=0).cpu()
+    if args.world_size > 1:
+        sums = trainer.accelerator.gather(sums[None].to(args.device)).sum(dim=0).cpu()
     total = sums.sum(dim=0)
     of_source = (sums[:, 0] / sums[:, 1]).tolist()
     return float(total[0] / total[1]), dict(zip(sources, of_source, strict=True))
@@ -96,15 +90,7 @@ class ValidatingTrainer(SelectionTrainer):
             super()._load_rng_state(checkpoint)
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
-        overall, by_source = log_perplexities(
-            self.model,
-            self.eval_dataset,
-            self.data_collator,
-            self.args.eval_batch_size,
-            process=self.args.process_index,
-            processes=self.args.world_size,
-            gather=lambda sums: self.accelerator.gather(sums.to(self.args.device)),
-        )
+        overall, by_source = log_perplexities(self)
         metrics = {
             "eval_loss": overall,
             "eval_mean_of_sources": sum(by_source.values()) / len(by_source),

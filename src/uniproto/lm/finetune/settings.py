@@ -9,7 +9,7 @@ from typing import Any
 
 from uniproto.errors import InvalidInputError, require_int, require_name
 from uniproto.lm.batches.config import SelectionConfig
-from uniproto.lm.features.language import CHAT, TEMPLATE
+from uniproto.lm.features.language import TEMPLATE, require_template
 from uniproto.methods.greedy import PLANS, Entropic, Greedy, plan_from
 from uniproto.runtime.settings import setting, setting_of
 
@@ -187,11 +187,7 @@ class FinetuneSettings:
             object.__setattr__(self, "keep_small", tuple(self.keep_small))
         if self.merge and (self.quantize or not self.lora_r):
             raise InvalidInputError("--merge needs adapters (--lora-r), and no --quantize.")
-        if "{instruction}" not in self.template and self.template != CHAT:
-            raise InvalidInputError(
-                "--template must hold {instruction}, where the prompt goes, or be 'chat' for the "
-                "tokenizer's own."
-            )
+        require_template("--template", self.template)
         for name, least in _AT_LEAST.items():
             if getattr(self, name) is not None:
                 require_int(_option(name), getattr(self, name), least)

@@ -7,7 +7,6 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from uniproto.errors import (
@@ -46,22 +45,20 @@ class Benchmark:
         return self.part != SUPERGLUE
 
 
-BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
-    {
-        each.name: each
-        for each in (
-            Benchmark("gsm8k", "GSM8K", 1319, IN_DOMAIN),
-            Benchmark("math", "MATH", 5000, IN_DOMAIN),
-            Benchmark("numglue", "NumGLUE", 1042, IN_DOMAIN),
-            Benchmark("svamp", "SVAMP", 1000, OUT_OF_DOMAIN),
-            Benchmark("deepmind", "Mathematics", 1000, OUT_OF_DOMAIN),
-            Benchmark("simuleq", "SimulEq", 514, OUT_OF_DOMAIN),
-            Benchmark("sst2", "SST-2", 872, SUPERGLUE),
-            Benchmark("cb", "CB", 56, SUPERGLUE),
-            Benchmark("multirc", "MultiRC", 4848, SUPERGLUE),
-        )
-    }
-)
+BENCHMARKS: Mapping[str, Benchmark] = {
+    each.name: each
+    for each in (
+        Benchmark("gsm8k", "GSM8K", 1319, IN_DOMAIN),
+        Benchmark("math", "MATH", 5000, IN_DOMAIN),
+        Benchmark("numglue", "NumGLUE", 1042, IN_DOMAIN),
+        Benchmark("svamp", "SVAMP", 1000, OUT_OF_DOMAIN),
+        Benchmark("deepmind", "Mathematics", 1000, OUT_OF_DOMAIN),
+        Benchmark("simuleq", "SimulEq", 514, OUT_OF_DOMAIN),
+        Benchmark("sst2", "SST-2", 872, SUPERGLUE),
+        Benchmark("cb", "CB", 56, SUPERGLUE),
+        Benchmark("multirc", "MultiRC", 4848, SUPERGLUE),
+    )
+}
 MATH_SUITE = tuple(each.name for each in BENCHMARKS.values() if each.is_math)
 SUPERGLUE_SUITE = tuple(each.name for each in BENCHMARKS.values() if not each.is_math)
 
@@ -176,16 +173,14 @@ def digest(datasets: Mapping[str, DataSet]) -> str:
 
 
 SPLITS = ("train", "validation")
-_FILES: Mapping[tuple[str, str], tuple[str, int]] = MappingProxyType(
-    {  # by task and split: the file, and how many examples it has
-        ("sst2", "train"): ("SST-2/train.tsv", 67349),
-        ("sst2", "validation"): ("SST-2/dev.tsv", 872),
-        ("cb", "train"): ("CB/train.jsonl", 250),
-        ("cb", "validation"): ("CB/val.jsonl", 56),
-        ("multirc", "train"): ("MultiRC/train.jsonl", 27243),
-        ("multirc", "validation"): ("MultiRC/val.jsonl", 4848),
-    }
-)
+_FILES: Mapping[tuple[str, str], tuple[str, int]] = {  # and how many examples they have
+    ("sst2", "train"): ("SST-2/train.tsv", 67349),
+    ("sst2", "validation"): ("SST-2/dev.tsv", 872),
+    ("cb", "train"): ("CB/train.jsonl", 250),
+    ("cb", "validation"): ("CB/val.jsonl", 56),
+    ("multirc", "train"): ("MultiRC/train.jsonl", 27243),
+    ("multirc", "validation"): ("MultiRC/val.jsonl", 4848),
+}
 SST2_WORDS = ("positive", "negative")
 CB_WORDS = ("yes", "no", "maybe")
 MULTIRC_WORDS = ("yes", "no")
@@ -313,6 +308,8 @@ def _label(row: dict[str, Any], words: Mapping[str, str], name: str) -> str:
     return words[label]
 
 
-_READERS: Mapping[str, Callable[[str, str], Iterator[Question]]] = MappingProxyType(
-    {"sst2": _sst2, "cb": _cb, "multirc": _multirc}
-)
+_READERS: Mapping[str, Callable[[str, str], Iterator[Question]]] = {
+    "sst2": _sst2,
+    "cb": _cb,
+    "multirc": _multirc,
+}

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 import transformers
+from torch.nn.utils.rnn import pad_sequence
 
 from uniproto.errors import InputFileError
 from uniproto.lm.judging.session import Completion
@@ -198,15 +199,11 @@ class LanguageModel:
 
     def _padded(self, rows: Sequence[Sequence[int]]) -> dict[str, Any]:
         """Rows padded on the left, so that what comes next is at the same place in all."""
-        longest = max(map(len, rows))
-        ids = torch.full((len(rows), longest), padding_token(self.tokenizer))
-        mask = torch.zeros((len(rows), longest), dtype=torch.int64)
-        for at, row in enumerate(rows):
-            ids[at, longest - len(row) :] = torch.tensor(row)
-            mask[at, longest - len(row) :] = 1
+        ids = [torch.tensor(row, device=self.model.device) for row in rows]
+        padded = partial(pad_sequence, batch_first=True, padding_side="left")
         return {
-            "input_ids": ids.to(self.model.device),
-            "attention_mask": mask.to(self.model.device),
+            "input_ids": padded(ids, padding_value=padding_token(self.tokenizer)),
+            "attention_mask": padded([torch.ones_like(row) for row in ids]),
         }
 
 

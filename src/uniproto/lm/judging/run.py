@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import InputFileError, InvalidInputError, needing, require_int, require_name
-from uniproto.lm.features.language import CHAT
+from uniproto.lm.features.language import CHAT, require_template
 from uniproto.lm.finetune.settings import TEMPLATE
 from uniproto.lm.judging import EvaluateSettings
 from uniproto.lm.judging.benchmark_files import Question
 from uniproto.lm.judging.benchmarks import BENCHMARKS, DataSet, digest, read_questions
 from uniproto.lm.judging.evaluation import ITEMS, RESULTS, SETTINGS, Evaluation
 from uniproto.lm.judging.sandbox import containment, require_seconds, run_program
-from uniproto.lm.judging.session import AnsweringModel, Session, fill, stop_strings
+from uniproto.lm.judging.session import AnsweringModel, Session, stop_strings
 from uniproto.report.words import counted
 from uniproto.runs.atomic import unwritable, write_json
 from uniproto.runs.folder import read_record, require_run_folder, require_same
@@ -87,7 +87,7 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
                 "its chat template."
             )
         template = subject.chat_prompt()
-    fill(template, "")  # refuses a template without a place for the question before any work
+    require_template("template", template)
     writes_programs = any(BENCHMARKS[name].is_math for name in datasets)
     if writes_programs:
         run_program("pass", timeout=30.0, trust=trust_generated_code)  # or say now why not

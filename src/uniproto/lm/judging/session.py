@@ -25,17 +25,6 @@ PROGRAM_REQUEST = "Let's write a Python program to solve it."
 _SHORTEST_STOP = 4
 
 
-def fill(template: str, instruction: str) -> str:
-    """The prompt: the template with the instruction in it.
-
-    >>> fill("Q: {instruction}\\nA:", "What is 2 + 2?")
-    'Q: What is 2 + 2?\\nA:'
-    """
-    if "{instruction}" not in template:
-        raise InvalidInputError("template must hold {instruction}, where the question goes.")
-    return template.replace("{instruction}", instruction)
-
-
 def stop_strings(template: str) -> list[str]:
     """Where an answer ends even without an end-of-text token: at the next question's heading.
 
@@ -92,11 +81,14 @@ class Session:
         seconds = (perf_counter() - began) / max(1, len(questions))
         return [{**found[question.id], "seconds": round(seconds, 4)} for question in questions]
 
+    def _prompt(self, instruction: str) -> str:
+        return self.template.replace("{instruction}", instruction)
+
     def _solve(self, questions: Sequence[Question]) -> list[Item]:
         """A program first; where none comes, runs or prints an answer, the answer in words."""
         if not questions:
             return []
-        prompts = [fill(self.template, f"{each.text} {PROGRAM_REQUEST}") for each in questions]
+        prompts = [self._prompt(f"{each.text} {PROGRAM_REQUEST}") for each in questions]
         outputs = self.model.generate(prompts)
         items = [
             _new_item(question, prompt) | {"output": output.text, "stopped": output.stopped}
@@ -110,7 +102,7 @@ class Session:
             for question, item in zip(questions, items, strict=True)
             if item["predicted"] is None
         ]
-        prompts = [fill(self.template, question.text) for question, _ in again]
+        prompts = [self._prompt(question.text) for question, _ in again]
         outputs = self.model.generate(prompts) if again else []
         for (_, item), prompt, output in zip(again, prompts, outputs, strict=True):
             item["program_prompt"], item["program_output"] = item["prompt"], item["output"]
@@ -148,7 +140,7 @@ class Session:
         """The label word that is likeliest; of equal ones, the first."""
         if not questions:
             return []
-        prompts = [fill(self.template, question.text) for question in questions]
+        prompts = [self._prompt(question.text) for question in questions]
         scores = self.model.label_scores(prompts, [question.words for question in questions])
         items = []
         for question, prompt, each in zip(questions, prompts, scores, strict=True):

@@ -8,7 +8,6 @@ model before it gets its name: the same tokens must have the same scores.
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import fields
 from pathlib import Path
@@ -26,7 +25,7 @@ from uniproto.lm.pretraining.pretrain import SETTINGS, TOKENS, padded_model
 from uniproto.lm.pretraining.pretrain_settings import StepSettings
 from uniproto.lm.pretraining.step import initial_state
 from uniproto.lm.pretraining.tokens import TOKENIZER, load_tokens, load_vocabulary
-from uniproto.runs.atomic import unwritable
+from uniproto.runs.atomic import unwritable, write_json
 
 FORMATS = ("hf",)
 _CLOSE = 1e-3  # of the largest score: two libraries add in another order
@@ -81,14 +80,12 @@ def export_params(params: Params, config: ModelConfig, folder: Path, prepared: A
         safetensors.numpy.save_file(
             llama_weights(params, config), partial / "model.safetensors", metadata={"format": "pt"}
         )
-        _write(partial / "config.json", llama_config(config, end))
-        _write(partial / "generation_config.json", {"eos_token_id": end, "pad_token_id": end})
+        write_json(partial / "config.json", llama_config(config, end))
+        write_json(partial / "generation_config.json", {"eos_token_id": end, "pad_token_id": end})
         shutil.copyfile(prepared.folder / TOKENIZER, partial / TOKENIZER)
         names = {"eos_token": end_text, "pad_token": end_text, "model_max_length": config.length}
-        _write(
-            partial / "tokenizer_config.json",
-            {"tokenizer_class": "PreTrainedTokenizerFast", **names},
-        )
+        names["tokenizer_class"] = "PreTrainedTokenizerFast"
+        write_json(partial / "tokenizer_config.json", names)
         difference = compare_with_transformers(params, config, partial)
         if folder.exists():
             folder.rmdir()  # an empty one
@@ -174,7 +171,3 @@ def compare_with_transformers(params: Params, config: ModelConfig, folder: Path)
             "kept; please report this."
         )
     return difference
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
