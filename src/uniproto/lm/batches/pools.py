@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from uniproto.errors import InvalidInputError
 from uniproto.lm.batches.flat_batches import as_rows, end_to_end, spans
 from uniproto.lm.features.layers import language_model, unwrapped
-from uniproto.lm.features.losses import batch_size, used_lengths
+from uniproto.lm.features.losses import batch_size, chosen_rows, used_lengths
 
 SOURCES, ROWS, DRAWN = "uniproto_sources", "uniproto_rows", "uniproto_drawn"
 _LENGTHS = "seq_lengths"  # the column that TRL's packing adds: of the examples in a row
@@ -186,19 +186,6 @@ def require_within_context(model: Any, pool: Pool) -> None:
             f"{most}. Truncate it, or raise config.max_position_embeddings if the model can read "
             "further."
         )
-
-
-def chosen_rows(inputs: Mapping[str, Any], size: int, rows: NDArray[np.int64]) -> dict[str, Any]:
-    """The same batch with these examples only, in this order."""
-    chosen: dict[str, Any] = {}
-    for key, value in inputs.items():
-        if isinstance(value, torch.Tensor) and value.ndim and len(value) == size:
-            chosen[key] = value[torch.from_numpy(rows).to(value.device)]
-        elif isinstance(value, list | tuple) and len(value) == size:
-            chosen[key] = [value[row] for row in rows.tolist()]
-        else:
-            chosen[key] = value
-    return chosen
 
 
 def pieces(inputs: Mapping[str, Any], most: int) -> list[dict[str, Any]]:

@@ -41,7 +41,6 @@ from uniproto.lm.batches.pools import (
     PoolCollator,
     Window,
     as_pool,
-    chosen_rows,
     known_sources,
     no_source_column,
     over_processes,
@@ -58,7 +57,7 @@ from uniproto.lm.batches.supported import (
     require_supported,
 )
 from uniproto.lm.features.layers import preserve_state, unwrapped
-from uniproto.lm.features.losses import batch_size, require_causal_loss
+from uniproto.lm.features.losses import batch_size, chosen_rows, require_causal_loss
 
 _SMALLEST_RATE = 1e-12  # a warm-up begins at 0, where GREATS would have nothing to compare
 _CARRIED = "selection-{process}.json"  # in a checkpoint: what sources still have to get

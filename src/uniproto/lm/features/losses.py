@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -115,14 +116,21 @@ def _row_pieces(
     }
     size = examples if size is None else require_int("score_batch_size", size)
     for first in range(0, examples, size):
-        rows = torch.arange(first, min(first + size, examples), device=device)
-        piece = {
-            key: value[rows]
-            if isinstance(value, Tensor) and value.ndim and len(value) == examples
-            else value
-            for key, value in moved.items()
-        }
-        yield piece, None, rows
+        rows = np.arange(first, min(first + size, examples))
+        yield chosen_rows(moved, examples, rows), None, torch.from_numpy(rows)
+
+
+def chosen_rows(inputs: Mapping[str, Any], size: int, rows: NDArray[np.int64]) -> dict[str, Any]:
+    """The same batch with these examples only, in this order."""
+    chosen: dict[str, Any] = {}
+    for key, value in inputs.items():
+        if isinstance(value, Tensor) and value.ndim and len(value) == size:
+            chosen[key] = value[torch.from_numpy(rows).to(value.device)]
+        elif isinstance(value, list | tuple) and len(value) == size:
+            chosen[key] = [value[row] for row in rows.tolist()]
+        else:
+            chosen[key] = value
+    return chosen
 
 
 def batch_size(batch: Mapping[str, Any]) -> int:

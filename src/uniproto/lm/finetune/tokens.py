@@ -231,8 +231,10 @@ class PaddingCollator:
     pad_token_id: int
 
     def __call__(self, examples: list[Mapping[str, Any]]) -> dict[str, Any]:
-        ids = [torch.tensor(each["input_ids"]) for each in examples]
-        labels = [torch.tensor(each["labels"]) for each in examples]
+        ids, labels = (
+            [torch.tensor(each[name], dtype=torch.int64) for each in examples]
+            for name in ("input_ids", "labels")
+        )
         return {
             "input_ids": pad_sequence(ids, True, self.pad_token_id),
             "attention_mask": pad_sequence([torch.ones_like(row) for row in ids], True),

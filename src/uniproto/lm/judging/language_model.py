@@ -199,11 +199,14 @@ class LanguageModel:
 
     def _padded(self, rows: Sequence[Sequence[int]]) -> dict[str, Any]:
         """Rows padded on the left, so that what comes next is at the same place in all."""
-        ids = [torch.tensor(row, device=self.model.device) for row in rows]
+        ids = [torch.tensor(row, dtype=torch.int64) for row in rows]
+        mask = [torch.ones_like(row) for row in ids]
         padded = partial(pad_sequence, batch_first=True, padding_side="left")
         return {
-            "input_ids": padded(ids, padding_value=padding_token(self.tokenizer)),
-            "attention_mask": padded([torch.ones_like(row) for row in ids]),
+            "input_ids": padded(ids, padding_value=padding_token(self.tokenizer)).to(
+                self.model.device
+            ),
+            "attention_mask": padded(mask).to(self.model.device),
         }
 
 
