@@ -18,7 +18,6 @@ import numpy as np
 from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.lm.pretraining.checkpoints import (
     CHECKPOINTS,
-    Checkpoint,
     Checkpoints,
     remove_checkpoints,
 )
@@ -107,7 +106,11 @@ def _train(plan: Plan, out: Path) -> tuple[MetricsFile, dict[str, Any]]:
     checkpoints = Checkpoints(out)
     try:
         saved = checkpoints.latest()
-        require_checkpoint(saved, out)
+        if saved is None and (out / RESULT).exists():  # whose results would be lost
+            raise InputFileError(
+                f"{out / CHECKPOINTS}: the last checkpoint is gone. Put it back, choose another "
+                "folder with --out, or start over with --fresh."
+            )
         if saved is not None:
             require_continuing(saved.record["configuration"], plan.configuration, saved.step, out)
         (out / RESULT).unlink(missing_ok=True)  # of a run that now goes on for more steps
@@ -214,15 +217,6 @@ def finished_result(
     result = read_record(out / RESULT)
     require_continuing(result["configuration"], configuration, result["steps"], out)
     return result if result["steps"] == steps else None
-
-
-def require_checkpoint(saved: Checkpoint | None, out: Path) -> None:
-    """Refuse to go on with a finished run without a checkpoint: its results would be lost."""
-    if saved is None and (out / RESULT).exists():
-        raise InputFileError(
-            f"{out / CHECKPOINTS}: the last checkpoint is gone. Put it back, choose another folder "
-            "with --out, or start over with --fresh."
-        )
 
 
 def require_continuing(

@@ -141,7 +141,6 @@ def _launch(executable: str, job: Job, timeout: float) -> Outcome:
             cwd="/",
             pass_fds=(reports,),
             start_new_session=True,
-            bufsize=0,
         )
     except BaseException:
         os.close(status)
@@ -151,9 +150,11 @@ def _launch(executable: str, job: Job, timeout: float) -> Outcome:
     with launcher:
         try:
             assert launcher.stdin is not None
-            with suppress(BrokenPipeError):  # the launcher is dead, as `watch` finds out
-                _write(launcher.stdin.fileno(), job.packed())
-            launcher.stdin.close()
+            # The launcher reads everything before it writes anything, so this cannot hang.
+            with suppress(BrokenPipeError):  # it is dead, as `watch` finds out
+                launcher.stdin.write(job.packed())
+            with suppress(BrokenPipeError):
+                launcher.stdin.close()
             return watch(launcher, status, timeout)
         except BaseException:
             if launcher.returncode is None:
@@ -161,13 +162,6 @@ def _launch(executable: str, job: Job, timeout: float) -> Outcome:
             raise
         finally:
             os.close(status)
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    """All of it; the launcher reads everything before it writes anything, so this cannot hang."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
 
 
 def verdict(outcome: Outcome, timeout: float) -> ProgramResult:
