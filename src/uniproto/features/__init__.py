@@ -17,8 +17,7 @@ from uniproto.runtime.late import late_names
 if TYPE_CHECKING:
     from uniproto.features.embedded import Embedded
     from uniproto.features.images import embed_images
-    from uniproto.features.ngrams import hashed_ngrams
-    from uniproto.features.text import embed_text
+    from uniproto.features.text import embed_text, hashed_ngrams
 
 __all__ = [
     "Embedded",
@@ -34,6 +33,6 @@ __getattr__ = late_names(
         "Embedded": "uniproto.features.embedded",
         "embed_images": "uniproto.features.images",
         "embed_text": "uniproto.features.text",
-        "hashed_ngrams": "uniproto.features.ngrams",
+        "hashed_ngrams": "uniproto.features.text",
     },
 )

@@ -168,7 +168,8 @@ def _folder_items(path: Path, images: str | None) -> Items:
     if inner != path:
         names = [(inner.relative_to(path) / name).as_posix() for name in names]
     table = pa.table({"path": names})
-    return Items(path, _names_digest(names), table, "images", "path", path, images or WHOLE_FOLDER)
+    digest = hashlib.sha256("\n".join(names).encode("utf-8", "surrogateescape")).hexdigest()
+    return Items(path, digest, table, "images", "path", path, images or WHOLE_FOLDER)
 
 
 def _table_of_pictures(path: Path, digest: str, table: Any, images: str) -> Items:
@@ -238,10 +239,6 @@ def _is_picture(kind: pa.DataType) -> bool:
         )
     binary = ("binary", "large_binary", "binary_view")
     return _is_text(kind) or str(kind) in binary or pa.types.is_fixed_size_binary(kind)
-
-
-def _names_digest(names: list[str]) -> str:
-    return hashlib.sha256("\n".join(names).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def batches(table: Any, path: Path, columns: list[str] | None, size: int) -> Iterator[Any]:

@@ -1,18 +1,27 @@
-"""Texts as vectors: `embed_text`, and the models it runs, by name or folder."""
+"""Texts as vectors: `embed_text`, the models it runs, by name or folder; and counts of words."""
 
 from __future__ import annotations
 
 import os
+import re
+import zlib
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.errors import InputFileError, MissingExtraError, invalid
+from uniproto.errors import (
+    InputFileError,
+    InvalidInputError,
+    MissingExtraError,
+    require_int,
+)
 from uniproto.features.embedded import (
     TRUNCATED,
     Embedded,
@@ -39,6 +48,7 @@ _PACKAGED = {DEFAULT.lower(), f"sentence-transformers/{DEFAULT}".lower()}
 _PURPOSE = "Embedding texts"
 _VERSION = 1  # raise it when what is computed here changes
 _BATCH, _BATCH_ON_GPU = 32, 256
+_WORDS = re.compile(r"\w+|[^\w\s]+")
 
 
 def embed_text(
@@ -76,10 +86,7 @@ def embed_text(
     >>> embed_text(["one", "", "two"], on_error="skip", cache=False).left_out
     [(1, 'empty')]
     """
-    if isinstance(texts, str | bytes):
-        raise invalid(
-            "texts", "must be several texts", f"one {type(texts).__name__}", "Put it into a list."
-        )
+    _require_several(texts)
     listed = _lasting(texts)
     return embed(
         listed,
@@ -94,6 +101,11 @@ def embed_text(
     )
 
 
+def _require_several(texts: Any) -> None:
+    if isinstance(texts, str | bytes):
+        raise InvalidInputError("'texts' must be several texts, not one. Put it into a list.")
+
+
 def _lasting(texts: Iterable[Any]) -> Any:
     """The texts, which can be gone through more than once."""
     try:
@@ -101,9 +113,8 @@ def _lasting(texts: Iterable[Any]) -> Any:
             return list(texts.to_pylist())
         return texts if isinstance(texts, Sized) and isinstance(texts, Iterable) else list(texts)
     except TypeError as error:
-        raise invalid(
-            "texts", "must be a list of texts", f"a {type(texts).__name__}", "Pass a list."
-        ) from error
+        kind = type(texts).__name__
+        raise InvalidInputError(f"'texts' must be a list of texts, not a {kind}.") from error
 
 
 def find_text_model(
@@ -380,3 +391,33 @@ def _require_known_parts(name: str, folder: Path) -> None:
             f"The model {name!r} must be made of parts of sentence-transformers. It asks for "
             f"{foreign[0]!r}, which is code of its own and is never run. Use another model."
         )
+
+
+def hashed_ngrams(texts: Iterable[Any], *, n: int = 2, buckets: int = 10_000) -> sp.csr_matrix:
+    """Count the words of each text, and the runs of up to n words, in so many buckets.
+
+    >>> counts = hashed_ngrams(["one two two", "two"], buckets=100)
+    >>> counts.shape, counts.sum(axis=1).ravel().tolist()
+    ((2, 100), [[5.0, 1.0]])
+    """
+    require_int("n", n)
+    require_int("buckets", buckets)
+    _require_several(texts)
+    ends: list[int] = [0]
+    columns: list[int] = []
+    counts: list[int] = []
+    for text in texts:
+        words = _WORDS.findall(str(text).lower())
+        grams = (
+            " ".join(words[first : first + size])
+            for size in range(1, n + 1)
+            for first in range(len(words) - size + 1)
+        )
+        found = Counter(
+            zlib.crc32(gram.encode("utf-8", "surrogatepass")) % buckets for gram in grams
+        )
+        columns.extend(found)
+        counts.extend(found.values())
+        ends.append(len(columns))
+    arrays = (np.array(counts, np.float64), np.array(columns, np.int64), np.array(ends))
+    return sp.csr_matrix(arrays, shape=(len(ends) - 1, buckets))

@@ -64,7 +64,7 @@ def certify_shards(
     begin = time.perf_counter()
     deadline = math.inf if request.time_limit is None else begin + request.time_limit
     source, settings = request.source, request.settings
-    target: Target = cluster.get(placed.reference)
+    target = placed.target
     prices, steps = np.zeros(placed.count), 0
     best, best_prices = -math.inf, prices
     passes: list[dict[str, Any]] = []

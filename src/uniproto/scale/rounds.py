@@ -71,7 +71,9 @@ def run_rounds(
     begin = time.perf_counter()
     source, settings = request.source, request.settings
     rounds: list[dict[str, Any]] = []
-    first_row = _first_row(cluster, source, settings.columns)
+    # One row of the source, for the type and number of its features.
+    shard = next(shard for shard in source.parts if shard.rows)
+    first_row = cluster.get(cluster.submit(read_first_row, shard, shard.content, settings.columns))
     _require_room_for_union(request, first_row)
     aim = request.target or source
     request = replace(request, target_options=_with_bandwidth(cluster, request))
@@ -84,7 +86,7 @@ def run_rounds(
             "bytes_in_store": placed.size,
         }
     )
-    target: Target = cluster.get(placed.reference)
+    target = placed.target
     if request.groups is not None:
         settings = replace(settings, groups=_group_quotas(cluster, request, target))
         request = replace(request, settings=settings)
@@ -122,12 +124,6 @@ def run_rounds(
         "rounds": rounds,
     }
     return RoundsResult(selection, placed, [part.digest for part in parts], rounds)
-
-
-def _first_row(cluster: Cluster, source: Shards, columns: tuple[str, ...]) -> NDArray[Any]:
-    """One row of the source, for the type and number of its features."""
-    shard = next(shard for shard in source.parts if shard.rows)
-    return cluster.get(cluster.submit(read_first_row, shard, shard.content, columns))
 
 
 def _with_bandwidth(cluster: Cluster, request: Request) -> TargetOptions:

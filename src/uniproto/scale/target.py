@@ -86,9 +86,10 @@ class TargetOptions:
 
 @dataclass(frozen=True)
 class PlacedTarget:
-    """The target in the object store: a reference to a `Target`, and facts for the driver."""
+    """The target, its reference in the object store, and facts for the driver."""
 
     reference: Any
+    target: Target
     shards: Shards
     digests: list[str]
     sampled: NDArray[np.int64] | None
@@ -126,8 +127,8 @@ def place_target(
     ]
     digests = cluster.all(_digest_of_piece, [(piece,) for piece in pieces])
     reference = cluster.submit(_joined, options, first_row, *pieces)
-    cluster.get(cluster.submit(_ready, reference))  # an error in it is raised now
-    return PlacedTarget(reference, shards, digests, rows, count, first_row.shape[1], size)
+    target = cluster.get(reference)
+    return PlacedTarget(reference, target, shards, digests, rows, count, first_row.shape[1], size)
 
 
 # --- in the cluster -------------------------------------------------------------------------------
@@ -156,10 +157,6 @@ def _piece(
 
 def _digest_of_piece(piece: _Piece) -> str:
     return piece.digest
-
-
-def _ready(target: Target) -> bool:
-    return target is not None
 
 
 def _joined(options: TargetOptions, first_row: NDArray[Any], *pieces: _Piece) -> Target:
