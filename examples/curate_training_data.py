@@ -9,6 +9,7 @@ model at hand, write model="./my-llm" instead of features="text": its gradients 
 from itertools import product
 
 import uniproto
+from uniproto import Limits
 
 K = 24
 FORMS = {
@@ -37,8 +38,7 @@ benchmark = pool[:5]
 asked = {
     "features": "text",
     "text": "question",
-    "source": "source",
-    "at_most": K // 3,
+    "limits": Limits("source", at_most=K // 3),
     "exclude_near": (benchmark, 0.02),
     "progress": False,
 }

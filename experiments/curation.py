@@ -343,7 +343,7 @@ def _at_checkpoints(setup: Setup, recipe: Any, unit: Unit, question: Question) -
     saved = checkpoints(setup, recipe, collection, _warm_up(setup))
     for number, at in enumerate(saved, start=1):
         pool.append(_vectors(setup, collection, f"checkpoint{number}")[question.pool])
-        target.append(embedded(setup, recipe, wanted, "plain", lora=True, adapter=at))
+        target.append(embedded(setup, recipe, wanted, "plain", layer="lora", adapter=at))
     return np.concatenate(pool, axis=1), np.concatenate(target, axis=1)
 
 

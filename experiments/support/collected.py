@@ -155,7 +155,7 @@ def vectors_of(setup: Setup, recipe: Recipe, collection: str, features: str, war
     if features.startswith("checkpoint"):
         saved = checkpoints(setup, recipe, collection, warm)
         at = saved[int(features.removeprefix("checkpoint")) - 1]
-        return _dense(setup, recipe, collection, features, rows, lora=True, adapter=at, adam=True)
+        return _dense(setup, recipe, collection, features, rows, layer="adam", adapter=at)
     return _dense(setup, recipe, collection, features, rows)
 
 

@@ -19,9 +19,10 @@ import pytest
 
 import uniproto
 from support.finetuning import tiny_model
+from uniproto import Limits
 from uniproto.cli import main
 from uniproto.cli.curate import CHOSEN
-from uniproto.errors import InfeasibleError, InputFileError, InvalidInputError
+from uniproto.errors import UniprotoError
 from uniproto.lm import gradients
 from uniproto.runs.records import sha256_of
 
@@ -579,8 +580,8 @@ def test_rows_without_an_answer_keep_the_numbers_of_the_others(model):
 def test_sources_benchmarks_and_copies_in_python(model):
     wanted = [*TARGET_ROWS, {n: POOL_ROWS[3][n] for n in ("instruction", "output")}]
     selection = uniproto.lm.curate(
-        POOL_ROWS, wanted, K, model=model, template=TEMPLATE, min_distance=1e-6, source="source",
-        at_least={"sub": 10}, exclude_near=([POOL_ROWS[7]], 1e-6),
+        POOL_ROWS, wanted, K, model=model, template=TEMPLATE, min_distance=1e-6,
+        limits=Limits("source", at_least={"sub": 10}), exclude_near=([POOL_ROWS[7]], 1e-6),
     )  # fmt: skip
     kinds = [POOL_ROWS[row]["source"] for row in selection.indices]
     assert kinds.count("sub") >= 10
@@ -596,13 +597,15 @@ def test_sources_benchmarks_and_copies_in_python(model):
         ({"pool": [1, 2]}, "pool must be a"),
         ({"features": "vibes"}, "features"),
         ({"model": None}, "needs a model"),
-        ({"source": "sauce", "at_most": 3}, "sauce"),
+        ({"limits": Limits("sauce", at_most=3)}, "sauce"),
+        ({"limits": Limits(["a"], at_most=3)}, "120 labels, one for each row"),
         ({"features": "text", "text": "body"}, "the pool has no body"),
         ({"features": "hidden", "text": "output"}, "text needs features='text'"),
-        ({"at_most": 3}, "source goes together with"),
-        ({"source": "source"}, "source goes together with"),
-        ({"source": "source", "at_most": 1}, "'at_most' must allow k=24 rows"),
-        ({"source": "source", "at_most": {"sauce": 1}}, "'at_most' must name sources"),
+        ({"limits": Limits("source", at_most=1)}, "'at_most' must allow k=24 rows"),
+        ({"limits": Limits("source", at_most={"sauce": 1})}, "'at_most' must name sources"),
+        ({"source": "source"}, r"Did you mean limits=Limits\(column, at_most=…\)"),
+        ({"at_most": 3}, r"Did you mean limits=Limits\(labels, at_most=…\)"),
+        ({"modle": "m"}, "Did you mean 'model'"),
         ({"min_distance": -1}, "'min_distance' must be"),
         ({"seed": -1}, "'seed' must be at least 0"),
         ({"exclude_near": (TARGET_ROWS, -1)}, "a distance of at least 0"),
@@ -617,5 +620,5 @@ def test_sources_benchmarks_and_copies_in_python(model):
 )
 def test_python_says_what_is_wrong(options, message, model, unloaded):
     question = {"pool": POOL_ROWS, "target": TARGET_ROWS, "k": K, "model": model, **options}
-    with pytest.raises((InvalidInputError, InputFileError, InfeasibleError), match=message):
+    with pytest.raises(UniprotoError, match=message):
         uniproto.lm.curate(**question)

@@ -15,7 +15,7 @@ import transformers
 
 from support.finetuning import tiny_model
 from uniproto.cli import main
-from uniproto.errors import InputFileError, InvalidInputError
+from uniproto.errors import InputFileError, InvalidInputError, UniprotoError
 from uniproto.lm import gradients, hidden_states
 from uniproto.lm.features.adam_moments import Moments, adam_steps
 from uniproto.lm.features.gradient_features import projected
@@ -113,8 +113,9 @@ def test_gradients_of_another_layer(model):
 def test_gradients_of_lora_layers(model, adapter, adam):
     """Projected, they have the inner products of the whole gradients, nearly."""
     width = 4096
-    options = {"model": model, "template": TEMPLATE, "adapter": adapter, "lora": True}
-    found = gradients(ROWS[:5], width=width, adam=adam, batch_size=2, **options)
+    options = {"model": model, "template": TEMPLATE, "adapter": adapter}
+    layer = "adam" if adam else "lora"
+    found = gradients(ROWS[:5], width=width, layer=layer, batch_size=2, **options)
     network, tokenizer = load_model(model)
     network = peft.PeftModel.from_pretrained(network, adapter, is_trainable=True).eval()
     trained = [each for each in network.parameters() if each.requires_grad]
@@ -227,13 +228,13 @@ def test_half_a_character_is_skipped_or_told(model):
 def test_what_cannot_be_computed_is_refused_before_anything_is_loaded(model, adapter, tmp_path):
     for options, message in (
         ({"layer": "model.layers.9.v_proj"}, "must name one linear layer .*layers.1"),
-        ({"lora": True}, "need an adapter"),
+        ({"layer": "lora"}, "need an adapter"),
         ({"adapter": str(tmp_path)}, "Name the adapter"),
-        ({"adam": True, "adapter": adapter}, "adam needs the gradients of LoRA"),
+        ({"adam": True, "adapter": adapter}, "Did you mean layer='adam'"),
         ({"template": "no place"}, "must hold {instruction}"),
         ({"width": 0}, "width"),
     ):
-        with pytest.raises((InvalidInputError, InputFileError), match=message):
+        with pytest.raises(UniprotoError, match=message):
             gradients(ROWS, model=model, **options)
     with pytest.raises(InputFileError, match="no prompt and answer among"):
         gradients([{"a": "1", "b": "2"}], model=model)

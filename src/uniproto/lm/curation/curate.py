@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import compress
 from pathlib import Path
@@ -11,18 +12,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from uniproto.data.columns import arrow_table
 from uniproto.data.examples import example_columns, is_plain_text
 from uniproto.data.tables import require_column
-from uniproto.errors import InvalidInputError, require_int, require_name
+from uniproto.errors import InvalidInputError, known_keywords, require_int, require_name
 from uniproto.features.embedded import Embedded, usable_rows
 from uniproto.features.files import Items
 from uniproto.features.text import what_is_wrong
 from uniproto.lm.curation.overlap import repeated_in_itself, repeated_rows
 from uniproto.lm.features.examples import Examples
 from uniproto.lm.features.language import NO_ANSWER, what_is_wrong_with
-from uniproto.lm.features.language_features import gradients, hidden_states
+from uniproto.lm.features.language_features import OPTIONS, gradients, hidden_states
 from uniproto.methods import Method, as_method
 from uniproto.methods.rehearsal import rehearse, require_enough
 from uniproto.problem.near import near_targets, require_distance, rows_near
@@ -32,9 +34,12 @@ from uniproto.select import run_method
 from uniproto.selection.selection import Selection
 
 FEATURES = ("gradients", "hidden", "text")
-_OF_GRADIENTS = {"adapter", "lora", "adam", "layer", "width"}  # who passes one, wants them
+COLUMNS = ("text", "prompt", "answer", "messages")  # that are looked at, by what they hold
+EMBEDDING = (*COLUMNS, "adapter", "layer", "width", "template", "max_length", "bf16", *OPTIONS)
+_OF_GRADIENTS = {"adapter", "layer", "width"}  # who passes one, wants them
 
 
+@partial(known_keywords, also=EMBEDDING)
 def curate(
     pool: Any,
     target: Any,
@@ -42,10 +47,7 @@ def curate(
     *,
     model: str | None = None,
     features: str | None = None,
-    text: str | tuple[str, ...] | None = None,
-    source: str | None = None,
-    at_most: int | Mapping[Hashable, int] | None = None,
-    at_least: int | Mapping[Hashable, int] | None = None,
+    limits: Limits | None = None,
     min_distance: float | str | None = "auto",
     decontaminate: Any = None,
     exclude_near: tuple[Any, float] | None = None,
@@ -61,11 +63,11 @@ def curate(
         k: how many rows to choose.
         model: the language model that will be trained; for `features="text"` a sentence model.
         features: how rows are compared: `gradients` of the model, its `hidden` states, or `text`,
-            by sentence embeddings. By default gradients, hidden states where rows are plain
-            texts without a prompt, and sentence embeddings where `text` names columns.
-        text: for sentence embeddings, the column or columns to embed.
-        source: the column of the pool that says where a row comes from, for `at_most` and
-            `at_least`: a number for every source, or a mapping from label to count.
+            by sentence embeddings of the columns that `text` names. By default gradients, hidden
+            states where rows are plain texts without a prompt, and sentence embeddings where there
+            is a `text`.
+        limits: how many rows each source may or must give: `Limits("source", at_most=500)`, by a
+            column of the pool or by one label per row.
         min_distance: drop rows that repeat the words of the target or of an earlier row, and rows
             at most this far from a chosen row or from the target: "auto", a hundredth of the median
             distance; a distance; or None, drop nothing.
@@ -74,7 +76,8 @@ def curate(
         exclude_near: rows of a benchmark, and the distance up to which a row is too near to one.
         method, seed, progress: as for `uniproto.select`.
         embedding: further arguments of `uniproto.lm.gradients`, `hidden_states` or
-            `embed_text`, such as `prompt`, `answer`, `template`, `device` or `batch_size`. A target
+            `embed_text`, such as `prompt`, `answer`, `text` (a column, or several), `template`,
+            `layer`, `device` or `batch_size`. A target
             without the pool's columns is read by its own, where they have the usual names.
 
     Returns:
@@ -84,7 +87,8 @@ def curate(
     if features is not None:
         require_name("features", features, FEATURES)
     chosen = as_method(method)
-    columns = tuple(embedding.pop(name, None) for name in ("prompt", "answer", "messages"))
+    text, *named = (embedding.pop(name, None) for name in COLUMNS)
+    columns = tuple(named)
     table, wanted = _table(pool, "pool"), _table(target, "target")
     k = require_int("k", k)
     if k > len(table):
@@ -111,14 +115,14 @@ def curate(
     known = usable(items, on_error)
     copies = None if min_distance is None else "min_distance=None"
     require_enough(k, compress(items, known), aims, len(table), copies=copies)
-    sources = _sources(table, source, at_most, at_least)
+    sources = _sources(table, limits)
 
-    def conditions(labels: Any) -> ProblemOptions:
-        limits = None if sources is None else Limits(list(labels), at_most, at_least)
-        asked: ProblemOptions = {"limits": limits, "min_distance": min_distance, "seed": seed}
+    def conditions(rows: Any) -> ProblemOptions:
+        kept = limits and replace(limits, labels=sources[rows])
+        asked: ProblemOptions = {"limits": kept, "min_distance": min_distance, "seed": seed}
         return {"metric": "cosine", **asked}
 
-    rehearse(chosen, k, sum(known), targets, **conditions(compress(sources or (), known)))
+    rehearse(chosen, k, sum(known), targets, **conditions(known))
 
     def embed(these: Items) -> Embedded:
         options = {**embedding, "progress": progress}
@@ -127,8 +131,7 @@ def curate(
     of_target = embed(aims)  # first: it shows what is wrong
     of_others = None if others is None else embed(others)
     of_pool = embed(items)
-    limited = () if sources is None else (sources[row] for row in of_pool.rows)
-    problem = Problem(of_pool.vectors, of_target.vectors, **conditions(limited))
+    problem = Problem(of_pool.vectors, of_target.vectors, **conditions(of_pool.rows))
     dropped: set[int] = set()
     if problem.twin_distance is not None:
         dropped.update(near_targets(problem.costs, problem.twin_distance).rows.tolist())
@@ -169,14 +172,18 @@ def _table(values: Any, parameter: str) -> pa.Table:
     return table
 
 
-def _sources(table: pa.Table, source: str | None, at_most: Any, at_least: Any) -> list[Any] | None:
+def _sources(table: pa.Table, limits: Limits | None) -> NDArray[Any]:
     """Where each row comes from, if that is limited."""
-    if (source is None) != (at_most is None and at_least is None):
-        raise InvalidInputError("source goes together with at_most or at_least.")
-    if source is None:
-        return None
-    require_column(table, source, "source", Path("pool"))
-    return list(table.column(source).to_pylist())
+    labels: Any = () if limits is None else limits.labels
+    if isinstance(labels, str):
+        require_column(table, labels, "limits", Path("pool"))
+        labels = table.column(labels).to_pylist()
+    if limits is not None and len(labels) != len(table):
+        raise InvalidInputError(
+            f"limits must have a column's name or {len(table):,} labels, one for each row of the "
+            f"pool, not {len(labels):,}."
+        )
+    return np.array(labels, object)
 
 
 def _usual_features(

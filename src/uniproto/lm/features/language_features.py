@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence, Sized
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from uniproto.data.examples import as_example, example_columns
-from uniproto.errors import InputFileError, InvalidInputError
+from uniproto.errors import InputFileError, InvalidInputError, known_keywords
 from uniproto.features.embedded import (
     TRUNCATED,
     Embedded,
@@ -62,14 +63,18 @@ _PURPOSE, _EXTRA = "Looking at examples with a language model", "train"
 _BATCH, _BATCH_ON_GPU = {"value": 8, "lora": 4, "hidden": 8}, {"value": 64, "lora": 8, "hidden": 64}
 
 
+_OF_ADAPTERS = ("lora", "adam")  # as a layer: all of an adapter
+# What is passed on to `features.embedded`.
+OPTIONS = ("batch_size", "device", "cache", "on_error", "progress", "model_digest", "spread")
+
+
+@partial(known_keywords, also=OPTIONS)
 def gradients(
     rows: Iterable[Any],
     *,
     model: str,
     adapter: str | os.PathLike[str] | None = None,
-    lora: bool = False,
-    adam: bool = False,
-    layer: str | None = None,
+    layer: str = "value",
     width: int = 1024,
     prompt: str | None = None,
     answer: str | None = None,
@@ -81,18 +86,18 @@ def gradients(
 ) -> Embedded:
     """Turn examples into the gradients they would train a language model with.
 
-    Each vector is the gradient of the mean loss of an example's answer by the value projection of
-    the model's last block, randomly projected to `width` numbers. Compare them by cosine.
+    Each vector is the gradient of the mean loss of an example's answer by one layer or several,
+    randomly projected to `width` numbers. Compare them by cosine.
 
     Args:
         rows: a `datasets.Dataset` or any sequence of rows (mappings), of (prompt, answer) pairs,
             of conversations (lists of messages with role and content) or of plain texts.
         model: a causal language model: a folder, a .gguf file or a name on the Hugging Face hub.
         adapter: a folder of LoRA weights to put on the model.
-        lora: the gradients by all LoRA layers of the adapter, as LESS takes them.
-        adam: with `lora`, each gradient as the step that Adam would make of it, by the moments in
-            the adapter's folder (optimizer.pt), which a training run leaves with its checkpoints.
-        layer: the linear layer to take in place of the value projection.
+        layer: `value`, the value projection of the last block; the name of another linear layer;
+            `lora`, all LoRA layers of the adapter, as LESS takes them; or `adam`, of those each
+            gradient as the step that Adam would make of it, by the moments in the adapter's folder
+            (optimizer.pt), which a training run leaves with its checkpoints.
         width: at most so many numbers per vector.
         prompt, answer, messages: the columns of rows. Default: those with the usual names.
         template: the prompt, with `{instruction}` in it, or "chat" for the model's own template.
@@ -104,10 +109,10 @@ def gradients(
     Examples without an answer token are skipped and listed in `left_out`, whatever `on_error` is.
     """
     features = LanguageFeatures(
-        "lora" if lora else "value",
+        "lora" if layer in _OF_ADAPTERS else "value",
         None if adapter is None else os.fspath(adapter),
-        adam,
-        layer,
+        layer == "adam",
+        None if layer in ("value", *_OF_ADAPTERS) else layer,
         width,
         template,
         max_length,
@@ -116,6 +121,7 @@ def gradients(
     return embed_examples(_examples(rows, prompt, answer, messages), features, model, **options)
 
 
+@partial(known_keywords, also=OPTIONS)
 def hidden_states(
     rows: Iterable[Any],
     *,
