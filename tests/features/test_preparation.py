@@ -1,9 +1,10 @@
-"""Tables of mixed columns: what becomes of each, and that it is what scikit-learn makes of it."""
+"""Tables of mixed columns: what becomes of each, of doubtful ones, too, as scikit-learn has it."""
 
 from __future__ import annotations
 
 import datetime
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from sklearn.preprocessing import OneHotEncoder, RobustScaler, StandardScaler
 
 import uniproto
 from uniproto.cli import main
-from uniproto.errors import InvalidInputError
+from uniproto.data.columns import arrow_table
+from uniproto.errors import DataWarning, InvalidInputError
 from uniproto.features.column_values import day_numbers
 from uniproto.features.preparation import Preparation
 from uniproto.features.preparing import SCALES, fit_preparation, is_one_vector
@@ -583,3 +585,227 @@ def test_the_preparation_of_another_selection_is_saved_too(tmp_path: Path) -> No
     found, expected = (one.nearest(FRAME.tail(20)) for one in (loaded, selection))
     assert found.prototype.tolist() == expected.prototype.tolist()
     np.testing.assert_allclose(found.distance, expected.distance)
+
+
+# --- columns that are not what they look like -----------------------------------------------------
+
+
+M = 120
+DRAW = np.random.default_rng(5)
+AMOUNTS = {"a": DRAW.normal(size=M), "b": DRAW.normal(size=M)}
+
+
+def prepared(target: pd.DataFrame | None = None, **columns: Any) -> Preparation:
+    table = arrow_table(pd.DataFrame({**AMOUNTS, **columns}), "source")
+    return fit_preparation(table, None if target is None else arrow_table(target, "target"))
+
+
+def kind_of(name: str, values: Any) -> str:
+    return {row[0]: row[1] for row in prepared(**{name: values}).rows}[name]
+
+
+SOME_DAYS = pd.Timestamp("2019-12-20") + pd.to_timedelta(np.arange(M) % 40, unit="D")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "kind"),
+    [
+        ("booked", SOME_DAYS.strftime("%Y%m%d").astype(int), "date"),
+        ("booked", np.where(np.arange(M) == 4, np.nan, 20200105 + np.arange(M) % 20), "date"),
+        ("amount", 20201350 + np.arange(M), "set aside"),  # no month 13: they count rows
+        ("place", DRAW.choice([10115, 20095, 80331], M), "category"),
+        ("salary", DRAW.choice([20_000, 25_000, 40_000], M), "number"),
+        ("zip", DRAW.integers(1_000, 99_999, M), "set aside"),
+        ("phone", DRAW.choice(10**9, M, replace=False), "set aside"),
+        ("product", DRAW.integers(1, 4, M), "category"),
+        ("product_code", DRAW.integers(1, 4, M), "category"),
+        ("sex", DRAW.integers(1, 3, M), "category"),
+        ("invoice", DRAW.permutation(M) * 10 + 5000, "set aside"),
+        ("weight", DRAW.integers(50, 90, M), "number"),
+        ("year", 1900 + np.arange(M), "number"),
+        ("year", (1900 + np.arange(M)).astype(str), "number"),
+        ("surname", [f"name {row % 100}" for row in range(M)], "set aside"),
+        ("town", [f"town {row % 10}" for row in range(M)], "category"),
+        ("size", pd.Categorical(["S", "M", "L"] * 40, ["S", "M", "L"], ordered=True), "ordered"),
+    ],
+)
+def test_what_can_be_recognised_is(name: str, values: Any, kind: str) -> None:
+    assert kind_of(name, values) == kind
+
+
+def test_an_ordered_category_keeps_its_order() -> None:
+    sizes = ["S", "M", "L", "XL", None] * (M // 5)
+    order = pd.Categorical(sizes, ["S", "M", "L", "XL"], ordered=True)
+    preparation = prepared(size=order)
+    again = Preparation.from_record(preparation.record())
+    frame = pd.DataFrame({**AMOUNTS, "size": order}).head(5)
+    values = again.matrix(frame)[:, -2:]
+    np.testing.assert_allclose(np.diff(values[:4, 0], n=2), 0, atol=1e-12)
+    assert values[0, 0] < values[3, 0]
+    assert values[4].tolist() == [values[1:3, 0].mean(), 1]  # a gap is the median, and flagged
+    by_name = again.matrix(frame.assign(size=sizes[:5]))  # new rows need not be categories
+    np.testing.assert_array_equal(by_name[:, -2:], values)
+    assert "0 to 3" in preparation.columns[-1].words
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "remedy"),
+    [
+        ("branch", DRAW.integers(1, 5, M), r"Columns\(categories=\['branch'\]\) \(--categories\)"),
+        ("contract", DRAW.choice(10**7, M, replace=False) + 10**7, r"Columns\(ignore=\['contract"),
+    ],
+)
+def test_what_is_doubtful_is_said_once(name: str, values: Any, remedy: str) -> None:
+    with pytest.warns(DataWarning, match=f"{name}.*{remedy}") as said:
+        preparation = prepared(**{name: values})
+    assert len(said) == 1
+    assert said[0].filename == __file__
+    assert preparation.columns[-1].kind == "number"
+    assert preparation.columns[-1].doubt in preparation.table()
+
+
+@pytest.mark.parametrize("name", ["rooms", "n_visits", "rating", "month"])
+def test_counts_and_times_are_not_doubtful(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert kind_of(name, DRAW.integers(1, 5, M)) == "number"
+
+
+def test_codes_can_be_named() -> None:
+    table = pa.table({**AMOUNTS, "branch": DRAW.integers(1, 5, M)})
+    preparation = fit_preparation(table, categories=["branch"])
+    assert preparation.columns[-1].levels == ("1", "2", "3", "4")
+    with pytest.raises(InvalidInputError, match="'categories' must be one of"):
+        fit_preparation(table, categories=["branhc"])
+
+
+@pytest.mark.parametrize("gap", ["?", "-", "missing", "NA"])
+def test_numbers_as_texts_are_numbers(gap: str) -> None:
+    texts = [gap if row % 20 == 3 else str(row * 0.25) for row in range(M)]
+    preparation = prepared(price=texts)
+    column = preparation.columns[-1]
+    assert (column.kind, column.flag) == ("number", True)
+    values = preparation.matrix(pd.DataFrame({**AMOUNTS, "price": texts}))[:, -2]
+    assert values[100] - values[0] == pytest.approx(25 / column.scale)
+    whole = [gap if row % 20 == 3 else str(row % 50) for row in range(M)]
+    assert kind_of("horsepower", whole) == "number"
+    assert kind_of("price", [str(row * 0.25) for row in range(M)]) == "number"
+
+
+def test_digits_that_are_kept_as_texts_stay_codes() -> None:
+    assert kind_of("store", [str(row % 9 + 10) for row in range(M)]) == "category"
+    assert kind_of("store", [f"0{row % 9}" if row else "?" for row in range(M)]) == "category"
+
+
+def test_words_among_numbers_are_named() -> None:
+    texts = ["sold out" if row % 20 == 3 else str(row * 0.25) for row in range(M)]
+    assert prepared(price=texts).aside["price"] == (
+        "looks like numbers, but 6 of 120 are not, such as 'sold out'; leave those empty"
+    )
+
+
+def test_a_gap_in_a_category_is_one_whatever_its_word() -> None:
+    levels = (["x"] * 10 + ["y"] * 10 + ["?", "", None, "-"]) * 5
+    assert prepared(c=levels).columns[-1].levels == ("(missing)", "x", "y")
+
+
+def test_a_column_that_makes_most_of_the_distance_is_named() -> None:
+    frame = pd.DataFrame({**AMOUNTS, "c": DRAW.normal(size=M), "income": DRAW.normal(size=M) * 30})
+    table = arrow_table(frame, "source")
+    with pytest.warns(DataWarning, match=r"'income' makes 9\d% of the mean distance.*--ignore"):
+        fit_preparation(table, scale="none")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit_preparation(table)
+
+
+# A target of other columns or units
+
+
+TARGET = pd.DataFrame({**AMOUNTS, "income": DRAW.normal(30_000, 5_000, M)})
+
+
+def test_columns_that_only_one_has_are_named() -> None:
+    renamed = TARGET.rename(columns={"income": "Income (EUR)"}).iloc[:90]
+    with pytest.warns(DataWarning, match="target has no column 'income', and the source has no"):
+        preparation = prepared(renamed, income=TARGET["income"])
+    assert preparation.aside["income"] == "not in the target"
+    assert len(preparation.columns) == 2
+
+
+def test_columns_that_are_no_features_may_be_missing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        preparation = prepared(
+            TARGET[["a", "b"]].head(90), email=[f"user{row}@x.org" for row in range(M)]
+        )
+    assert preparation.aside == {"email": "not in the target"}
+
+
+def test_another_unit_is_mentioned() -> None:
+    thousands = TARGET.assign(income=TARGET["income"] / 1000).head(90)
+    with pytest.warns(DataWarning, match=r"income \(\S+ in the source, \S+ in the target\)"):
+        prepared(thousands, income=TARGET["income"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prepared(TARGET.head(90), income=TARGET["income"])
+        prepared(TARGET.assign(a=TARGET["a"] * 3).head(90), income=TARGET["income"])
+
+
+def test_a_column_of_another_type_is_named() -> None:
+    words = TARGET.assign(income=["much", "little"] * (M // 2)).head(90)
+    with pytest.raises(InvalidInputError, match=r"'income' is .*string.* double.*Convert"):
+        prepared(words, income=TARGET["income"])
+    texts = TARGET.assign(income=[str(value) for value in TARGET["income"]]).head(90)
+    texts.loc[3, "income"] = "?"
+    preparation = prepared(texts, income=TARGET["income"])
+    assert preparation.columns[-1].flag
+    assert np.isfinite(preparation.matrix(texts)).all()
+
+
+# Columns that are labels, and what is no table
+
+
+LABELLED = pd.DataFrame(
+    {"a": AMOUNTS["a"] * 90, "b": AMOUNTS["b"], "species": ["x", "y"] * (M // 2)}
+)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+def test_a_series_that_is_a_column_is_no_feature(kind: str) -> None:
+    frame: Any = LABELLED if kind == "pandas" else pl.from_pandas(LABELLED)
+    by_name = uniproto.Problem(frame, groups="species")
+    by_series = uniproto.Problem(frame, groups=frame["species"])
+    weighted = uniproto.Problem(frame, target_weights=uniproto.Balanced(frame["species"]))
+    for problem in (by_name, by_series, weighted):
+        assert problem.given.columns == ("a", "b")
+        assert problem.given.preparation.aside["species"].startswith("named by")
+    other = frame["species"].str.upper() if kind == "pandas" else frame["species"].to_list()
+    assert "species" in uniproto.Problem(frame, groups=other).given.columns
+
+
+def test_codes_are_named_by_columns_and_by_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({**AMOUNTS, "branch": DRAW.integers(1, 5, M)})
+    columns = uniproto.Columns(categories=["branch"])
+    expected = uniproto.select(frame, 4, columns=columns)
+    assert expected.details.preparation.columns[-1].kind == "category"
+    frame.to_csv("pool.csv", index=False)
+    assert main(["select", "pool.csv", "-k", "4", "--categories", "branch", "-o", "out"]) == 0
+    assert uniproto.Selection.load("out").indices.tolist() == expected.indices.tolist()
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (LABELLED["a"], "to_frame"),
+        (LABELLED.head(0), "empty table"),
+        (LABELLED.assign(v=[[1.0, 2.0]] * M), "or one list column"),
+    ],
+    ids=["series", "empty", "lists"],
+)
+def test_what_is_no_table_is_told_what_to_do(source: Any, words: str) -> None:
+    with pytest.raises(InvalidInputError, match=words):
+        uniproto.Problem(source)

@@ -8,6 +8,7 @@ import html.parser
 import io
 import json
 import re
+import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,6 +30,7 @@ from uniproto.errors import InvalidInputError, MissingExtraError, OutputError
 from uniproto.features.pictures import UnreadableError
 from uniproto.problem.problem import Problem
 from uniproto.report import report_selection
+from uniproto.report.charts import save_curves
 from uniproto.report.content import Content
 from uniproto.report.examples import Examples, examples
 from uniproto.report.figures import figures
@@ -919,3 +921,38 @@ def test_the_page_says_how_rows_were_looked_for(search: str, tmp_path: Path) -> 
     selection.report(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert f"{search}: as asked" in page
+
+
+# Curves of a training run: a table always, a picture where something can draw it
+
+
+POINTS = [{"step": 0, "log_perplexity": 2.0}, {"step": 10, "log_perplexity": 1.5}]
+
+
+def dots() -> Any:
+    import altair as alt
+
+    return alt.Chart(alt.Data(values=POINTS)).mark_point().encode(x="step:Q")
+
+
+def test_curves_are_a_table_and_a_picture(tmp_path: Path) -> None:
+    save_curves(tmp_path, POINTS, dots)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.csv", "curves.png"]
+
+
+@pytest.mark.parametrize("missing", ["vl_convert", "jsonschema"])
+def test_what_cannot_be_drawn_ends_no_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    missing: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+
+    def chart() -> Any:
+        __import__(missing)
+        return dots()
+
+    save_curves(tmp_path, POINTS, chart)
+    assert (tmp_path / "curves.csv").read_text().count("\n") == 3
+    assert "curves.png was not drawn" in capsys.readouterr().err
