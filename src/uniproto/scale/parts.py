@@ -27,7 +27,7 @@ from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.lists import make_builder
 from uniproto.methods import Method
 from uniproto.problem.problem import Problem
-from uniproto.runs.atomic import atomic_write
+from uniproto.runs.atomic import atomic_write, unwritable
 from uniproto.runs.lock import PRIVATE, private_folder
 from uniproto.runtime.progress import Progress
 from uniproto.scale.shards import Shard, Shards, read_digest, read_features, read_values
@@ -320,10 +320,7 @@ class FinishedParts:
         except OutputError:
             raise
         except OSError as error:
-            raise OutputError(
-                f"{path} cannot be written ({error.strerror or error}). Free some space, or choose "
-                "another folder."
-            ) from error
+            raise unwritable(path, error, "finished part") from error
 
     def _path(self, shard: Shard, excluded: NDArray[np.int64]) -> Path:
         part = {"shard": shard.name, "stamp": shard.stamp, "excluded": excluded.tolist()}
