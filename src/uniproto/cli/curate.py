@@ -7,7 +7,6 @@ import json
 import shlex
 import textwrap
 from dataclasses import replace
-from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from uniproto.runtime.settings import made_of
 if TYPE_CHECKING:
     from uniproto.features.files import Items
     from uniproto.methods import Method
-    from uniproto.problem.problem import Problem
+    from uniproto.problem.problem import Problem, ProblemOptions
     from uniproto.selection.selection import Selection
 
 _BATCH = 32  # of the training that is proposed
@@ -142,9 +141,13 @@ def _require_answerable(
     asked: CurateSpec, spec: SelectSpec, method: Method
 ) -> tuple[tuple[str, ...], list[Items]]:
     """The pool's columns, and the benchmarks; refuses what has no answer before a model looks."""
-    from uniproto.data.tables import require_column
-    from uniproto.lm.curation.curate import usable
+    import numpy as np
+
+    from uniproto.data.tables import InputData, require_column
+    from uniproto.features.files import EmbeddedRows
+    from uniproto.lm.curation.curate import require_choosable, usable
     from uniproto.problem.near import require_distance
+    from uniproto.problem.values import Compute
 
     def read(path: str, like: tuple[str, ...] = ()) -> Items:
         if spec.images is None:
@@ -168,44 +171,19 @@ def _require_answerable(
         path, distance = asked.exclude_near
         require_distance(checked_distance(distance), "--exclude-near")
         usable(read(path, pool.columns), asked.on_error)
-    targets = sum(usable(target, asked.on_error))
-    known = usable(pool, asked.on_error)
-    _require_choosable(pool, target, known, targets, spec, method)
+
+    def conditions(known: list[bool]) -> ProblemOptions:
+        rows = EmbeddedRows(pool.table, np.flatnonzero(known))
+        return {
+            "limits": limits_of(spec, InputData(pool.path, pool.sha256, None, rows)),
+            "min_distance": min_distance(spec.distinct),
+            "seed": spec.seed,
+            "compute": Compute(memory=spec.memory),
+        }
+
+    copies = None if spec.distinct is False else "--keep-duplicates"
+    require_choosable(asked.k, pool, target, method, asked.on_error, conditions, copies=copies)
     return pool.columns, [read(path, pool.columns) for path in asked.decontaminate or ()]
-
-
-def _require_choosable(
-    pool: Items,
-    target: Items,
-    usable: list[bool],
-    targets: int,
-    spec: SelectSpec,
-    method: Method,
-) -> None:
-    """Refuse a k and conditions that the rows of the pool cannot meet."""
-    import numpy as np
-
-    from uniproto.data.tables import InputData
-    from uniproto.features.files import EmbeddedRows
-    from uniproto.methods.rehearsal import rehearse, require_enough
-    from uniproto.problem.values import Compute
-
-    assert spec.k is not None
-    if pool.kind != "images":
-        copies = None if spec.distinct is False else "--keep-duplicates"
-        require_enough(spec.k, compress(pool, usable), target, len(pool), copies=copies)
-    rows = EmbeddedRows(pool.table, np.flatnonzero(usable))
-    limits = limits_of(spec, InputData(pool.path, pool.sha256, None, rows))
-    rehearse(
-        method,
-        spec.k,
-        sum(usable),
-        targets,
-        limits=limits,
-        min_distance=min_distance(spec.distinct),
-        seed=spec.seed,
-        compute=Compute(memory=spec.memory),
-    )
 
 
 def _without_copies(inputs: Inputs) -> Inputs:
@@ -222,14 +200,13 @@ def _without_copies(inputs: Inputs) -> Inputs:
 
 def _without_repeated(inputs: Inputs, pool: Items, others: dict[str, Items]) -> Inputs:
     """The inputs without rows that repeat, in words, those of other files."""
-    from uniproto.lm.curation.overlap import repeated_in_itself, repeated_rows
+    from uniproto.lm.curation.curate import repeats
 
     if pool.kind == "images":
         return inputs
     numbers, _ = file_rows(inputs.pool)
-    for path, data in others.items():
-        found = repeated_in_itself(pool) if data is pool else repeated_rows(pool, data)
-        if len(found := found.only(numbers)):
+    for path, found in zip(others, repeats(pool, others.values(), numbers), strict=True):
+        if len(found):
             inputs = inputs.excluding(path, found)
     return inputs
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import compress
@@ -27,7 +27,7 @@ from uniproto.lm.features.language import NO_ANSWER, what_is_wrong_with
 from uniproto.lm.features.language_features import OPTIONS, gradients, hidden_states
 from uniproto.methods import Method, as_method
 from uniproto.methods.rehearsal import rehearse, require_enough
-from uniproto.problem.near import near_targets, require_distance, rows_near
+from uniproto.problem.near import NearRows, near_targets, require_distance, rows_near
 from uniproto.problem.problem import Problem, ProblemOptions
 from uniproto.problem.values import Limits
 from uniproto.select import run_method
@@ -77,8 +77,8 @@ def curate(
         method, seed, progress: as for `uniproto.select`.
         embedding: further arguments of `uniproto.lm.gradients`, `hidden_states` or
             `embed_text`, such as `prompt`, `answer`, `text` (a column, or several), `template`,
-            `layer`, `device` or `batch_size`. A target
-            without the pool's columns is read by its own, where they have the usual names.
+            `layer`, `device` or `batch_size`. A target without the pool's columns is read by its
+            own, where they have the usual names.
 
     Returns:
         A `Selection` whose `indices` are rows of the pool: `dataset.select(selection.indices)`.
@@ -109,12 +109,8 @@ def curate(
     if decontaminate is not None:
         tests = read(_table(decontaminate, "decontaminate"), "decontaminate")
     on_error = embedding.get("on_error", "fail")
-    targets = sum(usable(aims, on_error))
     if others is not None:
         usable(others, on_error)
-    known = usable(items, on_error)
-    copies = None if min_distance is None else "min_distance=None"
-    require_enough(k, compress(items, known), aims, len(table), copies=copies)
     sources = _sources(table, limits)
 
     def conditions(rows: Any) -> ProblemOptions:
@@ -122,7 +118,8 @@ def curate(
         asked: ProblemOptions = {"limits": kept, "min_distance": min_distance, "seed": seed}
         return {"metric": "cosine", **asked}
 
-    rehearse(chosen, k, sum(known), targets, **conditions(known))
+    copies = None if min_distance is None else "min_distance=None"
+    require_choosable(k, items, aims, chosen, on_error, conditions, copies=copies)
 
     def embed(these: Items) -> Embedded:
         options = {**embedding, "progress": progress}
@@ -138,17 +135,44 @@ def curate(
     if of_others is not None and nearest is not None:
         near = rows_near(of_pool.vectors, of_others.vectors, nearest, metric="cosine")
         dropped.update(near.rows.tolist())
-    repeated = [] if tests is None else [repeated_rows(items, tests)]
-    if min_distance is not None:
-        repeated += [repeated_rows(items, aims), repeated_in_itself(items)]
-    for found in repeated:
-        dropped.update(found.only(of_pool.rows).rows.tolist())
+    said = [] if tests is None else [tests]
+    said += [] if min_distance is None else [aims, items]
+    for found in repeats(items, said, of_pool.rows):
+        dropped.update(found.rows.tolist())
     problem = problem.excluding(np.array(sorted(dropped), np.intp)).with_k(k)
     selection = run_method(problem, chosen, progress=progress)
     selection.details.notes["dropped"] = of_pool.rows[sorted(dropped)].tolist()
     if not (of_pool.left_out or of_target.left_out):
         return selection
     return selection.renumbered(of_pool.rows, of_target.rows, (len(table), len(wanted)))
+
+
+def require_choosable(
+    k: int,
+    pool: Items,
+    target: Items,
+    method: Method,
+    on_error: str,
+    conditions: Callable[[list[bool]], ProblemOptions],
+    *,
+    copies: str | None,
+) -> None:
+    """Refuse, before a model looks, a k and conditions that the usable rows cannot meet.
+
+    `conditions` are those of a problem of these rows; `copies` says how to keep copies, if they
+    are dropped.
+    """
+    targets, known = sum(usable(target, on_error)), usable(pool, on_error)
+    if pool.kind != "images":
+        require_enough(k, compress(pool, known), target, len(pool), copies=copies)
+    rehearse(method, k, sum(known), targets, **conditions(known))
+
+
+def repeats(pool: Items, others: Iterable[Items], rows: NDArray[Any]) -> Iterator[NearRows]:
+    """Those of some rows of a pool that repeat, in words, others or earlier ones of the pool."""
+    for data in others:
+        found = repeated_in_itself(pool) if data is pool else repeated_rows(pool, data)
+        yield found.only(rows)
 
 
 def _table(values: Any, parameter: str) -> pa.Table:
