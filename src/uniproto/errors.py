@@ -250,26 +250,30 @@ def require_int(
     return number
 
 
-def require_seconds(parameter: str, value: object, *, or_none: bool = True) -> float | None:
-    """Check a time limit in seconds; None and True mean no limit.
+NEVER = object()
 
-    >>> require_seconds("certify", 30), require_seconds("certify", True)
+
+def require_seconds(parameter: str, value: object, *, unlimited: object = None) -> float | None:
+    """Check a number of seconds; `unlimited` is the value for no limit, or NEVER.
+
+    >>> require_seconds("certify", 30), require_seconds("certify", True, unlimited=True)
     (30.0, None)
     >>> require_seconds("time_limit", -1)
     Traceback (most recent call last):
     uniproto.errors.InvalidInputError: 'time_limit' must be None or a positive number of seconds.
     Got -1 instead. Try 60.
     """
-    if (value is None and or_none) or value is True:
+    if value is unlimited:
         return None
     try:
         limit = float(value) if isinstance(value, Real) else math.nan
     except OverflowError:
         limit = math.inf
     if isinstance(value, bool) or not 0 < limit < math.inf:
-        allowed = "None" if or_none else "True, False"
+        words: dict[object, str] = {None: "None or ", True: "True, False or "}
+        allowed = words.get(unlimited, "")
         raise invalid(
-            parameter, f"must be {allowed} or a positive number of seconds", repr(value), "Try 60."
+            parameter, f"must be {allowed}a positive number of seconds", repr(value), "Try 60."
         )
     return limit
 

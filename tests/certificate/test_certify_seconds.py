@@ -44,7 +44,7 @@ def test_numbers_are_seconds(value: Any) -> None:
 
 def test_no_limit() -> None:
     assert require_seconds("time_limit", None) is None
-    assert require_seconds("time_limit", True) is None
+    assert require_seconds("certify", True, unlimited=True) is None
 
 
 @pytest.mark.parametrize("value", BAD, ids=repr)

@@ -370,7 +370,7 @@ REFUSED = {
     "two.npz -k 2 --column frist": "Did you mean 'first'",
     "pool.npy -k 2 --column x": "--column needs a table",
     "pool.npy -k 2 --id doc": "--id needs a table",
-    "pool.parquet -k 2": "doc (string), source (string), embedding",
+    "pool.parquet -k 2": "lists beside others, 'embedding' * --column",
     "pool.parquet -k 2 --column embeding": "doc, embedding, number, * mean 'embedding'",
     "pool.parquet -k 2 --column embedding --id dok": "--id must be one of doc, * mean 'doc'",
     "pool.parquet -k 2 --column embedding --groups sorce": "Did you mean 'source'",

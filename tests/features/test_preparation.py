@@ -291,7 +291,7 @@ def test_options_of_tables_need_one() -> None:
     for said in ({"use": ["a"]}, {"ignore": ["a"]}, {"prepare": True}):
         with pytest.raises(InvalidInputError, match="'columns' needs a table"):
             uniproto.select(np.eye(4), 2, columns=uniproto.Columns(**said))
-    with pytest.raises(InvalidInputError, match="one list column"):
+    with pytest.raises(InvalidInputError, match="column of lists beside others"):
         uniproto.select(pd.DataFrame({"v": [[1.0], [2.0]], "a": [1, 2]}), 1)
     with pytest.raises(InvalidInputError, match="infinity"):
         uniproto.select(pd.DataFrame({"a": [1.0, np.inf, 3.0]}), 1)
@@ -802,7 +802,7 @@ def test_codes_are_named_by_columns_and_by_the_command(
     [
         (LABELLED["a"], "to_frame"),
         (LABELLED.head(0), "empty table"),
-        (LABELLED.assign(v=[[1.0, 2.0]] * M), "or one list column"),
+        (LABELLED.assign(v=[[1.0, 2.0]] * M), "column of lists beside others, 'v'"),
     ],
     ids=["series", "empty", "lists"],
 )

@@ -439,6 +439,12 @@ def test_a_wish_for_a_certificate_that_is_neither(certify: Any) -> None:
     _assert_says(_refusal(certify=certify), "'certify' must be True, False or a positive number")
 
 
+@pytest.mark.parametrize("seconds", [-1, 0, None, True, "3", float("nan")])
+def test_seconds_of_an_improvement(seconds: Any) -> None:
+    with pytest.raises(InvalidInputError, match="'seconds' must be a positive number of seconds"):
+        uniproto.select(np.eye(3), 2, method="random").improve(seconds)
+
+
 @pytest.mark.parametrize(
     ("make", "parameter"),
     [

@@ -47,6 +47,8 @@ class Certificate:
         gap = f"gap {self.gap:.2%}" if self.relative else f"absolute gap {self.absolute_gap:.4g}"
         if self.limit_needed is not None:
             gap = f"a bound needs a time limit of about {self.limit_needed:.0f} s"
+        elif self.relative and not self.converged and np.isinf(self.gap):
+            return f"cost {self.cost:.6g}; no bound above 0 was found in time: allow more"
         return (
             f"cost {self.cost:.6g}; no choice can be below {self.lower_bound:.6g} ({gap}"
             f"{'' if self.converged else ', stopped early'})"

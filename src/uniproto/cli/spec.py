@@ -123,7 +123,7 @@ class EmbeddingSpec:
     text: str | None = setting(None, "column(s) of texts to embed", common=True, metavar="A,B")
     images: str | None = setting(
         None,
-        "column or folder of pictures to embed; without a value where POOL is such a folder",
+        "column or folder of pictures to embed; without a value where the input is such a folder",
         common=True,
         metavar="COLUMN",
         bare=".",

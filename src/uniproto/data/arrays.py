@@ -248,7 +248,7 @@ def _float_type(dtype: np.dtype[Any], parameter: str) -> type:
     if dtype.kind not in "fiub":
         raise InvalidInputError(
             f"{quoted(parameter)} must hold numbers, not {dtype}. Convert or drop what is not "
-            "numeric."
+            "numeric, or pass a data frame."
         )
     return float_type(dtype)
 

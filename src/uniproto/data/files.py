@@ -79,6 +79,13 @@ def unreadable(path: Path, error: BaseException) -> InputFileError:
     >>> print(unreadable(Path("pool.csv"), ValueError("odd quote\\nin line 3")))
     pool.csv could not be read as .csv (odd quote). Is it complete, and UTF-8 where it is text?
     """
+    ragged = re.search(r"Expected (\d+) columns, got (\d+): (.*)", first_line(error))
+    if ragged is not None:
+        expected, found, line = ragged.groups()
+        return InputFileError(
+            f"{path} has a line of {found} columns, and others of {expected}: {line[:80]}. Close "
+            "its quotes, or add what is missing."
+        )
     return InputFileError(
         f"{path} could not be read as {path.suffix} ({first_line(error)}). Is it complete, and "
         "UTF-8 where it is text?"

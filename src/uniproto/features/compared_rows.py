@@ -171,7 +171,8 @@ def _fitted(transformer: Any) -> OwnPreparation:
 
     if not hasattr(transformer, "transform"):
         raise InvalidInputError(
-            f"'columns' must be Columns(…), False or a fitted transformer, not {transformer!r}."
+            "'columns' must be Columns(use=[…]), False or a fitted transformer, not "
+            f"{transformer!r}."
         )
     try:
         check_is_fitted(transformer)

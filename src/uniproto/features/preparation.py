@@ -29,6 +29,8 @@ KINDS = {  # of columns that are compared, and several of each
 }
 _FORMAT = 2
 
+_LONGEST_NAME = 48  # of a column, in what people read
+
 
 @dataclass(frozen=True)
 class PreparedColumn:
@@ -171,7 +173,11 @@ class Preparation:
 
     def table(self) -> str:
         """A short table of what became of each column."""
-        lines = [tuple(map(printable, row)) for row in self.rows]
+
+        def cut(name: str) -> str:
+            return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+        lines = [(cut(printable(name)), kind, printable(why)) for name, kind, why in self.rows]
         widths = [max(len(line[place]) for line in lines) for place in (0, 1)]
         return "\n".join(
             f"{name:{widths[0]}}  {kind:{widths[1]}}  {became}" for name, kind, became in lines

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from uniproto.data.columns import is_list, is_numeric, is_text, numeric_matrix
+from uniproto.data.columns import is_list, is_numeric, is_text
 from uniproto.errors import InvalidInputError, require_name, unknown_name
 from uniproto.features.column_values import (
     MISSING,
@@ -106,8 +106,13 @@ def fit_preparation(
             if name not in names:
                 raise unknown_name(parameter, name, names)
     chosen = [name for name in (names if features is None else features) if name not in ignore]
-    if any(is_list(table.schema.field(name).type) for name in chosen):
-        numeric_matrix(table.select(chosen), "source")  # which says what to do about them
+    lists = [name for name in chosen if is_list(table.schema.field(name).type)]
+    if lists:
+        raise InvalidInputError(
+            f"'source' has a column of lists beside others, {lists[0]!r}. Compare rows by it alone "
+            f"with columns=Columns(use=[{lists[0]!r}]) (--column), or leave it out with "
+            f"columns=Columns(ignore=[{lists[0]!r}]) (--ignore)."
+        )
     aside = dict.fromkeys(ignore, "ignored")
     columns: list[PreparedColumn] = []
     medians: dict[str, tuple[float, float]] = {}

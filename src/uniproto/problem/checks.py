@@ -13,7 +13,6 @@ from uniproto.errors import (
     DataWarning,
     InvalidInputError,
     require_int,
-    require_name,
     warn_of_data,
 )
 from uniproto.geometry.blocks import row_blocks
@@ -179,13 +178,13 @@ def twin_distance(min_distance: float | str | None, costs: Costs) -> float | Non
     """The distance up to which two rows count as the same example."""
     if min_distance is None:
         return None
-    if not isinstance(min_distance, str):
-        if isinstance(min_distance, bool) or not finite_number(min_distance) >= 0:
+    if min_distance != AUTO:
+        wrong = isinstance(min_distance, bool | str) or not finite_number(min_distance) >= 0
+        if wrong:
             raise InvalidInputError(
                 f"'min_distance' must be 'auto' or a distance of at least 0 (got {min_distance!r})."
             )
         return float(min_distance)
-    require_name("min_distance", min_distance, ("auto",))
     rows, others = (
         np.unique(np.linspace(0, costs.shape[0] - 1, count).astype(np.intp))
         for count in (_SAMPLED_ROWS, _SAMPLED_OTHERS)

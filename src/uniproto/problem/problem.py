@@ -109,7 +109,7 @@ class Problem:
         include: rows already chosen. They come first and count towards k.
         exclude: rows never to choose. They remain targets where source and target are one set.
         min_distance: a distance, or `"auto"` (a hundredth of the median): no two chosen rows are
-            that close to each other.
+            that close to each other, but for rows of `include`.
         columns: of a table: `Columns(use=…, ignore=…, scale=…)`; False to take numbers as they
             are; or a fitted transformer, such as a `ColumnTransformer`. Columns that other options
             name are no features. Default: columns are made comparable unless they are one vector

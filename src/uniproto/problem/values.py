@@ -69,8 +69,9 @@ class Groups:
         labels: one group per source row, or the name of a column.
         target: one group per target row, or the name of the target's column. Default: `labels`,
             where the target is the source or has a column of that name.
-        budgets: how k is shared among the groups: `"proportional"` to their target weight,
-            `"balanced"`, or a mapping from group to count.
+        budgets: how k is shared among the groups: `"proportional"` to their target weight or
+            `"balanced"`, where each gets the whole rows of its share and the smallest groups first
+            what is left; or a mapping from group to count.
 
     >>> import uniproto
     >>> groups = Groups(["a", "a", "b", "b"], budgets={"a": 1, "b": 2})

@@ -191,10 +191,11 @@ def read_published(folder: Path, record: str, name: str, digest: str | None = No
 
 def write_page(path: Path, page: str) -> None:
     """Write a page of ours; a file that is none of ours is never replaced."""
+    if path.is_dir():
+        raise OutputError(f"{path} is a folder. Name a file in it, such as {path / 'page.html'}.")
     if os.path.lexists(path) and not is_our_page(path):
         raise OutputError(
-            f"{path} is a file that uniproto did not write. Choose another name with --out, or "
-            "move it away."
+            f"{path} is a file that uniproto did not write. Choose another name, or move it away."
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

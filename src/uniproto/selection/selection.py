@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from uniproto.data.arrays import take_rows
 from uniproto.errors import (
+    NEVER,
     InvalidInputError,
     OutputError,
     UniprotoError,
@@ -200,7 +201,7 @@ class Selection:
         >>> random.improve(seconds=1).indices
         array([2])
         """
-        require_seconds("seconds", seconds, or_none=False)
+        require_seconds("seconds", seconds, unlimited=NEVER)
         seconds = float(seconds)
         if self._problem is None:
             raise InvalidInputError(
