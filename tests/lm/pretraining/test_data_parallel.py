@@ -73,7 +73,7 @@ def assert_same(pairs):
 @pytest.mark.slow
 def test_two_devices_choose_and_learn_as_one():
     answers = run_on_two([{}])
-    assert "multiple of the number of devices" in answers.pop("refused")
+    assert "multiple of the 2 devices" in answers.pop("refused")
     assert_same(answers.values())
 
 
