@@ -142,7 +142,7 @@ def test_labels_of_a_comparison_by_name() -> None:
         ({"target_weights": "balanced"}, r"Pass uniproto.Balanced\(labels\)"),
         ({"limits": 3}, r"'limits' must be a Limits\(…\). Got 3"),
         ({"compute": "4GB"}, r"'compute' must be a Compute\(…\). Got '4GB'"),
-        ({"columns": ["age"]}, r"'columns' must be Columns\(…\), False or a fitted transformer"),
+        ({"columns": ["age"]}, r"'columns' must be Columns\(use="),
         ({"columns": Columns(use=["ages"])}, "'columns' must be one of .*Did you mean 'age'"),
     ],
 )

@@ -178,9 +178,8 @@ def twin_distance(min_distance: float | str | None, costs: Costs) -> float | Non
     """The distance up to which two rows count as the same example."""
     if min_distance is None:
         return None
-    if min_distance != AUTO:
-        wrong = isinstance(min_distance, bool | str) or not finite_number(min_distance) >= 0
-        if wrong:
+    if not (isinstance(min_distance, str) and min_distance == AUTO):
+        if isinstance(min_distance, bool | str) or not finite_number(min_distance) >= 0:
             raise InvalidInputError(
                 f"'min_distance' must be 'auto' or a distance of at least 0 (got {min_distance!r})."
             )
