@@ -104,7 +104,10 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
     }
     questions = [question for each in datasets.values() for question in each.questions]
     with _open_answers(folder, settings, fresh=fresh) as journal:
-        done = {item["id"] for item in journal.entries}
+        try:
+            done = {item["id"] for item in journal.entries}
+        except (KeyError, TypeError) as error:
+            raise journal.damaged(error) from error
         for line in _counts(datasets, done):
             log(line)
         if waiting := [question for question in questions if question.id not in done]:
