@@ -65,10 +65,6 @@ _SAVED: dict[Any, dict[str, str]] = {
 }
 
 
-# What comes with every installation, or is part of it.
-_CORE = ("uniproto", "numpy", "scipy", "numba", "pyarrow", "ot", "sklearn", "jinja2", "altair")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status. Errors are one message, without a traceback."""
     try:
@@ -86,8 +82,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"uniproto: error: {printable(_in_words_of(options, str(error)))}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
-        if (error.name or "uniproto").partition(".")[0] in _CORE:
-            raise  # no extra brings it
         extra = {pretrain.run: "jax", evaluate.run: "judge"}.get(options.run, "train")
         missing = MissingExtraError(f"This command ({error})", extra)
         print(f"uniproto: error: {missing}", file=sys.stderr)
