@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from uniproto.features.cache import cache_folder
 from uniproto.features.preparation import words_of
 from uniproto.problem.problem import Problem
 from uniproto.report.charts import BLUE, GREEN, GREY, HALO, INK, ORANGE, PINK
@@ -22,6 +24,7 @@ from uniproto.report.coverage import OVER, UNDER
 from uniproto.report.figures import charted_shares, figures
 from uniproto.report.targets import drawn_targets, project
 from uniproto.report.words import LONGEST_NAME, counted, cut, figure, seconds
+from uniproto.runs.atomic import write_text
 
 if TYPE_CHECKING:
     from uniproto.selection.selection import Selection
@@ -98,12 +101,19 @@ def templates() -> Any:
 
 @cache
 def chart_library() -> str:
-    """Vega, Vega-Lite and Vega-Embed in one script."""
+    """Vega, Vega-Lite and Vega-Embed in one script; kept, as putting it together takes seconds."""
     import vl_convert
 
+    kept = cache_folder() / f"charts-{vl_convert.__version__}.js"
+    with suppress(OSError):  # none yet
+        return kept.read_text(encoding="utf-8")
     script = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
     # What would end a script element can only stand inside a string there.
-    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    script = script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    with suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_text(kept, script)
+    return script
 
 
 def page_data(content: Content) -> dict[str, Any]:
