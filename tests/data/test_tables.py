@@ -188,7 +188,7 @@ def test_labels_that_are_missing_or_misshapen(values: object) -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [[-1], [M], [1, 1], [0.5], ["x"], [[1], [1, 2]], [[1, 2]], [True, False], {1, 2}, "12", 2**70],
+    [[-1], [M], [1, 1], [0.5], ["x"], [[1], [1, 2]], [[1, 2]], [True, False], "12", 2**70],
     ids=str,
 )
 def test_rows_that_are_no_rows(values: object) -> None:

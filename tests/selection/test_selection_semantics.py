@@ -582,9 +582,21 @@ def test_distinct_rows_of_a_matrix_differ_in_some_column(metric, source, target)
 # --- What a person sees ---------------------------------------------------------------------------
 
 
+def test_groups_that_get_none_are_counted(source) -> None:
+    groups = ["a"] * 16 + ["b"] * 7 + ["c"] * 3
+    summary = uniproto.select(source, 2, groups=groups).summary()
+    assert "7 targets of other groups" in summary
+
+
+def test_a_slice_is_a_list_of_prototypes(source) -> None:
+    selection = uniproto.select(source, 4, exclude={1, 2})
+    assert not {1, 2} & set(selection.indices.tolist())
+    assert [prototype.rank for prototype in selection[1:3]] == [2, 3]
+
+
 def test_repr_tells_the_cost_only_once_it_is_known(source) -> None:
     selection = uniproto.select(source, 8)
-    assert "cost not computed yet" in repr(selection)
+    assert "cost" not in repr(selection)
     assert selection.cost == selection.cost
     text = repr(selection)
     assert text.startswith("Selection(k=8 of 26 for 26 targets, uniproto, cost=")

@@ -125,6 +125,8 @@ def as_rows(values: Any, parameter: str, m: int) -> NDArray[np.intp]:
     """Row numbers (or a boolean mask over the rows), unique and in range."""
     if values is None:
         return np.empty(0, np.intp)
+    if isinstance(values, set | frozenset):
+        values = list(values)
     rows = _plain_array(values, parameter, "must be a list of row numbers")
     if rows.dtype == bool and rows.shape == (m,):
         return np.flatnonzero(rows)
@@ -248,7 +250,7 @@ def _float_type(dtype: np.dtype[Any], parameter: str) -> type:
     if dtype.kind not in "fiub":
         raise InvalidInputError(
             f"{quoted(parameter)} must hold numbers, not {dtype}. Convert or drop what is not "
-            "numeric, or pass a data frame."
+            "numeric, or pass a table, such as pandas.DataFrame(…)."
         )
     return float_type(dtype)
 

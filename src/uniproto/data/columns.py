@@ -171,7 +171,10 @@ def arrow_table(values: Any, parameter: str) -> pa.Table:
     several kinds in one column.
     """
     if hasattr(values, "to_frame") and not hasattr(values, "columns"):
-        raise InvalidInputError(f"{quoted(parameter)} is a single column. Pass values.to_frame().")
+        raise InvalidInputError(
+            f"{quoted(parameter)} must be a table, not a single column or row. Pass "
+            "values.to_frame(), or values.to_frame().T for a row."
+        )
     try:
         if type(values).__module__.startswith("pandas"):
             return _from_pandas(values, parameter)

@@ -450,8 +450,8 @@ class Selection:
     def __len__(self) -> int:
         return self.k
 
-    def __getitem__(self, place: int) -> Prototype:
-        """The prototype at a place of the picks, from 0.
+    def __getitem__(self, place: int | slice) -> Any:
+        """The prototype at a place of the picks, from 0, or a list of those in a slice.
 
         >>> import uniproto
         >>> first = uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean")[0]
@@ -460,6 +460,8 @@ class Selection:
         """
         from uniproto.selection.prototypes import prototype
 
+        if isinstance(place, slice):
+            return [self[number] for number in range(self.k)[place]]
         number = as_index(place)
         if not -self.k <= number < self.k:
             raise IndexError(f"{number} is no place of {self.k} prototypes")
@@ -476,11 +478,9 @@ class Selection:
         return card(self, self._problem, prototype_table(self))
 
     def __repr__(self) -> str:
-        known = "_transport" in self.__dict__
-        cost = f"cost={self.cost:.6g}" if known else "cost not computed yet"
+        known = "_transport" in self.__dict__  # what is printed computes nothing
+        cost = f", cost={self.cost:.6g}" if known else ""
         m, n = self.shape
         first = ", ".join(map(str, self.indices[:6].tolist()))
         more = ", …" if self.k > 6 else ""
-        return (
-            f"Selection(k={self.k} of {m} for {n} targets, {self.method}, {cost}, [{first}{more}])"
-        )
+        return f"Selection(k={self.k} of {m} for {n} targets, {self.method}{cost}, [{first}{more}])"

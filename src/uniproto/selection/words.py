@@ -14,7 +14,7 @@ from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import is_sparse
 from uniproto.geometry.metrics import metric_label
 from uniproto.report.targets import arc_costs, costs_of_targets
-from uniproto.report.words import figure
+from uniproto.report.words import counted, figure
 
 if TYPE_CHECKING:
     from uniproto.problem.problem import Problem
@@ -53,6 +53,9 @@ def summary(selection: Selection, problem: Problem | None) -> str:
     if selection.group_costs:
         costs = ", ".join(f"{label}: {cost:.4g}" for label, cost in selection.group_costs.items())
         lines.append(f"  cost within groups      {costs}")
+        groups = () if selection._problem is None else selection._problem.groups
+        if groups and (others := n - sum(len(group.target_rows) for group in groups)):
+            lines.append(f"  without a prototype     {counted(others, 'target')} of other groups")
     if details.preparation is not None:
         columns = details.preparation.table().split("\n")
         if (more := len(columns) - _MOST_COLUMNS) > 0:
