@@ -101,6 +101,7 @@ COLUMNS = [EVERY, slice(3, 20), slice(0, 1), np.array([22, 0, 5, 6]), np.arange(
 
 KINDS = (
     *((metric, storage) for metric in FEATURE_METRICS for storage in ("dense", "csr_array")),
+    ("euclidean", "table"),  # of costs that were computed before
     ("precomputed", "dense"),
     ("similarity", "dense"),
 )
@@ -108,6 +109,9 @@ KINDS = (
 
 def costs_of(kind: tuple[str, str], dtype: type) -> Any:
     metric, storage = kind
+    if storage == "table":
+        costs: Any = make_costs(*features(dtype, "dense"), metric)
+        return costs.from_table(costs.block(EVERY) / 4, 4.0)
     if metric in FEATURE_METRICS:
         return make_costs(*features(dtype, storage), metric)
     return make_costs(np.random.default_rng(5).random((M, N)).astype(dtype), None, metric)

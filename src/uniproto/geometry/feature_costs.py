@@ -64,6 +64,8 @@ class FeatureCosts:
         self.shape = (source.shape[0], target.shape[0])
         self._centre = centre
         self._cached_target: Any = None
+        self._table: tuple[NDArray[Any], float] | None = None
+        self._in_table: tuple[Rows, Rows] = (EVERY, EVERY)
         self.shift = 0.0
         with np.errstate(over="ignore", invalid="ignore"):  # such costs are refused below
             self.source, self.target = (
@@ -152,7 +154,17 @@ class FeatureCosts:
         """How far a product of w terms may be off: about w units in the last place."""
         return (self.source.shape[1] + 16) * float(np.finfo(self.dtype).eps)
 
+    def from_table(self, table: NDArray[Any], unit: float) -> FeatureCosts:
+        """The same costs, read from a table of all of them in some unit, not computed again."""
+        held = copy.copy(self)
+        held._table = (table, unit)
+        return held
+
     def block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[Any]:
+        if self._table is not None:
+            table, unit = self._table
+            some, others = within(self._in_table[0], rows), within(self._in_table[1], columns)
+            return np.multiply(_part(_part(table, some).T, others).T, unit, order="C")
         if self.on_disk:
             return self._by_parts(rows, columns, exact=False)
         return self._costs(_part(self.source, rows), _part(self.target, columns))
@@ -241,6 +253,8 @@ class FeatureCosts:
     def _placed(self, rows: Rows, columns: Rows) -> FeatureCosts:
         """Note which of the original rows this new object covers."""
         self._places = within(self._places[0], rows), within(self._places[1], columns)
+        if self._table is not None:
+            self._in_table = within(self._in_table[0], rows), within(self._in_table[1], columns)
         return self
 
     def column_blocks(self, most: int = COLUMNS_PER_BLOCK) -> Iterator[slice]:

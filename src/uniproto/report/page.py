@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,7 @@ def chart_library() -> str:
     """Vega, Vega-Lite and Vega-Embed in one script; kept, as putting it together takes seconds."""
     import vl_convert
 
-    kept = cache_folder() / f"charts-{vl_convert.__version__}.js"
+    kept = cache_folder() / f"charts-{version('vl-convert-python')}.js"
     with suppress(OSError):  # none yet
         return kept.read_text(encoding="utf-8")
     script = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))

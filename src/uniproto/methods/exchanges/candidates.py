@@ -47,6 +47,14 @@ class Candidates:
         assert self.held is not None
         self.held[part] = self.costs(part)
 
+    @property
+    def problem_from_held(self) -> Problem:
+        """The problem, with the costs that are held where they would be computed again."""
+        costs = self.problem.costs
+        if self.held is None or not isinstance(costs, FeatureCosts):
+            return self.problem
+        return self.problem.changed(costs=costs.from_table(self.held, self.unit))
+
     def costs(self, rows: Rows | slice, targets: Any = slice(None)) -> NDArray[Any]:
         """Costs of rows against some targets or all."""
         return np.divide(self.problem.costs.block(rows, targets), self.unit)
@@ -63,7 +71,8 @@ class Candidates:
         """What each row pays for these targets together."""
         if self.held is None:
             return np.asarray(self.costs(rows, targets).sum(axis=1))
-        return np.asarray(self.held[rows[:, None], targets].sum(axis=1))
+        places = rows[:, None] * self.problem.n + targets
+        return np.asarray(self.held.ravel().take(places).sum(axis=1))
 
     def columns(self, rows: Rows) -> NDArray[np.float64]:
         """Costs of rows against all targets, as float64, one row to a column."""

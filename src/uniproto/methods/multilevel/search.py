@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,8 @@ def search(problem: Problem, greedy: Method, seconds: float | None, progress: Pr
     """
     run = _Search(problem, seconds or 0.0, _usual_work(problem), progress)
     if not run.resume():
-        run.starts = first_rows(problem, greedy, run.work, progress)
+        held = problem if run.is_large else run.candidates.problem_from_held
+        run.starts = first_rows(held, greedy, run.work, progress)
     run.improve()
     return run.picks(in_order=False)
 
@@ -84,6 +86,10 @@ class _Search:
         self.local: LocalSearch | None = None
         size = max(_MOST_ROWS, _MOST_ROWS_EACH * problem.k)
         self.is_large = size < max(problem.m, problem.n)
+
+    @cached_property
+    def candidates(self) -> Candidates:
+        return Candidates(self.problem)
 
     @property
     def time_left(self) -> float:
@@ -122,7 +128,7 @@ class _Search:
 
     def _exchange(self) -> None:
         """Improve every start by exchanges, then the best one by relocations."""
-        local = LocalSearch(self.problem, self.starts[0], Candidates(self.problem))
+        local = LocalSearch(self.problem, self.starts[0], self.candidates)
         self.local = local
         local.work_elsewhere += self.work_done
         for number, rows in enumerate(self.starts):
