@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import uniproto
 from uniproto import Entropic, Greedy
 from uniproto.algorithm import uniprot
+from uniproto.errors import DataWarning
 from uniproto.fills import lazy_fills, priced_fills
 from uniproto.geometry.costs import FEATURE_METRICS, make_costs
 from uniproto.problem.masses import integer_masses
@@ -419,3 +420,5 @@ def test_entropic_iterations_follow_the_paper_by_default() -> None:
         hasty = uniproto.select(points, 5, method=Greedy(plan=Entropic(iterations=1))).details.notes
         assert hasty["unconverged_plans"] == 4
         assert hasty["marginal_violation"] > found[0].details.notes["marginal_violation"] >= 0
+    with pytest.warns(DataWarning, match="Raise reg or iterations"):
+        uniproto.select(100 * points, 50, method=Greedy(plan=Entropic()), metric="euclidean")

@@ -24,9 +24,10 @@ GAINS = ("approx", "exact")
 class Entropic:
     """Between picks, re-solve the plan with entropic regularisation: Algorithm 1 as printed.
 
-    `reg` is its strength λ. The solver takes at most `iterations` steps; by default the paper's
-    100, 1000, 2000 or 4000 by the rows of the source. The notes of a selection have how many plans
-    did not converge, and the largest share of mass above capacity in any (`marginal_violation`).
+    `reg` is its strength λ, in the unit of the costs. The solver takes at most `iterations` steps;
+    by default the paper's 100, 1000, 2000 or 4000 by the rows of the source. The notes of a
+    selection have how many plans did not converge, and the largest share of mass above capacity
+    in any (`marginal_violation`); where that is large, a warning says so.
     """
 
     reg: float = setting(0.01, "plan entropic: strength of the entropy, λ")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.errors import warn_of_data
 from uniproto.fills.lazy_fills import LazyFills
 from uniproto.fills.priced_fills import PricedRows
 from uniproto.geometry.costs import Costs
@@ -29,6 +30,7 @@ from uniproto.transport.incremental import IncrementalPlan
 
 _PICKS_AT_ONCE = 64  # between reports of progress
 _ROWS_PER_PIECE = 1024
+_WRONG_PLAN = 0.25  # of an entropic plan's mass: where more is in excess, picks mean little
 
 
 def pick_extend(problem: Problem, pool: Pool, progress: Progress) -> Picks:
@@ -205,6 +207,13 @@ def pick_entropic(
             pool.take(position)
             run.add(pool.rows[position], found.min())
             advance(1)
+    if violation > _WRONG_PLAN:
+        warn_of_data(
+            f"Entropic plans did not converge (up to {violation:.0%} of their mass is beyond what "
+            "targets take), and the rows may be worse than random ones: "
+            f"reg={reg:g} is small beside costs of up to {costs.ceiling:.3g}. "
+            "Raise reg or iterations, or use plan='extend'."
+        )
     return run.finish(unconverged_plans=unconverged, marginal_violation=violation)
 
 
