@@ -42,11 +42,13 @@ def _variations() -> dict[str, dict[str, Any]]:
         for method, mode in RATIO_WAYS:
             name = run_name("ratio", f"{keep / 128:.1%}", method)
             found[name] = {"method": method, "mode": mode, "keep": keep}
-    found[run_name("lambda", "none", "uniproto")] = {"mode": "batch"}
+    # λ is in the unit of the costs: cosines, as in the paper; distances of gradients are thousands.
+    found[run_name("lambda", "none", "uniproto")] = {"mode": "batch", "metric": "cosine"}
     for reg in LAMBDAS:
         for iterations in ITERATIONS:
             found[run_name("lambda", f"{reg}×{iterations}", "uniproto")] = {
                 "mode": "batch",
+                "metric": "cosine",
                 "plan": "entropic",
                 "reg": reg,
                 "iterations": iterations,
