@@ -29,6 +29,7 @@ SEEDS = (0, 1, 2)
 LAMBDAS = (0.1, 0.05, 0.01)
 ITERATIONS = (20, 500)  # of the entropic plan
 SMALL = 0.02  # sources below this share of the data are small
+_NOT_QUICK = ("25.0%", "12.5%", "0.1×", "0.05×", "×500", "→32")  # the other levels are enough
 # Fixed beforehand: method and mode.
 RATIO_WAYS = (("uniproto", "source"), ("colm", "source"), ("greats", "batch"), ("random", "batch"))
 SMALL_METHODS = ("uniproto", "kmedoids", "colm", "random")
@@ -125,7 +126,7 @@ def _settings(setup: Setup) -> dict[str, Any]:
             base, **{key: smaller.get(key, lambda n: n)(value) for key, value in options.items()}
         )
         for name, options in _variations().items()
-        if "_uniproto" in name and "12.5" not in name and "500" not in name
+        if "_uniproto" in name and not any(level in name for level in _NOT_QUICK)
     }
 
 

@@ -44,6 +44,9 @@ VARIATIONS: Mapping[str, Mapping[str, Any]] = {
     "adapters.source": {"metric": "euclidean", "features": "adapters", "score_batch_size": 32},
     "full.batch": {"method": "full", "mode": "batch"},
 }
+# One for each kind of setting.
+QUICK = ("random.batch", "colm.source", "euclidean.source.small", "colmfeatures.batch")
+QUICK += ("exchanges.source", "adapters.source")
 REFERENCES = ("random.batch", "colm.batch", "colm.source", "full.batch")
 # The best of the trials over all answers, and on small sources; judged on the other seeds.
 FINALISTS = ("cosine.source", "euclidean.source.small")
@@ -51,7 +54,7 @@ FINALISTS = ("cosine.source", "euclidean.source.small")
 
 def parts(setup: Setup) -> list[str]:
     """The names of all runs: the trials, then the finalists, one seed after the other."""
-    trials = [name for name in VARIATIONS if name != "full.batch"]
+    trials = QUICK if setup.quick else [name for name in VARIATIONS if name != "full.batch"]
     seeds = setup.training.seeds or (TRIAL_SEEDS[:1] if setup.quick else TRIAL_SEEDS)
     names = [f"{name}_{seed}" for seed in seeds for name in trials]
     if setup.quick or setup.training.seeds is not None:

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,14 @@ os.environ["UNIPROTO_EFFORT"] = _LITTLE_EFFORT
 # Programs that tests interrupt inherit this, too: Ctrl-C is off where tests run in the background.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Compiling takes JAX most of its time here: what one test or program of this run has compiled, all
+# others find on the disk.
+_COMPILED = Path(tempfile.gettempdir()) / (
+    f"uniproto-compiled-{os.environ.get('PYTEST_XDIST_TESTRUNUID') or os.getpid()}"
+)
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_COMPILED)
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 
@@ -56,6 +65,11 @@ def _commit() -> str:
         ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
     )
     return found.stdout.strip() or "no commit"
+
+
+def pytest_unconfigure() -> None:
+    """Remove what was compiled; of several workers, the last one's removal counts."""
+    shutil.rmtree(_COMPILED, ignore_errors=True)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

@@ -55,21 +55,6 @@ def tokens(corpus, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiled_once(tmp_path_factory):
-    """Every run here compiles the same few programs: later ones find them on the disk."""
-    asked = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-    }
-    before = {name: getattr(jax.config, name) for name in asked}
-    for name, value in asked.items():
-        jax.config.update(name, value)
-    yield {**os.environ, **{name.upper(): str(value) for name, value in asked.items()}}
-    for name, value in before.items():
-        jax.config.update(name, value)
-
-
 def words(tokens, out, *more):
     return [
         *("pretrain", "--size", "tiny", "--tokens", str(tokens), "-o", str(out)),
@@ -174,13 +159,11 @@ def test_help_does_not_import_jax():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
-def test_killed_and_run_again_gives_the_same_as_one_run(
-    tokens, whole, tmp_path, compiled_once, no_curves
-):
+def test_killed_and_run_again_gives_the_same_as_one_run(tokens, whole, tmp_path, no_curves):
     out = tmp_path / "killed"
     # Rows and checkpoints fall on different steps, so the kill leaves both behind each other.
     arguments = words(tokens, out, "--steps", "12", "--save-steps", "5")
-    running = subprocess.Popen([sys.executable, "-m", "uniproto", *arguments], env=compiled_once)
+    running = subprocess.Popen([sys.executable, "-m", "uniproto", *arguments])
     deadline = time.monotonic() + 200
     while not any(p.name == "5" for p in (out / CHECKPOINTS).glob("*")):
         assert time.monotonic() < deadline
@@ -288,12 +271,12 @@ def test_nan_stops_with_the_step_and_keeps_the_pool(tokens, tmp_path, capsys, mo
 
 
 @pytest.mark.slow
-def test_two_devices_train_the_same_model(tokens, tmp_path, compiled_once, no_curves):
+def test_two_devices_train_the_same_model(tokens, tmp_path, no_curves):
     # Adam's first steps turn rounding into whole steps where a gradient is almost 0: keep them
     # small.
     asked = ("--method", "full", "--steps", "4", "--learning-rate", "1e-4")
     assert main(words(tokens, tmp_path / "one", *asked)) == 0
-    environment = {**compiled_once, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     arguments = words(tokens, tmp_path / "two", *asked, "--devices", "2")
     subprocess.run(
         [sys.executable, "-m", "uniproto", *arguments], env=environment, check=True, timeout=300
