@@ -16,8 +16,8 @@ import uniproto
 from uniproto.errors import InfeasibleError, MissingExtraError, UniprotoError
 from uniproto.features import hashed_ngrams
 from uniproto.methods import METHODS
+from uniproto.methods.kernel_methods import nonnegative_optimum
 from uniproto.methods.picking import need_one_set
-from uniproto.methods.protodash import nonnegative_optimum
 from uniproto.problem.problem import Problem
 
 NAMES = sorted(METHODS)

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 import uniproto
 from uniproto import Greedy, Problem, Selection, UniProto
 from uniproto.errors import InvalidInputError
-from uniproto.methods.exchanges.local_search import LocalSearch
 from uniproto.methods.multilevel import starts
-from uniproto.methods.search_choice import choose_search
+from uniproto.methods.multilevel.local_search import LocalSearch
+from uniproto.methods.uniproto import choose_search
 from uniproto.runs.checkpoint import Checkpoint
 from uniproto.select import run_method
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from uniproto.algorithm import transport_cost
+from uniproto.lm.batches.kernels import improve_in_pool
 from uniproto.lm.batches.methods import fill_picks
-from uniproto.methods.exchanges.pools import improve_in_pool
 from uniproto.problem.masses import integer_masses
 
 

@@ -8,12 +8,11 @@ from uniproto.methods.dsir import DSIR
 from uniproto.methods.fasterpam import FasterPAM
 from uniproto.methods.greedy import Entropic, Greedy
 from uniproto.methods.kcenter import KCenter
+from uniproto.methods.kernel_methods import MMDCritic, ProtoDash
 from uniproto.methods.kmeans import KMeansNearest
 from uniproto.methods.kmedoids import FacilityLocation, KMedoids
 from uniproto.methods.less import LESS
-from uniproto.methods.mmd_critic import MMDCritic
 from uniproto.methods.nearest import NearestOnAverage, NearestToAny
-from uniproto.methods.protodash import ProtoDash
 from uniproto.methods.random import Random
 from uniproto.methods.tsds import TSDS
 from uniproto.methods.uniproto import UniProto

@@ -8,19 +8,23 @@ from functools import wraps
 from typing import Any, ClassVar
 
 from uniproto.errors import WrongTypeError, require_name, require_seconds
+from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import Greedy
-from uniproto.methods.search_choice import (
-    SEARCHES,
-    SearchChoice,
-    choose_search,
-    memory_of_search,
-    memory_of_table,
-)
+from uniproto.methods.thorough.line import can_solve_on_line
+from uniproto.methods.thorough.proof import MOST_SETS, count_of_sets
+from uniproto.methods.thorough.table import FEW_PAIRS, memory_of_table
 from uniproto.problem.problem import Problem
-from uniproto.runtime.memory import require_memory
+from uniproto.runtime.memory import readable, require_memory
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.settings import setting
+from uniproto.transport.prototypes import FEW, SMALL
+
+SEARCHES = ("auto", "multilevel", "thorough")
+_TARGETS_EACH = 200  # from which on prototypes are few of many, and start on a sample
+_MOST_PAIRS = 15_000_000  # of prototypes and targets elsewhere: about a second for a plan
+_PAYS_FROM_DISK = 10**8  # pairs from which the search reads a small part of the rows
+_BYTES = 24  # for each pair of a prototype and a target: its cost, in two precisions and copied
 
 _MOVED = {  # options of old, and what to write instead
     "plan": "Greedy(plan=…)",
@@ -70,9 +74,13 @@ class UniProto:
     def pick(self, problem: Problem, progress: Progress) -> Picks:
         chosen = self.check(problem)
         if chosen.search == "thorough":
-            picks = self._thorough(problem, progress)
+            from uniproto.methods.thorough.search import pick_thoroughly
+
+            picks = pick_thoroughly(problem, self.seconds, progress)
         elif chosen.search == "multilevel":
-            picks = self._multilevel(problem, progress)
+            from uniproto.methods.multilevel.search import search
+
+            picks = search(problem, Greedy(), self.seconds, progress)
         else:
             picks = self._greedy(problem, progress)
         return replace(picks, notes={"search": chosen.search, "why": chosen.why, **picks.notes})
@@ -80,44 +88,22 @@ class UniProto:
     def check(self, problem: Problem) -> SearchChoice:
         """The search that suits the problem; refuses what limits or memory do not allow."""
         chosen = choose_search(problem, self.search)
+        rows, needed = problem.k, 0
         if chosen.search == "thorough":
-            self._require_table(problem)
-        if chosen.search == "multilevel":
-            self._require_costs(problem)
+            from uniproto.fills.list_memory import bytes_of_shortest_lists
+
+            # Refuses what none can work with.
+            bytes_of_shortest_lists(problem, len(problem.candidates))
+            rows, needed = problem.m, memory_of_table(problem)
+        elif chosen.search == "multilevel":
+            needed = memory_of_search(problem)
+        require_memory(
+            needed,
+            problem.memory,
+            f"the {chosen.search} search holds {rows:,} × {problem.n:,} costs",
+            f"Allow at least memory={needed}, or use method='greedy'.",
+        )
         return chosen
-
-    def _require_table(self, problem: Problem) -> None:
-        """Check the memory of the thorough search."""
-        from uniproto.fills.list_memory import bytes_of_shortest_lists
-
-        bytes_of_shortest_lists(problem, len(problem.candidates))  # refuses what none can work with
-        needed = memory_of_table(problem)
-        require_memory(
-            needed,
-            problem.memory,
-            f"the thorough search holds {problem.m:,} × {problem.n:,} costs",
-            f"Allow at least memory={needed}, or use method='greedy'.",
-        )
-
-    def _require_costs(self, problem: Problem) -> None:
-        """Check the memory of the multilevel search."""
-        needed = memory_of_search(problem)
-        require_memory(
-            needed,
-            problem.memory,
-            f"the multilevel search holds {problem.k:,} × {problem.n:,} costs",
-            f"Allow at least memory={needed}, or use method='greedy'.",
-        )
-
-    def _thorough(self, problem: Problem, progress: Progress) -> Picks:
-        from uniproto.methods.thorough.search import pick_thoroughly
-
-        return pick_thoroughly(problem, self.seconds, progress)
-
-    def _multilevel(self, problem: Problem, progress: Progress) -> Picks:
-        from uniproto.methods.multilevel.search import search
-
-        return search(problem, Greedy(), self.seconds, progress)
 
     def _greedy(self, problem: Problem, progress: Progress) -> Picks:
         begin = time.perf_counter()
@@ -128,6 +114,61 @@ class UniProto:
         from uniproto.methods.multilevel.search import go_on
 
         return go_on(problem, picks.rows, left, progress)
+
+
+# --- which search suits a problem -----------------------------------------------------------------
+# Rows on a line and problems so small that a proof may be found are solved as well as they can be,
+# without compiled code. All others are searched from greedy picks and free centres by exchanges,
+# unless the plans of k prototypes, k · n costs, take too much work or memory: greedy picks stay.
+
+
+@dataclass(frozen=True)
+class SearchChoice:
+    """The search to use, and why in a few words."""
+
+    search: str
+    why: str
+
+
+def choose_search(problem: Problem, search: str) -> SearchChoice:
+    """The search as told, or the one that suits the problem.
+
+    >>> import numpy as np
+    >>> choose_search(Problem(np.eye(3)).with_k(2), "auto")
+    SearchChoice(search='thorough', why='3 × 3 costs are few')
+    """
+    m, n, k = problem.m, problem.n, problem.k
+    if search != "auto":
+        return SearchChoice(search, "as asked")
+    if not problem.lists.exact:
+        return SearchChoice("greedy", "approximate lists")
+    if can_solve_on_line(problem):
+        return SearchChoice("thorough", "the rows lie on a line")
+    if m * n <= SMALL:
+        return SearchChoice("thorough", f"{m:,} × {n:,} costs are few")
+    if m * n <= FEW_PAIRS and count_of_sets(problem) <= MOST_SETS:
+        return SearchChoice("thorough", f"{count_of_sets(problem):,} sets of rows are few")
+    if (
+        m * n < _PAYS_FROM_DISK
+        and isinstance(problem.costs, FeatureCosts)
+        and problem.costs.on_disk
+    ):
+        return SearchChoice("greedy", "rows on disk are read in parts")
+    is_few_of_many = k <= FEW and n >= _TARGETS_EACH * k and problem.limits is None
+    if not is_few_of_many and k * n > _MOST_PAIRS:
+        return SearchChoice("greedy", f"plans of {k:,} × {n:,} costs take long")
+    if memory_of_search(problem) > problem.memory:
+        return SearchChoice(
+            "greedy", f"{k:,} × {n:,} costs need {readable(memory_of_search(problem))}"
+        )
+    return SearchChoice("multilevel", "greedy picks and free centres, improved by exchanges")
+
+
+def memory_of_search(problem: Problem) -> int:
+    """The memory that the multilevel search takes of what is allowed, in bytes."""
+    if problem.m * problem.n <= FEW_PAIRS:
+        return 0
+    return _BYTES * problem.k * problem.n
 
 
 def _refuse_moved(init: Any) -> Any:

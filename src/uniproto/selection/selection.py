@@ -26,7 +26,7 @@ from uniproto.errors import (
 )
 from uniproto.methods.contract import Picks
 from uniproto.methods.grouped import improve_in_groups
-from uniproto.methods.search_choice import memory_of_search
+from uniproto.methods.uniproto import memory_of_search
 from uniproto.problem.problem import Problem
 from uniproto.problem.values import NamedColumns
 from uniproto.report import report_selection

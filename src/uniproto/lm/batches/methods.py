@@ -84,7 +84,7 @@ def pick_greedily(part: Part, k: int) -> Rows:
 
 def pick_uniproto(part: Part, k: int) -> Rows:
     """The same, and then a few exact exchanges; of few sets of examples the best."""
-    from uniproto.methods.exchanges.pools import improve_in_pool
+    from uniproto.lm.batches.kernels import improve_in_pool
 
     costs = part.costs
     return improve_in_pool(costs, fill_picks(costs, k)[0])

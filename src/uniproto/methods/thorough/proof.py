@@ -14,10 +14,15 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from uniproto.methods.thorough.conditions import Conditions
-from uniproto.methods.thorough.exchanges import LEAST_GAIN, Found
-from uniproto.methods.thorough.limit import Limit
-from uniproto.methods.thorough.table import Numbers, Places, Table
+from uniproto.methods.thorough.table import (
+    LEAST_GAIN,
+    Conditions,
+    Found,
+    Limit,
+    Numbers,
+    Places,
+    Table,
+)
 from uniproto.problem.problem import Problem
 
 MOST_SETS = 60_000  # that are compared one by one

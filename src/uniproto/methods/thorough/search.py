@@ -12,10 +12,6 @@ import numpy as np
 
 from uniproto.geometry.rounded_costs import least_mean
 from uniproto.methods.contract import INTERRUPTED, Optimum, Picks
-from uniproto.methods.search_choice import memory_of_table
-from uniproto.methods.thorough.conditions import Conditions
-from uniproto.methods.thorough.exchanges import LEAST_GAIN, Found, exchange, settle
-from uniproto.methods.thorough.limit import Limit
 from uniproto.methods.thorough.line import best_on_line, can_solve_on_line
 from uniproto.methods.thorough.proof import (
     MOST_SETS,
@@ -25,7 +21,16 @@ from uniproto.methods.thorough.proof import (
     sets_below,
 )
 from uniproto.methods.thorough.starts import draw, pick_greedily, picks_of, proof_of_cost
-from uniproto.methods.thorough.table import Numbers, Places, Table
+from uniproto.methods.thorough.table import (
+    LEAST_GAIN,
+    Conditions,
+    Found,
+    Limit,
+    Numbers,
+    Places,
+    Table,
+    memory_of_table,
+)
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Advance, Progress
 from uniproto.transport.prototypes import transport
@@ -198,3 +203,99 @@ class _Search:
             count = f"{self._sets:,}" if self._sets < 10**9 else f"{self._sets:.1e}"
             why = f"each of {count} sets of rows is ruled out by a bound or was compared"
             self.proof = self._optimum(why, self.best.cost * (1 - LEAST_GAIN))
+
+
+# --- from a set of rows to one that no single exchange improves -----------------------------------
+
+
+_TRIALS, _MORE_TRIALS = 4, 4  # for each prototype; in the end so many times as many, and again
+_WORK_OF_VISIT = 500
+
+
+def settle(table: Table, conditions: Conditions, found: Found, limit: Limit) -> Found:
+    """Give each prototype's place to the best row for the targets it has; repeat while better."""
+    while not limit.is_reached:
+        in_cells = found.solved.masses @ table.costs.T
+        table.work += table.k * (table.costs.size // 200 + 100)
+        places = found.places.copy()
+        for place in range(table.given, table.k):
+            allowed = conditions.may_replace(places, place)
+            costs = np.where(allowed, in_cells[place], np.inf)
+            best = int(np.argmin(costs))
+            if costs[best] < in_cells[place, places[place]]:
+                places[place] = best
+        if np.array_equal(places, found.places):
+            return found
+        moved = Found(places, table.solve(places))
+        if not moved.is_better(found):
+            return found
+        found = moved
+    return found
+
+
+def exchange(
+    table: Table, conditions: Conditions, found: Found, limit: Limit, *, every: bool
+) -> Found:
+    """Exchange single rows for better ones until none of the likeliest is better, or of all.
+
+    `every` goes on until no row that the bounds leave for any place is left untried.
+    """
+    place, quiet, trials, exhaustive = table.given, 0, _TRIALS, True
+    values = table.values(found.solved.prices)
+    while table.given < table.k and not limit.is_reached:
+        visit = _Visit(table, conditions, found, place, values)
+        better, complete = visit.run(trials, limit)
+        exhaustive = exhaustive and complete
+        quiet += 1
+        if better is not None:
+            found, quiet, exhaustive = better, 0, True
+            values = table.values(found.solved.prices)
+        place = place + 1 if place + 1 < table.k else table.given
+        if quiet == table.k - table.given:  # a whole round without an exchange
+            if exhaustive or not every:
+                return found
+            trials, quiet, exhaustive = trials * _MORE_TRIALS, 0, True
+    return found
+
+
+class _Visit:
+    """One prototype, and the rows that could take its place.
+
+    With the prices of the whole plan, a row in its place costs at least what its value is above
+    the prototype's; with those of the plan without it, the bound is higher.
+    """
+
+    def __init__(
+        self, table: Table, conditions: Conditions, found: Found, place: int, values: np.ndarray
+    ) -> None:
+        self.table, self.found, self.place = table, found, place
+        table.work += _WORK_OF_VISIT
+        allowed = conditions.may_replace(found.places, place)
+        own = found.places[place]
+        allowed[own] = False
+        self.goal = found.cost * (1 - LEAST_GAIN)
+        bounds = found.cost + (values - values[own]) / table.k
+        self.rows = np.flatnonzero(allowed & (bounds < self.goal))
+
+    def run(self, trials: int, limit: Limit) -> tuple[Found | None, bool]:
+        """The first row that is better, and whether all that may be were tried."""
+        if not len(self.rows):
+            return None, True
+        table = self.table
+        others = np.delete(self.found.places, self.place)
+        alone = table.solve_without(others)
+        # The free row in its place has its own value at these prices, which is left out.
+        base = table.paid(alone.prices) + table.values(alone.prices, others).sum() / table.k
+        bounds = base + table.values(alone.prices, self.rows) / table.k
+        order = np.argsort(bounds, kind="stable")
+        for position in order[:trials]:
+            if bounds[position] >= self.goal:
+                return None, True
+            places = self.found.places.copy()
+            places[self.place] = self.rows[position]
+            tried = Found(places, table.solve(places))
+            if tried.cost < self.goal:
+                return tried, True
+            if limit.is_reached:
+                break
+        return None, len(order) <= trials or bounds[order[trials]] >= self.goal

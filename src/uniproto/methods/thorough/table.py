@@ -8,14 +8,19 @@ different magnitude lead that solver astray, which its own prices show, `partial
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.methods.thorough.line import can_solve_on_line
 from uniproto.problem.problem import Problem
 from uniproto.transport.exact import import_ot, partial_plan
 
+LEAST_GAIN = 1e-9  # of the cost: what is better by less is the same
+FEW_PAIRS = 1_000_000  # of rows and targets, up to which memory is no matter
+_BYTES_OF_TABLE = 64  # for each of them: with so few, as little as to load the libraries
 _TRUSTED = 3e-10  # of the cost: a plan whose prices leave a wider gap is solved anew
 _EPS = float(np.finfo(np.float64).eps)
 _ITERATIONS = 10_000_000
@@ -41,6 +46,21 @@ class Solved:
     masses: Numbers
     prices: Numbers
     least: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """A set of rows and its exact plan."""
+
+    places: Places
+    solved: Solved
+
+    @property
+    def cost(self) -> float:
+        return self.solved.cost
+
+    def is_better(self, other: Found | None) -> bool:
+        return other is None or self.cost < other.cost * (1 - LEAST_GAIN)
 
 
 class Table:
@@ -157,6 +177,16 @@ class Table:
         return float(self.weights @ prices - self.rounding * (self.weights @ np.abs(prices)))
 
 
+def memory_of_table(problem: Problem) -> int:
+    """The memory that the thorough search takes of what is allowed, in bytes.
+
+    None for small problems, whose answer must not hang on it, and for rows on a line.
+    """
+    if problem.m * problem.n <= FEW_PAIRS or can_solve_on_line(problem):
+        return 0
+    return _BYTES_OF_TABLE * problem.m * problem.n
+
+
 def _gap(costs: Numbers, masses: Numbers, prices: Numbers) -> float:
     """How much less another plan can cost at most, by these prices (see `transport/proof.py`)."""
     reduced = costs - prices
@@ -167,3 +197,68 @@ def _up_to_one(offered: Numbers) -> Numbers:
     """How much of each offer is taken, from the first on, until there is one unit."""
     before = np.cumsum(offered, axis=1) - offered
     return np.clip(1.0 - before, 0.0, offered)
+
+
+class Conditions:
+    """The conditions of a problem, by the positions of a table."""
+
+    def __init__(self, table: Table) -> None:
+        problem, rows = table.problem, table.rows
+        self.table, self.limits = table, problem.limits
+        self.twins: NDArray[np.bool_] | None = None
+        if problem.twin_distance is not None:
+            near = [problem.costs.twins(int(row), problem.twin_distance, rows) for row in rows]
+            self.twins = np.array(near) | np.array(near).T
+
+    @property
+    def any(self) -> bool:
+        return self.twins is not None or self.limits is not None
+
+    def may_replace(self, places: Places, place: int) -> NDArray[np.bool_]:
+        """Which rows may stand where `places[place]` stands now, itself among them."""
+        others = np.delete(places, place)
+        allowed = np.ones(len(self.table.rows), np.bool_)
+        allowed[: self.table.given] = False
+        allowed[others] = False
+        if self.twins is not None:
+            allowed &= ~self.twins[others].any(axis=0)
+        if self.limits is not None:
+            allowed &= self.limits.may_replace(self.table.rows[places], place)[self.table.rows]
+        return allowed
+
+    def allowed(self, sets: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Which of these sets of rows, one to a line, are allowed."""
+        fine = np.ones(len(sets), np.bool_)
+        k, given = sets.shape[1], self.table.given
+        if self.twins is not None:
+            for first in range(k):
+                for second in range(max(first + 1, given), k):
+                    fine &= ~self.twins[sets[:, first], sets[:, second]]
+        if self.limits is not None:
+            sources = self.limits.source_of_row[self.table.rows][sets]
+            for source, (low, high) in enumerate(
+                zip(self.limits.least, self.limits.most, strict=True)
+            ):
+                count = (sources == source).sum(axis=1)
+                fine &= (count >= low) & (count <= high)
+        return fine
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Reached once a table has done so much work, or at a moment of `time.perf_counter`."""
+
+    table: Table
+    work: float = math.inf
+    deadline: float = math.inf
+
+    @property
+    def is_reached(self) -> bool:
+        return self.table.work >= self.work or time.perf_counter() >= self.deadline
+
+    def part(self, share: float) -> Limit:
+        """The limit of a share of what is left."""
+        done, now = self.table.work, time.perf_counter()
+        return Limit(
+            self.table, done + share * (self.work - done), now + share * (self.deadline - now)
+        )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.methods.exchanges.candidates import Candidates
+from uniproto.methods.multilevel.candidates import Candidates
 from uniproto.problem.problem import Problem
 from uniproto.transport.cell_kernels import FULL, Cells, exchange, unit_bounds, unit_costs
 from uniproto.transport.cells import (
