@@ -8,8 +8,7 @@ n, whatever their order. `rooms` says how little.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +31,7 @@ _UNITS = 2.2  # of mass that a list holds, about, at least
 _ENTRIES = 8_000_000  # of all lists, up to which they hold more
 
 
-@dataclass
-class CandidateLists:
+class CandidateLists(NamedTuple):
     """Rows with their listed targets one after the other, and their thresholds.
 
     Row i has the entries `starts[i]` to `starts[i + 1]`. In single precision: the steps of an
@@ -54,9 +52,7 @@ class CandidateLists:
         A row has room from its threshold to the dearest target that it lists, and no end of it
         when it lists all that are `offering` anything.
         """
-        return _listed_rooms(
-            self.starts, self.columns, self.costs, self.thresholds, prices, offering
-        )
+        return _listed_rooms(self, prices, offering)
 
     def values(
         self,
@@ -69,18 +65,7 @@ class CandidateLists:
         even = bool(capacity[0] == capacity.min() == capacity.max())
 
         def compute(piece: slice) -> None:
-            _listed_values(
-                self.starts,
-                self.columns,
-                self.costs,
-                self.thresholds,
-                self.windows,
-                rows[piece],
-                prices,
-                capacity,
-                even,
-                values[piece],
-            )
+            _listed_values(self, rows[piece], prices, capacity, even, values[piece])
 
         _in_parallel(compute, len(rows), 4)
         return values
@@ -92,16 +77,8 @@ class CandidateLists:
         averages = np.empty(len(self.thresholds))
 
         def compute(piece: slice) -> None:
-            _listed_averages(
-                self.starts,
-                self.columns,
-                self.costs,
-                self.thresholds,
-                np.arange(piece.start, piece.stop),
-                prices,
-                of_targets,
-                averages,
-            )
+            rows = np.arange(piece.start, piece.stop)
+            _listed_averages(self, rows, prices, of_targets, averages)
 
         _in_parallel(compute, len(averages), 4)
         return averages
@@ -116,16 +93,7 @@ class CandidateLists:
         """How often each target is emptied when these rows are chosen by these shares."""
 
         def compute(piece: slice) -> NDArray[np.float32]:
-            return _listed_taken(
-                self.starts,
-                self.columns,
-                self.costs,
-                self.thresholds,
-                rows[piece],
-                shares[piece],
-                prices,
-                capacity,
-            )
+            return _listed_taken(self, rows[piece], shares[piece], prices, capacity)
 
         parts = _in_parallel(compute, len(rows), 1)  # each has all targets
         return sum(parts[1:], parts[0])
@@ -207,17 +175,14 @@ def _below_limits(
 
 @njit(cache=True, nogil=True, fastmath=True)
 def _listed_values(
-    starts: NDArray[np.int64],
-    columns: NDArray[np.int32],
-    costs: NDArray[np.float32],
-    thresholds: NDArray[np.float32],
-    windows: NDArray[np.float32],
+    lists: CandidateLists,
     rows: NDArray[Any],
     prices: NDArray[np.float32],
     capacity: NDArray[np.float32],
     even: bool,
     values: NDArray[np.float32],
 ) -> None:
+    starts, columns, costs, thresholds, windows = lists
     zero, one, farthest = np.float32(0), np.float32(1), np.float32(FARTHEST)
     for place in range(len(rows)):
         row = rows[place]
@@ -253,15 +218,13 @@ def _listed_values(
 
 @njit(cache=True, nogil=True, fastmath=True)
 def _listed_taken(
-    starts: NDArray[np.int64],
-    columns: NDArray[np.int32],
-    costs: NDArray[np.float32],
-    thresholds: NDArray[np.float32],
+    lists: CandidateLists,
     rows: NDArray[Any],
     shares: NDArray[np.float32],
     prices: NDArray[np.float32],
     capacity: NDArray[np.float32],
 ) -> NDArray[np.float32]:
+    starts, columns, costs, thresholds, _ = lists
     taken = np.zeros(len(prices), np.float32)
     for place in range(len(rows)):
         row, share = rows[place], shares[place]
@@ -282,13 +245,11 @@ def _listed_taken(
 
 @njit(cache=True, nogil=True)
 def _listed_rooms(
-    starts: NDArray[np.int64],
-    columns: NDArray[np.int32],
-    costs: NDArray[np.float32],
-    thresholds: NDArray[np.float32],
+    lists: CandidateLists,
     prices: NDArray[np.float64],
     offering: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    starts, columns, costs, thresholds, _ = lists
     rooms, counts = np.zeros(len(prices)), np.zeros(len(prices), np.int64)
     for row in range(len(thresholds)):
         dearest = np.inf
@@ -304,15 +265,13 @@ def _listed_rooms(
 
 @njit(cache=True, nogil=True)
 def _listed_averages(
-    starts: NDArray[np.int64],
-    columns: NDArray[np.int32],
-    costs: NDArray[np.float32],
-    thresholds: NDArray[np.float32],
+    lists: CandidateLists,
     rows: NDArray[Any],
     prices: NDArray[np.float64],
     of_targets: NDArray[np.float64],
     averages: NDArray[np.float64],
 ) -> None:
+    starts, columns, costs, thresholds, _ = lists
     for row in rows:
         total, every, count = 0.0, 0.0, 0
         for e in range(starts[row], starts[row + 1]):

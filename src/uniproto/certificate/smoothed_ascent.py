@@ -89,7 +89,7 @@ def ascend(
     row_scale, target_scale = scales[0], scales[1].astype(np.float32)
     reach = _reach(*lists.rooms(prices, int((capacity > 0).sum())))
     lowest, highest = small - reach, small + reach
-    lists.thresholds -= centre
+    lists.thresholds[:] -= centre
     best, best_prices = -np.inf, small.copy()
     levels = [np.inf] * len(quotas)
     everything = np.arange(len(lists.thresholds))
