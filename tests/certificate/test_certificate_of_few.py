@@ -25,10 +25,10 @@ from uniproto.certificate import candidate_search, row_groups
 from uniproto.certificate.ascent import certify
 from uniproto.certificate.bound import Quota, admissible_rows, proven_bound
 from uniproto.certificate.candidate_lists import build_lists
-from uniproto.certificate.cell_prices import cell_prices
+from uniproto.certificate.candidate_search import Sample, sample_of, spread
+from uniproto.certificate.first_prices import cell_prices
 from uniproto.certificate.gpu_rows import _guessed_from, gpu_rows
 from uniproto.certificate.row_bounds import RowBounds, bound_by_rows, largest_fall
-from uniproto.certificate.sampled_targets import Sample, sample_of, spread
 from uniproto.certificate.smoothed_ascent import Motion, Pace, ascend, chosen_shares
 from uniproto.certificate.thresholds import threshold_values
 from uniproto.fills.priced_fills import cheapest_units_of_rows, exact_values
@@ -543,8 +543,8 @@ def test_a_sample_of_the_targets_comes_first(
     problem = problem.changed(lists=GpuLists()) if gpu else problem
     own = {"rows": selection.indices, "plan": selection.plan}
     at_once = certify(problem, selection.cost, np.zeros(600), **own)
-    monkeypatch.setattr("uniproto.certificate.sampled_targets._FEWEST", 150)
-    monkeypatch.setattr("uniproto.certificate.sampled_targets._PER_PROTOTYPE", 30)
+    monkeypatch.setattr("uniproto.certificate.candidate_search._SAMPLED", 150)
+    monkeypatch.setattr("uniproto.certificate.candidate_search._SAMPLED_EACH", 30)
     sample = sample_of(problem)
     assert sample is not None
     assert sample.problem.n <= 150
@@ -566,8 +566,8 @@ def test_prices_of_a_sample_spread_to_their_neighbours() -> None:
 
 @pytest.fixture
 def sample_first(few_of_many: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uniproto.certificate.sampled_targets._FEWEST", 20)
-    monkeypatch.setattr("uniproto.certificate.sampled_targets._PER_PROTOTYPE", 4)
+    monkeypatch.setattr("uniproto.certificate.candidate_search._SAMPLED", 20)
+    monkeypatch.setattr("uniproto.certificate.candidate_search._SAMPLED_EACH", 4)
 
 
 @pytest.mark.parametrize("limit", [None, 20.0])

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from uniproto.certificate.bound import proven_bound
 from uniproto.certificate.candidate_search import Found, Start, search
-from uniproto.certificate.cell_prices import cell_prices
 from uniproto.certificate.certificate import SHIFTED, Certificate
-from uniproto.certificate.coarse_prices import coarse_prices
+from uniproto.certificate.first_prices import cell_prices, coarse_prices
 from uniproto.certificate.list_ascent import ListAscent
 from uniproto.problem.problem import Problem
 from uniproto.runtime.compiling import working_time

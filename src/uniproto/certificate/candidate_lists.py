@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.certificate.gpu_candidate_lists import GpuCandidateLists, most_rows_on_gpu
-from uniproto.certificate.gpu_rows import GpuRows
+from uniproto.certificate.gpu_rows import GpuCandidateLists, GpuRows, most_rows_on_gpu
 from uniproto.certificate.least_blocks import rows_per_block
 from uniproto.certificate.row_bounds import RowBounds
 from uniproto.certificate.thresholds import (

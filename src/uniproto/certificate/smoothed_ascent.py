@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from uniproto.certificate.bound import Quota
 from uniproto.certificate.candidate_lists import CandidateLists
-from uniproto.certificate.gpu_candidate_lists import GpuCandidateLists
+from uniproto.certificate.gpu_rows import GpuCandidateLists
 from uniproto.runtime.compiling import njit, working_time
 from uniproto.runtime.progress import Advance
 

@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import distributed
+from torch.utils.data import IterableDataset
 from transformers import Trainer
 
 from uniproto.errors import InvalidInputError, warn_of_data
@@ -41,6 +42,7 @@ from uniproto.lm.batches.pools import (
     PoolCollator,
     Window,
     as_pool,
+    columns_of,
     known_sources,
     no_source_column,
     over_processes,
@@ -50,14 +52,13 @@ from uniproto.lm.batches.pools import (
 )
 from uniproto.lm.batches.quotas import small_sources
 from uniproto.lm.batches.scoring import embeddings_of, scores_of
-from uniproto.lm.batches.supported import (
-    dispatches,
-    own_loss,
-    require_packable,
-    require_supported,
+from uniproto.lm.features.layers import preserve_state, unwrapped, value_projection
+from uniproto.lm.features.losses import (
+    batch_size,
+    chosen_rows,
+    require_causal_loss,
+    require_language_model,
 )
-from uniproto.lm.features.layers import preserve_state, unwrapped
-from uniproto.lm.features.losses import batch_size, chosen_rows, require_causal_loss
 
 _SMALLEST_RATE = 1e-12  # a warm-up begins at 0, where GREATS would have nothing to compare
 _CARRIED = "selection-{process}.json"  # in a checkpoint: what sources still have to get
@@ -378,3 +379,89 @@ def leave_together() -> None:
     distributed.barrier()  # a process that leaves early takes the others' connections along
     distributed.destroy_process_group()
     gc.collect()  # trainers refer to themselves in circles; their threads end with them
+
+
+# --- what a Trainer must be like: refused before it trains ----------------------------------------
+
+
+# TRL's names of packing that leaves a border, and positions that restart, between two examples.
+_WITH_BORDERS = ("bfd", "bfd_split", "bfd-requeue")
+
+
+def require_packable(args: Any, config: SelectionConfig) -> None:
+    """Refuse packing that leaves nothing to choose from; before TRL packs, which takes time."""
+    if not getattr(args, "packing", False):
+        return
+    strategy = getattr(args, "packing_strategy", None)
+    if strategy not in _WITH_BORDERS:
+        raise InvalidInputError(
+            "packing=True needs packing_strategy='bfd', which keeps examples apart, not "
+            f"{strategy!r}; or pass padding_free=True in place of it."
+        )
+    if config.mode == "source":
+        raise InvalidInputError(
+            "packing=True drops the column of sources. Pass mode='batch', or padding_free=True in "
+            "place of it."
+        )
+    if config.usual_features == "embedding":
+        raise InvalidInputError(
+            "packing=True leaves no single texts to embed. Pass features='gradient', or "
+            "padding_free=True in place of it."
+        )
+
+
+def require_supported(trainer: Any) -> None:
+    """Refuse a model, arguments or data that the selection of a Trainer cannot work with."""
+    config = trainer.selection
+    if config.usual_loss == "example":
+        _require_example_loss(trainer)
+    causal = config.usual_loss == "example" or (config.scores and config.loss_fn is None)
+    if causal and trainer.model is not None:
+        require_language_model(unwrapped(trainer.model))
+    for kind in ("fsdp", "deepspeed"):
+        if getattr(trainer, f"is_{kind}_enabled", False) and config.name not in ("random", "full"):
+            raise InvalidInputError(
+                f"{kind} may shard the model, whose examples then cannot be scored. Use plain data "
+                "parallelism (torchrun), or method='random'."
+            )
+    is_flat = getattr(trainer, "padding_free", False)
+    if (config.mode == "source" or is_flat) and dispatches(trainer):
+        raise InvalidInputError(
+            "Every process must read its own batches. Pass "
+            "TrainingArguments(accelerator_config={'dispatch_batches': False})."
+        )
+    columns = columns_of(trainer.train_dataset) if trainer.train_dataset is not None else None
+    if config.mode == "source" and columns is not None and config.source_column not in columns:
+        raise no_source_column(config.source_column, columns)
+    if config.differentiates and trainer.model is not None:
+        value_projection(unwrapped(trainer.model), config.layer)
+
+
+def _require_example_loss(trainer: Any) -> None:
+    """Refuse what the loss that counts examples equally would silently replace."""
+    others = {
+        "compute_loss_func": getattr(trainer, "compute_loss_func", None) is not None,
+        "label_smoothing_factor": bool(getattr(trainer.args, "label_smoothing_factor", 0)),
+        "the loss of routers": bool(
+            getattr(getattr(trainer.model, "config", None), "output_router_logits", False)
+        ),
+        "a loss_type other than nll": getattr(trainer.args, "loss_type", "nll") != "nll",
+    }
+    for name, present in others.items():
+        if present:
+            raise own_loss(name)
+
+
+def own_loss(received: str) -> InvalidInputError:
+    """The refusal of a Trainer whose loss is not a mean over tokens."""
+    return InvalidInputError(
+        f"loss='example' would replace {received}. Pass SelectionConfig(loss='token')."
+    )
+
+
+def dispatches(trainer: Any) -> bool:
+    """Whether one process reads the batches of all: only tensors travel to the others."""
+    found = trainer.accelerator.dispatch_batches
+    if found is None:
+        found = isinstance(trainer.train_dataset, IterableDataset)
+    return bool(found) and trainer.args.world_size > 1

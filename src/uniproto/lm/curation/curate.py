@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import compress
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 from uniproto.data.columns import arrow_table
 from uniproto.data.examples import example_columns, is_plain_text
 from uniproto.data.tables import require_column
-from uniproto.errors import InvalidInputError, known_keywords, require_int, require_name
+from uniproto.errors import (
+    InfeasibleError,
+    InvalidInputError,
+    known_keywords,
+    require_int,
+    require_name,
+)
 from uniproto.features.embedded import Embedded, usable_rows
 from uniproto.features.files import Items
 from uniproto.features.text import what_is_wrong
@@ -26,7 +32,7 @@ from uniproto.lm.features.examples import Examples
 from uniproto.lm.features.language import NO_ANSWER, what_is_wrong_with
 from uniproto.lm.features.language_features import OPTIONS, gradients, hidden_states
 from uniproto.methods import Method, as_method
-from uniproto.methods.rehearsal import rehearse, require_enough
+from uniproto.methods.dsir import DSIR
 from uniproto.problem.near import NearRows, near_targets, require_distance, rows_near
 from uniproto.problem.problem import Problem, ProblemOptions
 from uniproto.problem.values import Limits
@@ -262,3 +268,49 @@ def _embedded(items: Items, features: str, model: str | None, options: dict[str,
         return items.embed(model, **options)
     look = gradients if features == "gradients" else hidden_states
     return look(items, model=str(model), **options)
+
+
+# --- a question asked before its vectors are computed, which may take hours -----------------------
+
+
+def rehearse(method: Method, k: int, rows: int, targets: int, **conditions: Any) -> None:
+    """Refuse what no vectors of these rows would answer; `conditions` are those of a `Problem`.
+
+    >>> from uniproto.methods import Random
+    >>> rehearse(Random(), 2, rows=3, targets=1, exclude=[0])
+    """
+    if isinstance(method, DSIR):
+        raise InvalidInputError(
+            "'method' dsir counts words. Pass uniproto.features.hashed_ngrams of both to "
+            "uniproto.select."
+        )
+    pool = np.ones((rows, 2), np.float32)  # as models make vectors: memory depends on it
+    problem = Problem(pool, -pool[:1].repeat(targets, axis=0), **conditions).with_k(k)
+    if (check := getattr(method, "check", None)) is not None:
+        check(problem)
+
+
+def require_enough(
+    k: int, usable: Iterable[Any], target: Iterable[Any], of: int, *, copies: str | None
+) -> None:
+    """Refuse a k that unusable rows and exact copies leave too few of the pool's rows for.
+
+    `usable` are the contents of the pool's `of` rows that can be embedded; `copies` says how to
+    allow copies of each other and of the target, None that they are allowed.
+    """
+    if copies is None:
+        which, left = "can be embedded", sum(1 for _ in islice(usable, k))
+        remedy = "Lower k, or bring more rows."
+    else:
+        which = "can be embedded and are no copies of each other or of the target"
+        left, seen = 0, set(map(repr, target))
+        for each in filter(lambda said: said not in seen, map(repr, usable)):
+            seen.add(each)
+            if (left := left + 1) == k:  # enough: no more need be kept in memory
+                break
+        remedy = f"Lower k, bring more rows, or allow copies: {copies}."
+    if left < k:
+        raise InfeasibleError(
+            f"'k' must not exceed the rows of the pool that {which}, {left:,} of {of:,} (got {k}). "
+            f"{remedy}"
+        )
