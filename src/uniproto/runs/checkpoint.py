@@ -59,13 +59,11 @@ class Checkpoint:
 
     def part(self, name: str) -> Checkpoint:
         """The checkpoint of one group of a larger run."""
-        digest = hashlib.sha256(name.encode()).hexdigest()[:16]
-        path = self.path.with_name(f"{self.path.stem}-{digest}{self.path.suffix}")
-        return Checkpoint(path, {"whole": self._identity, "part": name})
+        return self.beside(name, hashlib.sha256(name.encode()).hexdigest()[:16])
 
-    def beside(self, name: str) -> Checkpoint:
-        """Another file of the same run."""
-        path = self.path.with_name(f"{self.path.stem}-{name}{self.path.suffix}")
+    def beside(self, name: str, ending: str | None = None) -> Checkpoint:
+        """Another file of the same run, whose name ends so."""
+        path = self.path.with_name(f"{self.path.stem}-{ending or name}{self.path.suffix}")
         return Checkpoint(path, {"whole": self._identity, "part": name})
 
     def read(self) -> SavedPicks | None:
@@ -133,7 +131,7 @@ class Checkpoint:
         except OSError as error:
             raise OutputError(
                 f"{self.path} cannot be written ({error.strerror or error}). Free some space, or "
-                "run without --checkpoint."
+                "choose another output folder."
             ) from error
         self._written = time.monotonic()
 

@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 import time
-import zipfile
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,13 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import distinct_labels
-from uniproto.errors import InputFileError, OutputError, TooFewApartError
+from uniproto.errors import OutputError, TooFewApartError
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.lists import make_builder
 from uniproto.methods import Method
 from uniproto.problem.problem import Problem
-from uniproto.runs.atomic import atomic_write, unwritable
+from uniproto.runs.atomic import unwritable
+from uniproto.runs.checkpoint import Checkpoint
 from uniproto.runs.lock import PRIVATE, private_folder
 from uniproto.runtime.progress import Progress
 from uniproto.scale.shards import Shard, Shards, read_digest, read_features, read_values
@@ -290,51 +290,36 @@ class FinishedParts:
     read. Only files with names of ours are ever removed.
     """
 
-    def __init__(self, out: Path, identity: Mapping[str, Any], *, width: int) -> None:
-        self.folder = out / PARTS_FOLDER
-        self._identity = json.dumps(identity, sort_keys=True, default=str)
-        self._width = width
+    def __init__(self, out: Path, identity: Mapping[str, Any]) -> None:
+        self.folder, self._identity = out / PARTS_FOLDER, identity
 
     def read(self, shard: Shard, excluded: NDArray[np.int64]) -> Part | None:
         """The part of a shard, if it was finished before."""
-        path = self._path(shard, excluded)
-        if not _is_ours(self.folder):
+        arrays = self._file(shard, excluded).read_arrays() if _is_ours(self.folder) else None
+        if arrays is None:
             return None
-        try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                return self._checked(dict(arrays), free_rows(shard, excluded))
-        except FileNotFoundError:
-            return None
-        except (OSError, TypeError, ValueError, zipfile.BadZipFile) as error:
-            raise InputFileError(
-                f"{path} is damaged ({error}). Delete it, and it is computed again."
-            ) from error
+        values: Any = {n: one if one.ndim else one.item() for n, one in arrays.items()}
+        return Part(**values)
 
     def write(self, shard: Shard, excluded: NDArray[np.int64], part: Part) -> None:
         """Save a finished part."""
-        path = self._path(shard, excluded)
         try:
-            _make_ours(self.folder)
-            with atomic_write(path) as file:
-                np.savez(file, **vars(part))
-        except OutputError:
-            raise
+            private_folder(self.folder.parent.parent)
+            self.folder.mkdir(exist_ok=True)
         except OSError as error:
-            raise unwritable(path, error, "finished part") from error
+            raise unwritable(self.folder, error, "finished parts") from error
+        if not _is_ours(self.folder):
+            raise OutputError(
+                f"{self.folder} is a link. Remove it, or choose another output folder."
+            )
+        self._file(shard, excluded).write_arrays(vars(part))
 
-    def _path(self, shard: Shard, excluded: NDArray[np.int64]) -> Path:
+    def _file(self, shard: Shard, excluded: NDArray[np.int64]) -> Checkpoint:
         part = {"shard": shard.name, "stamp": shard.stamp, "excluded": excluded.tolist()}
-        text = self._identity + json.dumps(part, sort_keys=True, default=str)
-        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
-
-    def _checked(self, arrays: Mapping[str, NDArray[Any]], free: NDArray[np.intp]) -> Part:
-        """The part in these arrays, or a `ValueError` where they are of another selection."""
-        lists = ("rows", "features", "groups")
-        values: Any = {n: one if n in lists else one.item() for n, one in arrays.items()}
-        part, shape = Part(**values), (len(values["rows"]), self._width)
-        if not np.isin(part.rows, free).all() or part.features.shape != shape:
-            raise ValueError("it is of another selection")
-        return part
+        identity = {**self._identity, **part}
+        text = json.dumps(identity, sort_keys=True, default=str)
+        name = f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
+        return Checkpoint(self.folder / name, identity)
 
 
 def remove_finished_parts(out: Path) -> None:
@@ -353,10 +338,3 @@ def remove_finished_parts(out: Path) -> None:
 def _is_ours(folder: Path) -> bool:
     """Whether the folder is there, and no link to somewhere else."""
     return folder.is_dir() and not (folder.is_symlink() or folder.parent.is_symlink())
-
-
-def _make_ours(folder: Path) -> None:
-    private_folder(folder.parent.parent)
-    folder.mkdir(exist_ok=True)
-    if not _is_ours(folder):
-        raise OutputError(f"{folder} is a link. Remove it, or choose another output folder.")

@@ -92,7 +92,7 @@ def run_rounds(
         request = replace(request, settings=settings)
     finished = None
     if saved_in is not None:
-        finished = FinishedParts(saved_in, _identity(request, placed), width=placed.width)
+        finished = FinishedParts(saved_in, _identity(request, placed))
     parts, first_round = _first_round(request, cluster, placed, finished, bars)
     rounds.append(first_round)
 

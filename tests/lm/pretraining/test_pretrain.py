@@ -205,9 +205,9 @@ def test_stopped_then_ended_then_given_more_steps(
     assert f"uniproto: {word}; the same command goes on from the last checkpoint." in said.err
     for part in ("parameters", "9 steps", "about 0:00:0", "tokens/s"):
         assert part in said.out
-    assert (tmp_path / CHECKPOINTS / "7").is_dir()
+    assert (tmp_path / CHECKPOINTS / "6").is_dir()
     assert main(arguments) == 0
-    assert "2 steps after 7" in capsys.readouterr().out
+    assert "3 steps after 6" in capsys.readouterr().out
     assert main(words(tokens, tmp_path, "--steps", "12")) == 0
     assert_same_end(tmp_path, whole)
     assert "steps = 12 in the folder, 6 now" in error_of(

@@ -8,9 +8,7 @@ have done.
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,7 +32,7 @@ from uniproto.lm.pretraining.pretrain_settings import PretrainSettings
 from uniproto.lm.pretraining.step import initial_state, make_step, make_validation
 from uniproto.lm.pretraining.tokens import Sequences, Vocabulary, batch_numbers, read_ahead
 from uniproto.runs.journal import MetricsFile
-from uniproto.runtime.interrupts import Terminated
+from uniproto.runtime.interrupts import sigterm_interrupts, uninterrupted
 from uniproto.runtime.progress import Progress
 
 NAN_BATCH = "nan_batch.npz"
@@ -71,6 +69,9 @@ class Plan:
 
     def is_validated(self, step: int) -> bool:
         return step % self.settings.eval_steps == 0 or step == self.settings.steps
+
+    def is_saved(self, step: int) -> bool:
+        return step % self.settings.save_steps == 0 or step == self.settings.steps
 
     def summary(self, done: int) -> str:
         """Size, work and data of the run."""
@@ -124,39 +125,42 @@ def train(
     compiling = time.perf_counter() - began
     first = run.step
 
-    with _bar(plan, first) as bar, _interruptible() as stopped:
+    with _bar(plan, first) as bar, sigterm_interrupts():
         run.bar = bar
         run.restart_clock()
         batches = read_ahead(
             plan.training, range(first, plan.settings.steps), plan.settings.pool, plan.settings.seed
         )
-        for tokens in batches:
-            state, report = step(state, tokens)
-            run.add(report)
-            if run.step == first + _TIMED_STEPS:
-                run.settle()
-                each = run.session_seconds / _TIMED_STEPS
-                _print(
-                    plan, bar, plan.time_estimate(each, compiling, plan.settings.steps - run.step)
-                )
-            if plan.is_logged(run.step):
-                run.settle()
-                loss = validate(state.params) if plan.is_validated(run.step) else None
-                if loss is not None:
-                    _print_sample(plan, bar, state.params, run.step, loss)
-                metrics.add(run.row(loss))
-                run.since_row.clear()
-                run.restart_clock()
-            if (
-                run.step % plan.settings.save_steps == 0
-                or run.step == plan.settings.steps
-                or stopped.error
-            ):
+
+        def save() -> None:
+            if run.step > run.saved:
                 run.settle()  # a state after a loss of NaN is never saved
                 checkpoints.save(run.step, state, run.record())
+                run.saved = run.step
                 run.restart_clock()
-            if stopped.error:
-                raise stopped.error
+
+        try:
+            for tokens in batches:
+                with uninterrupted():
+                    state, report = step(state, tokens)
+                    run.add(report)
+                    if run.step == first + _TIMED_STEPS:
+                        run.settle()
+                        each, left = run.session_seconds / _TIMED_STEPS, plan.settings.steps
+                        _print(plan, bar, plan.time_estimate(each, compiling, left - run.step))
+                    if plan.is_logged(run.step):
+                        run.settle()
+                        loss = validate(state.params) if plan.is_validated(run.step) else None
+                        if loss is not None:
+                            _print_sample(plan, bar, state.params, run.step, loss)
+                        metrics.add(run.row(loss))
+                        run.since_row.clear()
+                        run.restart_clock()
+                    if plan.is_saved(run.step):
+                        save()
+        except KeyboardInterrupt:  # which comes between two steps
+            save()
+            raise
     return {
         "compile_seconds": compiling,
         "seconds_per_step": run.session_seconds / (run.step - first),
@@ -169,7 +173,7 @@ class _Run:
     def __init__(self, plan: Plan, out: Path, saved: Checkpoint | None) -> None:
         self.plan, self.out = plan, out
         self.bar: Any = None
-        self.step = 0 if saved is None else saved.step
+        self.step = self.saved = 0 if saved is None else saved.step
         before: dict[str, Any] = (
             {"seconds": 0.0, "since_row": []} if saved is None else saved.record
         )
@@ -194,7 +198,6 @@ class _Run:
         if not self.reports:
             return
         found = jax.device_get(self.reports)
-        self.reports = []
         now = time.perf_counter()
         took = now - self.began
         self.session_seconds += took
@@ -213,7 +216,7 @@ class _Run:
                     "left_out": int(report.left_out),
                 }
             )
-        self.began = now
+        self.reports, self.began = [], now
         if self.bar is not None:
             self.bar.update(len(found))
             rate = len(found) * self.plan.tokens_per_step / took
@@ -329,37 +332,6 @@ def _print(plan: Plan, bar: Any, text: str) -> None:
         print(text, flush=True)
     else:
         bar.write(text, file=sys.stdout)
-
-
-class _Interruption:
-    """What ended the run, once a signal has come."""
-
-    error: KeyboardInterrupt | None = None
-
-
-@contextmanager
-def _interruptible() -> Iterator[_Interruption]:
-    """Ctrl-C or SIGTERM lets the current step end, to be saved; a second one stops at once."""
-    stopped = _Interruption()
-    if threading.current_thread() is not threading.main_thread():
-        yield stopped  # signals are the main thread's
-        return
-
-    def interrupt(number: int, frame: Any) -> None:
-        stopped.error = Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
-        restore()
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    before = {
-        number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield stopped
-    finally:
-        restore()
 
 
 def _known(value: Any) -> float | None:
