@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import InputFileError, InvalidInputError
-from uniproto.runs.atomic import require_writable
+from uniproto.errors import InputFileError, InvalidInputError, UniprotoError
+from uniproto.runs.atomic import require_writable, unwritable
 from uniproto.runs.publish import refuse_inputs_inside, require_unused
 
 
@@ -48,6 +48,17 @@ def require_same(
             f"{folder}: the folder must hold {what}. Got {'; '.join(different)} instead. Choose "
             "another folder with --out, or start over with --fresh."
         )
+
+
+@contextmanager
+def writing(path: Path, what: str = "results") -> Iterator[None]:
+    """What the system refuses to write becomes one message; errors of ours stay what they are."""
+    try:
+        yield
+    except UniprotoError:
+        raise
+    except OSError as error:
+        raise unwritable(path, error, what) from error
 
 
 def read_record(path: Path) -> dict[str, Any]:

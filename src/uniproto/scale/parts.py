@@ -26,8 +26,8 @@ from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.lists import make_builder
 from uniproto.methods import Method
 from uniproto.problem.problem import Problem
-from uniproto.runs.atomic import unwritable
 from uniproto.runs.checkpoint import Checkpoint
+from uniproto.runs.folder import writing
 from uniproto.runs.lock import PRIVATE, private_folder
 from uniproto.runtime.progress import Progress
 from uniproto.scale.shards import Shard, Shards, read_digest, read_features, read_values
@@ -303,11 +303,9 @@ class FinishedParts:
 
     def write(self, shard: Shard, excluded: NDArray[np.int64], part: Part) -> None:
         """Save a finished part."""
-        try:
+        with writing(self.folder, "finished parts"):
             private_folder(self.folder.parent.parent)
             self.folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise unwritable(self.folder, error, "finished parts") from error
         if not _is_ours(self.folder):
             raise OutputError(
                 f"{self.folder} is a link. Remove it, or choose another output folder."

@@ -198,7 +198,6 @@ class SelectionConfig:
         self,
         keep: int,
         seed: int,
-        mode: str | None = None,
         small: Collection[Hashable] | None = None,
     ) -> BatchSelector:
         """The selector that makes the choice; `small` are the sources of a share's `keep_small`."""
@@ -211,7 +210,7 @@ class SelectionConfig:
             small = () if small is None else small
         return BatchSelector(
             self.method,
-            self.mode if mode is None else mode,
+            self.mode,
             keep,
             metric=self.metric,
             bandwidth=self.bandwidth,

@@ -14,8 +14,8 @@ from uniproto.data.tables import file_digest
 from uniproto.errors import InputFileError
 from uniproto.lm.finetune.settings import FinetuneSettings
 from uniproto.report.charts import CURVE_FILES
-from uniproto.runs.atomic import unwritable, write_json
-from uniproto.runs.folder import read_record, require_run_folder, require_same
+from uniproto.runs.atomic import write_json
+from uniproto.runs.folder import read_record, require_run_folder, require_same, writing
 from uniproto.runs.journal import METRICS
 from uniproto.runs.lock import locked
 
@@ -51,13 +51,11 @@ def claimed(
     `chats` notes that the model has learned from conversations, by its chat template.
     """
     with locked(out):
-        try:
+        with writing(out):
             if fresh:
                 _clear(out)
             if not (out / SETTINGS).exists() or last_checkpoint(out) is None:
                 write_json(out / SETTINGS, {**_identity(settings), CHATS: chats})
-        except OSError as error:
-            raise unwritable(out, error, "results") from error
         yield
 
 

@@ -27,7 +27,8 @@ from uniproto.lm.judging.benchmarks import (
 )
 from uniproto.lm.judging.session import BY_PROGRAM, BY_REASONING, NOT_ANSWERED, RIGHT, Item
 from uniproto.report.page import content_policy, template_environment
-from uniproto.runs.atomic import unwritable, write_json, write_text
+from uniproto.runs.atomic import write_json, write_text
+from uniproto.runs.folder import writing
 from uniproto.runs.records import versions, without_infinity
 
 
@@ -160,13 +161,11 @@ class Evaluation:
             "settings": self.settings,
             "versions": versions(),
         }
-        try:
+        with writing(folder):
             write_text(folder / TABLE, self.table() + "\n")
             write_text(folder / TABLE_CSV, table.getvalue())
             write_text(folder / PAGE, render(self))
             write_json(folder / SCORES, without_infinity(record))  # last: it says all is there
-        except OSError as error:
-            raise unwritable(folder, error, "results") from error
         return folder
 
     @classmethod

@@ -25,8 +25,8 @@ from uniproto.lm.judging.evaluation import ITEMS, RESULTS, SETTINGS, Evaluation
 from uniproto.lm.judging.sandbox import containment, require_seconds, run_program
 from uniproto.lm.judging.session import AnsweringModel, Session, stop_strings
 from uniproto.report.words import counted
-from uniproto.runs.atomic import unwritable, write_json
-from uniproto.runs.folder import read_record, require_run_folder, require_same
+from uniproto.runs.atomic import write_json
+from uniproto.runs.folder import read_record, require_run_folder, require_same, writing
 from uniproto.runs.journal import Journal
 from uniproto.runs.lock import locked
 from uniproto.runtime.progress import Progress
@@ -170,12 +170,14 @@ def _open_answers(folder: Path, settings: Mapping[str, Any], *, fresh: bool) -> 
     with locked(folder, "an evaluation"):
         earlier = _read_settings(folder)
         if earlier is None:  # first of all: from now on the folder is ours
-            _write_settings(folder, wanted)
+            with writing(folder):
+                write_json(folder / SETTINGS, wanted)
         with Journal(folder / ITEMS, "the answers", fresh=fresh) as journal:
             if journal.entries:
                 require_same(earlier or {}, wanted, folder, "answers of the same evaluation")
             else:
-                _write_settings(folder, wanted)
+                with writing(folder):
+                    write_json(folder / SETTINGS, wanted)
             yield journal
 
 
@@ -189,13 +191,6 @@ def _read_settings(folder: Path) -> dict[str, Any] | None:
             f"{folder / SETTINGS} is of another program. Choose another folder with --out."
         )
     return settings
-
-
-def _write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    try:
-        write_json(folder / SETTINGS, settings)
-    except OSError as error:
-        raise unwritable(folder, error, "results") from error
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ from uniproto.lm.pretraining.tokens import (
     load_vocabulary,
     save_vocabulary,
 )
-from uniproto.runs.atomic import atomic_write, remove_partials, unwritable, write_json
-from uniproto.runs.folder import take_away
+from uniproto.runs.atomic import atomic_write, remove_partials, write_json
+from uniproto.runs.folder import take_away, writing
 from uniproto.runs.lock import locked
 from uniproto.runtime.progress import Progress
 
@@ -66,20 +66,15 @@ def prepare_tokens(
         tokens = load_tokens(folder)
         _require_same(tokens, preparation)
         return tokens
-    try:
-        with exclusive_folder(folder):
-            made = (folder / HEADER).exists()
-            if made and replace and _differences(load_tokens(folder), preparation):
-                write_json(folder / _BEGUN, {})  # the other files are still ours
-                (folder / HEADER).unlink()
-                made = False
-            if not made:
-                _require_own_files(folder)
-                _prepare(folder, preparation.with_defaults(), seed, Progress(shown))
-    except UniprotoError:
-        raise
-    except OSError as error:
-        raise unwritable(folder, error, "tokens") from error
+    with writing(folder, "tokens"), exclusive_folder(folder):
+        made = (folder / HEADER).exists()
+        if made and replace and _differences(load_tokens(folder), preparation):
+            write_json(folder / _BEGUN, {})  # the other files are still ours
+            (folder / HEADER).unlink()
+            made = False
+        if not made:
+            _require_own_files(folder)
+            _prepare(folder, preparation.with_defaults(), seed, Progress(shown))
     tokens = load_tokens(folder)
     _require_same(tokens, preparation)
     return tokens

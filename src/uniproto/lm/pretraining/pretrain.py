@@ -33,8 +33,8 @@ from uniproto.lm.pretraining.tokens import (
 )
 from uniproto.lm.pretraining.train import NAN_BATCH, Plan, train
 from uniproto.report.charts import BLUE, CURVE_FILES, GREEN, GREY, ORANGE, PINK, save_curves
-from uniproto.runs.atomic import unwritable, write_json
-from uniproto.runs.folder import read_record, require_run_folder, require_same
+from uniproto.runs.atomic import write_json
+from uniproto.runs.folder import read_record, require_run_folder, require_same, writing
 from uniproto.runs.journal import METRICS, MetricsFile
 from uniproto.runs.lock import locked
 
@@ -201,10 +201,8 @@ def _publish(
     title = f"{settings.size}: {settings.method}, {settings.trained} of {settings.pool}"
     points = curve_points(metrics.rows, method=settings.method)
     save_curves(out, points, lambda: curves_chart(points, title))
-    try:
+    with writing(out):
         write_json(out / RESULT, result)
-    except OSError as error:
-        raise unwritable(out, error, "results") from error
     return dict(result)
 
 
@@ -232,12 +230,10 @@ def remove_run(out: Path) -> None:
     """Remove an earlier run, but not its tokens; the file that marks it as a run goes last."""
     if not (out / SETTINGS).is_file():
         return
-    try:
+    with writing(out):
         remove_checkpoints(out)
         for name in (*_RESULT_FILES, SETTINGS):
             (out / name).unlink(missing_ok=True)
-    except OSError as error:
-        raise unwritable(out, error, "results") from error
 
 
 # --- curves ---------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ _CLOSEST = 0.03  # of the mean cost: targets nearer than that count as if they w
 _FLATTEST = 1e-3  # the least slope of a cost that saturates, so that far targets count at all
 _ROWS_AT_ONCE = 65536
 _LEAST_GAIN = 2e-4  # of the cost, for another step
-_HOPE = 4.0  # times what the last step gained: what the steps to come may gain
 
 
 def have_centres(costs: Costs) -> bool:
@@ -37,11 +36,8 @@ def as_points(level: Level, rows: NDArray[np.intp]) -> NDArray[Any]:
     return np.asarray(features.toarray() if sp.issparse(features) else features)
 
 
-def move_centres(level: Level, now: Assigned, steps: int, below: float = np.inf) -> Assigned:
-    """Assign and move in turn, as long as the cost falls; given rows stay where they are.
-
-    Stops early where the steps to come are not likely to bring the cost below a limit.
-    """
+def move_centres(level: Level, now: Assigned, steps: int) -> Assigned:
+    """Assign and move in turn, as long as the cost falls; given rows stay where they are."""
     given = len(level.problem.initial)
     for _ in range(steps):
         points = now.prototypes.copy()
@@ -54,7 +50,7 @@ def move_centres(level: Level, now: Assigned, steps: int, below: float = np.inf)
         if gain <= 0:
             break
         now = moved
-        if gain < _LEAST_GAIN * now.value or now.value - _HOPE * gain > below:
+        if gain < _LEAST_GAIN * now.value:
             break
     return now
 

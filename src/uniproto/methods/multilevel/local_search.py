@@ -54,11 +54,11 @@ class LocalSearch:
         self.cells: Any = None
         self.start(rows)
 
-    def start(self, rows: Rows, prices: NDArray[np.float64] | None = None) -> None:
+    def start(self, rows: Rows) -> None:
         """Go on from these rows."""
         self.rows = rows.copy()
         costs = self.candidates.columns(self.rows)
-        self._fill(costs, np.zeros(self.k) if prices is None else prices)
+        self._fill(costs, np.zeros(self.k))
 
     def _fill(self, costs: NDArray[np.float64], prices: NDArray[np.float64]) -> None:
         self.work_elsewhere += 0.0 if self.cells is None else self.cells.work[0]
