@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.certificate.gpu_rows import GpuCandidateLists, GpuRows, most_rows_on_gpu
-from uniproto.certificate.least_blocks import rows_per_block
 from uniproto.certificate.row_bounds import RowBounds
 from uniproto.certificate.thresholds import (
     FARTHEST,
     WINDOW,
     guessed_threshold,
+    rows_per_block,
     threshold_values,
 )
 from uniproto.problem.problem import Problem

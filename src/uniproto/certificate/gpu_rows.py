@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.certificate.least_blocks import share_of_squares
 from uniproto.certificate.row_groups import Bounded
-from uniproto.certificate.thresholds import FARTHEST, WINDOW
+from uniproto.certificate.thresholds import FARTHEST, WINDOW, share_of_squares
 from uniproto.geometry.gpu_lists import GpuLists
 from uniproto.problem.problem import Problem
 from uniproto.runtime.threads import pieces_of

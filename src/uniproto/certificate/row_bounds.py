@@ -22,9 +22,13 @@ from numpy.typing import NDArray
 
 from uniproto.certificate.bound import admissible_rows, proven_bound
 from uniproto.certificate.gpu_rows import gpu_rows
-from uniproto.certificate.least_blocks import lower_to_least, own_lengths, rows_per_block
 from uniproto.certificate.row_groups import Bounded, row_groups
-from uniproto.certificate.thresholds import threshold_values
+from uniproto.certificate.thresholds import (
+    lower_to_least,
+    own_lengths,
+    rows_per_block,
+    threshold_values,
+)
 from uniproto.problem.problem import Problem
 from uniproto.runtime.compiling import working_time
 from uniproto.runtime.progress import Advance, unseen

@@ -13,9 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.methods.contract import Method
-from uniproto.methods.multilevel.best_rows import settle, snapped
+from uniproto.methods.multilevel.best_rows import (
+    as_points,
+    have_centres,
+    move_centres,
+    settle,
+    snapped,
+)
 from uniproto.methods.multilevel.candidates import Candidates
-from uniproto.methods.multilevel.centres import as_points, have_centres, move_centres
 from uniproto.methods.multilevel.level import Assigned, Level, sampled
 from uniproto.methods.picking import Pool
 from uniproto.problem.problem import Problem
