@@ -375,14 +375,7 @@ def sample_of(problem: Problem) -> Sample | None:
     size = max(_SAMPLED, _SAMPLED_EACH * problem.k)
     if problem.n < _WORTH * size or problem.groups or not _has_neighbours(problem):
         return None
-    draw = np.random.default_rng(_SEED)
-    weights, share = problem.target_weights, None
-    if weights is None:
-        targets = np.sort(draw.permutation(problem.n)[:size])
-    else:
-        drawn = draw.choice(problem.n, size, p=weights / weights.sum())
-        targets, counts = np.unique(drawn, return_counts=True)
-        share = counts / counts.sum()
+    targets, share = problem.drawn_targets(size, np.random.default_rng(_SEED))
     return Sample(problem.among(np.arange(problem.m), targets, share), targets)
 
 

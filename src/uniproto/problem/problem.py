@@ -328,6 +328,16 @@ class Problem:
             _group_labels=None,
         )
 
+    def drawn_targets(
+        self, size: int, random: np.random.Generator
+    ) -> tuple[NDArray[np.intp], NDArray[np.float64] | None]:
+        """So many random targets, drawn as often as their weight says, and their new weights."""
+        if self.target_weights is None:
+            return np.sort(random.permutation(self.n)[:size]), None
+        drawn = random.choice(self.n, size, p=self.target_weights / self.target_weights.sum())
+        targets, counts = np.unique(drawn, return_counts=True)
+        return targets, counts / counts.sum()
+
     def both_labels(self, labels: Any, parameter: str) -> tuple[Any, Any]:
         """Labels of the source's rows and of the target's; None for the target where not given.
 

@@ -125,16 +125,11 @@ def sampled(
     are those to `keep`. Targets are drawn as often as their weight says.
     """
     always = problem.initial if keep is None else np.union1d(problem.initial, keep)
-    weights, candidates = problem.target_weights, problem.candidates
+    candidates = problem.candidates
     if size >= max(problem.m, problem.n):
         return problem, np.arange(problem.m)
-    if weights is None:
-        targets, share = np.sort(random.permutation(problem.n)[:size]), None
-    else:
-        drawn = random.choice(problem.n, size, p=weights / weights.sum())
-        targets, counts = np.unique(drawn, return_counts=True)
-        share = counts / counts.sum()
-    if problem.same_set and weights is None:
+    targets, share = problem.drawn_targets(size, random)
+    if problem.same_set and share is None:
         rows = targets = np.union1d(targets, always)
     else:
         some = random.permutation(len(candidates))[:size]

@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.methods.contract import INTERRUPTED, Method, Picks
-from uniproto.methods.multilevel.candidates import Candidates
 from uniproto.methods.multilevel.level import Level, sampled
-from uniproto.methods.multilevel.local_search import LEAST_GAIN, LocalSearch
+from uniproto.methods.multilevel.local_search import LEAST_GAIN, Candidates, LocalSearch
 from uniproto.methods.multilevel.starts import (
     centres_pay,
     first_rows,

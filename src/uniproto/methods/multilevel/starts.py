@@ -20,8 +20,8 @@ from uniproto.methods.multilevel.best_rows import (
     settle,
     snapped,
 )
-from uniproto.methods.multilevel.candidates import Candidates
 from uniproto.methods.multilevel.level import Assigned, Level, sampled
+from uniproto.methods.multilevel.local_search import Candidates
 from uniproto.methods.picking import Pool
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
