@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import uniproto
 from uniproto import Greedy, Problem, Selection, UniProto
 from uniproto.errors import InvalidInputError
-from uniproto.methods.multilevel import starts
+from uniproto.methods.multilevel import search
 from uniproto.methods.multilevel.local_search import LocalSearch
 from uniproto.methods.uniproto import choose_search
 from uniproto.runs.checkpoint import Checkpoint
@@ -144,8 +144,8 @@ def test_never_below_the_optimum(m: int, n: int, k: int, metric: str, seed: int)
 
 def test_several_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples smaller than the problem: still better than greedy on all rows."""
-    monkeypatch.setattr(starts, "_GREEDY_ROWS", 200)
-    monkeypatch.setattr(starts, "_CENTRE_ROWS", 500)
+    monkeypatch.setattr(search, "_GREEDY_ROWS", 200)
+    monkeypatch.setattr(search, "_CENTRE_ROWS", 500)
     rows = clusters(3000, width=3)
     greedy = uniproto.select(rows, 8, metric="euclidean", method=GREEDY)
     for conditions in ({}, {"target": clusters(2500, 2, 3)}, {"target_weights": rows[:, 0] ** 2}):
@@ -165,8 +165,8 @@ def test_more_time_is_never_worse() -> None:
 
 
 def test_rows_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starts, "_GREEDY_ROWS", 200)
-    monkeypatch.setattr(starts, "_CENTRE_ROWS", 500)
+    monkeypatch.setattr(search, "_GREEDY_ROWS", 200)
+    monkeypatch.setattr(search, "_CENTRE_ROWS", 500)
     rows = clusters(2000).astype(np.float32)
     np.save(tmp_path / "rows.npy", rows)
     on_disk = np.load(tmp_path / "rows.npy", mmap_mode="r")

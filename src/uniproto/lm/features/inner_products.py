@@ -62,13 +62,12 @@ def gradient_inner_products(
     pool: Mapping[str, Any],
     validation: Mapping[str, Any] | None = None,
     *,
-    layers: list[str] | None = None,
     form: str = "auto",
     keep_bytes: int = _KEEP_BYTES,
     seed: int = 0,
     score_batch_size: int = 8,
 ) -> InnerProducts:
-    """Compare the gradients of all LoRA parameters (or of the weights of `layers`).
+    """Compare the gradients of all LoRA parameters.
 
     This differentiates the whole model, a few examples at a time (`score_batch_size`): memory is
     that of a training step on so few, and `keep_bytes` for the factors of each example.
@@ -76,7 +75,7 @@ def gradient_inner_products(
     share of `keep_bytes`, and the sketch where none fits; or `form` is one of them for all.
     """
     model = unwrapped(model)
-    projections = lora_projections(model, layers)
+    projections = lora_projections(model)
     sets = [pool] if validation is None else [pool, validation]
     counts = [len(batch["labels"]) for batch in sets]
     tokens = max(batch["labels"].shape[1] for batch in sets)

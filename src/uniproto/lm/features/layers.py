@@ -138,11 +138,8 @@ def value_projection(model: nn.Module, layer: str | None = None) -> Projection:
     return _checked(Projection(name, module, rows))
 
 
-def lora_projections(model: nn.Module, layers: list[str] | None = None) -> list[Projection]:
-    """Every layer with an active LoRA adapter, or the layers named by hand, whole."""
-    if layers is not None:
-        named = [_named(model, layer) for layer in layers]
-        return [_checked(Projection(name, module, slice(None))) for name, module in named]
+def lora_projections(model: nn.Module) -> list[Projection]:
+    """Every layer with an active LoRA adapter, whole."""
     every = [
         Projection(name, module, slice(None))
         for name, module in model.named_modules()
@@ -152,7 +149,7 @@ def lora_projections(model: nn.Module, layers: list[str] | None = None) -> list[
     if not found:
         raise InvalidInputError(
             "model must have LoRA layers, whose gradients are compared. Wrap it with "
-            "peft.get_peft_model, or name layers: layers=['model.layers.11.self_attn.v_proj']."
+            "peft.get_peft_model."
         )
     return found
 
