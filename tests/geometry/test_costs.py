@@ -225,6 +225,17 @@ def test_distances_far_from_the_origin_keep_their_digits(metric: str) -> None:
     np.testing.assert_allclose(moved, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_of_length_1_are_not_copied(dtype: type) -> None:
+    rows = np.random.default_rng(3).normal(size=(40, 30)).astype(dtype)
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    costs: Any = make_costs(unit, unit, "cosine")
+    assert costs.source is unit
+    np.testing.assert_allclose(
+        costs.block(EVERY), make_costs(rows, rows, "cosine").exact_block(EVERY), atol=costs.rounding
+    )
+
+
 @pytest.mark.parametrize(
     ("dtype", "scale"), [(np.float32, 1e25), (np.float32, 1e-30), (float, 1e200)]
 )
