@@ -105,15 +105,15 @@ def chart_library() -> str:
     """Vega, Vega-Lite and Vega-Embed in one script; kept, as putting it together takes seconds."""
     import vl_convert
 
-    kept = cache_folder() / f"charts-{version('vl-convert-python')}.js"
-    with suppress(OSError):  # none yet
-        return kept.read_text(encoding="utf-8")
+    name = f"charts-{version('vl-convert-python')}.js"
+    with suppress(OSError, RuntimeError):  # none yet, or no home for it
+        return (cache_folder() / name).read_text(encoding="utf-8")
     script = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
     # What would end a script element can only stand inside a string there.
     script = script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    with suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        write_text(kept, script)
+    with suppress(OSError, RuntimeError):
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        write_text(cache_folder() / name, script)
     return script
 
 
