@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import os
 import shutil
@@ -97,6 +98,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = set(chosen)
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = chosen
+
+
+def pytest_collection_finish() -> None:
+    """Take what was imported and collected out of every search for garbage: it stays anyway."""
+    gc.collect()
+    gc.freeze()
 
 
 def _with_many_cells(items: list[pytest.Item]) -> list[list[pytest.Item]]:
