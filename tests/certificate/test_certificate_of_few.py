@@ -289,7 +289,7 @@ def test_clusters_of_very_different_sizes() -> None:
     points = spread_over_orders(600, 6)
     selection = uniproto.select(points, 30, metric="euclidean", certify=True)
     assert selection.certificate.gap < 0.1
-    large = spread_over_orders(2400, 6)
+    large = spread_over_orders(1500, 6)
     selection = uniproto.select(large, 12, metric="euclidean", certify=True)
     assert selection.certificate.gap < 0.15
 
@@ -529,8 +529,7 @@ def test_prices_move_no_further_than_lists_tell(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize(("gpu", "weighted"), [(False, True), (True, False)])
 def test_a_sample_of_the_targets_comes_first(
     gpu: bool, weighted: bool, torch_as_gpu: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -603,16 +602,13 @@ def test_after_a_sample_likely_rows_are_looked_at_until_the_bound_has_risen(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gpu", [False, True])
-def test_never_above_the_optimum_after_a_sample(
-    gpu: bool, torch_as_gpu: None, sample_first: None
-) -> None:
+def test_never_above_the_optimum_after_a_sample(torch_as_gpu: None, sample_first: None) -> None:
     points = np.random.default_rng(24).normal(size=(70, 3)).astype(np.float32)
     selection = uniproto.select(points, 2, metric="euclidean")
     problem = Problem(points, metric="euclidean").with_k(2)
     best = optimum(problem, itertools.combinations(range(70), 2))
-    problem = problem.changed(lists=GpuLists()) if gpu else problem
-    assert sample_of(problem) is not None
     own = {"rows": selection.indices, "plan": selection.plan}
-    found = certify(problem, selection.cost, np.zeros(70), **own)
-    assert 0.8 * best < found.lower_bound <= best
+    for each in (problem, problem.changed(lists=GpuLists())):
+        assert sample_of(each) is not None
+        found = certify(each, selection.cost, np.zeros(70), **own)
+        assert 0.8 * best < found.lower_bound <= best

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import os
 import re
@@ -353,9 +354,10 @@ def test_names_that_every_object_has(chromium: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_screenshots_for_the_eye(visit: Any, tmp_path: Path) -> None:
+@pytest.mark.skipif("UNIPROTO_SCREENSHOTS" not in os.environ, reason="nobody wants to look at them")
+def test_screenshots_for_the_eye(visit: Any) -> None:
     """Kept where UNIPROTO_SCREENSHOTS names a folder: somebody should look at them."""
-    folder = Path(os.environ.get("UNIPROTO_SCREENSHOTS") or tmp_path)
+    folder = Path(os.environ["UNIPROTO_SCREENSHOTS"])
     for name in ("text", "images", "rows"):
         one = visit(name)
         one.page.click("#p2")
@@ -489,13 +491,13 @@ def test_distributions_and_what_is_unusual(visit: Any, pages: dict[str, Path]) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_other_pages_look_alike(scheme: str, chromium: Any, tmp_path: Path) -> None:
+def test_other_pages_look_alike(chromium: Any, tmp_path: Path) -> None:
     few = FRAME.head(60)
     uniproto.compare(few, 5, methods=["uniproto", "random"], seeds=2, progress=False).save(tmp_path)
     options = {"random_seeds": 2, "certify": False, "progress": False}
     path_of(uniproto.Problem(few), [2, 4, 8], **options).save(tmp_path)  # type: ignore[arg-type]
-    for name, charts, rows in (("comparison", 2, 2), ("path", 1, 3)):
+    pages = (("comparison", 2, 2), ("path", 1, 3))
+    for (name, charts, rows), scheme in itertools.product(pages, ("light", "dark")):
         size = {"width": 390, "height": 800}
         one = Visit(chromium, tmp_path / f"{name}.html", color_scheme=scheme, viewport=size)
         assert one.page.locator(".chart svg").count() == charts

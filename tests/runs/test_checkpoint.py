@@ -234,10 +234,10 @@ def test_other_methods_have_none(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_killed_process_goes_on(tmp_path: Path) -> None:
-    vectors = np.random.default_rng(0).normal(size=(6000, 32)).astype(np.float32)
+    vectors = np.random.default_rng(0).normal(size=(3000, 32)).astype(np.float32)
     pool = tmp_path / "pool.parquet"
     pq.write_table(pa.table({"vector": list(vectors)}), pool)
-    command = [sys.executable, "-m", "uniproto", "select", str(pool), "-k", "1500", "--quiet"]
+    command = [sys.executable, "-m", "uniproto", "select", str(pool), "-k", "750", "--quiet"]
     command += ["--method", "greedy"]
     subprocess.run([*command, "-o", str(tmp_path / "whole")], check=True)
     out = tmp_path / "out"

@@ -197,7 +197,7 @@ def test_a_killed_driver_goes_on_without_computing_finished_parts_again(
     until(lambda: are_gone(below))  # Ray looks after its own processes
 
     said = subprocess.run(
-        command(slow_pool, out, cpus=4), capture_output=True, text=True, timeout=_PATIENCE
+        command(slow_pool, out, cpus=1), capture_output=True, text=True, timeout=_PATIENCE
     )
     assert said.returncode == 0, said.stderr
     assert picks(out) == undisturbed

@@ -1,10 +1,6 @@
 """Every chosen example counts equally, whatever its length, batch, pass or process."""
 
-import json
-import os
-import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -123,57 +119,3 @@ def test_a_trainer_that_ignores_the_loss_is_refused(tmp_path):
     with pytest.raises(InvalidInputError, match="Own, which computes its loss itself"):
         make(tmp_path, base=Own).train()
     make(tmp_path, base=Own, selection={"loss": "token"}, max_steps=1).train()
-
-
-_DISTRIBUTED = """
-    import json, sys
-    sys.path.insert(0, {tests!r})
-    from test_example_loss import uneven
-    from test_selection_trainer import make, recorded, tiny_model, weights
-    from uniproto.lm.batches.trainer import leave_together
-
-    out = sys.argv[1]
-    trainer = make(
-        out, tiny_model(), uneven(96), selection={{"loss": "example", "adam_aligned": False}},
-        ddp_backend="gloo", max_steps=1, optim="sgd", learning_rate=0.5, max_grad_norm=0.0,
-        lr_scheduler_type="constant", ddp_find_unused_parameters=False,
-    )
-    seen = recorded(trainer)
-    trainer.train()
-    record = {{
-        "batch": {{key: value.tolist() for key, value in seen.batches[0][0].items()}},
-        "weights": {{k: v.tolist() for k, v in weights(trainer.model).items()}},
-    }}
-    with open(f"{{out}}/rank-{{trainer.args.process_index}}.json", "w") as file:
-        json.dump(record, file)
-    del trainer, seen
-    leave_together()
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_count_all_their_examples_equally(tmp_path):
-    script = tmp_path / "run.py"
-    here = str(Path(__file__).resolve().parent)
-    script.write_text(textwrap.dedent(_DISTRIBUTED.format(tests=here)))
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run"),
-            *("--nproc_per_node=2", "--standalone", str(script), str(tmp_path)),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    records = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
-    model, losses = tiny_model(), []
-    for record in records:
-        batch = {key: torch.tensor(value) for key, value in record["batch"].items()}
-        for row in range(5):
-            losses.append(model(**{key: value[row : row + 1] for key, value in batch.items()}).loss)
-    torch.stack(losses).mean().backward()
-    for name, parameter in model.named_parameters():
-        expected = parameter.detach() - 0.5 * parameter.grad
-        assert torch.allclose(torch.tensor(records[0]["weights"][name]), expected, atol=1e-6), name

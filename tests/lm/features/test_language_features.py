@@ -301,7 +301,7 @@ def test_embedding_on_ray_gives_the_same_vectors(rows_file, model):
     words = ["embed", rows_file, "--gradients", "--model", model, "--width", "32",
              "--template", TEMPLATE, "--quiet"]  # fmt: skip
     assert main([*words, "--no-cache", "-o", "here.parquet"]) == 0
-    assert main([*words, "--engine", "ray", "--num-cpus", "2", "-o", "there.parquet"]) == 0
+    assert main([*words, "--engine", "ray", "--num-cpus", "1", "-o", "there.parquet"]) == 0
     here, there = (
         np.stack(pq.read_table(name)["embedding"].to_numpy())
         for name in ("here.parquet", "there.parquet")
