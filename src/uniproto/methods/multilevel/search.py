@@ -32,6 +32,7 @@ from uniproto.methods.picking import Pool
 from uniproto.problem.problem import Problem
 from uniproto.runs.checkpoint import SEARCHING, SavedPicks
 from uniproto.runtime.progress import Progress
+from uniproto.runtime.threads import blas_on_one_core
 from uniproto.transport.prototypes import Transport, transport
 
 _WORK, _WORK_EACH_ROW = 2.5e8, 5.0e4  # of exchanges: two to three nanoseconds each
@@ -113,7 +114,8 @@ class _Search:
         self.best = self.starts[0]
         if len(self.problem.initial) == self.problem.k:
             return
-        with self.progress.stage("improving", max(1, int(self.seconds))) as advance:
+        stage = self.progress.stage("improving", max(1, int(self.seconds)))
+        with blas_on_one_core(), stage as advance:
             try:
                 if not self.is_large:
                     self._exchange()
